@@ -1,0 +1,40 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+/// Keeps the checkpoints of one run as named byte objects per step. Knows no tensors: sharding, formats and
+/// resharding are the core's, so every store gets them. Uncommitted steps are never visible to readers.
+/// All calls block. Failures are Fault::failed and name the path or key, the bytes and the system's reason.
+class ORRERY_API CheckpointStore {
+public:
+    virtual ~CheckpointStore();
+    /// Writes one object of an uncommitted step, exclusively: a second put of the key throws.
+    virtual void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) = 0;
+    /// Returns when everything this process put for the step would survive a power cut.
+    virtual void flush(int64_t step) = 0;
+    /// Called by one rank after all have flushed. Makes the step visible, atomically, never replacing one.
+    virtual void commit(int64_t step, std::string_view manifest) = 0;
+    /// Drops what was put for a step that was not committed.
+    virtual void discard(int64_t step) = 0;
+
+    /// Committed steps, newest first.
+    virtual std::vector<int64_t> steps() = 0;
+    virtual std::string manifest(int64_t step) = 0;
+    /// Size of an object, -1 when there is none.
+    virtual int64_t size(int64_t step, std::string_view key) = 0;
+    /// Reads exactly bytes.size() bytes from the offset.
+    virtual void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) = 0;
+    virtual void remove(int64_t step) = 0;
+    /// "runs/gpt/checkpoints", for messages.
+    virtual std::string place() const = 0;
+};
+
+}  // namespace orrery

@@ -1,0 +1,103 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/config.h"
+#include "orrery/device.h"
+#include "orrery/layout.h"
+
+namespace orrery {
+
+/// The members of one communicator: ranks along one axis, `me` is this rank's place among them.
+struct Group {
+    std::string name;  ///< unique in the job: "dp/0", used as the rendezvous key prefix
+    std::string axis;  ///< for messages
+    std::vector<int64_t> ranks;
+    int me = 0;
+    int size() const { return static_cast<int>(ranks.size()); }
+};
+
+/// A small key-value store shared by all ranks of a job, for meeting; never inside a step.
+class ORRERY_API Rendezvous {
+public:
+    virtual ~Rendezvous();
+    virtual void set(std::string_view key, std::string_view value) = 0;
+    /// Waits for the key. Throws Fault::peer on timeout, naming the key and who did not come.
+    virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+    /// Adds and returns the new value; an absent key counts as 0.
+    virtual int64_t add(std::string_view key, int64_t amount) = 0;
+};
+
+/// What a transport promises. The checker proves plans with it, the simulator prices with it, the conformance suite
+/// tests it.
+struct TransportContract {
+    enum class Send : uint8_t { rendezvous, buffered, grouped };
+    enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
+    Send send = Send::rendezvous;         ///< when a send returns: met / copied into one of `slots` / at group end
+    int slots = 0;                        ///< buffered: sends that may be outstanding per peer
+    Lanes lanes = Lanes::communicator;    ///< what is ordered with what
+    bool in_place = true;                 ///< input and output of a collective may be the same tensor
+    bool deterministic = true;            ///< same inputs, same bits, on every run
+    bool rank_invariant = true;           ///< every member gets the same bits from all_reduce
+    std::vector<MemoryKind> memory;       ///< usable kinds, the best first
+    bool needs_arena = false;             ///< tensors must lie in the arenas given to make()
+    bool same_host = false;               ///< members must be processes (or threads) of one host
+    std::vector<DType> dtypes;
+    std::vector<std::string> devices;     ///< "cpu", "cuda"
+    bool aborts = true;                   ///< abort() ends waits of every member
+};
+
+/// Bytes and messages that this member has put on the wire since the communicator was made.
+struct Traffic {
+    int64_t collectives = 0;
+    int64_t messages = 0;
+    int64_t bytes_sent = 0;
+};
+
+/// Communication among one group. P members, S bytes of the larger tensor. Calls are queued in order and return an
+/// event; the same calls must come in the same order on every member. `after`: work that must be done first.
+/// Shapes are flat counts; a wrong count or dtype throws Fault::failed before anything is sent. A timeout or a dead
+/// peer surfaces as Fault::peer from the call or its event, naming op, sequence number and the missing rank.
+class ORRERY_API Communicator : public Completer {
+public:
+    virtual const Group& group() const = 0;
+
+    /// [n] -> [n] on every member. Sends 2 S (P-1)/P.
+    virtual Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after = {}) = 0;
+    /// [n] -> [P n], member i's block at i. Sends S (P-1)/P.
+    virtual Event all_gather(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
+    /// [P n] -> [n]: block `me` of the reduction. Sends S (P-1)/P.
+    virtual Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after = {}) = 0;
+    /// [P n] -> [P n]: block j of member i becomes block i of member j. Sends S (P-1)/P.
+    virtual Event all_to_all(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
+    /// [n] in place, from member `root`. Sends at most S (root and inner members of a tree).
+    virtual Event broadcast(const Tensor& tensor, int root, const Event& after = {}) = 0;
+    /// Sends S to member `peer`; pairs with the receive of the same tag, in order.
+    virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
+    virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
+    /// Sends and receives between begin and end proceed together (contract: grouped). Others ignore the calls.
+    virtual void begin_group() {}
+    virtual void end_group() {}
+
+    /// Ends every wait of this member, and of the others as far as the contract says, with Fault::peer and this reason.
+    virtual void abort(std::string_view reason) = 0;
+    virtual Traffic traffic() const = 0;
+};
+
+/// Makes communicators. One object per rank and backend.
+class ORRERY_API Transport {
+public:
+    virtual ~Transport();
+    virtual TransportContract contract() const = 0;
+    /// Collective over the group. `arenas`: all memory that later tensors may lie in, in the same order and of the
+    /// same sizes on every member. Throws Fault::peer on timeout, naming the missing rank.
+    virtual std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous,
+                                               std::span<const Memory> arenas, std::chrono::milliseconds timeout) = 0;
+};
+
+}  // namespace orrery

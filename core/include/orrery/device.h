@@ -1,0 +1,105 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "orrery/error.h"
+#include "orrery/tensor.h"
+
+namespace orrery {
+
+/// Where an arena lives. A transport says which kind it wants; the device allocates it so.
+enum class MemoryKind : uint8_t {
+    device,  ///< the device's own memory
+    pinned,  ///< host memory that the device and a network card reach
+    shared,  ///< host memory that other processes of this host can map
+};
+
+/// One allocation. `handle` lets another process map `shared` memory (a name or /proc path); empty otherwise.
+struct Memory {
+    void* data = nullptr;
+    int64_t bytes = 0;
+    MemoryKind kind = MemoryKind::device;
+    std::string handle;
+};
+
+/// Whoever completes queued work: a device queue or a communicator.
+class ORRERY_API Completer {
+public:
+    virtual ~Completer();
+    /// True when the work behind the ticket is done. Throws the work's own error.
+    virtual bool done(uint64_t ticket) = 0;
+    /// Blocks until done, at most for the owner's timeout. Throws the work's own error, or Fault::peer on timeout.
+    virtual void wait(uint64_t ticket) = 0;
+};
+
+/// Queued work, by value. An empty event is work that is already done.
+struct Event {
+    Completer* owner = nullptr;
+    uint64_t ticket = 0;
+
+    bool done() const { return !owner || owner->done(ticket); }
+    void wait() const { if (owner) owner->wait(ticket); }
+};
+
+/// What a device is asked to run: an op of the table in core/ir/README.md with its attributes and operand types.
+/// Operands are the inputs followed by the outputs; an output may alias the input that `in_place` of the op names.
+struct KernelSpec {
+    std::string op;
+    Attributes attributes;
+    std::vector<TensorType> inputs;
+    std::vector<TensorType> outputs;
+
+    bool operator==(const KernelSpec&) const = default;
+};
+
+/// A spec resolved by one device: launching it looks nothing up and allocates nothing.
+class ORRERY_API Kernel {
+public:
+    virtual ~Kernel();
+    /// Bytes of scratch that each launch needs, alignment 64.
+    virtual int64_t scratch_bytes() const { return 0; }
+};
+
+struct DeviceLimits {
+    std::string name;             ///< "EPYC, 2 threads", "NVIDIA H200"
+    int64_t memory_bytes = 0;
+    int threads = 1;              ///< CPU threads of this rank
+    double matrix_flops_f32 = 0;  ///< measured dense rate in FLOP/s, 0 when not measured
+    double matrix_flops_bf16 = 0;
+    double copy_bytes_per_s = 0;
+    bool host_visible = true;     ///< host code may touch device memory
+    int queues = 1;               ///< compute and copy queues that can run side by side
+};
+
+/// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.
+/// One thread drives a device. Errors are Fault::failed and name the kernel.
+class ORRERY_API Device {
+public:
+    virtual ~Device();
+    virtual DeviceLimits limits() = 0;
+    /// Aligned to 64 bytes, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
+    virtual Memory allocate(int64_t bytes, MemoryKind kind) = 0;
+    virtual void release(Memory& memory) = 0;
+
+    /// "" when the spec can run here; otherwise the reason ("bf16 softmax needs ...").
+    virtual std::string why_not(const KernelSpec& spec) = 0;
+    /// Resolves a spec. Throws Error with why_not's text.
+    virtual std::unique_ptr<Kernel> prepare(const KernelSpec& spec) = 0;
+    /// Queues one launch. `operands`: inputs then outputs, as in the spec. May run inline (CPU).
+    virtual void launch(int queue, Kernel& kernel, std::span<const Tensor> operands, void* scratch) = 0;
+
+    /// Queues a copy between any two of this device's and the host's memories.
+    virtual void copy(int queue, void* to, const void* from, int64_t bytes) = 0;
+    /// Marks the work queued so far.
+    virtual Event record(int queue) = 0;
+    /// Makes later work of the queue wait for the event; blocks the host only where it must.
+    virtual void wait(int queue, const Event& event) = 0;
+    /// Blocks until the queue is empty.
+    virtual void synchronize(int queue) = 0;
+    /// The vendor's handle (cudaStream_t), nullptr on CPU.
+    virtual void* native(int queue) = 0;
+};
+
+}  // namespace orrery

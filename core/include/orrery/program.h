@@ -1,0 +1,131 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/layout.h"
+
+namespace orrery {
+
+using ValueId = int32_t;
+using OpId = int32_t;
+constexpr int32_t none = -1;
+
+enum class Role : uint8_t { temporary, input, param, state };
+enum class Phase : uint8_t { forward, backward, update };
+
+/// One array of the program, with its *global* shape.
+struct Value {
+    std::string name;                ///< "layers.0.attn.q.weight"; temporaries may have none
+    TensorType type;
+    std::vector<std::string> dims;   ///< logical name of each dim, "" where unnamed
+    Role role = Role::temporary;
+    Attributes init;                 ///< param, state: {kind = normal|uniform|zeros|ones, scale}
+    ValueId of = none;               ///< state: its param
+    OpId op = none;                  ///< who makes it; none for input, param and state
+    int output = 0;                  ///< which output of that op
+    Layout layout;                   ///< set by propagation; for param and state the layout at rest
+    std::vector<Origin> causes;      ///< who set the layout, newest last
+    Origin origin;                   ///< the script line
+};
+
+struct Op {
+    std::string kind;                ///< a name of the op table, "matmul"
+    Attributes attributes;
+    std::vector<ValueId> inputs;
+    std::vector<ValueId> outputs;
+    Phase phase = Phase::forward;
+    std::string scope;               ///< "layers.0.attn"
+    OpId forward = none;             ///< backward: the forward op it belongs to
+    int stage = none;                ///< pipeline stage, none before stages are set
+    Origin origin;
+};
+
+/// At the end of a step `target` (param or state) takes the contents of `value`, in place where its op allows it.
+struct Update {
+    ValueId target;
+    ValueId value;
+};
+
+/// A value the host may read after a step, by name: "loss_sum", "count", "grad_norm", "lr", "logits".
+struct Result {
+    std::string name;
+    ValueId value;
+};
+
+enum class Keep : uint8_t { step, fragment };
+
+/// What a strategy asks of one value on one axis. `store`: how it rests; `use`: how ops read it.
+struct Mark {
+    enum class What : uint8_t { store, use };
+    ValueId value = none;
+    What what = What::store;
+    std::string axis;
+    Placement placement;
+    Keep keep = Keep::step;          ///< use: how long a gathered copy lives
+    bool optional = false;           ///< do nothing where it cannot be honoured, instead of failing
+    Origin origin;
+};
+
+/// Ops whose scope is `scope` or below it go to pipeline stage `stage`, or are recomputed in the backward pass.
+struct ScopeMark {
+    std::string scope;
+    int stage = none;
+    bool recompute = false;
+    Origin origin;
+};
+
+/// A traced program: ops in execution order over values. Passes fill it further: differentiate, annotate, propagate.
+class ORRERY_API Program {
+public:
+    std::string name;
+    std::vector<Value> values;
+    std::vector<Op> ops;
+    std::vector<Update> updates;
+    std::vector<Result> results;
+
+    const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
+    Value& value(ValueId id) { return values.at(static_cast<size_t>(id)); }
+    const Op& op(OpId id) const { return ops.at(static_cast<size_t>(id)); }
+
+    std::vector<ValueId> inputs() const;
+    std::vector<ValueId> params() const;
+    std::vector<ValueId> states_of(ValueId param) const;
+    /// The gradient of a param, summed over the whole batch; none before differentiation.
+    ValueId grad_of(ValueId param) const;
+    void set_grad(ValueId param, ValueId grad);
+    std::optional<ValueId> find(std::string_view value_name) const;
+    std::optional<ValueId> result(std::string_view result_name) const;
+    /// Index of the dim with this logical name; nullopt when there is none.
+    std::optional<int> dim(ValueId value, std::string_view dim_name) const;
+
+    // Marks: all that a strategy may write. An axis that the mesh lacks, or of size 1, is skipped by propagation.
+    // Earlier marks stay: a later one that differs is kept in `ignored` for `orrery check`.
+    void store(ValueId value, std::string_view axis, Placement placement, const Origin& origin, bool optional = false);
+    void use(ValueId value, std::string_view axis, Placement placement, const Origin& origin, Keep keep = Keep::step,
+             bool optional = false);
+    void stage(std::string_view scope, int stage, const Origin& origin);
+    void recompute(std::string_view scope, const Origin& origin);
+    /// Splits the logical dim `batch` in n sequential micro-batches.
+    void microbatches(int64_t n, const Origin& origin);
+    /// Joins all-reduces of one axis in messages of at most this many bytes.
+    void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
+
+    const std::vector<Mark>& marks() const { return marks_; }
+    const std::vector<Mark>& ignored() const { return ignored_; }
+    const std::vector<ScopeMark>& scope_marks() const { return scope_marks_; }
+    int64_t microbatches() const { return microbatches_; }
+    int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
+
+private:
+    std::vector<Mark> marks_;
+    std::vector<Mark> ignored_;
+    std::vector<ScopeMark> scope_marks_;
+    std::vector<std::pair<ValueId, ValueId>> grads_;
+    std::vector<std::pair<std::string, int64_t>> buckets_;
+    int64_t microbatches_ = 1;
+};
+
+}  // namespace orrery

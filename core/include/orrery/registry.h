@@ -1,0 +1,50 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/checkpoint.h"
+#include "orrery/communicator.h"
+#include "orrery/config.h"
+#include "orrery/device.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+/// Made from the plugin's own table, [KIND.NAME]. What a factory does not read there is an error.
+using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
+using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
+/// `origin` is the script line that asked for the strategy.
+using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
+/// `place` is the folder, URL or name of the run's checkpoints.
+using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
+
+/// What the loaded plugins offer. Owned by the session; destroyed after everything made from it.
+class ORRERY_API Registry {
+public:
+    void add_device(std::string name, DeviceFactory make);
+    void add_transport(std::string name, TransportFactory make);
+    void add_strategy(std::string name, StrategyFactory make);
+    void add_store(std::string name, StoreFactory make);
+
+    // Each throws Error with the names there are and a "did you mean" when the name is unknown.
+    const DeviceFactory& device(std::string_view name, const Origin& asked) const;
+    const TransportFactory& transport(std::string_view name, const Origin& asked) const;
+    const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
+    const StoreFactory& store(std::string_view name, const Origin& asked) const;
+
+    /// "transport/gloo", sorted.
+    std::vector<std::string> names() const;
+
+private:
+    template <class Factory>
+    using Table = std::vector<std::pair<std::string, Factory>>;
+    Table<DeviceFactory> devices_;
+    Table<TransportFactory> transports_;
+    Table<StrategyFactory> strategies_;
+    Table<StoreFactory> stores_;
+};
+
+}  // namespace orrery

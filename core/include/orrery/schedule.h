@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+/// A piece of a step: the forward (F), backward-input (B) or backward-weight (W) ops of one stage and one micro-batch.
+struct Fragment {
+    enum class Kind : uint8_t { forward, backward, weight };
+    Kind kind = Kind::forward;
+    int64_t micro = 0;
+    int chunk = 0;  ///< which of the rank's stages, for interleaved schedules
+    bool operator==(const Fragment&) const = default;
+};
+
+/// Fragments in order, for one rank of the pipeline. Text: "F0 F1 B0 W0 ..."; chunk c > 0 is written "F0.c".
+/// A schedule without any W runs each weight gradient right after its B.
+struct ORRERY_API RankSchedule {
+    std::vector<Fragment> order;
+
+    std::string text() const;
+    /// Throws Error naming the piece that is no fragment.
+    static RankSchedule parse(std::string_view text);
+};
+
+/// One order per pipeline rank.
+struct Schedule {
+    std::string name;
+    std::vector<RankSchedule> ranks;
+};
+
+}  // namespace orrery

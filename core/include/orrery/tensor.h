@@ -1,0 +1,74 @@
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "orrery/dtype.h"
+
+namespace orrery {
+
+using Shape = std::vector<int64_t>;
+
+/// Product of the sizes; 1 for a scalar.
+constexpr int64_t count_of(const Shape& shape) {
+    int64_t n = 1;
+    for (int64_t size : shape) n *= size;
+    return n;
+}
+
+/// "[8,512]"
+ORRERY_API std::string text_of(const Shape& shape);
+
+/// Element type and shape, without data. Prints as "f32[8,512]".
+struct TensorType {
+    DType dtype = DType::f32;
+    Shape shape;
+
+    int64_t count() const { return count_of(shape); }
+    int64_t bytes() const { return count() * size_of(dtype); }
+    ORRERY_API std::string text() const;
+    bool operator==(const TensorType&) const = default;
+};
+
+/// Dense, row-major, not owning. `data` lies in the memory of the device that runs the work.
+struct Tensor {
+    void* data = nullptr;
+    DType dtype = DType::f32;
+    Shape shape;
+
+    int64_t count() const { return count_of(shape); }
+    int64_t bytes() const { return count() * size_of(dtype); }
+};
+
+/// The constants of an op: a small ordered map, sorted by key, so that equal ops print equally.
+using Attribute = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+
+class ORRERY_API Attributes {
+public:
+    Attributes() = default;
+    Attributes(std::initializer_list<std::pair<std::string, Attribute>> items);
+
+    void set(std::string_view key, Attribute value);
+    void erase(std::string_view key);
+    const Attribute* find(std::string_view key) const;  ///< nullptr when absent
+    bool has(std::string_view key) const { return find(key) != nullptr; }
+
+    /// Typed reads; the fallback is for an absent key. A wrong type throws Error naming the key.
+    bool flag(std::string_view key, bool fallback = false) const;
+    int64_t integer(std::string_view key, int64_t fallback = 0) const;
+    double number(std::string_view key, double fallback = 0) const;
+    std::string text(std::string_view key, std::string_view fallback = "") const;
+    std::vector<int64_t> integers(std::string_view key) const;
+
+    const std::vector<std::pair<std::string, Attribute>>& items() const { return items_; }
+    bool operator==(const Attributes&) const = default;
+
+private:
+    std::vector<std::pair<std::string, Attribute>> items_;
+};
+
+}  // namespace orrery
