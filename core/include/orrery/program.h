@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "orrery/layout.h"
@@ -119,8 +120,14 @@ public:
     int64_t microbatches() const { return microbatches_; }
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
 
+    const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
+    const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
+
 private:
+    void mark(Mark mark);
+
     std::vector<Mark> marks_;
+    std::vector<std::vector<int>> marks_of_;  ///< places in marks_, by value: marking stays linear
     std::vector<Mark> ignored_;
     std::vector<ScopeMark> scope_marks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;

@@ -1,0 +1,147 @@
+#include "orrery/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery {
+
+namespace {
+
+std::string label_of(const Program& program, ValueId id) {
+    const Value& value = program.value(id);
+    return value.name.empty() ? fmt::format("%{} {}", id, value.type.text())
+                              : fmt::format("{} {}", value.name, value.type.text());
+}
+
+void check_split(const Program& program, const Mark& mark) {
+    if (mark.placement.kind != Placement::Kind::split) return;
+    const auto rank = static_cast<int>(program.value(mark.value).type.shape.size());
+    if (mark.placement.dim < 0 || mark.placement.dim >= rank) {
+        throw Error(mark.origin, fmt::format("cannot split dim {} of {} over {}: it has {} dims", mark.placement.dim,
+                                             label_of(program, mark.value), mark.axis, rank));
+    }
+}
+
+template <class Accept>
+std::vector<ValueId> select(const Program& program, Accept accept) {
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        if (accept(program.values[i])) ids.push_back(static_cast<ValueId>(i));
+    }
+    return ids;
+}
+
+}  // namespace
+
+std::vector<ValueId> Program::inputs() const {
+    return select(*this, [](const Value& v) { return v.role == Role::input; });
+}
+
+std::vector<ValueId> Program::params() const {
+    return select(*this, [](const Value& v) { return v.role == Role::param; });
+}
+
+std::vector<ValueId> Program::states_of(ValueId param) const {
+    return select(*this, [&](const Value& v) { return v.role == Role::state && v.of == param; });
+}
+
+ValueId Program::grad_of(ValueId param) const {
+    for (const auto& [of, grad] : grads_) {
+        if (of == param) return grad;
+    }
+    return none;
+}
+
+void Program::set_grad(ValueId param, ValueId grad) {
+    for (auto& [of, known] : grads_) {
+        if (of != param) continue;
+        known = grad;
+        return;
+    }
+    grads_.emplace_back(param, grad);
+}
+
+std::optional<ValueId> Program::find(std::string_view value_name) const {
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i].name == value_name) return static_cast<ValueId>(i);
+    }
+    return std::nullopt;
+}
+
+std::optional<ValueId> Program::result(std::string_view result_name) const {
+    for (const Result& r : results) {
+        if (r.name == result_name) return r.value;
+    }
+    return std::nullopt;
+}
+
+std::optional<int> Program::dim(ValueId id, std::string_view dim_name) const {
+    const auto& dims = value(id).dims;
+    const auto place = std::find(dims.begin(), dims.end(), dim_name);
+    if (place == dims.end()) return std::nullopt;
+    return static_cast<int>(place - dims.begin());
+}
+
+void Program::mark(Mark mark) {
+    check_split(*this, mark);
+    if (marks_of_.size() < values.size()) marks_of_.resize(values.size());
+    auto& places = marks_of_.at(static_cast<size_t>(mark.value));
+    for (int place : places) {
+        const Mark& earlier = marks_[static_cast<size_t>(place)];
+        if (earlier.what != mark.what || earlier.axis != mark.axis) continue;
+        if (earlier.placement != mark.placement || earlier.keep != mark.keep) ignored_.push_back(std::move(mark));
+        return;
+    }
+    places.push_back(static_cast<int>(marks_.size()));
+    marks_.push_back(std::move(mark));
+}
+
+void Program::store(ValueId value, std::string_view axis, Placement placement, const Origin& origin, bool optional) {
+    mark({value, Mark::What::store, std::string(axis), placement, Keep::step, optional, origin});
+}
+
+void Program::use(ValueId value, std::string_view axis, Placement placement, const Origin& origin, Keep keep,
+                  bool optional) {
+    mark({value, Mark::What::use, std::string(axis), placement, keep, optional, origin});
+}
+
+void Program::stage(std::string_view scope, int stage, const Origin& origin) {
+    for (const ScopeMark& mark : scope_marks_) {
+        if (mark.stage != none && mark.scope == scope) return;
+    }
+    scope_marks_.push_back({std::string(scope), stage, false, origin});
+}
+
+void Program::recompute(std::string_view scope, const Origin& origin) {
+    for (const ScopeMark& mark : scope_marks_) {
+        if (mark.recompute && mark.scope == scope) return;
+    }
+    scope_marks_.push_back({std::string(scope), none, true, origin});
+}
+
+void Program::microbatches(int64_t n, const Origin& origin) {
+    if (n < 1) throw Error(origin, fmt::format("cannot split the batch in {} micro-batches: at least 1", n));
+    if (microbatches_ != 1 && n != microbatches_) {
+        throw Error(origin, fmt::format("asked for {} micro-batches, but an earlier strategy chose {}: use one number",
+                                        n, microbatches_));
+    }
+    microbatches_ = n;
+}
+
+void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin) {
+    if (bytes < 0) throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes));
+    for (const auto& [name, size] : buckets_) {
+        if (name == axis) return;
+    }
+    buckets_.emplace_back(std::string(axis), bytes);
+}
+
+int64_t Program::bucket_bytes(std::string_view axis) const {
+    for (const auto& [name, size] : buckets_) {
+        if (name == axis) return size;
+    }
+    return 0;
+}
+
+}  // namespace orrery
