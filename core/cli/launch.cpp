@@ -1,0 +1,158 @@
+#include "cli/launch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "orrery/error.h"
+
+extern char** environ;
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Child {
+    pid_t pid = -1;
+    int64_t rank = 0;
+    bool running = false;
+};
+
+/// Everything a child needs is made before fork: only exec follows in the child.
+pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables, const sigset_t& old_mask,
+            int close_fd) {
+    std::vector<char*> argv, envp;
+    for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    for (char** e = environ; *e; ++e) envp.push_back(*e);
+    for (const auto& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
+    envp.push_back(nullptr);
+    const pid_t pid = ::fork();
+    if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
+    if (pid == 0) {
+        ::close(close_fd);  // the write end of the lifeline stays with the launcher alone
+        ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
+        ::execve("/proc/self/exe", argv.data(), envp.data());
+        ::_exit(127);
+    }
+    return pid;
+}
+
+struct Watch {
+    std::vector<Child> children;
+    std::optional<Clock::time_point> deadline;
+    int code = 0;
+    bool interrupted = false;
+
+    void forward(int signal) const {
+        for (const Child& child : children)
+            if (child.running) ::kill(child.pid, signal);
+    }
+
+    bool any() const {
+        for (const Child& child : children)
+            if (child.running) return true;
+        return false;
+    }
+
+    void ended(Child& child, int status, int grace_ms) {
+        child.running = false;
+        int own = 0;
+        if (WIFSIGNALED(status)) {
+            own = 1;
+            if (!deadline)
+                std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed by signal %d (%s)\n",
+                             static_cast<long long>(child.rank), child.pid, WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+        } else if (WEXITSTATUS(status) != 0) {
+            own = WEXITSTATUS(status);
+        }
+        if (own == 0) return;
+        if (code == 0 || (code == 75 && own != 75)) code = own;
+        if (!deadline && own != 75) deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
+    }
+
+    void reap(int grace_ms) {
+        int status = 0;
+        for (Child& child : children)
+            if (child.running && ::waitpid(child.pid, &status, WNOHANG) == child.pid) ended(child, status, grace_ms);
+    }
+
+    void kill_late() {
+        if (!deadline || Clock::now() < *deadline || !any()) return;
+        for (const Child& child : children)
+            if (child.running)
+                std::fprintf(stderr, "orrery: rank %lld (pid %d) did not end in time and is killed\n",
+                             static_cast<long long>(child.rank), child.pid);
+        forward(SIGKILL);
+        deadline = Clock::now() + std::chrono::hours(1);
+    }
+};
+
+}  // namespace
+
+int launch(const LaunchSpec& spec) {
+    int lifeline[2];
+    if (::pipe(lifeline) != 0) throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
+    sigset_t mask, old_mask;
+    ::sigemptyset(&mask);
+    for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&mask, signal);
+    ::sigprocmask(SIG_BLOCK, &mask, &old_mask);
+
+    Watch watch;
+    for (int64_t i = 0; i < spec.local_ranks; ++i) {
+        Job job = spec.job;
+        job.rank = spec.first_rank + i;
+        job.local_rank = i;
+        job.local_ranks = spec.local_ranks;
+        auto variables = environment_of(job);
+        variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
+        watch.children.push_back({spawn(spec.arguments, variables, old_mask, lifeline[1]), job.rank, true});
+    }
+    ::close(lifeline[0]);
+
+    while (watch.any()) {
+        const timespec tick{0, 200'000'000};
+        const int signal = ::sigtimedwait(&mask, nullptr, &tick);
+        if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
+            if (watch.interrupted) watch.forward(SIGKILL);  // asked twice: now
+            else watch.forward(SIGTERM);
+            watch.interrupted = signal == SIGINT || watch.interrupted;
+        } else if (signal == SIGUSR1) {
+            watch.forward(SIGUSR1);
+        }
+        watch.reap(spec.grace_ms);
+        watch.kill_late();
+    }
+    ::close(lifeline[1]);
+    ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
+    if (watch.interrupted && (watch.code == 75 || watch.code == 0)) return 130;
+    return watch.code;
+}
+
+void watch_lifeline() {
+    const char* text = std::getenv("ORRERY_LIFELINE");
+    if (!text) return;
+    const int fd = std::atoi(text);
+    ::unsetenv("ORRERY_LIFELINE");
+    // A thread and not PR_SET_PDEATHSIG: that one fires when the forking *thread* ends.
+    std::thread([fd] {
+        pollfd watched{fd, POLLIN, 0};
+        while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {}
+        std::fprintf(stderr, "orrery: the launcher is gone; this rank ends\n");
+        ::_exit(1);
+    }).detach();
+}
+
+}  // namespace orrery

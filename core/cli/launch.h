@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "run/job.h"
+
+namespace orrery {
+
+/// Rank processes of one host to start.
+struct LaunchSpec {
+    std::vector<std::string> arguments;  ///< of each rank: argv[0] and on
+    Job job;                             ///< what all ranks share; rank fields are filled per process
+    int64_t first_rank = 0;
+    int64_t local_ranks = 1;
+    int grace_ms = 4000;                 ///< how long the others may take to end after one rank failed
+};
+
+/// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT (as SIGTERM) and SIGUSR1. When a rank fails the others
+/// get `grace_ms` to report and end, then SIGKILL. When this process dies, the ranks see their lifeline close and end.
+/// Returns the exit code: 0; a rank's own code; 1 when a rank was killed; 130 after SIGINT. Reports on stderr.
+int launch(const LaunchSpec& spec);
+
+/// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.
+void watch_lifeline();
+
+}  // namespace orrery

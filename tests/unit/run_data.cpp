@@ -1,0 +1,125 @@
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "run/data.h"
+
+using namespace orrery;
+
+namespace {
+
+struct File {
+    std::string path;
+    explicit File(const std::string& bytes) : path(std::string(std::tmpnam(nullptr))) {
+        std::ofstream(path, std::ios::binary) << bytes;
+    }
+    ~File() { std::remove(path.c_str()); }
+};
+
+std::string numbered(int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text.push_back(static_cast<char>(i % 251));
+    return text;
+}
+
+DataSpec spec_of(const File& file) {
+    DataSpec spec;
+    spec.path = file.path;
+    spec.sequence = 10;
+    spec.sequences_per_step = 4;
+    spec.validation = 0.1;
+    spec.seed = 7;
+    return spec;
+}
+
+}  // namespace
+
+TEST_CASE("each epoch draws every training sample once, in another order, and no held-out one") {
+    const File file(numbered(10 * 1000 + 5));
+    const Dataset data(spec_of(file));
+    const int64_t n = data.samples(Split::train), held = data.samples(Split::validation);
+    REQUIRE(n + held == 1000);
+    CHECK(held == 96);
+    std::set<int64_t> validation;
+    for (int64_t i = 0; i < held; ++i) validation.insert(data.position(Split::validation, i));
+    CHECK(validation.size() == static_cast<size_t>(held));
+    std::vector<std::vector<int64_t>> epochs(2);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        std::set<int64_t> seen;
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t at = data.position(Split::train, epoch * n + i);
+            CHECK((at >= 0 && at < 1000));
+            CHECK(validation.count(at) == 0);
+            seen.insert(at);
+            epochs[static_cast<size_t>(epoch)].push_back(at);
+        }
+        CHECK(seen.size() == static_cast<size_t>(n));
+    }
+    CHECK(epochs[0] != epochs[1]);
+}
+
+TEST_CASE("a sample's targets are its tokens, one later") {
+    const File file(numbered(4000));
+    const Dataset data(spec_of(file));
+    int32_t tokens[10], targets[10];
+    for (int64_t i : {0, 5, 77}) {
+        data.read(Split::train, i, 0, 10, tokens, targets);
+        CHECK(tokens[0] == data.position(Split::train, i) * 10 % 251);
+        for (int j = 0; j < 9; ++j) CHECK(targets[j] == tokens[j + 1]);
+        int32_t part[4], part_targets[4];
+        data.read(Split::train, i, 6, 4, part, part_targets);
+        CHECK(part[0] == tokens[6]);
+        CHECK(part_targets[3] == targets[9]);
+    }
+}
+
+TEST_CASE("bad data files are named with what was found and what to do") {
+    using Catch::Matchers::Contains;
+    DataSpec missing;
+    missing.path = "/nowhere/at.txt";
+    missing.sequence = 8;
+    CHECK_THROWS_WITH(Dataset(missing), Contains("/nowhere/at.txt") && Contains("data.path"));
+    const File empty("");
+    CHECK_THROWS_WITH(Dataset(spec_of(empty)), Contains("is empty"));
+    const File tiny("abc");
+    CHECK_THROWS_WITH(Dataset(spec_of(tiny)), Contains("has 3 tokens; one sample needs 11"));
+    const File odd(numbered(4001));
+    DataSpec tokens = spec_of(odd);
+    tokens.kind = DataSpec::Kind::tokens;
+    CHECK_THROWS_WITH(Dataset(tokens), Contains("4001 bytes, not a multiple of 2"));
+    const File text(numbered(4000));
+    DataSpec narrow = spec_of(text);
+    narrow.vocab = 200;
+    CHECK_THROWS_WITH(Dataset(narrow), Contains("token 200 has id 200") && Contains("vocab = 201"));
+}
+
+TEST_CASE("a token file has the text's bytes as little-endian integers") {
+    const File text(numbered(3000));
+    const std::string bin = text.path + ".bin";
+    CHECK(tokenize_bytes(text.path, bin, 2) == 3000);
+    const File keep("");
+    DataSpec a = spec_of(text), b = spec_of(text);
+    b.path = bin;
+    b.kind = DataSpec::Kind::tokens;
+    a.validation = b.validation = 0;
+    const Dataset left(a), right(b);
+    int32_t x[10], y[10], u[10], v[10];
+    left.read(Split::train, 3, 0, 10, x, y);
+    right.read(Split::train, 3, 0, 10, u, v);
+    CHECK(std::equal(x, x + 10, u));
+    CHECK(std::equal(y, y + 10, v));
+    std::remove(bin.c_str());
+}
+
+TEST_CASE("prefetch hands out batches in order and rethrows the fill's error at its step") {
+    Prefetch prefetch(
+        [](int64_t step, Prefetch::Batch& batch) {
+            if (step == 8) throw Error("no more");
+            batch.resize(1);
+            batch[0].assign(1, static_cast<std::byte>(step));
+        },
+        5);
+    for (int step = 5; step < 8; ++step) CHECK(prefetch.next()[0][0] == static_cast<std::byte>(step));
+    CHECK_THROWS_WITH(prefetch.next(), "no more");
+}
