@@ -1,0 +1,150 @@
+// Every kernel of the platform, as a table of functions: reference::table(), cpu::table(), later cuda.
+//
+// Legend: rows, cols: the leading dims flattened and the last one. f: any of f32, bf16, f16 (reference: f64 too).
+// Operands are dense and row-major. Statistics and scalars are f32 (f64 beside f64 data). Nothing throws but bad_alloc;
+// callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
+#pragma once
+
+#include "kernels/types.h"
+
+namespace orrery::kernels {
+
+enum class Unary { neg, exp, log, sqrt, rsqrt, cos, sin, tanh, sigmoid, silu, relu, square, abs, gelu_tanh, gelu_erf };
+enum class UnaryGrad { gelu_tanh, gelu_erf, silu, relu };
+enum class Binary { add, sub, mul, div, maximum, minimum, pow };
+enum class Compare { less, less_equal, greater, greater_equal, equal };
+enum class Reduce { sum, max };
+enum class Draw { normal, uniform };  ///< deviation scale; in [-scale, scale)
+
+/// y[b] = op(a[b]) op(b[b]) (+ bias): y is [batch, m, n]. trans_a: a[b] is stored [k, m]; trans_b: b[b] is stored [n,
+/// k].
+struct Matmul {
+    std::int64_t batch = 1, m = 0, n = 0, k = 0;
+    bool trans_a = false, trans_b = false;
+    bool shared_b = false;    ///< one b for every batch index
+    bool accumulate = false;  ///< y += instead of y =
+};
+
+/// q [B, queries, H, D], k and v [B, keys, G, D], o like q, lse f32 [B, H, queries]. G divides H.
+struct Attention {
+    std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
+    double scale = 1;
+    bool causal = false;
+    std::int64_t shift = 0;  ///< causal: query i sees key j when j <= i + shift
+};
+
+/// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
+struct Rope {
+    std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
+    double theta = 10000;
+    bool inverse = false;
+};
+
+/// The table row range that is held: rows start .. start+rows-1 of the vocabulary.
+struct Embedding {
+    std::int64_t tokens = 0, start = 0, rows = 0, cols = 0;
+    bool accumulate = false;  ///< embedding_grad only
+};
+
+struct AdamW {
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+};
+
+struct Kernels {
+    using i64 = std::int64_t;
+
+    /// y[i] = value.
+    void (*full)(Context&, Out y, i64 n, double value);
+    /// y from Philox keyed by (*seed, stream) and counted by the global element index; y is f32 (f64).
+    void (*random)(Context&, Out y, Region at, Draw kind, double scale, std::uint64_t stream,
+                   const std::uint32_t* seed);
+    /// y = x / (1-p) where the element's draw is >= p, else 0; same keys as random. Its gradient is itself on dy.
+    void (*dropout)(Context&, In x, Out y, Region at, double p, std::uint64_t stream, const std::uint32_t* seed);
+
+    void (*unary)(Context&, Unary, In x, Out y, i64 n);
+    /// dx = dy * op'(x).
+    void (*unary_grad)(Context&, UnaryGrad, In x, In dy, Out dx, i64 n);
+    /// y = x * by.
+    void (*scale)(Context&, In x, Out y, i64 n, double by);
+    /// y = x in another type (any to any; float to integer truncates).
+    void (*cast)(Context&, In x, Out y, i64 n);
+    /// y [the broadcast of both shapes, from the right] = op(a, b).
+    void (*binary)(Context&, Binary, In a, Shape a_shape, In b, Shape b_shape, Out y);
+    /// y u8 = a op b, broadcast; a and b also i32.
+    void (*compare)(Context&, Compare, In a, Shape a_shape, In b, Shape b_shape, Out y);
+    /// y = c ? a : b, broadcast; c u8.
+    void (*select)(Context&, In c, Shape c_shape, In a, Shape a_shape, In b, Shape b_shape, Out y);
+    /// y = silu(gate) * up.
+    void (*swiglu)(Context&, In gate, In up, Out y, i64 n);
+    void (*swiglu_grad)(Context&, In gate, In up, In dy, Out dgate, Out dup, i64 n);
+
+    /// See Matmul. bias [n] may be absent (data null). Operands f32 or bf16; y either, f32 sums in both cases.
+    /// The weight gradient dw[k,n] of x[rows,k], dy[rows,n] is {m=k, n=n, k=rows, trans_a=true}.
+    void (*matmul)(Context&, const Matmul&, In a, In b, In bias, Out y);
+    /// pre = a b + bias; y = gelu(pre). op: gelu_tanh or gelu_erf. No accumulate.
+    void (*matmul_bias_gelu)(Context&, const Matmul&, Unary op, In a, In b, In bias, Out y, Out pre);
+
+    /// y = sum or max of x over the dims whose bit is set in dims (bit d: dim d). accumulate: y += (sum only).
+    void (*reduce)(Context&, Reduce, In x, Shape shape, std::uint32_t dims, Out y, bool accumulate);
+    /// y f32[] = sum of squares, in an order that does not depend on the threads.
+    void (*sumsq)(Context&, In x, Out y, i64 n);
+    /// *y = 1 when no element is infinite or NaN, else 0.
+    void (*all_finite)(Context&, In x, std::uint8_t* y, i64 n);
+
+    void (*softmax)(Context&, In x, Out y, i64 rows, i64 cols);
+    /// dx = y * (dy - sum(y * dy)).
+    void (*softmax_grad)(Context&, In y, In dy, Out dx, i64 rows, i64 cols);
+    /// y = (x - mean) * rstd * gain + bias; mean and rstd [rows].
+    void (*layernorm)(Context&, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps);
+    /// dgain, dbias [cols] f32; accumulate concerns these two only.
+    void (*layernorm_grad)(Context&, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows,
+                           i64 cols, bool accumulate);
+    /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps).
+    void (*rmsnorm)(Context&, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps);
+    void (*rmsnorm_grad)(Context&, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols,
+                         bool accumulate);
+
+    /// y [tokens, cols] = table[token - start], or 0 when that row is not held.
+    void (*embedding)(Context&, const Embedding&, const std::int32_t* tokens, In table, Out y);
+    /// dtable f32 [rows, cols] = sum of dy over equal tokens, in the order of the tokens.
+    void (*embedding_grad)(Context&, const Embedding&, const std::int32_t* tokens, In dy, Out dtable);
+    void (*rope)(Context&, const Rope&, In x, Out y);
+
+    /// o = softmax(scale q k^T) v, lse = log of the sum of exponentials. A query that sees no key: o = 0, lse = -inf.
+    void (*attention)(Context&, const Attention&, In q, In k, In v, Out o, Out lse);
+    void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv);
+
+    /// loss = sum of -log softmax(logits)[target] over rows with target != ignore; count = how many. dlogits (absent:
+    /// data null; may be logits itself) = softmax - onehot, 0 for ignored rows. A target outside [0, vocab): loss NaN.
+    void (*cross_entropy)(Context&, In logits, const std::int32_t* targets, Out loss, Out count, Out dlogits, i64 rows,
+                          i64 vocab, std::int32_t ignore);
+
+    /// In place: p, m, v f32. g is multiplied by *scale first; *step counts from 1; nothing happens when *apply is 0
+    /// (apply may be null). p -= lr * (mhat / (sqrt(vhat) + eps) + decay * p).
+    void (*adamw)(Context&, const AdamW&, Out p, In g, Out m, Out v, In lr, In scale, In step,
+                  const std::uint8_t* apply, i64 n);
+
+    /// y[.., j_perm, ..]: dim d of y is dim perm[d] of x. Any type; as slice, concat and pad.
+    void (*transpose)(Context&, In x, Shape shape, std::span<const int> perm, Out y);
+    void (*slice)(Context&, In x, Shape shape, int dim, i64 start, i64 size, Out y);
+    /// sizes[i]: the size of x[i] along dim; the other dims are those of shape.
+    void (*concat)(Context&, std::span<const In> x, Shape shape, int dim, Shape sizes, Out y);
+    void (*pad)(Context&, In x, Shape shape, int dim, i64 before, i64 after, Out y);
+};
+
+namespace reference {
+/// Straightforward, one thread, double inside; f64 operands allowed everywhere. Slow, allocates.
+const Kernels& table();
+}  // namespace reference
+
+namespace cpu {
+enum class Isa { portable, avx2, avx512 };
+/// The widest instruction set of this machine, or the narrower one that ORRERY_CPU_ISA names.
+Isa isa();
+bool available(Isa);
+/// Vectorised; oneDNN for matrix products.
+const Kernels& table(Isa);
+inline const Kernels& table() { return table(isa()); }
+}  // namespace cpu
+
+}  // namespace orrery::kernels

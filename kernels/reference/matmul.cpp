@@ -1,0 +1,44 @@
+#include "kernels/math.h"
+#include "kernels/reference/values.h"
+
+namespace orrery::kernels::reference {
+
+namespace {
+
+Values product(const Matmul& s, In a, In b, In bias) {
+    const Values x = read(a, s.batch * s.m * s.k);
+    const Values w = read(b, (s.shared_b ? 1 : s.batch) * s.k * s.n);
+    const Values c = bias.data != nullptr ? read(bias, s.n) : Values(static_cast<size_t>(s.n), 0.0);
+    Values y(static_cast<size_t>(s.batch * s.m * s.n));
+    for (i64 i = 0; i < s.batch; ++i) {
+        const double* xi = x.data() + i * s.m * s.k;
+        const double* wi = w.data() + (s.shared_b ? 0 : i * s.k * s.n);
+        for (i64 r = 0; r < s.m; ++r) {
+            double* row = y.data() + (i * s.m + r) * s.n;
+            for (i64 j = 0; j < s.n; ++j) row[j] = c[j];
+            for (i64 l = 0; l < s.k; ++l) {
+                const double left = s.trans_a ? xi[l * s.m + r] : xi[r * s.k + l];
+                for (i64 j = 0; j < s.n; ++j) row[j] += left * (s.trans_b ? wi[j * s.k + l] : wi[l * s.n + j]);
+            }
+        }
+    }
+    return y;
+}
+
+void matmul(Context&, const Matmul& s, In a, In b, In bias, Out y) { write(y, product(s, a, b, bias), s.accumulate); }
+
+void matmul_bias_gelu(Context&, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
+    Values v = product(s, a, b, bias);
+    write(pre, v);
+    for (double& e : v) e = op == Unary::gelu_erf ? math::gelu_erf(e) : math::gelu_tanh(e);
+    write(y, v);
+}
+
+}  // namespace
+
+void add_matmul(Kernels& k) {
+    k.matmul = matmul;
+    k.matmul_bias_gelu = matmul_bias_gelu;
+}
+
+}  // namespace orrery::kernels::reference

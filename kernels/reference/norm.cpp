@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/values.h"
+
+namespace orrery::kernels::reference {
+
+namespace {
+
+void softmax(Context&, In x, Out y, i64 rows, i64 cols) {
+    Values v = read(x, rows * cols);
+    for (i64 r = 0; r < rows; ++r) {
+        double* row = v.data() + r * cols;
+        const double top = *std::max_element(row, row + cols);
+        double sum = 0;
+        for (i64 c = 0; c < cols; ++c) sum += row[c] = std::exp(row[c] - top);
+        for (i64 c = 0; c < cols; ++c) row[c] /= sum;
+    }
+    write(y, v);
+}
+
+void softmax_grad(Context&, In y, In dy, Out dx, i64 rows, i64 cols) {
+    const Values p = read(y, rows * cols);
+    Values d = read(dy, rows * cols);
+    for (i64 r = 0; r < rows; ++r) {
+        double dot = 0;
+        for (i64 i = r * cols; i < (r + 1) * cols; ++i) dot += p[i] * d[i];
+        for (i64 i = r * cols; i < (r + 1) * cols; ++i) d[i] = p[i] * (d[i] - dot);
+    }
+    write(dx, d);
+}
+
+void layernorm(Context&, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
+    Values v = read(x, rows * cols), means(static_cast<size_t>(rows)), rstds(static_cast<size_t>(rows));
+    const Values g = read(gain, cols), b = read(bias, cols);
+    const auto n = static_cast<double>(cols);
+    for (i64 r = 0; r < rows; ++r) {
+        double* row = v.data() + r * cols;
+        double sum = 0, square = 0;
+        for (i64 c = 0; c < cols; ++c) sum += row[c];
+        means[r] = sum / n;
+        for (i64 c = 0; c < cols; ++c) square += (row[c] - means[r]) * (row[c] - means[r]);
+        rstds[r] = 1 / std::sqrt(square / n + eps);
+        for (i64 c = 0; c < cols; ++c) row[c] = (row[c] - means[r]) * rstds[r] * g[c] + b[c];
+    }
+    write(y, v);
+    write(mean, means);
+    write(rstd, rstds);
+}
+
+void layernorm_grad(Context&, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows, i64 cols,
+                    bool accumulate) {
+    const Values v = read(x, rows * cols), g = read(gain, cols), means = read(mean, rows), rstds = read(rstd, rows);
+    Values d = read(dy, rows * cols), dg(static_cast<size_t>(cols)), db(static_cast<size_t>(cols));
+    const auto n = static_cast<double>(cols);
+    for (i64 r = 0; r < rows; ++r) {
+        double sum = 0, dot = 0;
+        for (i64 c = 0; c < cols; ++c) {
+            const double hat = (v[r * cols + c] - means[r]) * rstds[r], dhat = d[r * cols + c] * g[c];
+            dg[c] += d[r * cols + c] * hat;
+            db[c] += d[r * cols + c];
+            sum += dhat;
+            dot += dhat * hat;
+        }
+        for (i64 c = 0; c < cols; ++c) {
+            const double hat = (v[r * cols + c] - means[r]) * rstds[r], dhat = d[r * cols + c] * g[c];
+            d[r * cols + c] = rstds[r] * (dhat - sum / n - hat * dot / n);
+        }
+    }
+    write(dx, d);
+    write(dgain, dg, accumulate);
+    write(dbias, db, accumulate);
+}
+
+void rmsnorm(Context&, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps) {
+    Values v = read(x, rows * cols), rstds(static_cast<size_t>(rows));
+    const Values g = read(gain, cols);
+    for (i64 r = 0; r < rows; ++r) {
+        double* row = v.data() + r * cols;
+        double square = 0;
+        for (i64 c = 0; c < cols; ++c) square += row[c] * row[c];
+        rstds[r] = 1 / std::sqrt(square / static_cast<double>(cols) + eps);
+        for (i64 c = 0; c < cols; ++c) row[c] *= rstds[r] * g[c];
+    }
+    write(y, v);
+    write(rstd, rstds);
+}
+
+void rmsnorm_grad(Context&, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols, bool accumulate) {
+    const Values v = read(x, rows * cols), g = read(gain, cols), rstds = read(rstd, rows);
+    Values d = read(dy, rows * cols), dg(static_cast<size_t>(cols));
+    for (i64 r = 0; r < rows; ++r) {
+        double dot = 0;
+        for (i64 c = 0; c < cols; ++c) {
+            const double hat = v[r * cols + c] * rstds[r];
+            dg[c] += d[r * cols + c] * hat;
+            dot += d[r * cols + c] * g[c] * hat;
+        }
+        for (i64 c = 0; c < cols; ++c) {
+            const double hat = v[r * cols + c] * rstds[r];
+            d[r * cols + c] = rstds[r] * (d[r * cols + c] * g[c] - hat * dot / static_cast<double>(cols));
+        }
+    }
+    write(dx, d);
+    write(dgain, dg, accumulate);
+}
+
+}  // namespace
+
+void add_norm(Kernels& k) {
+    k.softmax = softmax;
+    k.softmax_grad = softmax_grad;
+    k.layernorm = layernorm;
+    k.layernorm_grad = layernorm_grad;
+    k.rmsnorm = rmsnorm;
+    k.rmsnorm_grad = rmsnorm_grad;
+}
+
+}  // namespace orrery::kernels::reference

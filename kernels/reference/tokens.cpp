@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/values.h"
+
+namespace orrery::kernels::reference {
+
+namespace {
+
+void embedding(Context&, const Embedding& s, const std::int32_t* tokens, In table, Out y) {
+    const Values t = read(table, s.rows * s.cols);
+    Values v(static_cast<size_t>(s.tokens * s.cols));
+    for (i64 i = 0; i < s.tokens; ++i) {
+        const i64 row = tokens[i] - s.start;
+        if (row < 0 || row >= s.rows) continue;
+        for (i64 c = 0; c < s.cols; ++c) v[i * s.cols + c] = t[row * s.cols + c];
+    }
+    write(y, v);
+}
+
+void embedding_grad(Context&, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
+    const Values d = read(dy, s.tokens * s.cols);
+    Values t(static_cast<size_t>(s.rows * s.cols));
+    for (i64 i = 0; i < s.tokens; ++i) {
+        const i64 row = tokens[i] - s.start;
+        if (row < 0 || row >= s.rows) continue;
+        for (i64 c = 0; c < s.cols; ++c) t[row * s.cols + c] += d[i * s.cols + c];
+    }
+    write(dtable, t, s.accumulate);
+}
+
+void rope(Context&, const Rope& s, In x, Out y) {
+    Values v = read(x, s.batch * s.seq * s.heads * s.dim);
+    const i64 half = s.dim / 2;
+    for (i64 row = 0; row < s.batch * s.seq * s.heads; ++row) {
+        const auto position = static_cast<double>(row / s.heads % s.seq + s.start);
+        for (i64 i = 0; i < half; ++i) {
+            const double angle =
+                position * std::pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+            const double cosine = std::cos(angle), sine = s.inverse ? -std::sin(angle) : std::sin(angle);
+            double& a = v[row * s.dim + i];
+            double& b = v[row * s.dim + half + i];
+            const double first = a * cosine - b * sine;
+            b = b * cosine + a * sine;
+            a = first;
+        }
+    }
+    write(y, v);
+}
+
+void cross_entropy(Context&, In logits, const std::int32_t* targets, Out loss, Out count, Out dlogits, i64 rows,
+                   i64 vocab, std::int32_t ignore) {
+    Values v = read(logits, rows * vocab);
+    double total = 0, counted = 0;
+    for (i64 r = 0; r < rows; ++r) {
+        double* row = v.data() + r * vocab;
+        const std::int32_t target = targets[r];
+        if (target == ignore) {
+            std::fill(row, row + vocab, 0.0);
+            continue;
+        }
+        counted += 1;
+        const bool valid = target >= 0 && target < vocab;
+        const double at_target = valid ? row[target] : std::numeric_limits<double>::quiet_NaN();
+        const double top = *std::max_element(row, row + vocab);
+        double sum = 0;
+        for (i64 c = 0; c < vocab; ++c) sum += row[c] = std::exp(row[c] - top);
+        total += top + std::log(sum) - at_target;
+        for (i64 c = 0; c < vocab; ++c) row[c] /= sum;
+        if (valid) row[target] -= 1;
+    }
+    write_one(loss, total);
+    write_one(count, counted);
+    if (dlogits.data != nullptr) write(dlogits, v);
+}
+
+}  // namespace
+
+void add_tokens(Kernels& k) {
+    k.embedding = embedding;
+    k.embedding_grad = embedding_grad;
+    k.rope = rope;
+    k.cross_entropy = cross_entropy;
+}
+
+}  // namespace orrery::kernels::reference
