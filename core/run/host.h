@@ -1,0 +1,64 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orrery/registry.h"
+#include "run/data.h"
+
+namespace orrery {
+
+/// What a script asks of a training run. Times and counts of 0 mean "never".
+struct TrainOptions {
+    int64_t steps = 0;
+    int64_t evaluate_every = 0;    ///< steps; an evaluation also ends the run when evaluate_batches > 0
+    int64_t evaluate_batches = 0;
+    int64_t checkpoint_every = 0;  ///< steps; a checkpoint always ends the run
+    int64_t log_every = 1;
+    Origin origin;
+};
+
+struct SampleOptions {
+    std::string prompt;
+    int64_t tokens = 200;
+    double temperature = 0.8;
+    int64_t top_k = 0;  ///< 0: all
+    uint64_t seed = 0;
+};
+
+/// The programs of one experiment, over the same params: names agree, layouts at rest agree. Annotated, not propagated.
+struct Experiment {
+    std::string name;
+    Program train;                 ///< forward, backward, update
+    std::optional<Program> eval;   ///< forward without dropout; results loss_sum, count
+    std::optional<Program> logits; ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
+    Mesh mesh;                     ///< with micro
+};
+
+/// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts
+/// nothing, `run` trains, `sample` draws text from the newest checkpoint.
+class Host {
+public:
+    virtual ~Host() = default;
+    virtual Config& config() = 0;
+    virtual const Registry& registry() = 0;
+    /// The mesh of the configuration, without micro.
+    virtual const Mesh& mesh() = 0;
+    /// Propagates, lowers and checks. Throws Error with script lines. Called by program:compile().
+    virtual void compile(Experiment experiment) = 0;
+    /// Bytes moved, peak memory, flops of the compiled experiment.
+    virtual std::string summary() = 0;
+    virtual void train(const DataSpec& data, const TrainOptions& options) = 0;
+    /// Text drawn from the model; "" in modes that run nothing.
+    virtual std::string sample(const SampleOptions& options) = 0;
+    /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
+    struct Option {
+        std::string key, fallback, help;
+    };
+    virtual void declare_options(const std::vector<Option>& options) = 0;
+    /// print() of a script: once, from rank 0.
+    virtual void print(const std::string& line) = 0;
+};
+
+}  // namespace orrery
