@@ -1,0 +1,49 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+    return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+/// SHA-256 over any number of pieces.
+class Sha256 {
+public:
+    Sha256();
+    ~Sha256();
+    Sha256(Sha256&&) noexcept;
+    Sha256& operator=(Sha256&&) noexcept;
+
+    void update(std::span<const std::byte> bytes);
+    void update(std::string_view text) { update(bytes_of(text)); }
+    /// 64 hexadecimal digits. Ends the digest: call once.
+    std::string hex();
+
+private:
+    struct Free {
+        void operator()(void* context) const;
+    };
+    std::unique_ptr<void, Free> context_;
+};
+
+/// 64 hexadecimal digits.
+std::string sha256(std::span<const std::byte> bytes);
+std::string sha256(std::string_view text);
+
+/// 32 raw bytes.
+std::string hmac_sha256(std::string_view key, std::string_view message);
+/// Compares secrets in time that depends on the length only.
+bool same_secret(std::string_view a, std::string_view b);
+
+/// CRC-32C (Castagnoli), continuing from an earlier part's value. Uses SSE4.2 where the CPU has it.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
+/// The same by table, for tests and other CPUs.
+uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
+
+}  // namespace orrery

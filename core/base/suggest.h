@@ -1,0 +1,22 @@
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate closest to the name, "" when none is close enough (a third of the letters, at least one).
+std::string closest(std::string_view name, const std::vector<std::string>& candidates);
+
+/// `did you mean "nccl"?`, or "" when nothing is close.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+/// The second line of a message about an unknown name: "\n  <label>: gloo, nccl, shm        did you mean "nccl"?".
+/// Long lists are cut after 12 names. "" when there are no candidates.
+std::string choices(std::string_view label, std::string_view name, std::vector<std::string> candidates);
+
+}  // namespace orrery

@@ -1,0 +1,113 @@
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+namespace orrery {
+
+std::string bytes_text(int64_t bytes) {
+    constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
+    double amount = static_cast<double>(bytes) / 1024;
+    size_t unit = 0;
+    // 1023.95 would print as 1024.0
+    while (std::abs(amount) >= 1023.95 && unit + 1 < units.size()) {
+        amount /= 1024;
+        ++unit;
+    }
+    return fmt::format("{:.1f} {}", amount, units[unit]);
+}
+
+std::string count_text(int64_t count) {
+    std::string digits = std::to_string(count);
+    const size_t first = digits[0] == '-' ? 1 : 0;
+    for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
+    return digits;
+}
+
+std::string short_text(double amount) {
+    constexpr std::array units{"", " K", " M", " G", " T", " P", " E"};
+    size_t unit = 0;
+    while (std::abs(amount) >= 999.5 && unit + 1 < units.size()) {
+        amount /= 1000;
+        ++unit;
+    }
+    const double size = std::abs(amount);
+    if (unit == 0 && amount == std::floor(amount)) return fmt::format("{:.0f}", amount);
+    const int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    return fmt::format("{:.{}f}{}", amount, decimals, units[unit]);
+}
+
+std::string seconds_text(double seconds) {
+    if (seconds < 0) return "-" + seconds_text(-seconds);
+    if (seconds == 0) return "0 s";
+    const auto scaled = [](double amount, std::string_view unit) {
+        const int decimals = amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
+        return fmt::format("{:.{}f} {}", amount, decimals, unit);
+    };
+    if (seconds < 999.5e-9) return scaled(seconds * 1e9, "ns");
+    if (seconds < 999.5e-6) return scaled(seconds * 1e6, "us");
+    if (seconds < 0.9995) return scaled(seconds * 1e3, "ms");
+    if (seconds < 59.95) return scaled(seconds, "s");
+    const auto whole = static_cast<int64_t>(std::llround(seconds));
+    if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+    return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string quote(std::string_view text) {
+    constexpr size_t longest = 200;
+    std::string out = "\"";
+    for (unsigned char c : text.substr(0, longest)) {
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += static_cast<char>(c);
+        } else if (c == '\n') {
+            out += "\\n";
+        } else if (c < 0x20 || c == 0x7f) {
+            out += fmt::format("\\x{:02x}", c);
+        } else {
+            out += static_cast<char>(c);
+        }
+    }
+    return out + (text.size() > longest ? "...\"" : "\"");
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+    std::string out;
+    for (const std::string& part : parts) {
+        if (&part != &parts.front()) out += separator;
+        out += part;
+    }
+    return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (;;) {
+        const size_t end = text.find(separator);
+        parts.emplace_back(text.substr(0, end));
+        if (end == std::string_view::npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
+std::string_view trim(std::string_view text) {
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::string hex(std::string_view bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string out;
+    out.reserve(bytes.size() * 2);
+    for (unsigned char byte : bytes) {
+        out += digits[byte >> 4];
+        out += digits[byte & 15];
+    }
+    return out;
+}
+
+}  // namespace orrery

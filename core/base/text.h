@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+/// "512 B", "8.0 KiB", "1.5 GiB"
+std::string bytes_text(int64_t bytes);
+/// "1,234,567"
+std::string count_text(int64_t count);
+/// Three digits and a unit of thousands: "950", "10.7 M", "1.20 T"
+std::string short_text(double amount);
+/// "1.20 us", "35.0 ms", "2.50 s", "3 min 20 s", "2 h 5 min"
+std::string seconds_text(double seconds);
+
+/// `"a b"`, with control characters, quotes and backslashes escaped, cut after 200 bytes.
+std::string quote(std::string_view text);
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+std::vector<std::string> split(std::string_view text, char separator);
+/// Without spaces, tabs and line ends on either side.
+std::string_view trim(std::string_view text);
+/// Lower-case hexadecimal.
+std::string hex(std::string_view bytes);
+
+}  // namespace orrery
