@@ -1,0 +1,130 @@
+#include "run/metrics.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "orrery/error.h"
+
+namespace orrery {
+namespace {
+
+/// JSON has no NaN: a diverged run writes null there.
+nlohmann::ordered_json number(double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+double mfu_of(const StepMetrics& m) {
+    return m.peak_flops > 0 && m.seconds > 0 ? m.flops / m.seconds / m.peak_flops : 0;
+}
+
+/// Keeps the lines up to a step; later ones belong to work that was lost.
+void trim(const std::string& path, int64_t last_step) {
+    std::ifstream in(path);
+    if (!in) return;
+    std::string kept, line;
+    while (std::getline(in, line)) {
+        const auto json = nlohmann::json::parse(line, nullptr, false);
+        if (!json.is_object() || json.value("step", last_step + 1) > last_step) continue;
+        kept += line + "\n";
+    }
+    in.close();
+    std::ofstream(path, std::ios::trunc) << kept;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::string& path, int64_t resumed_step, std::FILE* terminal)
+    : terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {
+    if (path.empty()) return;
+    trim(path, resumed_step);
+    file_ = std::fopen(path.c_str(), "a");
+    if (!file_) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)), Fault::failed);
+}
+
+MetricsWriter::~MetricsWriter() {
+    clear_bar();
+    if (file_) std::fclose(file_);
+}
+
+void MetricsWriter::header() {
+    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}", "step", "loss", "grad_norm", "lr", "tok/s",
+                     "TFLOP/s", "MFU", "memory"));
+}
+
+void MetricsWriter::step(const StepMetrics& m, bool print_line) {
+    const double tokens_per_s = m.seconds > 0 ? static_cast<double>(m.tokens) / m.seconds : 0;
+    const double tflops = m.seconds > 0 ? m.flops / m.seconds / 1e12 : 0;
+    if (file_) {
+        nlohmann::ordered_json line = {{"step", m.step}, {"loss", number(m.loss)}, {"grad_norm", number(m.grad_norm)}, {"lr", number(m.lr)},
+                                       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)}, {"MFU", number(mfu_of(m))},
+                                       {"memory", m.memory_bytes}};
+        std::fprintf(file_, "%s\n", line.dump().c_str());
+        std::fflush(file_);
+    }
+    if (print_line)
+        note(fmt::format("{:>7} {:>9.4f} {:>9.4f} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB", m.step, m.loss, m.grad_norm, m.lr,
+                         tokens_per_s, tflops, 100 * mfu_of(m), static_cast<double>(m.memory_bytes) / (1 << 20)));
+    if (interactive_) bar(m);
+}
+
+void MetricsWriter::evaluation(int64_t step, double loss, int64_t tokens) {
+    if (file_) {
+        nlohmann::ordered_json line = {{"step", step}, {"eval_loss", number(loss)}, {"eval_tokens", tokens}};
+        std::fprintf(file_, "%s\n", line.dump().c_str());
+        std::fflush(file_);
+    }
+    note(fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step, loss, tokens));
+}
+
+void MetricsWriter::note(const std::string& line) {
+    clear_bar();
+    std::fprintf(terminal_, "%s\n", line.c_str());
+    std::fflush(terminal_);
+}
+
+void MetricsWriter::clear_bar() {
+    if (!bar_shown_) return;
+    std::fprintf(terminal_, "\r\033[K");
+    bar_shown_ = false;
+}
+
+void MetricsWriter::bar(const StepMetrics& m) {
+    constexpr int width = 30;
+    const int filled = m.steps > 0 ? static_cast<int>(width * m.step / m.steps) : 0;
+    const double left_s = static_cast<double>(m.steps - m.step) * m.seconds;
+    std::fprintf(terminal_, "\r\033[K[%s%s] %lld/%lld  %d:%02d left", std::string(static_cast<size_t>(filled), '#').c_str(),
+                 std::string(static_cast<size_t>(width - filled), '.').c_str(), static_cast<long long>(m.step),
+                 static_cast<long long>(m.steps), static_cast<int>(left_s / 60), static_cast<int>(left_s) % 60);
+    std::fflush(terminal_);
+    bar_shown_ = true;
+}
+
+std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds) {
+    std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    double named = 0;
+    std::string text = "where the time went\n";
+    for (const TimeShare& share : shares) {
+        named += share.seconds;
+        text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %\n", share.what, share.seconds,
+                            total_seconds > 0 ? 100 * share.seconds / total_seconds : 0);
+    }
+    const double rest = std::max(0.0, total_seconds - named);
+    text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %", "host, data and the rest", rest, total_seconds > 0 ? 100 * rest / total_seconds : 0);
+    return text;
+}
+
+int64_t resident_bytes() {
+    std::ifstream in("/proc/self/statm");
+    int64_t size = 0, resident = 0;
+    in >> size >> resident;
+    return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace orrery

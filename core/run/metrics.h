@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace orrery {
+
+/// What one training step showed. `flops`: model flops of the step on all ranks, by 6 N per token plus attention.
+struct StepMetrics {
+    int64_t step = 0, steps = 0;
+    double loss = 0;           ///< nats per token
+    double grad_norm = 0;
+    double lr = 0;
+    double seconds = 0;
+    int64_t tokens = 0;        ///< in this step, all ranks
+    double flops = 0;
+    double peak_flops = 0;     ///< matrix rate of all ranks together; 0: MFU unknown
+    int64_t memory_bytes = 0;  ///< resident set of this rank
+};
+
+/// Writes step lines, a progress bar on a terminal, and metrics.jsonl. Only rank 0 has one.
+class MetricsWriter {
+public:
+    /// `path` "" writes no file. A resumed run drops the lines of steps after `resumed_step`, which will be run again.
+    MetricsWriter(const std::string& path, int64_t resumed_step, std::FILE* terminal);
+    ~MetricsWriter();
+    MetricsWriter(const MetricsWriter&) = delete;
+
+    void header();
+    void step(const StepMetrics& metrics, bool print_line);
+    void evaluation(int64_t step, double loss, int64_t tokens);
+    /// A line of its own, not torn by the progress bar.
+    void note(const std::string& line);
+
+private:
+    void clear_bar();
+    void bar(const StepMetrics& metrics);
+
+    std::FILE* file_ = nullptr;
+    std::FILE* terminal_;
+    bool interactive_;
+    bool bar_shown_ = false;
+};
+
+/// Seconds of a run by what they were spent on, for the closing table.
+struct TimeShare {
+    std::string what;  ///< "compute: matmul", "communication", "waiting"
+    double seconds = 0;
+};
+/// A table, largest first, shares of the total.
+std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
+
+/// Resident set size of this process in bytes.
+int64_t resident_bytes();
+
+}  // namespace orrery
