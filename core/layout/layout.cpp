@@ -1,6 +1,6 @@
 #include "orrery/layout.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cassert>
@@ -68,9 +68,9 @@ Shape Layout::local_shape(const Shape& global, const Mesh& mesh) const {
         std::string axes;
         for (AxisId axis : splits_[dim])
             axes += fmt::format("{}{}={}", axes.empty() ? "" : " ", mesh.axis(axis).name, mesh.size(axis));
-        throw Error(fmt::format("dim {} of [{}] has size {}, which {} does not divide into {} equal parts; "
+        throw Error(fmt::format("dim {} of {} has size {}, which {} does not divide into {} equal parts; "
                                 "make it a multiple of {}, or split another dim",
-                                dim, fmt::join(global, ","), global[dim], axes, parts, parts));
+                                dim, text_of(global), global[dim], axes, parts, parts));
     }
     return local;
 }

@@ -64,11 +64,11 @@ TEST_CASE("local shapes and offsets follow the split order") {
     CHECK(layout.local_shape(global, mesh) == Shape{2, 5});
     // rank 6 = (pp 0, dp 1, tp 2): block 2 * 3 + 1 of 12
     CHECK(layout.offset(global, mesh, 6) == Shape{14, 0});
+    CHECK_THROWS_WITH(layout.local_shape({25, 5}, mesh), Catch::Contains("dim 0 of [25,5] has size 25") &&
+                                                             Catch::Contains("tp=4 dp=3") &&
+                                                             Catch::Contains("multiple of 12"));
     const Mesh micro = mesh.with_microbatches(2);
     layout.set(3, Placement::split(0));
     CHECK(layout.local_shape(global, micro) == Shape{1, 5});
     CHECK(layout.offset(global, micro, 6, 1) == Shape{15, 0});
-    CHECK_THROWS_WITH(layout.local_shape({25, 5}, mesh), Catch::Contains("dim 0 of [25,5] has size 25") &&
-                                                              Catch::Contains("tp=4 dp=3") &&
-                                                              Catch::Contains("multiple of 12"));
 }
