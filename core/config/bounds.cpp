@@ -1,0 +1,99 @@
+#include "config/bounds.h"
+
+#include <fmt/format.h>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+namespace {
+
+/// Walks the text once. Between separators (line end, = , { } [ ]) everything could be a dotted key.
+class KeyScan {
+public:
+    KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
+
+    void run() {
+        while (at_ < toml_.size()) {
+            const char c = toml_[at_];
+            if (c == '"' || c == '\'') {
+                skip_string(c);
+                continue;
+            }
+            if (c == '#') {
+                skip_comment();
+                continue;
+            }
+            if (c == '\n') {
+                ++line_;
+                line_start_ = at_ + 1;
+            }
+            ++at_;
+            if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '}' || c == '[' || c == ']') {
+                key_start_ = at_;
+                dots_ = 0;
+            } else {
+                dots_ += c == '.';
+                judge();
+            }
+        }
+    }
+
+private:
+    void judge() const {
+        if (dots_ < max_key_parts && at_ - key_start_ <= max_key_bytes) return;
+        const int column = static_cast<int>(key_start_ < line_start_ ? 1 : key_start_ - line_start_ + 1);
+        throw Error({"", name_, line_, column},
+                    fmt::format("key or value too long: more than {} dotted parts or {} bytes\n  "
+                                "shorten it; strings may be longer when they are quoted",
+                                max_key_parts, max_key_bytes));
+    }
+
+    void skip_comment() {
+        while (at_ < toml_.size() && toml_[at_] != '\n') ++at_;
+    }
+
+    /// A quoted part of a key counts as its bytes; a string value ends its run at the next separator anyway.
+    void skip_string(char quote) {
+        const std::string triple(3, quote);
+        const bool multi = toml_.substr(at_, 3) == triple;
+        at_ += multi ? 3 : 1;
+        while (at_ < toml_.size()) {
+            const char c = toml_[at_];
+            if (multi && toml_.substr(at_, 3) == triple) {
+                at_ += 3;
+                break;
+            }
+            if (!multi && c == quote) {
+                ++at_;
+                break;
+            }
+            if (c == '\n') {
+                if (!multi) break;  // unterminated: the parser says so
+                ++line_;
+                line_start_ = at_ + 1;
+            }
+            at_ += (c == '\\' && quote == '"' && at_ + 1 < toml_.size() && toml_[at_ + 1] != '\n') ? 2 : 1;
+        }
+        key_start_ = at_;
+    }
+
+    std::string_view toml_;
+    const std::string& name_;
+    size_t at_ = 0;
+    size_t line_start_ = 0;
+    size_t key_start_ = 0;
+    int line_ = 1;
+    int dots_ = 0;
+};
+
+}  // namespace
+
+void check_toml_bounds(std::string_view toml, const std::string& name) {
+    if (toml.size() > max_toml_bytes)
+        throw Error({"", name, 0, 0}, fmt::format("configuration of {} bytes, at most {} are read\n  "
+                                                  "is this a TOML file?", toml.size(), max_toml_bytes));
+    KeyScan(toml, name).run();
+}
+
+}  // namespace orrery

@@ -1,0 +1,232 @@
+#include "config/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "config/bounds.h"
+#include "config/schema.h"
+#include "config/toml_text.h"
+
+namespace orrery {
+
+namespace {
+
+std::string path_of(std::string_view table, std::string_view key) {
+    return table.empty() ? std::string(key) : fmt::format("{}.{}", table, key);
+}
+
+/// Copies toml++ nodes into Configs, checking names and types against the schema on the way.
+class Copy {
+public:
+    /// `fixed`: the place of everything (a --set text); otherwise file, line and column of each node.
+    Copy(std::string file, const Origin* fixed) : file_(std::move(file)), fixed_(fixed) {}
+
+    void table(const toml::table& from, Config& to) const {
+        std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+        for (auto&& [key, node] : from) entries.emplace_back(&key, &node);
+        std::ranges::stable_sort(entries, {}, [](const auto& e) {  // the order of the file; toml++ sorts by name
+            return std::pair(e.first->source().begin.line, e.first->source().begin.column);
+        });
+        for (const auto& [key, node] : entries) entry(std::string(key->str()), key->source(), *node, to);
+    }
+
+private:
+    Origin at(const toml::source_region& source) const {
+        if (fixed_) return *fixed_;
+        return {"", file_, static_cast<int>(source.begin.line), static_cast<int>(source.begin.column)};
+    }
+
+    void entry(const std::string& key, const toml::source_region& key_source, const toml::node& node,
+               Config& to) const {
+        const std::string path = path_of(to.path(), key);
+        if (const toml::table* below = node.as_table()) {
+            if (find_schema(to.path(), key) && !is_known_table(path)) wrong_type(to.path(), key, node);
+            if (!is_known_table(path) && !is_open_table(to.path())) unknown(to.path(), key, key_source, "table");
+            table(*below, sub_table(to, key, at(below->source())));
+            return;
+        }
+        if (is_known_table(path) && !find_schema(to.path(), key) && !is_open_table(to.path()))
+            throw Error(at(key_source), fmt::format("{} is {}, expected a table{}", path, found(node), owner_of(key)));
+        check(to.path(), key, key_source, node);
+        to.set(key, value(path, node));
+    }
+
+    Config& sub_table(Config& to, const std::string& key, const Origin& origin) const {
+        ConfigValue* old = to.find(key);
+        if (old && std::holds_alternative<std::shared_ptr<Config>>(old->data))
+            return *std::get<std::shared_ptr<Config>>(old->data);
+        auto made = std::make_shared<Config>(path_of(to.path(), key), origin);
+        to.set(key, ConfigValue{made, origin, false});
+        return *made;
+    }
+
+    ConfigValue value(const std::string& path, const toml::node& node) const {
+        const Origin origin = at(node.source());
+        if (const auto* flag = node.as_boolean()) return {flag->get(), origin, false};
+        if (const auto* integer = node.as_integer()) return {integer->get(), origin, false};
+        if (const auto* number = node.as_floating_point()) return {number->get(), origin, false};
+        if (const auto* text = node.as_string()) return {text->get(), origin, false};
+        if (const toml::array* array = node.as_array()) {
+            ConfigValue::List list;
+            for (const toml::node& item : *array) list.push_back(value(path, item));
+            return {std::move(list), origin, false};
+        }
+        if (const toml::table* below = node.as_table()) {
+            auto made = std::make_shared<Config>(path, origin);
+            table(*below, *made);
+            return {std::move(made), origin, false};
+        }
+        throw Error(origin, fmt::format("{} is {}, which no key takes\n  write it in quotes", path, found(node)));
+    }
+
+    static std::string found(const toml::node& node) {
+        if (const auto* text = node.as_string()) return "the text " + quote(text->get());
+        if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+        if (const auto* integer = node.as_integer()) return fmt::format("the integer {}", integer->get());
+        if (const auto* number = node.as_floating_point()) return fmt::format("the number {}", number->get());
+        if (node.is_array()) return "a list";
+        return node.is_table() ? "a table" : "a date or time";
+    }
+
+    /// The remedy for a key that stands outside its table.
+    static std::string owner_of(const std::string& key) {
+        for (const SchemaKey& known : schema())
+            if (known.key == key) return fmt::format("\n  did you mean {} below [{}]?", key, known.table);
+        return is_known_table(key) ? fmt::format("\n  write [{}] and its keys below it", key) : "";
+    }
+
+    [[noreturn]] void unknown(std::string_view table, const std::string& key, const toml::source_region& source,
+                              std::string_view what) const {
+        const std::string place = table.empty() ? "" : fmt::format(" in [{}]", table);
+        const std::string remedy = table.empty() && what == "key" ? owner_of(key) : "";
+        throw Error(at(source), fmt::format("unknown {} {}{}{}{}", what, quote(key), place,
+                                            choices("known here", key, schema_names(table)), remedy));
+    }
+
+    [[noreturn]] void wrong_type(std::string_view table, const std::string& key, const toml::node& node) const {
+        const SchemaKey* known = find_schema(table, key);
+        std::string text = fmt::format("{} is {}, expected {}", path_of(table, key), found(node), name_of(known->kind));
+        const auto* quoted = node.as_string();
+        if (quoted && known->kind != ConfigKind::texts) text += "\n  write it without the quotes";
+        if (known->kind == ConfigKind::text && !node.is_table() && !node.is_array()) text += "\n  write it in quotes";
+        throw Error(at(node.source()), text);
+    }
+
+    void check(std::string_view table, const std::string& key, const toml::source_region& key_source,
+               const toml::node& node) const {
+        if (is_open_table(table)) return;
+        const SchemaKey* known = find_schema(table, key);
+        if (!known) unknown(table, key, key_source, "key");
+        const auto is_text = [](const toml::node& n) { return n.is_string(); };
+        bool fits = false;
+        switch (known->kind) {
+            case ConfigKind::flag: fits = node.is_boolean(); break;
+            case ConfigKind::integer: fits = node.is_integer(); break;
+            case ConfigKind::number: fits = node.is_number(); break;
+            case ConfigKind::text: fits = node.is_string(); break;
+            case ConfigKind::texts: fits = node.is_array() && std::ranges::all_of(*node.as_array(), is_text); break;
+        }
+        if (!fits) wrong_type(table, key, node);
+        if (known->kind == ConfigKind::integer && node.as_integer()->get() < known->least)
+            throw Error(at(node.source()), fmt::format("{} is {}, expected at least {}", path_of(table, key),
+                                                       node.as_integer()->get(), known->least));
+    }
+
+    std::string file_;
+    const Origin* fixed_;
+};
+
+toml::table parse(std::string_view text, const std::string& name) {
+    check_toml_bounds(text, name);
+    try {
+        return toml::parse(text, std::string_view(name));
+    } catch (const toml::parse_error& error) {
+        const auto& begin = error.source().begin;
+        throw Error({"", name, static_cast<int>(begin.line), static_cast<int>(begin.column)},
+                    "bad TOML: " + std::string(error.description()));
+    }
+}
+
+/// True for texts that a user means as they stand: no quote or bracket opens a TOML value.
+bool bare(std::string_view text) {
+    return !text.empty() && std::string_view("\"'[{").find(text.front()) == std::string_view::npos &&
+           text.find('\n') == std::string_view::npos;
+}
+
+/// "table.key=value" -> a TOML document with that one key.
+toml::table parse_set(const std::string& set, const Origin& origin) {
+    const size_t equals = set.find('=');
+    const std::string key(trim(std::string_view(set).substr(0, equals)));
+    if (equals == std::string::npos || key.empty() || key.find('.') == std::string::npos)
+        throw Error(origin, "expected table.key=value, for example --set mesh.tp=2");
+    const std::string text(trim(std::string_view(set).substr(equals + 1)));
+    const size_t dot = key.rfind('.');
+    const SchemaKey* known = find_schema(key.substr(0, dot), key.substr(dot + 1));
+    const bool as_text = bare(text) && known && known->kind == ConfigKind::text;
+    check_toml_bounds(key + "=1", "--set " + set);
+    try {
+        if (!as_text) return toml::parse(key + " = " + text);
+    } catch (const toml::parse_error& error) {
+        if (!bare(text)) throw Error(origin, "bad TOML value: " + std::string(error.description()));
+    }
+    try {
+        return toml::parse(key + " = " + toml_string(text));
+    } catch (const toml::parse_error& error) {
+        throw Error(origin, "bad key: " + std::string(error.description()));
+    }
+}
+
+void add_defaults(Config& root) {
+    const Origin origin{"", "default", 0, 0};
+    for (const SchemaKey& known : schema()) {
+        if (known.fallback.empty()) continue;
+        Config& table = root.table(known.table);  // no core table with defaults is nested
+        if (table.has(known.key)) continue;
+        const toml::table one = toml::parse(fmt::format("{} = {}", known.key, known.fallback));
+        Config wrapped(std::string(known.table), origin);
+        Copy("", &origin).table(one, wrapped);
+        table.set(known.key, *wrapped.find(known.key));
+    }
+}
+
+void unmark(Config& config) {
+    for (const auto& [key, value] : config.items()) {
+        config.find(key)->used = false;
+        if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data)) unmark(**below);
+    }
+}
+
+}  // namespace
+
+Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
+    Config root("", Origin{"", name, 0, 0});
+    Copy(name, nullptr).table(parse(toml, name), root);
+    for (const std::string& set : sets) {
+        const Origin origin{"", "--set " + set, 0, 0};
+        Copy("", &origin).table(parse_set(set, origin), root);
+    }
+    add_defaults(root);
+    unmark(root);
+    return root;
+}
+
+Config load_config(const std::filesystem::path& file, std::span<const std::string> sets) {
+    if (file.empty()) return parse_config("", "", sets);
+    const Origin origin{"", file.string(), 0, 0};
+    if (std::filesystem::is_directory(file)) throw Error(origin, "is a folder, expected a TOML file");
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw Error(origin, "cannot open this configuration\n  check the path given to --config");
+    std::string text(max_toml_bytes + 1, '\0');  // one byte more than allowed tells that there is more
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(in.gcount()));
+    return parse_config(text, file.string(), sets);
+}
+
+}  // namespace orrery

@@ -1,0 +1,28 @@
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/config.h"
+
+namespace orrery {
+
+/// Reads the TOML file (empty path: none), lays the `--set` texts ("mesh.tp=4", a later one wins) over it and the
+/// defaults of schema.h under it. Every value knows its place: file:line:column, the --set text, or "default".
+/// Throws Error naming place, found, expected and remedy: missing or oversized file, bad TOML, unknown keys and tables,
+/// wrong types. Tables of plugins ([transport.gloo]) are only checked for being tables.
+Config load_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
+
+/// The same from text; `name` stands for the file in messages.
+Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
+
+/// The resolved configuration as TOML that loads back equal; each line ends in a comment with its source.
+std::string render(const Config& config);
+
+/// Throws when a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
+/// among `names` ("transport/gloo", as Registry::names gives them), or when [transport.axis] names no axis of [mesh].
+void check_backends(const Config& config, const std::vector<std::string>& names);
+
+}  // namespace orrery

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "config/load.h"
+#include "config/toml_text.h"
+
+namespace orrery {
+
+std::string toml_string(std::string_view text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') out += '\\';
+        if (byte < 32 || byte == 127) out += fmt::format("\\u{:04x}", byte);
+        else out += c;
+    }
+    return out + "\"";
+}
+
+namespace {
+
+std::string key_text(std::string_view key) {
+    const auto plain = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    };
+    for (const char c : key)
+        if (!plain(c)) return "'" + std::string(key) + "'";
+    return key.empty() ? "''" : std::string(key);
+}
+
+std::string number_text(double number) {
+    if (std::isnan(number)) return "nan";
+    if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
+    const std::string text = fmt::format("{}", number);  // the shortest that reads back equal
+    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string value_text(const ConfigValue& value);
+
+std::string inline_table(const Config& table) {
+    std::vector<std::string> parts;
+    for (const auto& [key, value] : table.items()) parts.push_back(key_text(key) + " = " + value_text(value));
+    return "{ " + join(parts, ", ") + " }";
+}
+
+std::string value_text(const ConfigValue& value) {
+    if (const bool* flag = std::get_if<bool>(&value.data)) return *flag ? "true" : "false";
+    if (const int64_t* integer = std::get_if<int64_t>(&value.data)) return fmt::format("{}", *integer);
+    if (const double* number = std::get_if<double>(&value.data)) return number_text(*number);
+    if (const std::string* text = std::get_if<std::string>(&value.data)) return toml_string(*text);
+    if (const auto* list = std::get_if<ConfigValue::List>(&value.data)) {
+        std::vector<std::string> parts;
+        for (const ConfigValue& item : *list) parts.push_back(value_text(item));
+        return "[" + join(parts, ", ") + "]";
+    }
+    return inline_table(*std::get<std::shared_ptr<Config>>(value.data));
+}
+
+void render_table(const Config& table, std::string& out) {
+    std::string lines;
+    for (const auto& [key, value] : table.items()) {
+        if (std::holds_alternative<std::shared_ptr<Config>>(value.data)) continue;
+        std::string source = value.origin.text();
+        for (char& c : source)
+            if (static_cast<unsigned char>(c) < 32) c = ' ';  // a --set text may hold anything
+        const std::string line = key_text(key) + " = " + value_text(value);
+        lines += source.empty() ? line + "\n" : fmt::format("{:<36} # {}\n", line, source);
+    }
+    if (!lines.empty()) {
+        if (!out.empty()) out += "\n";
+        std::vector<std::string> parts;
+        for (const std::string& part : split(table.path(), '.')) parts.push_back(key_text(part));
+        out += "[" + join(parts, ".") + "]\n" + lines;
+    }
+    for (const auto& [key, value] : table.items())
+        if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data)) render_table(**below, out);
+}
+
+std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names) {
+    std::vector<std::string> out;
+    for (const std::string& name : names)
+        if (name.size() > kind.size() && name.starts_with(kind) && name[kind.size()] == '/')
+            out.push_back(name.substr(kind.size() + 1));
+    return out;
+}
+
+void check_name(std::string_view kind, std::string_view name, const Origin& where,
+                const std::vector<std::string>& all) {
+    const std::vector<std::string> known = names_of(kind, all);
+    for (const std::string& one : known)
+        if (one == name) return;
+    throw Error(where, fmt::format("no {} {}{}", kind, quote(name), choices("found in plugins/", name, known)));
+}
+
+const Config* below(const Config& config, std::string_view key) {
+    const ConfigValue* value = config.find(key);
+    const auto* table = value ? std::get_if<std::shared_ptr<Config>>(&value->data) : nullptr;
+    return table ? table->get() : nullptr;
+}
+
+void check_axes(const Config& config, const Config& axes, const std::vector<std::string>& names) {
+    const Config* mesh = below(config, "mesh");
+    for (const auto& [axis, value] : axes.items()) {
+        check_name("transport", std::get<std::string>(value.data), value.origin, names);
+        if (mesh && mesh->has(axis)) continue;
+        throw Error(value.origin, fmt::format("[transport.axis] names the axis {}, which [mesh] lacks{}", quote(axis),
+                                              choices("axes", axis, mesh ? mesh->keys() : std::vector<std::string>())));
+    }
+}
+
+}  // namespace
+
+std::string render(const Config& config) {
+    std::string out;
+    render_table(config, out);
+    return out;
+}
+
+void check_backends(const Config& config, const std::vector<std::string>& names) {
+    const Config* run = below(config, "run");
+    for (std::string_view kind : {"device", "transport", "store"}) {
+        const ConfigValue* value = run ? run->find(kind) : nullptr;
+        if (value) check_name(kind, std::get<std::string>(value->data), value->origin, names);
+        const Config* tables = below(config, kind);
+        if (!tables) continue;
+        for (const auto& [name, entry] : tables->items()) {
+            if (!std::holds_alternative<std::shared_ptr<Config>>(entry.data)) continue;
+            const Config& table = *std::get<std::shared_ptr<Config>>(entry.data);
+            if (kind == "transport" && name == "axis") check_axes(config, table, names);
+            else check_name(kind, name, table.origin(), names);
+        }
+    }
+}
+
+}  // namespace orrery

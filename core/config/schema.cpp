@@ -1,0 +1,104 @@
+#include "config/schema.h"
+
+#include <algorithm>
+
+namespace orrery {
+
+std::string_view name_of(ConfigKind kind) {
+    switch (kind) {
+        case ConfigKind::flag: return "true or false";
+        case ConfigKind::integer: return "an integer";
+        case ConfigKind::number: return "a number";
+        case ConfigKind::text: return "a text";
+        case ConfigKind::texts: return "a list of texts";
+    }
+    return "";
+}
+
+const std::vector<SchemaKey>& schema() {
+    using enum ConfigKind;
+    static const std::vector<SchemaKey> keys = {
+        {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
+        {"run", "transport", text, "\"shm\"", "transport plugin for every axis that [transport.axis] leaves out"},
+        {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
+        {"run", "folder", text, "", "folder of the run: metrics, resolved config, checkpoints (default: runs/SCRIPT)"},
+        {"run", "seed", integer, "1", "seed of weights, dropout and data order", 0},
+        {"run", "ranks", integer, "", "number of ranks, to be checked against the mesh (default: the mesh's)", 1},
+        {"run", "threads_per_rank", integer, "0", "CPU threads of one rank; 0: cores divided by the ranks of this host", 0},
+        {"run", "timeout_s", number, "30", "longest wait for another rank"},
+        {"run", "resume", flag, "true", "continue from the newest checkpoint of the folder"},
+        {"mesh", "*", integer, "", "size of an axis, outermost first", 1},
+        {"train", "steps", integer, "", "optimizer steps", 1},
+        {"train", "sequences_per_step", integer, "", "global batch: sequences of one optimizer step", 1},
+        {"train", "microbatches", integer, "", "pieces of a step that run one after the other", 1},
+        {"train", "precision", text, "\"f32\"", "type of activations and matrix operands: f32 or bf16"},
+        {"train", "evaluate_every", integer, "0", "steps between evaluations; 0: only at the end", 0},
+        {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
+        {"train", "log_every", integer, "1", "steps between step lines", 1},
+        {"data", "path", text, "", "text file or token file (.bin)"},
+        {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
+        {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
+        {"data", "validation", number, "0.05", "part of the data kept for evaluation, from its end"},
+        {"device", "memory_gib", number, "", "memory of one device; `orrery check` refuses plans that need more"},
+        {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
+        {"checkpoint", "keep", integer, "2", "verified checkpoints that stay", 2},
+        {"checkpoint", "load", text, "", "safetensors file of initial weights"},
+        {"sample", "tokens", integer, "256", "tokens to sample", 1},
+        {"sample", "temperature", number, "0.8", "0 takes the likeliest token"},
+        {"sample", "prompt", text, "\"\"", "text to continue"},
+        {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
+        {"plugins", "path", texts, "[]", "more folders to look for plugins in"},
+        {"lua", "library", text, "", "folder that holds the orrery/ script library (default: found beside the program)"},
+        {"lua", "allow", texts, "[]", "standard libraries that scripts may use beyond the safe ones: os, io, debug"},
+        {"lua", "instructions_million", integer, "1000", "Lua instructions a script may run, in millions", 1},
+        {"lua", "memory_mib", integer, "512", "memory a script may hold", 1},
+    };
+    return keys;
+}
+
+const SchemaKey* find_schema(std::string_view table, std::string_view key) {
+    for (const SchemaKey& k : schema())
+        if (k.table == table && (k.key == key || k.key == "*")) return &k;
+    return nullptr;
+}
+
+namespace {
+const std::vector<std::string_view> backends = {"transport", "device", "store", "strategy"};
+
+std::string_view parent_of(std::string_view table) {
+    const size_t dot = table.rfind('.');
+    return dot == std::string_view::npos ? std::string_view() : table.substr(0, dot);
+}
+}  // namespace
+
+bool is_open_table(std::string_view table) {
+    if (table == "script" || table.starts_with("script.")) return true;
+    if (table == "transport.axis") return false;
+    for (std::string_view kind : backends)
+        if (table.size() > kind.size() && table.starts_with(kind) && table[kind.size()] == '.') return true;
+    return false;
+}
+
+bool is_known_table(std::string_view table) {
+    if (table.empty() || is_open_table(table)) return true;
+    if (std::ranges::find(backends, table) != backends.end()) return true;
+    return std::ranges::any_of(schema(), [&](const SchemaKey& k) { return k.table == table; });
+}
+
+std::vector<std::string> schema_names(std::string_view table) {
+    std::vector<std::string> names;
+    const auto add = [&](std::string_view name) {
+        if (name != "*" && std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+    };
+    for (const SchemaKey& k : schema()) {
+        if (k.table == table) add(k.key);
+        if (parent_of(k.table) == table) add(k.table.substr(table.empty() ? 0 : table.size() + 1));
+    }
+    if (table.empty()) {
+        for (std::string_view kind : backends) add(kind);
+        add("script");
+    }
+    return names;
+}
+
+}  // namespace orrery

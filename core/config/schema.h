@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+enum class ConfigKind : uint8_t { flag, integer, number, text, texts };
+std::string_view name_of(ConfigKind kind);  ///< "an integer"
+
+/// One key that the core reads.
+struct SchemaKey {
+    std::string_view table;     ///< "run"
+    std::string_view key;       ///< "device"; "*": every key of the table
+    ConfigKind kind;
+    std::string_view fallback;  ///< the default as TOML text; "": absent unless set
+    std::string_view help;
+    int64_t least = INT64_MIN;  ///< integers: the smallest value allowed
+};
+
+/// Every key of every core table, in the order in which they are rendered.
+const std::vector<SchemaKey>& schema();
+/// The key's entry, also through "*"; nullptr when unknown.
+const SchemaKey* find_schema(std::string_view table, std::string_view key);
+/// True for tables whose keys belong to a plugin or to the script: [transport.gloo], [script].
+bool is_open_table(std::string_view table);
+bool is_known_table(std::string_view table);
+/// Names that may stand at this place: keys and sub-tables of `table` ("" for the root).
+std::vector<std::string> schema_names(std::string_view table);
+
+}  // namespace orrery
