@@ -1,4 +1,7 @@
-# ORRERY_ABI: what must agree between liborrery.so and a plugin. Nobody bumps it by hand.
+# ORRERY_ABI: what must agree between liborrery.so and a plugin. Nobody bumps it by hand. It contains no spaces, since
+# it names an ELF section; plugin/loader.cpp decodes it for people.
+include(GNUInstallDirs)
+include(plugin)
 file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/include/orrery/*.h)
 set(header_hashes "")
 foreach(header IN LISTS public_headers)
@@ -8,18 +11,5 @@ foreach(header IN LISTS public_headers)
 endforeach()
 string(SHA256 headers_hash "${header_hashes}")
 string(SUBSTRING ${headers_hash} 0 8 headers_hash)
-string(REGEX MATCH "^[0-9]+" compiler_major ${CMAKE_CXX_COMPILER_VERSION})
-string(TOLOWER "${CMAKE_CXX_COMPILER_ID} ${compiler_major} ${CMAKE_BUILD_TYPE} ${ORRERY_SANITIZE}" abi_rest)
-string(STRIP "${headers_hash} ${abi_rest}" ORRERY_ABI)
-string(REPLACE " " "-" ORRERY_ABI "${ORRERY_ABI}")
-string(REPLACE ";" "-" ORRERY_ABI "${ORRERY_ABI}")
-
-# orrery_plugin(KIND NAME sources...): liborrery_KIND_NAME.so in build/plugins.
-function(orrery_plugin kind name)
-  set(target ${kind}_${name})
-  add_library(${target} MODULE ${ARGN})
-  target_link_libraries(${target} PRIVATE orrery)
-  target_compile_definitions(${target} PRIVATE ORRERY_ABI="${ORRERY_ABI}")
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME orrery_${kind}_${name}
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
-endfunction()
+orrery_compiler_abi(compiler_abi "${ORRERY_SANITIZE}")
+set(ORRERY_ABI ${headers_hash}-${compiler_abi})

@@ -1,0 +1,247 @@
+#include "plugin/loader.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#define BOOST_DLL_USE_STD_FS
+#include <boost/dll/library_info.hpp>
+#include <boost/dll/shared_library.hpp>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "orrery/plugin.h"
+
+namespace orrery {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace dll = boost::dll;
+
+constexpr std::string_view prefix = "liborrery_", suffix = ".so", section_prefix = ".orrery.";
+constexpr std::string_view kinds[] = {"device", "store", "strategy", "transport"};
+
+struct Found {
+    std::string kind, name;
+    fs::path path;
+};
+
+/// As a person would type it from here.
+std::string shown(const fs::path& path) {
+    std::error_code problem;
+    const fs::path here = fs::current_path(problem);
+    const fs::path near = problem ? path : path.lexically_relative(here);
+    return near.empty() || *near.begin() == ".." ? path.string() : near.string();
+}
+
+/// The file that holds an address, "" when it is in none.
+fs::path file_of(const void* address) {
+    Dl_info info{};
+    if (!::dladdr(address, &info) || !info.dli_fname) return {};
+    std::error_code problem;
+    const fs::path file = fs::canonical(info.dli_fname, problem);
+    return problem ? fs::path(info.dli_fname) : file;
+}
+
+std::string built_line(std::string_view abi) { return "\n  built for  " + describe_abi(abi); }
+
+std::string rebuild_line(const Found& file) {
+    return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
+}
+
+std::string owner_problem(const fs::path& path) {
+    struct stat info {
+    }, core{};
+    if (::stat(path.c_str(), &info) != 0) return std::string("cannot be read: ") + std::strerror(errno);
+    if (info.st_mode & S_IWOTH)
+        return "everybody may write it (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
+               ")\n  mend it with: chmod o-w " + shown(path);
+    // Whoever could replace liborrery.so itself is trusted already.
+    const fs::path self = file_of(reinterpret_cast<const void*>(&plugin_folders));
+    const bool have_core = ::stat(self.c_str(), &core) == 0;
+    if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
+    return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
+}
+
+/// Reads the ABI from the ELF section names, so that none of a stale file's code runs.
+void check_abi(const Found& file) {
+    std::vector<std::string> sections;
+    try {
+        sections = dll::library_info(file.path).sections();
+    } catch (const std::exception&) {
+        throw Error("it is no shared library of this machine, or is cut short" + rebuild_line(file));
+    }
+    const auto mark = std::find_if(sections.begin(), sections.end(),
+                                   [](const std::string& name) { return name.starts_with(section_prefix); });
+    if (mark == sections.end())
+        throw Error("it is no orrery plugin: it has no section " + std::string(section_prefix) +
+                    "*\n  build it with orrery_plugin() of the CMake package, and use ORRERY_PLUGIN in its source");
+    const std::string abi = mark->substr(section_prefix.size());
+    if (abi != this_abi())
+        throw Error("it was built against another orrery" + built_line(abi) + "\n  this is    " +
+                    describe_abi(this_abi()) + rebuild_line(file));
+}
+
+/// Opens the file for good and returns its own PluginInfo.
+const PluginInfo& open(const Found& file) {
+    dll::shared_library library;
+    std::error_code problem;
+    // RTLD_NODELETE: the library stays when `library` ends.
+    constexpr auto mode =
+        static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
+    ::dlerror();
+    library.load(file.path, problem, mode);
+    if (problem) {
+        const char* said = ::dlerror();  // the error code's own text misleads
+        const std::string reason = said ? said : problem.message();
+        const bool symbol = reason.find("undefined symbol") != std::string::npos;
+        throw Error(reason + (symbol ? rebuild_line(file)
+                                     : "\n  install the library that it names, or tell ldconfig where it is"));
+    }
+    if (!library.has("orrery_plugin"))
+        throw Error("it does not export the symbol orrery_plugin\n  its source needs ORRERY_PLUGIN(\"" + file.kind +
+                    "." + file.name + "\", version, add)");
+    const auto& info = library.get<const PluginInfo>("orrery_plugin");
+    if (const fs::path home = file_of(&info); home != fs::canonical(file.path))
+        throw Error("its symbol orrery_plugin comes from " + shown(home) +
+                    ", a library that it links\n  a plugin must not link another; its own source needs ORRERY_PLUGIN");
+    return info;
+}
+
+void check_info(const Found& file, const PluginInfo& info) {
+    if (info.size != sizeof(PluginInfo) || info.abi != this_abi())
+        throw Error("its PluginInfo was made by hand or for another orrery" + rebuild_line(file));
+    if (info.name != file.kind + "." + file.name)
+        throw Error("it calls itself " + quote(info.name) + ", its file name says \"" + file.kind + "." + file.name +
+                    "\"\n  give both the same name: orrery_plugin(" + file.kind + " " + file.name +
+                    " ...) and ORRERY_PLUGIN");
+    if (!info.add_to) throw Error("it registers nothing: the function given to ORRERY_PLUGIN is null");
+}
+
+/// What the plugin registers, in a registry of its own, so that a failure leaves no half-made entry.
+Registry registered(const Found& file, const PluginInfo& info) {
+    Registry alone;
+    const auto failed = [](const std::string& why) { return Error("it failed while registering: " + why); };
+    try {
+        info.add_to(alone);
+    } catch (const std::exception& problem) {
+        throw failed(problem.what());
+    } catch (...) {
+        throw failed("it threw something that is no std::exception");
+    }
+    const std::vector<std::string> names = alone.names();
+    if (names != std::vector<std::string>{file.kind + "/" + file.name})
+        throw Error("it registers " + (names.empty() ? "nothing" : join(names, ", ")) + ", expected " + file.kind +
+                    "/" + file.name + " alone");
+    return alone;
+}
+
+struct Loaded {
+    Registry registry;
+    std::string version;
+};
+
+Loaded load_file(const Found& file) {
+    if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
+    if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
+    check_abi(file);
+    const PluginInfo& info = open(file);
+    check_info(file, info);
+    return {registered(file, info), info.version};
+}
+
+/// Files named liborrery_KIND_NAME.so, sorted by kind and name; a name in an earlier folder hides later ones.
+std::vector<Found> files_in(const std::vector<std::string>& folders) {
+    std::vector<Found> files;
+    for (const std::string& folder : folders) {
+        std::error_code problem;
+        for (const auto& entry : fs::directory_iterator(folder, problem)) {
+            const std::string file = entry.path().filename();
+            if (!file.starts_with(prefix) || !file.ends_with(suffix)) continue;
+            const std::string name = file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
+            const size_t cut = name.find('_');
+            if (cut == std::string::npos) continue;
+            Found found{name.substr(0, cut), name.substr(cut + 1), fs::absolute(entry.path())};
+            const bool known = std::find(std::begin(kinds), std::end(kinds), found.kind) != std::end(kinds);
+            const bool hidden = std::any_of(files.begin(), files.end(), [&](const Found& other) {
+                return other.kind == found.kind && other.name == found.name;
+            });
+            if (known && !hidden) files.push_back(std::move(found));
+        }
+    }
+    std::sort(files.begin(), files.end(),
+              [](const Found& a, const Found& b) { return std::tie(a.kind, a.name) < std::tie(b.kind, b.name); });
+    return files;
+}
+
+void move_into(Registry& to, const Found& file, const Registry& from) {
+    if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}));
+    if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
+    if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
+    if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
+}
+
+}  // namespace
+
+void Loader::load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const {
+    const std::string full = std::string(kind) + "/" + std::string(name);
+    const std::vector<std::string> loaded = registry.names();
+    if (std::find(loaded.begin(), loaded.end(), full) != loaded.end()) return;
+    std::vector<std::string> others, places;
+    for (const Found& file : files_in(folders_)) {
+        if (file.kind != kind) continue;
+        others.push_back(file.name);
+        if (file.name != name) continue;
+        try {
+            move_into(registry, file, load_file(file).registry);
+        } catch (const Error& problem) {
+            throw Error(asked, "cannot load " + shown(file.path) + "\n  " + problem.what(), problem.fault());
+        }
+        return;
+    }
+    for (const std::string& folder : folders_) places.push_back(shown(folder));
+    const std::string where = places.empty() ? "no folder of plugins" : join(places, ", ");
+    throw Error(asked,
+                "no " + std::string(kind) + " " + quote(name) +
+                    (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
+}
+
+std::vector<PluginReport> Loader::list() const {
+    std::vector<PluginReport> reports;
+    for (const Found& file : files_in(folders_)) {
+        PluginReport report{file.kind + "/" + file.name, file.path, "", ""};
+        try {
+            report.version = load_file(file).version;
+        } catch (const Error& problem) {
+            report.reason = problem.what();
+        }
+        reports.push_back(std::move(report));
+    }
+    return reports;
+}
+
+std::vector<std::string> plugin_folders() {
+    const fs::path beside = file_of(reinterpret_cast<const void*>(&plugin_folders)).parent_path();
+    std::vector<std::string> folders;
+    for (const fs::path& folder : {beside / "plugins", beside / "orrery" / "plugins"}) {
+        if (fs::is_directory(folder)) folders.push_back(folder);
+    }
+    return folders;
+}
+
+std::string describe_abi(std::string_view abi) {
+    std::vector<std::string> parts = split(abi, '-');
+    if (parts.size() < 5) return "orrery " + std::string(abi);
+    std::string text = "orrery " + parts[0] + ", " + (parts[1] == "gnu" ? "gcc" : parts[1]) + " " + parts[2];
+    if (parts[3] != "cxx11") text += ", " + parts[3] + " strings";
+    for (size_t i = 4; i < parts.size(); ++i) text += ", " + parts[i];
+    return text;
+}
+
+std::string_view this_abi() { return ORRERY_ABI; }
+
+}  // namespace orrery

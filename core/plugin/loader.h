@@ -1,0 +1,46 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orrery/registry.h"
+
+namespace orrery {
+
+/// What `orrery plugins` says of one file.
+struct PluginReport {
+    std::string name;  ///< "transport/gloo", after the file's name
+    std::string path;
+    std::string version;  ///< "" when it cannot be loaded
+    std::string reason;   ///< why it cannot be loaded, "" when it can; several lines
+};
+
+/// Finds liborrery_KIND_NAME.so and lets it register. Files are opened by full path only, and never unloaded: code of
+/// a plugin may be running, or be the destructor of an exception, at any later time.
+class Loader {
+public:
+    /// Looks in these folders, the first that has the file wins.
+    explicit Loader(std::vector<std::string> folders) : folders_(std::move(folders)) {}
+
+    /// Loads KIND/NAME into the registry; does nothing when it is there already. Throws Error at `asked` with the
+    /// reason and the remedy, and leaves the registry as it was.
+    void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
+
+    /// Every plugin file of the folders, sorted by name. Loads each to tell whether it can be.
+    std::vector<PluginReport> list() const;
+
+    const std::vector<std::string>& folders() const { return folders_; }
+
+private:
+    std::vector<std::string> folders_;
+};
+
+/// `plugins` beside liborrery.so (build tree) or `orrery/plugins` beside it (installed), whichever exist.
+std::vector<std::string> plugin_folders();
+
+/// "orrery 7f3a91c0, gcc 12, debug": an ABI string for people.
+std::string describe_abi(std::string_view abi);
+/// The ABI string of this build.
+std::string_view this_abi();
+
+}  // namespace orrery

@@ -1,0 +1,73 @@
+#include "orrery/registry.h"
+
+#include <algorithm>
+
+#include "base/suggest.h"
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+template <class Table, class Factory>
+void add(Table& table, std::string_view kind, std::string name, Factory make) {
+    for (const auto& entry : table) {
+        if (entry.first == name) throw Error("the " + std::string(kind) + " " + quote(name) + " is registered twice");
+    }
+    table.emplace_back(std::move(name), std::move(make));
+}
+
+template <class Table>
+const auto& find(const Table& table, std::string_view kind, std::string_view name, const Origin& asked) {
+    std::vector<std::string> known;
+    for (const auto& entry : table) {
+        if (entry.first == name) return entry.second;
+        known.push_back(entry.first);
+    }
+    throw Error(asked, "no " + std::string(kind) + " " + quote(name) + choices("loaded", name, std::move(known)));
+}
+
+template <class Table>
+void collect(const Table& table, std::string_view kind, std::vector<std::string>& names) {
+    for (const auto& entry : table) names.push_back(std::string(kind) + "/" + entry.first);
+}
+
+}  // namespace
+
+void Registry::add_device(std::string name, DeviceFactory make) {
+    add(devices_, "device", std::move(name), std::move(make));
+}
+void Registry::add_transport(std::string name, TransportFactory make) {
+    add(transports_, "transport", std::move(name), std::move(make));
+}
+void Registry::add_strategy(std::string name, StrategyFactory make) {
+    add(strategies_, "strategy", std::move(name), std::move(make));
+}
+void Registry::add_store(std::string name, StoreFactory make) {
+    add(stores_, "store", std::move(name), std::move(make));
+}
+
+const DeviceFactory& Registry::device(std::string_view name, const Origin& asked) const {
+    return find(devices_, "device", name, asked);
+}
+const TransportFactory& Registry::transport(std::string_view name, const Origin& asked) const {
+    return find(transports_, "transport", name, asked);
+}
+const StrategyFactory& Registry::strategy(std::string_view name, const Origin& asked) const {
+    return find(strategies_, "strategy", name, asked);
+}
+const StoreFactory& Registry::store(std::string_view name, const Origin& asked) const {
+    return find(stores_, "store", name, asked);
+}
+
+std::vector<std::string> Registry::names() const {
+    std::vector<std::string> names;
+    collect(devices_, "device", names);
+    collect(transports_, "transport", names);
+    collect(strategies_, "strategy", names);
+    collect(stores_, "store", names);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+}  // namespace orrery

@@ -1,0 +1,19 @@
+# cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua and configs) and
+# a CMake package: find_package(orrery) gives orrery::orrery and orrery_plugin().
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
+install(TARGETS orrery EXPORT orrery LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT orrery)
+install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT orrery)
+install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery COMPONENT orrery OPTIONAL)
+install(EXPORT orrery NAMESPACE orrery:: DESTINATION ${package_folder} FILE orrery-targets.cmake COMPONENT orrery)
+if(TARGET orrery_program)
+  install(TARGETS orrery_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT orrery)
+  set_target_properties(orrery_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endif()
+
+configure_package_config_file(scripts/cmake/orrery-config.cmake.in ${CMAKE_BINARY_DIR}/package/orrery-config.cmake
+  INSTALL_DESTINATION ${package_folder} NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/orrery-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/package/orrery-config.cmake ${CMAKE_BINARY_DIR}/package/orrery-config-version.cmake
+  scripts/cmake/plugin.cmake DESTINATION ${package_folder} COMPONENT orrery)

@@ -1,0 +1,41 @@
+# orrery_plugin() and the compiler's part of the ABI, for this build and for the installed package alike.
+
+# What a plugin and liborrery.so must share besides the headers: "gnu-12-cxx11-release-address".
+function(orrery_compiler_abi result sanitizers)
+  include(CheckCXXSourceCompiles)
+  check_cxx_source_compiles("#include <string>
+    #if defined(_GLIBCXX_USE_CXX11_ABI) && !_GLIBCXX_USE_CXX11_ABI
+    #error old
+    #endif
+    int main() {}" orrery_has_cxx11_strings)
+  set(strings old)
+  if(orrery_has_cxx11_strings)
+    set(strings cxx11)
+  endif()
+  string(REGEX MATCH "^[0-9]+" major ${CMAKE_CXX_COMPILER_VERSION})
+  string(TOLOWER "${CMAKE_CXX_COMPILER_ID}-${major}-${strings}-${CMAKE_BUILD_TYPE}-${sanitizers}" abi)
+  string(REGEX REPLACE "[^a-z0-9]+" "-" abi "${abi}")
+  string(REGEX REPLACE "-+$" "" abi "${abi}")
+  set(${result} ${abi} PARENT_SCOPE)
+endfunction()
+
+# orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is device,
+# transport, strategy or store; NAME is lower case. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
+function(orrery_plugin kind name)
+  if(NOT kind MATCHES "^(device|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
+    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are device, transport, strategy, store; names are a-z 0-9 _")
+  endif()
+  set(target ${kind}_${name})
+  add_library(${target} MODULE ${ARGN})
+  if(TARGET orrery::orrery)
+    target_link_libraries(${target} PRIVATE orrery::orrery)
+  else()
+    target_link_libraries(${target} PRIVATE orrery)
+  endif()
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_definitions(${target} PRIVATE ORRERY_ABI="${ORRERY_ABI}")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME orrery_${kind}_${name} PREFIX lib SUFFIX .so
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins INSTALL_RPATH "$ORIGIN/../..")
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
+endfunction()

@@ -1,0 +1,188 @@
+#include "plugin/loader.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+using namespace orrery;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Origin asked{"", "run.toml", 3, 9};
+
+/// The message when a store is asked for, with this build's ABI written as <this>.
+std::string refusal(const std::string& name, const std::string& folder = BAD_PLUGINS) {
+    Registry registry;
+    try {
+        Loader({folder}).load("store", name, registry, asked);
+    } catch (const Error& problem) {
+        CHECK(registry.names().empty());
+        std::string text = problem.what();
+        const std::string mine = describe_abi(this_abi());
+        if (const size_t at = text.find(mine); at != std::string::npos) text.replace(at, mine.size(), "<this>");
+        return text;
+    }
+    return "loaded";
+}
+
+std::string head(const std::string& name) {
+    return "run.toml:3:9: cannot load bad_plugins/liborrery_store_" + name + ".so\n  ";
+}
+
+/// A folder with a copy of the plugin that is fine.
+struct Copy {
+    fs::path folder = fs::path(ORRERY_BUILD) / "tests" / "copied_plugins";
+    fs::path file = folder / "liborrery_store_fine.so";
+    Copy() {
+        fs::remove_all(folder);
+        fs::create_directories(folder);
+        fs::copy(fs::path(BAD_PLUGINS) / "liborrery_store_fine.so", file);
+    }
+    ~Copy() { fs::remove_all(folder); }
+};
+
+}  // namespace
+
+TEST_CASE("a good plugin registers under its name, once") {
+    Registry registry;
+    const Loader loader({BAD_PLUGINS});
+    loader.load("store", "fine", registry, asked);
+    loader.load("store", "fine", registry, asked);
+    CHECK(registry.names() == std::vector<std::string>{"store/fine"});
+    Config config;
+    CHECK_THROWS_WITH(registry.store("fine", asked)(config, ""), "made for a test");
+    CHECK_THROWS_WITH(registry.store("fime", asked),
+                      "run.toml:3:9: no store \"fime\"\n  loaded: fine        did you mean \"fine\"?");
+}
+
+TEST_CASE("a stale plugin is refused before any of its code runs") {
+    const fs::path trace = fs::path(ORRERY_BUILD) / "tests" / "trace";
+    fs::remove(trace);
+    ::setenv("ORRERY_TEST_TRACE", trace.c_str(), 1);
+    CHECK(refusal("stale") == head("stale") +
+                                  "it was built against another orrery\n"
+                                  "  built for  orrery 7f3a91c0, gcc 11, debug\n"
+                                  "  this is    <this>\n"
+                                  "  rebuild it with: cmake --build build --target store_stale");
+    CHECK_FALSE(fs::exists(trace));
+    // The trace does work: a file that is opened leaves it.
+    CHECK(refusal("wrong_name") != "loaded");
+    CHECK(fs::exists(trace));
+    ::unsetenv("ORRERY_TEST_TRACE");
+    fs::remove(trace);
+}
+
+TEST_CASE("each way to build a plugin wrong has its own message") {
+    CHECK(refusal("no_section") ==
+          head("no_section") +
+              "it is no orrery plugin: it has no section .orrery.*\n"
+              "  build it with orrery_plugin() of the CMake package, and use ORRERY_PLUGIN in its source");
+    CHECK(refusal("no_symbol") == head("no_symbol") +
+                                      "it does not export the symbol orrery_plugin\n"
+                                      "  its source needs ORRERY_PLUGIN(\"store.no_symbol\", version, add)");
+    CHECK(refusal("inherits") ==
+          head("inherits") +
+              "its symbol orrery_plugin comes from bad_plugins/libbad_parent.so, a library that it links\n"
+              "  a plugin must not link another; its own source needs ORRERY_PLUGIN");
+    CHECK(refusal("wrong_name") ==
+          head("wrong_name") +
+              "it calls itself \"store.other\", its file name says \"store.wrong_name\"\n"
+              "  give both the same name: orrery_plugin(store wrong_name ...) and ORRERY_PLUGIN");
+    CHECK(refusal("null") == head("null") + "it registers nothing: the function given to ORRERY_PLUGIN is null");
+    CHECK(refusal("nothing") == head("nothing") + "it registers nothing, expected store/nothing alone");
+    CHECK(refusal("two") == head("two") + "it registers store/another, store/two, expected store/two alone");
+    CHECK(refusal("gone") == head("gone") +
+                                 "liborrery_test_gone.so: cannot open shared object file: No such file or directory\n"
+                                 "  install the library that it names, or tell ldconfig where it is");
+}
+
+TEST_CASE("what a plugin throws while registering is caught and quoted") {
+    CHECK(refusal("throws") == head("throws") + "it failed while registering: the tape is not in the drive");
+    CHECK(refusal("throws_int") ==
+          head("throws_int") + "it failed while registering: it threw something that is no std::exception");
+}
+
+TEST_CASE("a file that others may change, or that is damaged, is refused") {
+    const Copy copy;
+    CHECK(refusal("fine", copy.folder) == "loaded");
+    ::chmod(copy.file.c_str(), 0666);
+    CHECK(refusal("fine", copy.folder) ==
+          "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
+          "  everybody may write it (mode of the file)\n"
+          "  mend it with: chmod o-w copied_plugins/liborrery_store_fine.so");
+    ::chmod(copy.file.c_str(), 0644);
+    ::chmod(copy.folder.c_str(), 0777);
+    CHECK(refusal("fine", copy.folder).find("everybody may write it (mode of its folder)") != std::string::npos);
+    ::chmod(copy.folder.c_str(), 0755);
+    for (const uintmax_t keep : {0, 30, 100, 3000}) {
+        // A new file each time: the old one is mapped for good.
+        fs::remove(copy.file);
+        fs::copy(fs::path(BAD_PLUGINS) / "liborrery_store_fine.so", copy.file);
+        fs::resize_file(copy.file, keep);
+        CHECK(refusal("fine", copy.folder) ==
+              "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
+              "  it is no shared library of this machine, or is cut short\n"
+              "  rebuild it with: cmake --build build --target store_fine");
+    }
+}
+
+TEST_CASE("an unknown name lists what there is, with a suggestion") {
+    const Copy copy;
+    CHECK(refusal("fin", copy.folder) ==
+          "run.toml:3:9: no store \"fin\"\n  found in copied_plugins: fine        did you mean \"fine\"?");
+    CHECK(refusal("../fine", copy.folder).find("no store \"../fine\"") != std::string::npos);
+    Registry registry;
+    CHECK_THROWS_WITH(Loader({copy.folder}).load("device", "cpu", registry, asked),
+                      "run.toml:3:9: no device \"cpu\"\n  found none in copied_plugins");
+}
+
+TEST_CASE("the list tells of every file whether it loads") {
+    const std::vector<PluginReport> reports = Loader({BAD_PLUGINS, BAD_PLUGINS}).list();
+    CHECK(reports.size() == 12);
+    for (const PluginReport& report : reports) {
+        CHECK(report.reason.empty() == (report.name == "store/fine"));
+        CHECK(report.version == (report.name == "store/fine" ? "0.1" : ""));
+    }
+}
+
+TEST_CASE("an abi string is described for people") {
+    CHECK(describe_abi("7f3a91c0-gnu-12-cxx11-debug") == "orrery 7f3a91c0, gcc 12, debug");
+    CHECK(describe_abi("7f3a91c0-clang-14-old-release-address-undefined") ==
+          "orrery 7f3a91c0, clang 14, old strings, release, address, undefined");
+    CHECK(describe_abi("1.0") == "orrery 1.0");
+}
+
+// Run by out_of_tree.sh, which builds the plugins first.
+TEST_CASE("plugins of another project load and work", "[.][out_of_tree]") {
+    const char* folder = std::getenv("ORRERY_TEST_FOLDER");
+    REQUIRE(folder);
+    Registry registry;
+    const Loader loader({folder});
+    loader.load("store", "tape", registry, asked);
+    loader.load("strategy", "rows", registry, asked);
+
+    Config config("store.tape");
+    config.set("drive", {std::string("left")});
+    const auto store = registry.store("tape", asked)(config, "gpt");
+    const std::string text = "weights";
+    store->put(3, "a", std::as_bytes(std::span(text)));
+    CHECK(store->size(3, "a") == -1);
+    store->commit(3, "{}");
+    CHECK(store->size(3, "a") == 7);
+    CHECK(store->place() == "left:gpt");
+    CHECK_THROWS_WITH(store->commit(3, "{}"), "left:gpt: the step is committed already");
+
+    Program program;
+    Value weight;
+    weight.name = "w";
+    weight.type = {DType::f32, {8, 4}};
+    weight.role = Role::param;
+    program.values.push_back(weight);
+    Config options;
+    registry.strategy("rows", asked)(options, {"rows", "mlp.lua", 9, 0})->annotate(program, Mesh({{"tp", 2, false}}));
+    REQUIRE(program.marks().size() == 1);
+    CHECK(program.marks()[0].placement.text() == "S(0)");
+}

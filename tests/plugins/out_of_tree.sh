@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs the build, builds the plugins of out_of_tree/ against it as a stranger would, and loads them.
+# usage: out_of_tree.sh SOURCE BUILD
+set -eu
+source=$1 build=$2 work=$2/tests/out_of_tree
+rm -rf "$work"
+cmake --install "$build" --prefix "$work/prefix" > "$work.log"
+compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+configure() {
+    cmake -S "$source/tests/plugins/out_of_tree" -B "$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
+        -DCMAKE_CXX_COMPILER="$compiler" $2 >> "$work.log" 2>&1
+}
+flags=$(sed -n 's/^ORRERY_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" | tr ';' ',')
+[ -z "$flags" ] || export CXXFLAGS="-fsanitize=$flags" LDFLAGS="-fsanitize=$flags"
+configure "$work/build" ""
+cmake --build "$work/build" >> "$work.log"
+ORRERY_TEST_FOLDER=$work/build/plugins "$build/tests/plugin_tests" "[out_of_tree]" -w NoTests
+
+# Another build type is refused when it is configured, with the reason.
+if configure "$work/other" -DCMAKE_BUILD_TYPE=MinSizeRel; then
+    echo "a plugin of another build type was configured"; exit 1
+fi
+grep -q "a plugin must be built as orrery was" "$work.log"
+
+# Plugins that are installed beside the others are found by the installed program.
+if [ -x "$work/prefix/bin/orrery" ]; then
+    cmake --install "$work/build" --prefix "$work/prefix" >> "$work.log"
+    "$work/prefix/bin/orrery" plugins > "$work.txt"
+    grep -q "store/tape" "$work.txt" || { cat "$work.txt"; echo "store/tape is not in the list"; exit 1; }
+fi
