@@ -42,7 +42,8 @@ class Host {
 public:
     virtual ~Host() = default;
     virtual Config& config() = 0;
-    virtual const Registry& registry() = 0;
+    /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
+    virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
     /// The mesh of the configuration, without micro.
     virtual const Mesh& mesh() = 0;
     /// Propagates, lowers and checks. Throws Error with script lines. Called by program:compile().
