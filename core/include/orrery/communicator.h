@@ -22,7 +22,8 @@ struct Group {
     int size() const { return static_cast<int>(ranks.size()); }
 };
 
-/// A small key-value store shared by all ranks of a job, for meeting; never inside a step.
+/// A small key-value store shared by all ranks of a job, for meeting; never inside a step. Outlives the communicators
+/// made with it. Callable from several threads.
 class ORRERY_API Rendezvous {
 public:
     virtual ~Rendezvous();
@@ -31,6 +32,9 @@ public:
     virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
     /// Adds and returns the new value; an absent key counts as 0.
     virtual int64_t add(std::string_view key, int64_t amount) = 0;
+    /// "rank 1 (pid 4242 on host n2) died" once a rank of the job is known to be lost, "" until then. Costs one atomic
+    /// load while all are well: every wait polls it.
+    virtual std::string lost() const { return {}; }
 };
 
 /// What a transport promises. The checker proves plans with it, the simulator prices with it, the conformance suite
