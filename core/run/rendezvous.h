@@ -1,0 +1,98 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "orrery/communicator.h"
+
+namespace orrery {
+
+/// What makes a process a member of a job. The secret never crosses the wire: both sides prove that they know it with
+/// HMAC-SHA256 over fresh nonces, the job's name, the generation and the rank.
+struct JobToken {
+    std::string secret;      ///< from make_secret(), handed down by the launcher
+    std::string job = "job"; ///< name of the run, for messages
+    int64_t generation = 0;  ///< grows with each restart: a process of an earlier one is refused
+};
+
+/// 32 random bytes in hex.
+std::string make_secret();
+
+/// The store behind a TCP rendezvous: one thread, in rank 0's or the launcher's process. Until a peer has proved
+/// itself it may send one fixed-size hello, within 5 s; afterwards messages of at most 1 MiB. A member whose connection
+/// closes without a leave(), or that is silent for `silence`, is lost, and all others learn it at once.
+class RendezvousServer {
+public:
+    struct Options {
+        std::string host = "127.0.0.1";
+        int port = 0;                               ///< 0: any free port
+        int64_t world = 1;                          ///< ranks 0 ... world-1 may join
+        int64_t home = -1;                          ///< the rank in whose process it runs, -1: a launcher's
+        JobToken token;
+        std::chrono::milliseconds silence{10'000};  ///< longer without a heartbeat: stopped or unreachable
+    };
+    /// Throws Error naming host and port when it is in use or cannot be bound.
+    explicit RendezvousServer(const Options& options);
+    ~RendezvousServer();
+    RendezvousServer(const RendezvousServer&) = delete;
+
+    int port() const;
+    /// As Rendezvous::lost.
+    std::string lost() const;
+
+private:
+    class Loop;
+    std::unique_ptr<Loop> loop_;
+};
+
+/// One rank's connection to the store; also its sign of life, kept by a thread of its own.
+class TcpRendezvous : public Rendezvous {
+public:
+    struct Options {
+        std::string host = "127.0.0.1";
+        int port = 0;
+        int64_t rank = 0;
+        JobToken token;
+        std::chrono::milliseconds timeout{30'000};  ///< to reach and join the server
+        std::chrono::milliseconds silence{10'000};  ///< longer without a word from the server: it is lost
+    };
+    /// Retries until the server is up. Throws Fault::peer naming host, port and reason on timeout or refusal.
+    explicit TcpRendezvous(const Options& options);
+    /// Without a leave() before it, the others are told that this rank went away.
+    ~TcpRendezvous() override;
+    TcpRendezvous(const TcpRendezvous&) = delete;
+
+    void set(std::string_view key, std::string_view value) override;
+    std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+    int64_t add(std::string_view key, int64_t amount) override;
+    std::string lost() const override;
+
+    /// This rank is done: closing the connection is no loss any more.
+    void leave();
+    /// Tells all others why this rank gives up: their lost() becomes "rank 1 (pid 4242 on host n2) failed: <why>".
+    void fail(std::string_view why);
+
+private:
+    class Link;
+    std::unique_ptr<Link> link_;
+};
+
+/// The store for ranks that are threads of one process: all share one object.
+class LocalRendezvous : public Rendezvous {
+public:
+    LocalRendezvous();
+    ~LocalRendezvous() override;
+    void set(std::string_view key, std::string_view value) override;
+    std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+    int64_t add(std::string_view key, int64_t amount) override;
+    std::string lost() const override;
+    void fail(int64_t rank, std::string_view why);
+
+private:
+    struct Store;
+    std::unique_ptr<Store> store_;
+};
+
+}  // namespace orrery

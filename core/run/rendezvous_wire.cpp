@@ -1,0 +1,133 @@
+#include "run/rendezvous_wire.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+std::string make_secret() {
+    wire::Nonce bytes;
+    wire::fill_random(bytes);
+    constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    for (const char byte : bytes) {
+        text += digits[static_cast<unsigned char>(byte) >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+namespace wire {
+namespace {
+
+Digest mac(const JobToken& token, std::string_view role, const Nonce& nonce, const void* data, size_t bytes) {
+    std::string text(role);
+    text += '\0';
+    text += token.job;
+    text += '\0';
+    text.append(nonce.data(), nonce.size());
+    text.append(static_cast<const char*>(data), bytes);
+    Digest digest{};
+    unsigned size = 0;
+    if (!HMAC(EVP_sha256(), token.secret.data(), static_cast<int>(token.secret.size()),
+              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+              reinterpret_cast<unsigned char*>(digest.data()), &size))
+        throw Error("rendezvous: HMAC-SHA256 failed in OpenSSL", Fault::failed);
+    return digest;
+}
+
+template <class T>
+void put(std::string& to, T number) {
+    to.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+template <class T>
+T take(std::string_view& from) {
+    T number;
+    if (from.size() < sizeof number) throw Error("rendezvous: short frame", Fault::peer);
+    std::memcpy(&number, from.data(), sizeof number);
+    from.remove_prefix(sizeof number);
+    return number;
+}
+
+}  // namespace
+
+void fill_random(Nonce& nonce) {
+    if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) != 1)
+        throw Error("rendezvous: OpenSSL has no random bytes", Fault::failed);
+}
+
+Digest prove(const JobToken& token, const Hello& hello, const Nonce& server) {
+    return mac(token, "hello", server, &hello, offsetof(Hello, proof));
+}
+
+Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& client) {
+    return mac(token, "welcome", client, &welcome, offsetof(Welcome, proof));
+}
+
+bool same(const Digest& a, const Digest& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+std::string encode(const Frame& frame) {
+    std::string text;
+    const size_t body = 1 + 8 + 4 + frame.key.size() + frame.value.size();
+    text.reserve(4 + body);
+    put(text, static_cast<uint32_t>(body));
+    put(text, static_cast<uint8_t>(frame.kind));
+    put(text, frame.id);
+    put(text, static_cast<uint32_t>(frame.key.size()));
+    text += frame.key;
+    text += frame.value;
+    return text;
+}
+
+std::optional<Frame> decode(std::string& buffer) {
+    if (buffer.size() < 4) return std::nullopt;
+    uint32_t body;
+    std::memcpy(&body, buffer.data(), 4);
+    if (body < 13 || body > max_frame) throw Error("rendezvous: frame of a wrong size", Fault::peer);
+    if (buffer.size() < 4 + size_t{body}) return std::nullopt;
+    std::string_view rest(buffer.data() + 4, body);
+    Frame frame;
+    const auto kind = take<uint8_t>(rest);
+    if (kind > static_cast<uint8_t>(Kind::lost)) throw Error("rendezvous: frame of an unknown kind", Fault::peer);
+    frame.kind = static_cast<Kind>(kind);
+    frame.id = take<uint64_t>(rest);
+    const auto key = take<uint32_t>(rest);
+    if (key > max_key || key > rest.size()) throw Error("rendezvous: key of a wrong size", Fault::peer);
+    frame.key = rest.substr(0, key);
+    frame.value = rest.substr(key);
+    buffer.erase(0, 4 + size_t{body});
+    return frame;
+}
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+}
+
+Fd::~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+int Fd::release() { return std::exchange(fd_, -1); }
+
+void tune(int socket) {
+    const int on = 1;
+    const int unsent_ms = 10'000;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
+}
+
+}  // namespace wire
+}  // namespace orrery
