@@ -1,0 +1,296 @@
+// Ranks that are threads of one process: for tests, and as the plain reference of what a transport does. Members post
+// their tensors in shared state; each reduces its own block of all inputs, in rank order, into all outputs.
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "orrery/p2p.h"
+#include "orrery/plugin.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+/// What a member brings to a collective.
+struct Posted {
+    std::string_view op;
+    const char* in = nullptr;
+    char* out = nullptr;
+    int64_t count = 0;  ///< of `in`
+    DType dtype = DType::f32;
+    int detail = 0;     ///< reduce op or root
+};
+
+struct Message {
+    const void* data;
+    int64_t bytes;
+    int64_t tag;
+};
+
+/// Sends from one member to another, in order.
+struct Lane {
+    std::deque<Message> waiting;
+    uint64_t delivered = 0;
+};
+
+struct State {
+    explicit State(size_t members) : posted(members), arrived(members), finished(members), lanes(members * members) {}
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<Posted> posted;
+    std::vector<int64_t> arrived, finished;  ///< sequence number that each member has reached
+    std::vector<Lane> lanes;                 ///< [from * P + to]
+    std::string aborted;
+};
+
+class ThreadsCommunicator : public Communicator {
+public:
+    ThreadsCommunicator(Group group, std::shared_ptr<State> state, const Rendezvous& rendezvous, Milliseconds timeout)
+        : group_(std::move(group)), state_(std::move(state)), rendezvous_(rendezvous), timeout_(timeout),
+          sent_(static_cast<size_t>(group_.size())) {}
+
+    const Group& group() const override { return group_; }
+
+    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        require_match(group_, "all_reduce", in, out);
+        const auto all = meet("all_reduce", in, out, static_cast<int>(op), after);
+        const Block mine = block_of(in.count(), size(), group_.me);
+        reduce_block(all, in.dtype, op, mine, outputs(all, mine.begin * size_of(in.dtype)));
+        const int64_t bytes = mine.count * size_of(in.dtype);
+        count(2 * (size() - 1), in.bytes() - bytes + (size() - 1) * bytes);
+        return part();
+    }
+
+    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
+        require_match(group_, "all_gather", in, out, 1, size());
+        const auto all = meet("all_gather", in, out, 0, after);
+        for (int i = 0; i < size(); ++i) copy(static_cast<char*>(out.data) + i * in.bytes(), all[i].in, in.bytes());
+        count(size() - 1, (size() - 1) * in.bytes());
+        return part();
+    }
+
+    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        require_match(group_, "reduce_scatter", in, out, size(), 1);
+        const auto all = meet("reduce_scatter", in, out, static_cast<int>(op), after);
+        reduce_block(all, in.dtype, op, {group_.me * out.count(), out.count()}, {out.data});
+        count(size() - 1, in.bytes() - out.bytes());
+        return part();
+    }
+
+    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
+        require_match(group_, "all_to_all", in, out);
+        if (in.count() % size())
+            throw Error("all_to_all over " + group_.name + ": " + std::to_string(in.count()) +
+                        " elements do not split among " + std::to_string(size()), Fault::failed);
+        const int64_t block = in.bytes() / size();
+        // In place a member's block is read by its peer and written by itself, so it goes through a copy.
+        const std::string copied(static_cast<const char*>(in.data), static_cast<size_t>(in.bytes()));
+        const Tensor source{const_cast<char*>(copied.data()), in.dtype, in.shape};
+        const auto all = meet("all_to_all", source, out, 0, after);
+        for (int i = 0; i < size(); ++i)
+            copy(static_cast<char*>(out.data) + i * block, all[i].in + group_.me * block, block);
+        count(size() - 1, in.bytes() - block);
+        return part();
+    }
+
+    Event broadcast(const Tensor& tensor, int root, const Event& after) override {
+        require_member(group_, "broadcast", root);
+        const auto all = meet("broadcast", tensor, tensor, root, after);
+        if (group_.me != root) copy(tensor.data, all[root].in, tensor.bytes());
+        if (group_.me == root) count(size() - 1, (size() - 1) * tensor.bytes());
+        else count(0, 0);
+        return part();
+    }
+
+    Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        require_member(group_, "send", peer);
+        after.wait();
+        const std::lock_guard lock(state_->mutex);
+        lane(group_.me, peer).waiting.push_back({tensor.data, tensor.bytes(), tag});
+        state_->changed.notify_all();
+        ++traffic_.messages;
+        traffic_.bytes_sent += tensor.bytes();
+        return {this, static_cast<uint64_t>(peer) << 48 | ++sent_[static_cast<size_t>(peer)]};
+    }
+
+    Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        require_member(group_, "receive", peer);
+        after.wait();
+        std::unique_lock lock(state_->mutex);
+        Lane& from = lane(peer, group_.me);
+        until(lock, "receive of tag " + std::to_string(tag), [&] { return from.waiting.empty() ? peer : -1; });
+        const Message message = from.waiting.front();
+        if (message.tag != tag || message.bytes != tensor.bytes())
+            throw Error(text("receive", sequence_) + ": expected tag " + std::to_string(tag) + " of " +
+                        std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
+                        std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes", Fault::peer);
+        lock.unlock();
+        copy(tensor.data, message.data, message.bytes);
+        lock.lock();
+        from.waiting.pop_front();
+        ++from.delivered;
+        state_->changed.notify_all();
+        return {};
+    }
+
+    bool done(uint64_t ticket) override {
+        const std::lock_guard lock(state_->mutex);
+        return lane(group_.me, static_cast<int>(ticket >> 48)).delivered >= (ticket & ((1ull << 48) - 1));
+    }
+
+    void wait(uint64_t ticket) override {
+        const int peer = static_cast<int>(ticket >> 48);
+        std::unique_lock lock(state_->mutex);
+        until(lock, "send", [&] {
+            return lane(group_.me, peer).delivered >= (ticket & ((1ull << 48) - 1)) ? -1 : peer;
+        });
+    }
+
+    void abort(std::string_view reason) override {
+        const std::lock_guard lock(state_->mutex);
+        if (state_->aborted.empty()) state_->aborted = "rank " + rank(group_.me) + " gave up: " + std::string(reason);
+        state_->changed.notify_all();
+    }
+
+    Traffic traffic() const override { return traffic_; }
+
+private:
+    int size() const { return group_.size(); }
+    std::string rank(int member) const { return std::to_string(group_.ranks[static_cast<size_t>(member)]); }
+    Lane& lane(int from, int to) { return state_->lanes[static_cast<size_t>(from * size() + to)]; }
+    std::string text(std::string_view op, int64_t sequence) const {
+        return std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name;
+    }
+
+    static void copy(void* to, const void* from, int64_t bytes) {
+        if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
+
+    void count(int64_t messages, int64_t bytes) {
+        ++traffic_.collectives;
+        traffic_.messages += messages;
+        traffic_.bytes_sent += bytes;
+    }
+
+    /// Waits until `missing()` is -1; otherwise it is the member that is waited for.
+    template <class Missing>
+    void until(std::unique_lock<std::mutex>& lock, const std::string& op, Missing missing) {
+        const auto deadline = Clock::now() + timeout_;
+        for (int member; (member = missing()) >= 0;) {
+            std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
+            if (why.empty() && Clock::now() >= deadline)
+                why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
+            if (!why.empty()) throw Error(text(op, sequence_) + ": " + why, Fault::peer);
+            state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
+        }
+    }
+
+    int behind(const std::vector<int64_t>& reached) const {
+        for (int i = 0; i < size(); ++i)
+            if (reached[static_cast<size_t>(i)] < sequence_) return i;
+        return -1;
+    }
+
+    /// Posts this member's tensors and returns everyone's.
+    std::vector<Posted> meet(std::string_view op, const Tensor& in, const Tensor& out, int detail, const Event& after) {
+        after.wait();
+        std::unique_lock lock(state_->mutex);
+        ++sequence_;
+        op_ = op;
+        const auto me = static_cast<size_t>(group_.me);
+        const Posted mine{op, static_cast<const char*>(in.data), static_cast<char*>(out.data), in.count(), in.dtype,
+                          detail};
+        state_->posted[me] = mine;
+        state_->arrived[me] = sequence_;
+        state_->changed.notify_all();
+        until(lock, std::string(op), [&] { return behind(state_->arrived); });
+        for (size_t i = 0; i < state_->posted.size(); ++i) {
+            const Posted& other = state_->posted[i];
+            if (other.op == op && other.count == mine.count && other.dtype == mine.dtype && other.detail == detail)
+                continue;
+            throw Error(text(op, sequence_) + ": rank " + rank(static_cast<int>(i)) + " is at " + std::string(other.op) +
+                        " of " + std::string(name_of(other.dtype)) + "[" + std::to_string(other.count) +
+                        "], this rank at " + std::string(name_of(in.dtype)) + "[" + std::to_string(in.count()) + "]",
+                        Fault::peer);
+        }
+        return state_->posted;
+    }
+
+    /// Leaves the collective when all members have done their part: inputs may change and outputs are complete.
+    Event part() {
+        std::unique_lock lock(state_->mutex);
+        state_->finished[static_cast<size_t>(group_.me)] = sequence_;
+        state_->changed.notify_all();
+        until(lock, std::string(op_), [&] { return behind(state_->finished); });
+        return {};
+    }
+
+    static std::vector<void*> outputs(const std::vector<Posted>& all, int64_t offset) {
+        std::vector<void*> outs;
+        for (const Posted& p : all) outs.push_back(p.out + offset);
+        return outs;
+    }
+
+    static void reduce_block(const std::vector<Posted>& all, DType dtype, ReduceOp op, Block block,
+                             const std::vector<void*>& outs) {
+        std::vector<const void*> ins;
+        for (const Posted& p : all) ins.push_back(p.in + block.begin * size_of(dtype));
+        reduce(dtype, op, ins, outs, block.count);
+    }
+
+    const Group group_;
+    const std::shared_ptr<State> state_;
+    const Rendezvous& rendezvous_;
+    const Milliseconds timeout_;
+    std::vector<uint64_t> sent_;
+    int64_t sequence_ = 0;
+    std::string_view op_;
+    Traffic traffic_;
+};
+
+class ThreadsTransport : public Transport {
+public:
+    TransportContract contract() const override {
+        TransportContract c;
+        c.send = TransportContract::Send::rendezvous;
+        c.lanes = TransportContract::Lanes::peer_and_direction;
+        c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
+        c.same_host = true;
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
+                    DType::u8};
+        c.devices = {"cpu"};
+        return c;
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory>,
+                                       Milliseconds timeout) override {
+        const std::string name = fresh_name(group, rendezvous);
+        const auto pids = exchange(group, rendezvous, name + "/pid", std::to_string(::getpid()), timeout);
+        for (const std::string& pid : pids)
+            if (pid != pids[0])
+                throw Error("transport threads: the members of " + group.name + " are processes " + pids[0] + " and " +
+                            pid + ", not threads of one; use transport shm");
+        // All are here: member 0 lends the others a pointer to its owner of the state until everyone has copied it.
+        auto state = std::make_shared<State>(static_cast<size_t>(group.size()));
+        const auto owner = std::to_string(reinterpret_cast<uintptr_t>(&state));
+        const auto owners = exchange(group, rendezvous, name + "/state", owner, timeout);
+        if (group.me != 0) state = *reinterpret_cast<std::shared_ptr<State>*>(std::stoull(owners[0]));
+        exchange(group, rendezvous, name + "/ready", "", timeout);
+        return std::make_unique<ThreadsCommunicator>(group, std::move(state), rendezvous, timeout);
+    }
+};
+
+void add(Registry& registry) {
+    registry.add_transport("threads", [](Config&) { return std::make_unique<ThreadsTransport>(); });
+}
+
+}  // namespace
+}  // namespace orrery
+
+ORRERY_PLUGIN("transport.threads", "0.1", orrery::add);
