@@ -4,8 +4,8 @@
     python3 generate.py           writes gpt2/, llama/ and qwen2/ beside this file
     python3 generate.py --check   compares a fresh run with the files that are there, writes nothing
 
-Needs torch, numpy and safetensors; README.md says what is in the files. Shape legend: B batch, T time, C embed, H heads,
-G kv heads, D head dim, V vocab.
+Needs torch, numpy and safetensors; README.md says what is in the files. Shape legend: B batch, T time,
+C embed, H heads, G kv heads, D head dim.
 """
 import json
 import math
