@@ -1,0 +1,233 @@
+#include "ir/grad.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/backward.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+
+namespace orrery {
+
+void Backward::begin(OpId id) {
+    op_ = program_.op(id);  // a copy: appending moves the ops
+    builder_.set_scope(op_.scope);
+    builder_.set_forward(id);
+}
+
+std::optional<double> Backward::uniform(size_t o) const {
+    const Slot& slot = slots_[static_cast<size_t>(out(o))];
+    return slot.sum == none && slot.pieces.empty() ? slot.uniform : std::nullopt;
+}
+
+ValueId Backward::one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes) {
+    return add(kind, std::move(inputs), std::move(attributes)).at(0);
+}
+
+std::vector<ValueId> Backward::add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes) {
+    std::vector<ValueId> outputs = builder_.add(kind, std::move(inputs), std::move(attributes), op_.origin);
+    slots_.resize(program_.values.size());
+    return outputs;
+}
+
+ValueId Backward::scalar(double value, DType dtype) {
+    return one("full", {}, {{"shape", Shape{}}, {"value", value}, {"dtype", std::string(name_of(dtype))}});
+}
+
+ValueId Backward::cast(ValueId x, DType dtype) {
+    return type(x).dtype == dtype ? x : one("cast", {x}, {{"dtype", std::string(name_of(dtype))}});
+}
+
+ValueId Backward::reshape_like(ValueId x, ValueId like) {
+    if (shape(x) == shape(like)) return x;
+    const auto names = program_.value(like).dims;
+    const ValueId y = one("reshape", {x}, {{"shape", shape(like)}});
+    program_.value(y).dims = names;
+    return y;
+}
+
+bool Backward::is_weight(ValueId id) const {
+    const Value* value = &program_.value(id);
+    if (value->op != none && program_.op(value->op).kind == "cast") {
+        value = &program_.value(program_.op(value->op).inputs[0]);
+    }
+    return value->role == Role::param;
+}
+
+void Backward::expect_no_dy(size_t o, std::string_view name) const {
+    if (!has_dy(o)) return;
+    throw Error(op_.origin, fmt::format("no gradient flows through the result \"{}\" of {}: the loss must not depend "
+                                        "on it", name, describe(program_, op_)));
+}
+
+ValueId Backward::sum_to(ValueId gradient, ValueId like) {
+    const Shape& from = shape(gradient);
+    const Shape& to = shape(like);
+    const size_t skip = from.size() - to.size();
+    std::vector<int64_t> dims;
+    bool inner = false;
+    for (size_t d = 0; d < from.size(); ++d) {
+        if (d >= skip && to[d - skip] == from[d]) continue;
+        if (d >= skip) inner = true;
+        dims.push_back(static_cast<int64_t>(d));
+    }
+    if (dims.empty()) return reshape_like(gradient, like);
+    Attributes attributes{{"dims", dims}, {"keep", inner}};
+    if (is_weight(like)) attributes.set("dtype", std::string("f32"));
+    return reshape_like(one("sum", {gradient}, std::move(attributes)), like);
+}
+
+void Backward::accumulate(ValueId target, ValueId gradient) {
+    const ValueId known = slots_[static_cast<size_t>(target)].sum;
+    if (known == none) {
+        slots_[static_cast<size_t>(target)].sum = gradient;
+        return;
+    }
+    const DType wide = type(known).dtype == type(gradient).dtype ? type(known).dtype : DType::f32;
+    const ValueId sum = one("add", {cast(known, wide), cast(gradient, wide)});
+    slots_[static_cast<size_t>(target)].sum = sum;
+}
+
+void Backward::give(size_t i, ValueId gradient) {
+    if (!wants(i)) return;
+    accumulate(in(i), shape(gradient) == shape(in(i)) ? gradient : sum_to(gradient, in(i)));
+}
+
+void Backward::give_uniform(size_t i, double value) {
+    if (!wants(i)) return;
+    Slot& slot = slots_[static_cast<size_t>(in(i))];
+    slot.uniform = slot.uniform.value_or(0) + value;
+}
+
+void Backward::give_piece(size_t i, int dim, int64_t start, ValueId gradient) {
+    if (wants(i)) slots_[static_cast<size_t>(in(i))].pieces.push_back({dim, start, gradient});
+}
+
+namespace {
+
+// Pieces along one dim, without gap or overlap, from 0 to size.
+bool tiles(std::vector<Backward::Slot::Piece>& pieces, const Program& program, const Shape& shape) {
+    std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+    int64_t end = 0;
+    for (const auto& piece : pieces) {
+        if (piece.dim != pieces[0].dim || piece.start != end) return false;
+        end += program.value(piece.value).type.shape[static_cast<size_t>(piece.dim)];
+    }
+    return end == shape[static_cast<size_t>(pieces[0].dim)];
+}
+
+}  // namespace
+
+ValueId Backward::total(ValueId id) {
+    auto pieces = std::move(slots_[static_cast<size_t>(id)].pieces);
+    slots_[static_cast<size_t>(id)].pieces.clear();
+    if (!pieces.empty() && tiles(pieces, program_, shape(id))) {
+        std::vector<ValueId> parts;
+        for (const auto& piece : pieces) parts.push_back(piece.value);
+        const bool mixed = std::any_of(parts.begin(), parts.end(),
+                                       [&](ValueId part) { return type(part).dtype != type(parts[0]).dtype; });
+        for (ValueId& part : parts) part = mixed ? cast(part, DType::f32) : part;
+        accumulate(id, parts.size() == 1 ? parts[0] : one("concat", parts, {{"dim", int64_t{pieces[0].dim}}}));
+    } else {
+        for (const auto& piece : pieces) {
+            const auto d = static_cast<size_t>(piece.dim);
+            const int64_t after = shape(id)[d] - piece.start - shape(piece.value)[d];
+            accumulate(id, one("pad", {piece.value},
+                               {{"dim", int64_t{piece.dim}}, {"before", piece.start}, {"after", after}}));
+        }
+    }
+    const auto uniform = slots_[static_cast<size_t>(id)].uniform;
+    const ValueId sum = slots_[static_cast<size_t>(id)].sum;
+    if (!uniform) return sum;
+    slots_[static_cast<size_t>(id)].uniform.reset();
+    if (sum != none) {
+        accumulate(id, scalar(*uniform, type(sum).dtype));
+    } else {
+        const ValueId full = one("full", {}, {{"shape", shape(id)}, {"value", *uniform},
+                                              {"dtype", std::string(name_of(type(id).dtype))}});
+        program_.value(full).dims = program_.value(id).dims;
+        accumulate(id, full);
+    }
+    return slots_[static_cast<size_t>(id)].sum;
+}
+
+ValueId Backward::raw_dy(size_t o) { return total(out(o)); }
+
+ValueId Backward::dy(size_t o) {
+    const ValueId value = cast(total(out(o)), type(out(o)).dtype);
+    slots_[static_cast<size_t>(out(o))].sum = value;
+    return value;
+}
+
+namespace {
+
+// What trains depends on: params, and the float results of differentiable ops on them.
+std::vector<char> wanted_values(const Program& program) {
+    std::vector<char> wanted(program.values.size(), 0);
+    for (ValueId id : program.params()) wanted[static_cast<size_t>(id)] = is_float(program.value(id).type.dtype);
+    for (const Op& op : program.ops) {
+        const bool reached = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                         [&](ValueId id) { return wanted[static_cast<size_t>(id)] != 0; });
+        if (!reached) continue;
+        for (ValueId id : op.outputs) wanted[static_cast<size_t>(id)] = is_float(program.value(id).type.dtype);
+    }
+    return wanted;
+}
+
+void check_loss(const Program& program, ValueId loss, const std::vector<char>& wanted) {
+    const Value& value = program.value(loss);
+    if (value.type != TensorType{DType::f32, {}}) {
+        throw Error(value.origin, fmt::format("the loss must be one f32 number, got {}; sum it", describe(program, loss)));
+    }
+    if (!wanted[static_cast<size_t>(loss)]) {
+        throw Error(value.origin, fmt::format("the loss {} does not depend on any param", describe(program, loss)));
+    }
+}
+
+// A gradient must be a value of the backward pass that nothing else overwrites, in f32.
+ValueId own_gradient(Backward& backward, const Program& program, ValueId param) {
+    ValueId grad = backward.cast(backward.total(param), DType::f32);
+    const Value& value = program.value(grad);
+    const bool foreign = value.op == none || program.op(value.op).phase != Phase::backward;
+    return foreign ? backward.one("scale", {grad}, {{"by", 1.0}}) : grad;
+}
+
+}  // namespace
+
+void differentiate(Program& program, ValueId loss) {
+    const std::vector<char> wanted = wanted_values(program);
+    check_loss(program, loss, wanted);
+    std::vector<Backward::Slot> slots(program.values.size());
+    slots[static_cast<size_t>(loss)].uniform = 1;
+    Builder builder(program);
+    builder.set_phase(Phase::backward);
+    Backward backward(program, builder, slots, wanted);
+    std::vector<OpId> last(program.values.size(), none);  // the forward op whose gradient came last, by param
+    for (auto id = static_cast<OpId>(program.ops.size()) - 1; id >= 0; --id) {
+        const Op& op = program.op(id);
+        const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId out) {
+            return wanted[static_cast<size_t>(out)] && !slots[static_cast<size_t>(out)].empty();
+        });
+        if (!reached) continue;
+        const OpDef& def = op_def(op.kind);
+        if (!def.gradient) {
+            throw Error(op.origin, fmt::format("the loss depends on {}, which has no gradient", describe(program, op)));
+        }
+        for (ValueId input : op.inputs) last[static_cast<size_t>(input)] = id;
+        backward.begin(id);
+        def.gradient(backward);
+    }
+    for (ValueId param : program.params()) {
+        if (slots[static_cast<size_t>(param)].empty()) continue;
+        backward.begin(last[static_cast<size_t>(param)]);
+        const ValueId grad = own_gradient(backward, program, param);
+        program.set_grad(param, grad);
+        if (program.value(grad).name.empty()) {
+            builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
+        }
+    }
+}
+
+}  // namespace orrery

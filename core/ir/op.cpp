@@ -1,0 +1,177 @@
+#include "ir/op.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ir/describe.h"
+
+namespace orrery {
+
+Infer::Infer(const Program& program, std::string_view kind, std::span<const ValueId> inputs, Attributes given,
+             const Origin& origin)
+    : attributes(std::move(given)), program_(program), kind_(kind), inputs_(inputs), origin_(origin) {}
+
+std::string Infer::show(size_t i) const { return describe(program_, inputs_[i]); }
+
+void Infer::fail(const std::string& what, const std::string& remedy) const {
+    throw Error(origin_, fmt::format("{}: {}{}{}", kind_, what, remedy.empty() ? "" : "; ", remedy));
+}
+
+namespace {
+std::string dim_text(const Value& value, int d) {
+    const auto at = static_cast<size_t>(d);
+    const std::string& name = value.dims[at];
+    return name.empty() ? fmt::format("{}", value.type.shape[at]) : fmt::format("{}={}", name, value.type.shape[at]);
+}
+}  // namespace
+
+std::string Infer::unify(size_t i, int di, size_t j, int dj) const {
+    const std::string& a = dims(i)[static_cast<size_t>(di)];
+    const std::string& b = dims(j)[static_cast<size_t>(dj)];
+    if (a.empty()) return b;
+    if (b.empty() || a == b) return a;
+    fail(fmt::format("dim names differ: {} of {} and {} of {}", dim_text(value(i), di), show(i), dim_text(value(j), dj),
+                     show(j)),
+         "use one name, or rename with reshape");
+}
+
+std::string Infer::same_dim(size_t i, int di, size_t j, int dj, std::string_view what) const {
+    if (shape(i)[static_cast<size_t>(di)] != shape(j)[static_cast<size_t>(dj)]) {
+        fail(fmt::format("{} differ: {} and {}", what, show(i), show(j)),
+             fmt::format("{} must equal {}", dim_text(value(i), di), dim_text(value(j), dj)));
+    }
+    return unify(i, di, j, dj);
+}
+
+Typed Infer::same_type(size_t i, size_t j) const {
+    expect_same_dtype(i, j);
+    if (rank(i) != rank(j)) fail(fmt::format("ranks differ: {} and {}", show(i), show(j)));
+    Typed result = typed(i);
+    for (int d = 0; d < rank(i); ++d) result.dims[static_cast<size_t>(d)] = same_dim(i, d, j, d, "dims");
+    return result;
+}
+
+void Infer::expect_float(size_t i) const {
+    if (!is_float(dtype(i))) fail(fmt::format("{} is not of a floating-point type", show(i)), "cast it first");
+}
+
+void Infer::expect_dtype(size_t i, DType t) const {
+    if (dtype(i) != t) fail(fmt::format("{} is not {}", show(i), name_of(t)), fmt::format("cast it to {}", name_of(t)));
+}
+
+void Infer::expect_same_dtype(size_t i, size_t j) const {
+    if (dtype(i) != dtype(j)) fail(fmt::format("types differ: {} and {}", show(i), show(j)), "cast one of them");
+}
+
+void Infer::expect_rank(size_t i, int least, int most) const {
+    if (rank(i) >= least && rank(i) <= most) return;
+    const std::string expected = least == most ? fmt::format("{}", least)
+                                 : most >= 64  ? fmt::format("at least {}", least)
+                                               : fmt::format("{} to {}", least, most);
+    fail(fmt::format("{} has {} dims, expected {}", show(i), rank(i), expected));
+}
+
+int Infer::dim_attribute(std::string_view key, int rank) {
+    const int64_t given = attributes.integer(key);
+    const int64_t d = given < 0 ? given + rank : given;
+    if (d < 0 || d >= rank) {
+        fail(fmt::format("{} = {} is not a dim of {}", key, given, show(0)),
+             rank == 0 ? "it is a scalar" : fmt::format("give 0 to {}, or -1 for the last", rank - 1));
+    }
+    attributes.set(key, d);
+    return static_cast<int>(d);
+}
+
+DType Infer::dtype_attribute(DType fallback) const {
+    const std::string text = attributes.text("dtype");
+    if (text.empty()) return fallback;
+    const auto t = parse_dtype(text);
+    if (!t) fail(fmt::format("no type \"{}\"", text), "there are f32, bf16, f16, f64, i32, i64, u32, u16, u8");
+    return *t;
+}
+
+namespace {
+
+bool is_kind(const Attribute& value, AttributeDef::Kind kind) { return value.index() == static_cast<size_t>(kind); }
+
+std::string_view name_of(AttributeDef::Kind kind) {
+    constexpr std::string_view names[] = {"a flag", "an integer", "a number", "a text", "a list of integers"};
+    return names[static_cast<size_t>(kind)];
+}
+
+// Set by passes after the op was built; scripts cannot know them.
+constexpr std::string_view pass_attributes[] = {"accumulate", "global_shape", "offset", "cause"};
+
+void check_known(const Infer& at, const OpDef& def) {
+    for (const auto& [key, value] : at.attributes.items()) {
+        const bool known = std::any_of(def.attributes.begin(), def.attributes.end(),
+                                       [&k = key](const AttributeDef& a) { return a.name == k; });
+        if (known || std::find(std::begin(pass_attributes), std::end(pass_attributes), key) != std::end(pass_attributes)) {
+            continue;
+        }
+        std::vector<std::string_view> names;
+        for (const AttributeDef& a : def.attributes) names.push_back(a.name);
+        at.fail(fmt::format("no attribute \"{}\"", key),
+                names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
+    }
+}
+
+// One form for each meaning: defaults are written out, false flags are left out, numbers are doubles.
+void complete(Infer& at, const AttributeDef& def) {
+    const Attribute* given = at.attributes.find(def.name);
+    if (!given) {
+        if (def.required) at.fail(fmt::format("attribute \"{}\" ({}) is missing", def.name, name_of(def.kind)));
+        if (def.fallback) at.attributes.set(def.name, *def.fallback);
+        return;
+    }
+    if (def.kind == AttributeDef::Kind::number && std::holds_alternative<int64_t>(*given)) {
+        at.attributes.set(def.name, static_cast<double>(std::get<int64_t>(*given)));
+        return;
+    }
+    if (!is_kind(*given, def.kind)) {
+        at.fail(fmt::format("attribute \"{}\" has the wrong type", def.name),
+                fmt::format("expected {}", name_of(def.kind)));
+    }
+    if (def.kind == AttributeDef::Kind::flag && !std::get<bool>(*given)) {
+        at.attributes.erase(def.name);
+    } else if (!def.choices.empty()) {
+        const auto& text = std::get<std::string>(*given);
+        if (std::find(def.choices.begin(), def.choices.end(), text) == def.choices.end()) {
+            at.fail(fmt::format("{} = \"{}\" is unknown", def.name, text),
+                    fmt::format("there are {}", fmt::join(def.choices, ", ")));
+        }
+    }
+}
+
+void check_count(const Infer& at, const OpDef& def) {
+    size_t least = 0;
+    size_t most = def.operands.size();
+    for (std::string_view name : def.operands) {
+        if (name.ends_with("...")) most = SIZE_MAX;
+        if (!name.ends_with('?')) ++least;
+    }
+    if (at.count() >= least && at.count() <= most) return;
+    at.fail(fmt::format("got {} operands, expected ({})", at.count(), fmt::join(def.operands, ", ")));
+}
+
+}  // namespace
+
+std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
+                         Attributes& attributes, const Origin& origin) {
+    for (ValueId id : inputs) {
+        if (id < 0 || static_cast<size_t>(id) >= program.values.size()) {
+            throw Error(origin, fmt::format("{}: operand %{} does not exist", def.name, id));
+        }
+    }
+    Infer at(program, def.name, inputs, std::move(attributes), origin);
+    check_count(at, def);
+    check_known(at, def);
+    for (const AttributeDef& a : def.attributes) complete(at, a);
+    std::vector<Typed> result = def.infer(at);
+    attributes = std::move(at.attributes);
+    return result;
+}
+
+}  // namespace orrery

@@ -1,0 +1,56 @@
+// The explicit list of ops: a new op adds its file and its family here.
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "ir/op.h"
+
+namespace orrery {
+
+namespace ops {
+std::vector<OpDef> elementwise_ops();
+std::vector<OpDef> matmul_ops();
+}  // namespace ops
+
+namespace {
+
+std::vector<OpDef> make_table() {
+    std::vector<OpDef> table;
+    for (auto family : {ops::elementwise_ops, ops::matmul_ops}) {
+        for (OpDef& def : family()) table.push_back(std::move(def));
+    }
+    return table;
+}
+
+const std::vector<OpDef>& table() {
+    static const std::vector<OpDef> ops = make_table();
+    return ops;
+}
+
+}  // namespace
+
+const std::vector<const OpDef*>& all_ops() {
+    static const std::vector<const OpDef*> list = [] {
+        std::vector<const OpDef*> pointers;
+        for (const OpDef& def : table()) pointers.push_back(&def);
+        return pointers;
+    }();
+    return list;
+}
+
+const OpDef* find_op_def(std::string_view kind) {
+    static const std::unordered_map<std::string_view, const OpDef*> by_name = [] {
+        std::unordered_map<std::string_view, const OpDef*> map;
+        for (const OpDef* def : all_ops()) map.emplace(def->name, def);
+        return map;
+    }();
+    const auto place = by_name.find(kind);
+    return place == by_name.end() ? nullptr : place->second;
+}
+
+const OpDef& op_def(std::string_view kind) {
+    if (const OpDef* def = find_op_def(kind)) return *def;
+    throw Error(fmt::format("no op \"{}\"; core/ir/README.md lists them", kind));
+}
+
+}  // namespace orrery

@@ -1,0 +1,80 @@
+#include "ir/ops/common.h"
+
+#include <algorithm>
+
+namespace orrery::ops {
+
+Typed broadcast(const Infer& at, size_t from) {
+    int rank = 0;
+    for (size_t i = from; i < at.count(); ++i) rank = std::max(rank, at.rank(i));
+    Typed result;
+    result.type.dtype = at.dtype(from);
+    result.type.shape.assign(static_cast<size_t>(rank), 1);
+    result.dims.resize(static_cast<size_t>(rank));
+    for (int back = 1; back <= rank; ++back) {
+        const auto d = static_cast<size_t>(rank - back);
+        std::optional<size_t> owner;  // the operand that fixed the size
+        for (size_t i = from; i < at.count(); ++i) {
+            if (at.rank(i) < back) continue;
+            const int di = at.rank(i) - back;
+            if (at.shape(i)[static_cast<size_t>(di)] == 1) continue;
+            if (owner) {
+                const std::string name = at.same_dim(*owner, at.rank(*owner) - back, i, di, "dims");
+                if (!name.empty()) result.dims[d] = name;
+            } else {
+                owner = i;
+                result.type.shape[d] = at.shape(i)[static_cast<size_t>(di)];
+                result.dims[d] = at.dims(i)[static_cast<size_t>(di)];
+            }
+        }
+        for (size_t i = from; i < at.count() && !owner && result.dims[d].empty(); ++i) {  // every operand has size 1
+            if (at.rank(i) >= back) result.dims[d] = at.dims(i)[static_cast<size_t>(at.rank(i) - back)];
+        }
+    }
+    return result;
+}
+
+std::vector<Typed> like_input(Infer& at) {
+    at.expect_float(0);
+    return {at.typed(0)};
+}
+
+namespace {
+Rule::Dims broadcast_dims(const Rule::Dims& all, const Shape& shape) {
+    Rule::Dims dims(shape.size());
+    const size_t skip = all.size() - shape.size();
+    for (size_t d = 0; d < shape.size(); ++d) {
+        if (shape[d] != 1) dims[d] = all[skip + d];
+    }
+    return dims;
+}
+}  // namespace
+
+Rule elementwise_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims all;
+    for (int64_t size : shape_of(program, op.outputs[0])) all.push_back(make.parallel(size));
+    for (ValueId id : op.inputs) make.rule.inputs.push_back(broadcast_dims(all, shape_of(program, id)));
+    for (ValueId id : op.outputs) make.rule.outputs.push_back(broadcast_dims(all, shape_of(program, id)));
+    return make.rule;
+}
+
+Rule linear_rule(const Program& program, const Op& op) {
+    Rule rule = elementwise_rule(program, op);
+    rule.linear_in = {0};
+    return rule;
+}
+
+Rule source_rule(const Program& program, const Op& op) { return elementwise_rule(program, op); }
+
+Rule last_dim_whole_rule(const Program& program, const Op& op) {
+    Rule rule = elementwise_rule(program, op);
+    for (int factor : rule.outputs[0].back()) rule.factors[static_cast<size_t>(factor)].kind = Factor::Kind::whole;
+    return rule;
+}
+
+int64_t no_flops(const Program&, const Op&) { return 0; }
+int64_t one_flop(const Program& program, const Op& op) { return program.value(op.outputs[0]).type.count(); }
+int64_t some_flops(const Program& program, const Op& op) { return 10 * program.value(op.outputs[0]).type.count(); }
+
+}  // namespace orrery::ops

@@ -1,0 +1,49 @@
+#pragma once
+#include <vector>
+
+#include "ir/backward.h"
+#include "ir/op.h"
+
+/// What several op files share.
+namespace orrery::ops {
+
+/// Common type of the operands from..count-1 with numpy broadcasting from the right. Throws when they do not broadcast.
+Typed broadcast(const Infer& at, size_t from = 0);
+
+/// Output 0 is like the input 0 in type and names. Checks that it is floating point.
+std::vector<Typed> like_input(Infer& at);
+
+/// All operands broadcast to output 0, element by element. Not linear.
+Rule elementwise_rule(const Program& program, const Op& op);
+/// The same, where x (input 0) may be partial.
+Rule linear_rule(const Program& program, const Op& op);
+/// Only the outputs have dims; every input is a scalar.
+Rule source_rule(const Program& program, const Op& op);
+/// Same shape in and out; every dim but the last may be split.
+Rule last_dim_whole_rule(const Program& program, const Op& op);
+
+int64_t no_flops(const Program& program, const Op& op);
+int64_t one_flop(const Program& program, const Op& op);    ///< one per element of output 0
+int64_t some_flops(const Program& program, const Op& op);  ///< ten per element: exponentials, normalisation
+
+inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
+inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }
+
+inline AttributeDef flag(std::string_view name) { return {name, AttributeDef::Kind::flag}; }
+inline AttributeDef integer(std::string_view name, std::optional<Attribute> fallback = {}) {
+    return {name, AttributeDef::Kind::integer, false, std::move(fallback)};
+}
+inline AttributeDef number(std::string_view name, std::optional<Attribute> fallback = {}) {
+    return {name, AttributeDef::Kind::number, false, std::move(fallback)};
+}
+inline AttributeDef text(std::string_view name, std::vector<std::string_view> choices = {},
+                         std::optional<Attribute> fallback = {}) {
+    return {name, AttributeDef::Kind::text, false, std::move(fallback), std::move(choices)};
+}
+inline AttributeDef integers(std::string_view name) { return {name, AttributeDef::Kind::integers}; }
+inline AttributeDef required(AttributeDef def) {
+    def.required = true;
+    return def;
+}
+
+}  // namespace orrery::ops

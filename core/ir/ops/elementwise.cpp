@@ -1,0 +1,244 @@
+// Ops on single elements, with numpy broadcasting from the right: (a, b) -> y and (x) -> y.
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+std::vector<Typed> infer_binary(Infer& at) {
+    at.expect_float(0);
+    at.expect_same_dtype(0, 1);
+    return {broadcast(at)};
+}
+
+Rule both_linear_rule(const Program& program, const Op& op) {
+    Rule rule = elementwise_rule(program, op);
+    rule.linear_in = {0, 1};
+    return rule;
+}
+
+// Linear in the tensor when the other operand is one number.
+Rule product_rule(const Program& program, const Op& op) {
+    Rule rule = elementwise_rule(program, op);
+    if (rank_of(program, op.inputs[1]) == 0) {
+        rule.linear_in = {0};
+    } else if (op.kind == "mul" && rank_of(program, op.inputs[0]) == 0) {
+        rule.linear_in = {1};
+    }
+    return rule;
+}
+
+// A constant gradient goes on as one; `sign` is d y / d input.
+void give_signed(Backward& g, size_t i, double sign) {
+    if (!g.wants(i)) return;
+    if (const auto c = g.uniform()) {
+        const auto copies = static_cast<double>(g.type(g.out()).count()) / static_cast<double>(g.type(g.in(i)).count());
+        g.give_uniform(i, sign * *c * copies);
+    } else {
+        g.give(i, sign > 0 ? g.raw_dy() : g.one("neg", {g.raw_dy()}));
+    }
+}
+
+void grad_add(Backward& g) {
+    give_signed(g, 0, 1);
+    give_signed(g, 1, 1);
+}
+
+void grad_sub(Backward& g) {
+    give_signed(g, 0, 1);
+    give_signed(g, 1, -1);
+}
+
+void grad_mul(Backward& g) {
+    for (size_t i = 0; i < 2; ++i) {
+        if (!g.wants(i)) continue;
+        const ValueId other = g.in(1 - i);
+        const auto c = g.uniform();
+        if (c && g.shape(other) == g.shape(g.out())) {
+            g.give(i, *c == 1 ? other : g.one("scale", {other}, {{"by", *c}}));
+        } else {
+            g.give(i, g.one("mul", {g.dy(), other}));
+        }
+    }
+}
+
+void grad_div(Backward& g) {
+    const ValueId da = g.one("div", {g.dy(), g.in(1)});
+    if (g.wants(0)) g.give(0, da);
+    if (g.wants(1)) g.give(1, g.one("neg", {g.one("mul", {da, g.out()})}));  // -dy a / b^2
+}
+
+// The gradient goes to the operand that won; to a where they are equal.
+void grad_extreme(Backward& g) {
+    const ValueId first = g.one(g.op().kind == "maximum" ? "greater_equal" : "less_equal", {g.in(0), g.in(1)});
+    const ValueId dy = g.dy();
+    const ValueId zero = g.scalar(0, g.type(dy).dtype);
+    if (g.wants(0)) g.give(0, g.one("select", {first, dy, zero}));
+    if (g.wants(1)) g.give(1, g.one("select", {first, zero, dy}));
+}
+
+void grad_pow(Backward& g) {
+    const ValueId a = g.in(0);
+    const ValueId b = g.in(1);
+    if (g.wants(0)) {  // dy b a^(b-1)
+        const ValueId less = g.one("sub", {b, g.scalar(1, g.type(b).dtype)});
+        g.give(0, g.one("mul", {g.dy(), g.one("mul", {b, g.one("pow", {a, less})})}));
+    }
+    if (g.wants(1)) g.give(1, g.one("mul", {g.dy(), g.one("mul", {g.out(), g.one("log", {a})})}));
+}
+
+void grad_neg(Backward& g) { give_signed(g, 0, -1); }
+void grad_exp(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.out()})); }
+void grad_log(Backward& g) { g.give(0, g.one("div", {g.dy(), g.in(0)})); }
+void grad_sqrt(Backward& g) { g.give(0, g.one("scale", {g.one("div", {g.dy(), g.out()})}, {{"by", 0.5}})); }
+
+void grad_rsqrt(Backward& g) {  // -1/2 dy y^3
+    const ValueId cube = g.one("mul", {g.out(), g.one("square", {g.out()})});
+    g.give(0, g.one("scale", {g.one("mul", {g.dy(), cube})}, {{"by", -0.5}}));
+}
+
+void grad_cos(Backward& g) { g.give(0, g.one("neg", {g.one("mul", {g.dy(), g.one("sin", {g.in(0)})})})); }
+void grad_sin(Backward& g) { g.give(0, g.one("mul", {g.dy(), g.one("cos", {g.in(0)})})); }
+
+void grad_tanh(Backward& g) {  // dy (1 - y^2)
+    const ValueId dy = g.dy();
+    g.give(0, g.one("sub", {dy, g.one("mul", {dy, g.one("square", {g.out()})})}));
+}
+
+void grad_sigmoid(Backward& g) {  // dy y (1 - y)
+    const ValueId part = g.one("mul", {g.dy(), g.out()});
+    g.give(0, g.one("sub", {part, g.one("mul", {part, g.out()})}));
+}
+
+void grad_square(Backward& g) { g.give(0, g.one("scale", {g.one("mul", {g.dy(), g.in(0)})}, {{"by", 2.0}})); }
+
+void grad_abs(Backward& g) {
+    const ValueId dy = g.dy();
+    const ValueId positive = g.one("greater_equal", {g.in(0), g.scalar(0, g.type(g.in(0)).dtype)});
+    g.give(0, g.one("select", {positive, dy, g.one("neg", {dy})}));
+}
+
+// silu, relu, gelu: one kernel KIND_grad(x, dy) with the same attributes.
+void grad_fused(Backward& g) { g.give(0, g.one(g.op().kind + "_grad", {g.in(0), g.dy()}, g.attributes())); }
+
+void grad_scale(Backward& g) {
+    const double by = g.attributes().number("by");
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c * by);
+    g.give(0, g.one("scale", {g.raw_dy()}, {{"by", by}}));
+}
+
+// The type in which the gradient came is kept: an f32 weight gradient of a bf16 copy is the master weight's gradient.
+void grad_cast(Backward& g) {
+    if (!is_float(g.type(g.out()).dtype)) return;
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    g.give(0, g.raw_dy());
+}
+
+std::vector<Typed> infer_cast(Infer& at) {
+    Typed y = at.typed(0);
+    y.type.dtype = at.dtype_attribute(DType::f32);
+    return {y};
+}
+
+std::vector<Typed> infer_unary_grad(Infer& at) {
+    at.expect_float(0);
+    return {at.same_type(0, 1)};
+}
+
+std::vector<Typed> infer_compare(Infer& at) {
+    at.expect_same_dtype(0, 1);
+    Typed y = broadcast(at);
+    y.type.dtype = DType::u8;
+    return {y};
+}
+
+std::vector<Typed> infer_select(Infer& at) {
+    at.expect_dtype(0, DType::u8);
+    at.expect_float(1);
+    at.expect_same_dtype(1, 2);
+    Typed y = broadcast(at);
+    y.type.dtype = at.dtype(1);
+    return {y};
+}
+
+void grad_select(Backward& g) {
+    const ValueId dy = g.dy();
+    const ValueId zero = g.scalar(0, g.type(dy).dtype);
+    if (g.wants(1)) g.give(1, g.one("select", {g.in(0), dy, zero}));
+    if (g.wants(2)) g.give(2, g.one("select", {g.in(0), zero, dy}));
+}
+
+std::vector<Typed> infer_swiglu(Infer& at) {
+    at.expect_float(0);
+    return {at.same_type(0, 1)};
+}
+
+std::vector<Typed> infer_swiglu_grad(Infer& at) {
+    at.expect_float(0);
+    Typed d = at.same_type(0, 1);
+    at.same_type(0, 2);
+    return {d, d};
+}
+
+void grad_swiglu(Backward& g) {
+    const auto d = g.add("swiglu_grad", {g.in(0), g.in(1), g.dy()});
+    g.give(0, d[0]);
+    g.give(1, d[1]);
+}
+
+OpDef binary(std::string_view name, Rule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
+    return {.name = name, .operands = {"a", "b"}, .infer = infer_binary, .rule = rule, .gradient = gradient,
+            .flops = one_flop, .in_place = {{0, 0}, {0, 1}}};
+}
+
+OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<AttributeDef> attributes = {}) {
+    return {.name = name, .operands = {"x"}, .attributes = std::move(attributes), .infer = like_input,
+            .rule = elementwise_rule, .gradient = gradient, .flops = some_flops, .in_place = {{0, 0}}};
+}
+
+OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {}) {
+    return {.name = name, .operands = {"x", "dy"}, .attributes = std::move(attributes), .infer = infer_unary_grad,
+            .rule = elementwise_rule, .flops = some_flops, .in_place = {{0, 1}, {0, 0}}};
+}
+
+OpDef compare(std::string_view name) {
+    return {.name = name, .operands = {"a", "b"}, .infer = infer_compare, .rule = elementwise_rule, .flops = one_flop};
+}
+
+AttributeDef approx() { return text("approx", {"tanh", "erf"}, "tanh"); }
+
+}  // namespace
+
+std::vector<OpDef> elementwise_ops() {
+    OpDef neg = unary("neg", grad_neg);
+    neg.rule = linear_rule;
+    OpDef scale = unary("scale", grad_scale, {required(number("by"))});
+    scale.rule = linear_rule;
+    scale.flops = one_flop;
+    OpDef cast = unary("cast", grad_cast, {required(text("dtype"))});
+    cast.infer = infer_cast;
+    cast.rule = linear_rule;
+    cast.flops = one_flop;
+    cast.in_place = {};
+    return {
+        binary("add", both_linear_rule, grad_add), binary("sub", both_linear_rule, grad_sub),
+        binary("mul", product_rule, grad_mul), binary("div", product_rule, grad_div),
+        binary("maximum", elementwise_rule, grad_extreme), binary("minimum", elementwise_rule, grad_extreme),
+        binary("pow", elementwise_rule, grad_pow),
+        neg, unary("exp", grad_exp), unary("log", grad_log), unary("sqrt", grad_sqrt), unary("rsqrt", grad_rsqrt),
+        unary("cos", grad_cos), unary("sin", grad_sin), unary("tanh", grad_tanh), unary("sigmoid", grad_sigmoid),
+        unary("silu", grad_fused), unary("relu", grad_fused), unary("square", grad_square), unary("abs", grad_abs),
+        unary("gelu", grad_fused, {approx()}),
+        scale, cast,
+        compare("less"), compare("less_equal"), compare("greater"), compare("greater_equal"), compare("equal"),
+        {.name = "select", .operands = {"c", "a", "b"}, .infer = infer_select, .rule = elementwise_rule,
+         .gradient = grad_select, .flops = one_flop, .in_place = {{0, 1}, {0, 2}}},
+        unary_grad("gelu_grad", {approx()}), unary_grad("silu_grad"), unary_grad("relu_grad"),
+        {.name = "swiglu", .operands = {"gate", "up"}, .infer = infer_swiglu, .rule = elementwise_rule,
+         .gradient = grad_swiglu, .flops = some_flops, .in_place = {{0, 0}, {0, 1}}},
+        {.name = "swiglu_grad", .operands = {"gate", "up", "dy"}, .infer = infer_swiglu_grad,
+         .rule = elementwise_rule, .flops = some_flops, .in_place = {{0, 0}, {1, 1}}},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,181 @@
+// Matrix products. Legend: m rows, k inner, n columns, `...` leading dims.
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+bool trans_a(const Attributes& attributes) { return attributes.flag("trans_a"); }
+bool trans_b(const Attributes& attributes) { return attributes.flag("trans_b"); }
+
+// Places of the dims of a product: a [..., m, k] x b [..., k, n], each pair swapped where transposed.
+struct Places {
+    int am, ak, bk, bn;
+};
+
+Places places(const Attributes& attributes, int rank_a, int rank_b) {
+    Places at{rank_a - 2, rank_a - 1, rank_b - 2, rank_b - 1};
+    if (trans_a(attributes)) std::swap(at.am, at.ak);
+    if (trans_b(attributes)) std::swap(at.bk, at.bn);
+    return at;
+}
+
+// Checks the operands; returns y [..., m, n]. A b of rank 2 is shared by all leading dims of a.
+Typed infer_product(Infer& at) {
+    at.expect_float(0);
+    at.expect_same_dtype(0, 1);
+    at.expect_rank(0, 2);
+    at.expect_rank(1, 2);
+    const bool shared = at.rank(1) == 2;
+    if (!shared && at.rank(0) != at.rank(1)) {
+        at.fail(fmt::format("leading dims differ: {} and {}", at.show(0), at.show(1)),
+                "b has 2 dims, or the same leading dims as a");
+    }
+    if (shared && at.rank(0) > 2 && trans_a(at.attributes)) {
+        at.fail(fmt::format("trans_a needs an a of 2 dims when b has 2: {} and {}", at.show(0), at.show(1)));
+    }
+    const Places p = places(at.attributes, at.rank(0), at.rank(1));
+    Typed y = at.typed(0);
+    for (int d = 0; !shared && d + 2 < at.rank(0); ++d) {
+        y.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "leading dims");
+    }
+    at.same_dim(0, p.ak, 1, p.bk, "inner dims");
+    const size_t m = y.type.shape.size() - 2;
+    y.type.shape[m] = at.shape(0)[static_cast<size_t>(p.am)];
+    y.dims[m] = at.dims(0)[static_cast<size_t>(p.am)];
+    y.type.shape[m + 1] = at.shape(1)[static_cast<size_t>(p.bn)];
+    y.dims[m + 1] = at.dims(1)[static_cast<size_t>(p.bn)];
+    if (at.count() > 2) {
+        if (!shared) at.fail(fmt::format("a bias needs a b of 2 dims, got {}", at.show(1)), "add it afterwards");
+        at.expect_rank(2, 1, 1);
+        at.expect_same_dtype(0, 2);
+        y.dims[m + 1] = at.same_dim(1, p.bn, 2, 0, "bias and columns");
+    }
+    y.type.dtype = at.dtype_attribute(at.dtype(0));
+    return y;
+}
+
+std::vector<Typed> infer_matmul(Infer& at) { return {infer_product(at)}; }
+
+std::vector<Typed> infer_bias_gelu(Infer& at) {
+    const Typed y = infer_product(at);
+    return {y, y};
+}
+
+Rule product_rule(const Program& program, const Op& op) {
+    const Shape& a = shape_of(program, op.inputs[0]);
+    const Shape& b = shape_of(program, op.inputs[1]);
+    const Places p = places(op.attributes, static_cast<int>(a.size()), static_cast<int>(b.size()));
+    RuleMaker make;
+    Rule::Dims da(a.size());
+    Rule::Dims db(b.size());
+    Rule::Dims dy(a.size());
+    for (size_t d = 0; d + 2 < a.size(); ++d) {
+        da[d] = dy[d] = make.parallel(a[d]);
+        if (b.size() > 2) db[d] = da[d];
+    }
+    const auto m = make.parallel(a[static_cast<size_t>(p.am)]);
+    const auto n = make.parallel(b[static_cast<size_t>(p.bn)]);
+    const auto k = make.contracted(a[static_cast<size_t>(p.ak)]);
+    da[static_cast<size_t>(p.am)] = dy[a.size() - 2] = m;
+    da[static_cast<size_t>(p.ak)] = db[static_cast<size_t>(p.bk)] = k;
+    db[static_cast<size_t>(p.bn)] = dy[a.size() - 1] = n;
+    make.rule.inputs = {da, db};
+    make.rule.outputs.assign(op.outputs.size(), dy);
+    if (op.inputs.size() > 2) {
+        make.rule.inputs.push_back({n});
+        make.rule.added_once = {2};
+    }
+    return make.rule;
+}
+
+// gelu(P) is not the sum of gelus: the inner dim must be whole.
+Rule bias_gelu_rule(const Program& program, const Op& op) {
+    Rule rule = product_rule(program, op);
+    for (Factor& factor : rule.factors) {
+        if (factor.kind == Factor::Kind::contracted) factor.kind = Factor::Kind::whole;
+    }
+    rule.added_once.clear();
+    return rule;
+}
+
+int64_t product_flops(const Program& program, const Op& op) {
+    const Shape& a = shape_of(program, op.inputs[0]);
+    const Places p = places(op.attributes, static_cast<int>(a.size()), rank_of(program, op.inputs[1]));
+    return 2 * program.value(op.outputs[0]).type.count() * a[static_cast<size_t>(p.ak)];
+}
+
+// With A = a or its transpose and B likewise: dA = dy B^T and dB = A^T dy, each written for the stored operand.
+void product_gradient(Backward& g, ValueId dy) {
+    const ValueId a = g.in(0);
+    const ValueId b = g.in(1);
+    const bool ta = trans_a(g.attributes());
+    const bool tb = trans_b(g.attributes());
+    const bool shared = g.rank(b) == 2;
+    auto flags = [](bool first, bool second) { return Attributes{{"trans_a", first}, {"trans_b", second}}; };
+    if (g.wants(0)) g.give(0, ta ? g.one("matmul", {b, dy}, flags(tb, true)) : g.one("matmul", {dy, b}, flags(false, !tb)));
+    if (g.wants(1)) {
+        if (shared && !ta) {  // f32, whatever the operands: gradients of weights are f32
+            const std::vector<ValueId> operands = tb ? std::vector{dy, a} : std::vector{a, dy};
+            g.give(1, g.one("matmul_dw", operands, {{"dtype", std::string("f32")}}));
+        } else {
+            g.give(1, tb ? g.one("matmul", {dy, a}, flags(true, ta)) : g.one("matmul", {a, dy}, flags(!ta, false)));
+        }
+    }
+    if (g.count() > 2 && g.wants(2)) g.give(2, g.sum_to(dy, g.in(2)));
+}
+
+void grad_matmul(Backward& g) { product_gradient(g, g.cast(g.dy(), g.type(g.in(0)).dtype)); }
+
+void grad_bias_gelu(Backward& g) {
+    g.expect_no_dy(1, "pre");
+    const Attributes approx{{"approx", g.attributes().text("approx")}};
+    product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));
+}
+
+// a [..., k], dy [..., n] -> [k, n]
+std::vector<Typed> infer_dw(Infer& at) {
+    at.expect_float(0);
+    at.expect_same_dtype(0, 1);
+    at.expect_rank(0, 1);
+    if (at.rank(0) != at.rank(1)) at.fail(fmt::format("leading dims differ: {} and {}", at.show(0), at.show(1)));
+    for (int d = 0; d + 1 < at.rank(0); ++d) at.same_dim(0, d, 1, d, "leading dims");
+    return {{{at.dtype_attribute(DType::f32), {at.shape(0).back(), at.shape(1).back()}},
+             {at.dims(0).back(), at.dims(1).back()}}};
+}
+
+Rule dw_rule(const Program& program, const Op& op) {
+    const Shape& a = shape_of(program, op.inputs[0]);
+    RuleMaker make;
+    Rule::Dims da(a.size());
+    for (size_t d = 0; d + 1 < a.size(); ++d) da[d] = make.contracted(a[d]);
+    Rule::Dims dy = da;
+    da.back() = make.parallel(a.back());
+    dy.back() = make.parallel(shape_of(program, op.inputs[1]).back());
+    make.rule.inputs = {da, dy};
+    make.rule.outputs = {{da.back(), dy.back()}};
+    return make.rule;
+}
+
+int64_t dw_flops(const Program& program, const Op& op) {
+    return 2 * program.value(op.inputs[0]).type.count() * shape_of(program, op.inputs[1]).back();
+}
+
+}  // namespace
+
+std::vector<OpDef> matmul_ops() {
+    return {
+        {.name = "matmul", .operands = {"a", "b", "bias?"},
+         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype")}, .infer = infer_matmul, .rule = product_rule,
+         .gradient = grad_matmul, .flops = product_flops, .accumulates = {0}},
+        {.name = "matmul_dw", .operands = {"a", "dy"}, .attributes = {text("dtype")}, .infer = infer_dw,
+         .rule = dw_rule, .flops = dw_flops, .accumulates = {0}},
+        {.name = "matmul_bias_gelu", .operands = {"a", "b", "bias"},
+         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh")},
+         .infer = infer_bias_gelu, .rule = bias_gelu_rule, .gradient = grad_bias_gelu, .flops = product_flops},
+    };
+}
+
+}  // namespace orrery::ops
