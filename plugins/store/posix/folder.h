@@ -1,0 +1,56 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace posix_store {
+
+/// What is called "cannot <what> <path>: <system's reason>", as Fault::failed.
+[[noreturn]] void fail(const std::string& what, const std::string& path, int code);
+
+/// An open folder. Names are single components, and no symbolic link is followed. Calls throw through fail().
+class Folder {
+public:
+    /// Opens, making it and its parents where they are missing; what is made is durable. Links are followed here only:
+    /// where checkpoints lie is the user's choice.
+    static Folder make(const std::string& path);
+    /// Not open when there is no such folder.
+    static Folder find(const std::string& path);
+    Folder() = default;
+    Folder(Folder&& other) noexcept;
+    Folder& operator=(Folder&& other) noexcept;
+    ~Folder();
+
+    explicit operator bool() const { return file_ >= 0; }
+    const std::string& path() const { return path_; }
+
+    /// A folder in this one; not open when there is none. A link or a file of that name is an error.
+    Folder folder(const std::string& name) const;
+    /// True when it was made, false when it was there.
+    bool make_folder(const std::string& name) const;
+    /// Size of a regular file, -1 when there is none.
+    int64_t size(const std::string& name) const;
+    /// Creates a file that must not exist and makes its contents durable; on failure no file is left.
+    void write(const std::string& name, std::span<const std::byte> bytes) const;
+    /// Creates an empty file unless it exists.
+    void touch(const std::string& name) const;
+    void read(const std::string& name, int64_t offset, std::span<std::byte> bytes) const;
+    /// Makes names created, renamed and removed here durable.
+    void sync() const;
+    /// False when `to` exists already.
+    bool rename(const std::string& from, const std::string& to) const;
+    void remove_file(const std::string& name) const;
+    void remove_folder(const std::string& name) const;
+    /// Sorted.
+    std::vector<std::string> names() const;
+
+private:
+    Folder(int file, std::string path) : file_(file), path_(std::move(path)) {}
+    std::string at(const std::string& name) const { return path_ + "/" + name; }
+
+    int file_ = -1;
+    std::string path_;
+};
+
+}  // namespace posix_store

@@ -1,0 +1,192 @@
+// Checkpoints as folders of files:
+//   PLACE/step-00000300.partial/{.orrery-checkpoint, KEY...}    being written, invisible
+//   PLACE/step-00000300/{.orrery-checkpoint, KEY..., manifest.json}
+//   PLACE/step-00000300.removed/                                 being removed, invisible
+// A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+
+#include "folder.h"
+#include "orrery/plugin.h"
+
+namespace {
+
+using orrery::Error;
+using orrery::Fault;
+using posix_store::Folder;
+
+const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
+const std::string partial = ".partial", removed = ".removed";
+
+std::string step_name(int64_t step) {
+    char text[40];
+    std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+    return text;
+}
+
+/// The number in "step-00000300" + suffix, -1 when the name is anything else.
+int64_t step_of(const std::string& name, std::string_view suffix) {
+    if (!name.starts_with("step-") || !name.ends_with(suffix)) return -1;
+    int64_t step = -1;
+    const char* first = name.data() + 5;
+    const char* last = name.data() + name.size() - suffix.size();
+    const auto [end, problem] = std::from_chars(first, std::max(first, last), step);
+    return problem == std::errc() && end == last && step_name(step) + std::string(suffix) == name ? step : -1;
+}
+
+class Posix final : public orrery::CheckpointStore {
+public:
+    explicit Posix(std::string place) : place_(std::move(place)) {}
+
+    void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
+        check_key(key);
+        open_partial(step).write(std::string(key), bytes);
+    }
+
+    void flush(int64_t step) override {
+        const Folder root = Folder::make(place_);
+        if (const Folder open = root.folder(step_name(step) + partial)) open.sync();
+        root.sync();
+    }
+
+    void commit(int64_t step, std::string_view manifest) override {
+        const Folder open = open_partial(step), root = Folder::make(place_);
+        open.remove_file(manifest_name);  // of a commit that failed before its rename
+        open.write(manifest_name, std::as_bytes(std::span(manifest.data(), manifest.size())));
+        open.sync();
+        if (!root.rename(step_name(step) + partial, step_name(step)))
+            throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
+        root.sync();
+        clean(root, step);
+    }
+
+    void discard(int64_t step) override {
+        if (const Folder root = Folder::find(place_)) erase(root, step_name(step) + partial);
+    }
+
+    std::vector<int64_t> steps() override {
+        std::vector<int64_t> steps;
+        const Folder root = Folder::find(place_);
+        if (!root) return steps;
+        for (const std::string& name : root.names()) {
+            const int64_t step = step_of(name, "");
+            if (step >= 0 && root.folder(name).size(manifest_name) >= 0) steps.push_back(step);
+        }
+        std::sort(steps.rbegin(), steps.rend());
+        return steps;
+    }
+
+    std::string manifest(int64_t step) override {
+        const Folder folder = committed(step);
+        const int64_t bytes = folder.size(manifest_name);
+        if (bytes < 0) posix_store::fail("read", folder.path() + "/" + manifest_name, ENOENT);
+        std::string text(static_cast<size_t>(bytes), '\0');
+        folder.read(manifest_name, 0, std::as_writable_bytes(std::span(text)));
+        return text;
+    }
+
+    int64_t size(int64_t step, std::string_view key) override {
+        check_key(key);
+        const Folder root = Folder::find(place_);
+        const Folder folder = root ? root.folder(step_name(step)) : Folder();
+        return folder ? folder.size(std::string(key)) : -1;
+    }
+
+    void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
+        check_key(key);
+        if (offset < 0) throw Error(place_ + ": " + std::string(key) + ": negative offset", Fault::failed);
+        committed(step).read(std::string(key), offset, bytes);
+    }
+
+    void remove(int64_t step) override {
+        const Folder folder = committed(step), root = Folder::find(place_);
+        need_marker(folder);
+        const std::string name = step_name(step);
+        erase(root, name + removed);  // of a removal that was cut off
+        if (!root.rename(name, name + removed)) posix_store::fail("rename", folder.path(), EEXIST);
+        root.sync();
+        erase(root, name + removed);
+    }
+
+    std::string place() const override { return place_; }
+
+private:
+    void check_key(std::string_view key) const {
+        const bool plain = std::all_of(key.begin(), key.end(), [](unsigned char c) {
+            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+        });
+        if (!plain || key.empty() || key.size() > 200 || key[0] == '.' || key == manifest_name)
+            throw Error(place_ + ": \"" + std::string(key) + "\" cannot be the name of an object\n  " +
+                            "use letters, digits, '.', '-' and '_'; not manifest.json",
+                        Fault::failed);
+    }
+
+    void need_marker(const Folder& folder) const {
+        if (folder.size(marker) < 0)
+            throw Error(folder.path() + " has no file " + marker + ", so it is left alone\n  " +
+                            "it was not made by orrery; move it away",
+                        Fault::failed);
+    }
+
+    /// The folder of an uncommitted step, made by whoever of the ranks comes first.
+    Folder open_partial(int64_t step) const {
+        const Folder root = Folder::make(place_);
+        const std::string name = step_name(step) + partial;
+        root.make_folder(name);
+        Folder open = root.folder(name);
+        if (!open) posix_store::fail("open", root.path() + "/" + name, ENOENT);
+        // Another rank may be between making the folder and marking it: then it is still empty.
+        if (open.size(marker) < 0 && !open.names().empty()) need_marker(open);
+        open.touch(marker);
+        return open;
+    }
+
+    Folder committed(int64_t step) const {
+        const Folder root = Folder::find(place_);
+        Folder folder = root ? root.folder(step_name(step)) : Folder();
+        if (!folder) throw Error(place_ + ": step " + std::to_string(step) + " is not committed", Fault::failed);
+        return folder;
+    }
+
+    /// Deletes a folder that carries the marker, which goes last, or that is empty. Nothing in it can be a folder.
+    void erase(const Folder& root, const std::string& name) const {
+        const Folder folder = root.folder(name);
+        if (!folder) return;
+        const std::vector<std::string> files = folder.names();
+        if (!files.empty()) need_marker(folder);
+        for (const std::string& file : files) {
+            if (file != marker) folder.remove_file(file);
+        }
+        folder.remove_file(marker);
+        root.remove_folder(name);
+    }
+
+    /// Drops what an earlier process left behind: steps before this one that it did not finish to write or remove.
+    void clean(const Folder& root, int64_t before) const {
+        for (const std::string& name : root.names()) {
+            const int64_t unfinished = step_of(name, partial);
+            const bool stale = unfinished >= 0 && unfinished < before;
+            if (!stale && step_of(name, removed) < 0) continue;
+            try {
+                erase(root, name);
+            } catch (const Error&) {
+                // The step is committed; leftovers cost space only and are tried again next time.
+            }
+        }
+    }
+
+    std::string place_;
+};
+
+void add(orrery::Registry& registry) {
+    registry.add_store("posix", [](orrery::Config&, const std::string& place) {
+        if (place.empty()) throw Error("a posix store needs a folder for its checkpoints");
+        return std::make_unique<Posix>(place);
+    });
+}
+
+}  // namespace
+
+ORRERY_PLUGIN("store.posix", "0.1", add);

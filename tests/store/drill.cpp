@@ -1,0 +1,56 @@
+// drill save PLACE STEP: writes and commits a step whose contents follow from its number; exit 1 on an error.
+// drill check PLACE LEAST: every step that is visible is whole, and there are at least LEAST of them.
+#include <cstdio>
+
+#include "stores.h"
+
+using namespace orrery;
+
+namespace {
+
+std::string contents(int64_t step, int part) {
+    std::string text;
+    for (int i = 0; i < 3000 * (part + 1); ++i) text += static_cast<char>(step * 31 + part * 7 + i);
+    return text;
+}
+
+int save(CheckpointStore& store, int64_t step) {
+    store.discard(step);
+    for (int part = 0; part < 2; ++part)
+        store.put(step, "part-" + std::to_string(part), bytes_of_text(contents(step, part)));
+    store.flush(step);
+    store.commit(step, "step " + std::to_string(step));
+    const std::vector<int64_t> steps = store.steps();
+    for (size_t i = 2; i < steps.size(); ++i) store.remove(steps[i]);
+    return 0;
+}
+
+int check(CheckpointStore& store, size_t least) {
+    const std::vector<int64_t> steps = store.steps();
+    for (const int64_t step : steps) {
+        if (store.manifest(step) != "step " + std::to_string(step)) throw Error("manifest of " + std::to_string(step));
+        for (int part = 0; part < 2; ++part) {
+            const std::string expected = contents(step, part);
+            const std::string key = "part-" + std::to_string(part);
+            const bool whole = store.size(step, key) == static_cast<int64_t>(expected.size()) &&
+                               text_at(store, step, key, 0, expected.size()) == expected;
+            if (!whole) throw Error(key + " of step " + std::to_string(step) + " is damaged");
+        }
+    }
+    if (steps.size() < least) throw Error("only " + std::to_string(steps.size()) + " steps are left");
+    return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (count != 4) return 2;
+    try {
+        const auto store = TestStore("posix").open(words[2]);
+        return std::string(words[1]) == "save" ? save(*store, std::stoll(words[3]))
+                                               : check(*store, std::stoul(words[3]));
+    } catch (const Error& problem) {
+        std::fprintf(stderr, "%s\n", problem.what());
+        return 1;
+    }
+}

@@ -1,0 +1,110 @@
+// What the posix store does with a file system that is not as it left it.
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <fstream>
+
+#include "stores.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+void commit(CheckpointStore& store, int64_t step) {
+    store.put(step, "a", bytes_of_text("weights"));
+    store.flush(step);
+    store.commit(step, "m");
+}
+}  // namespace
+
+TEST_CASE("the posix store refuses names that leave its folder") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_names");
+    const auto store = stores.open(scratch.path);
+    for (const char* key : {"../a", "a/b", "", ".orrery-checkpoint", "manifest.json", "a b"}) {
+        CHECK_THROWS_WITH(store->put(1, key, {}), Contains("cannot be the name of an object"));
+        CHECK_THROWS_WITH(store->size(1, key), Contains("cannot be the name of an object"));
+    }
+    CHECK_FALSE(fs::exists(scratch.path));
+    Config config;
+    CHECK_THROWS_WITH(stores.registry.store("posix", {})(config, ""), Contains("needs a folder"));
+}
+
+TEST_CASE("the posix store follows no symbolic link") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_links");
+    const auto store = stores.open(scratch.path / "ckpt");
+    commit(*store, 1);
+    std::ofstream(scratch.path / "secret") << "secret!";
+    const fs::path step = scratch.path / "ckpt" / "step-00000001";
+    fs::create_symlink(scratch.path / "secret", step / "b");
+    CHECK(store->size(1, "b") == -1);
+    CHECK_THROWS_WITH(text_at(*store, 1, "b", 0, 6), Contains("cannot read"));
+    fs::create_directory_symlink(step, scratch.path / "ckpt" / "step-00000002");
+    CHECK_THROWS_WITH(store->steps(), Contains("cannot open the folder") && Contains("step-00000002"));
+    fs::remove(scratch.path / "ckpt" / "step-00000002");
+    fs::create_directory_symlink(scratch.path, scratch.path / "ckpt" / "step-00000003.partial");
+    CHECK_THROWS_WITH(store->put(3, "a", {}), Contains("cannot open the folder"));
+    CHECK_THROWS_WITH(store->discard(3), Contains("cannot open the folder"));
+    store->remove(1);  // the link b goes, what it names stays
+    CHECK(fs::exists(scratch.path / "secret"));
+}
+
+TEST_CASE("the posix store deletes only folders with its marker") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_marker");
+    const auto store = stores.open(scratch.path);
+    const fs::path mine = scratch.path / "step-00000004.partial";
+    fs::create_directories(mine);
+    std::ofstream(mine / "thesis.txt") << "years of work";
+    CHECK_THROWS_WITH(store->discard(4), Contains("has no file .orrery-checkpoint, so it is left alone"));
+    CHECK_THROWS_WITH(store->put(4, "a", {}), Contains("left alone"));
+    commit(*store, 5);  // which cleans up older leftovers
+    CHECK(fs::exists(mine / "thesis.txt"));
+    fs::remove(scratch.path / "step-00000005" / ".orrery-checkpoint");
+    CHECK_THROWS_WITH(store->remove(5), Contains("left alone"));
+    CHECK(store->steps() == std::vector<int64_t>{5});
+}
+
+TEST_CASE("the posix store cleans up what an earlier process left unfinished") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_leftovers");
+    const auto store = stores.open(scratch.path);
+    store->put(1, "a", {});
+    store->put(9, "a", {});
+    commit(*store, 2);
+    fs::rename(scratch.path / "step-00000002", scratch.path / "step-00000002.removed");
+    commit(*store, 3);
+    CHECK_FALSE(fs::exists(scratch.path / "step-00000001.partial"));
+    CHECK_FALSE(fs::exists(scratch.path / "step-00000002.removed"));
+    CHECK(fs::exists(scratch.path / "step-00000009.partial"));
+    CHECK(store->steps() == std::vector<int64_t>{3});
+}
+
+TEST_CASE("a disk that is full is reported and leaves no half file") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_full");
+    const auto store = stores.open(scratch.path);
+    commit(*store, 1);
+    // A limit on the size of files acts like a full disk in the middle of a write.
+    const auto before = std::signal(SIGXFSZ, SIG_IGN);
+    struct rlimit old {};
+    ::getrlimit(RLIMIT_FSIZE, &old);
+    const struct rlimit small { 65536, old.rlim_max };
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    std::string message;
+    try {
+        store->put(2, "big", bytes_of_text(std::string(200000, 'x')));
+    } catch (const Error& problem) {
+        message = problem.what();
+        CHECK(problem.fault() == Fault::failed);
+    }
+    ::setrlimit(RLIMIT_FSIZE, &old);
+    std::signal(SIGXFSZ, before);
+    CHECK_THAT(message, Contains("cannot write the 200000 bytes of") && Contains("big: File too large"));
+    CHECK_FALSE(fs::exists(scratch.path / "step-00000002.partial" / "big"));
+    CHECK(store->steps() == std::vector<int64_t>{1});
+    CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
+}

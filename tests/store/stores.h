@@ -1,0 +1,46 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "plugin/loader.h"
+
+namespace orrery {
+
+/// A store of the build's plugins, with the registry that it came from.
+struct TestStore {
+    Registry registry;
+    std::string name;
+
+    explicit TestStore(const std::string& store) : name(store) {
+        Loader({std::string(ORRERY_BUILD) + "/plugins"}).load("store", store, registry, {});
+    }
+    std::unique_ptr<CheckpointStore> open(const std::string& place) const {
+        Config config("store." + name);
+        return registry.store(name, {})(config, place);
+    }
+};
+
+/// A folder of this test that does not exist yet, removed at the end.
+struct Scratch {
+    std::filesystem::path path;
+    explicit Scratch(const std::string& name) : path(std::filesystem::path(ORRERY_BUILD) / "tests" / name) {
+        std::filesystem::remove_all(path);
+    }
+    ~Scratch() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+};
+
+inline std::span<const std::byte> bytes_of_text(std::string_view text) {
+    return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+inline std::string text_at(CheckpointStore& store, int64_t step, const std::string& key, int64_t offset, size_t count) {
+    std::string text(count, '\0');
+    store.get(step, key, offset, std::as_writable_bytes(std::span(text)));
+    return text;
+}
+
+}  // namespace orrery
