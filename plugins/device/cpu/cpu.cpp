@@ -1,0 +1,106 @@
+// The CPU as a device: one queue, which is the calling thread; kernels run inline with `threads` threads.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "memory.h"
+#include "orrery/plugin.h"
+#include "resolve.h"
+
+namespace orrery {
+
+namespace {
+
+class CpuKernel : public Kernel {
+public:
+    explicit CpuKernel(cpu_device::Launch launch) : launch(std::move(launch)) {}
+    cpu_device::Launch launch;
+};
+
+/// The processors that this process may run on.
+int allowed_threads() {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+    return std::max(1, CPU_COUNT(&set));
+}
+
+std::string model_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+    }
+    return "cpu";
+}
+
+class CpuDevice : public Device {
+public:
+    explicit CpuDevice(Config& config)
+        : reference_(config.flag("reference", false)),
+          context_(threads(config)),
+          kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {}
+
+    DeviceLimits limits() override {
+        DeviceLimits limits;
+        limits.threads = context_.threads();
+        limits.name =
+            model_name() + ", " + std::to_string(limits.threads) + (limits.threads == 1 ? " thread" : " threads");
+        limits.memory_bytes = cpu_device::memory_total();
+        return limits;
+    }
+
+    Memory allocate(int64_t bytes, MemoryKind kind) override { return arenas_.allocate(bytes, kind); }
+    void release(Memory& memory) override { arenas_.release(memory); }
+
+    std::string why_not(const KernelSpec& spec) override {
+        try {
+            cpu_device::resolve(spec, kernels_, reference_);
+            return "";
+        } catch (const Error& error) {
+            return error.what();
+        }
+    }
+
+    std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
+        return std::make_unique<CpuKernel>(cpu_device::resolve(spec, kernels_, reference_));
+    }
+
+    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void*) override {
+        static_cast<CpuKernel&>(kernel).launch(context_, operands);
+    }
+
+    void copy(int, void* to, const void* from, int64_t bytes) override {
+        if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
+
+    Event record(int) override { return {}; }
+    void wait(int, const Event& event) override { event.wait(); }
+    void synchronize(int) override {}
+    void* native(int) override { return nullptr; }
+
+private:
+    static int threads(Config& config) {
+        const int64_t asked = config.integer("threads", 0);
+        if (asked < 0 || asked > 1024) {
+            throw Error(config.where("threads"), "threads is " + std::to_string(asked) +
+                                                     ", expected 1 to 1024, or 0 for all processors of this process");
+        }
+        return asked == 0 ? allowed_threads() : static_cast<int>(asked);
+    }
+
+    bool reference_;
+    kernels::Context context_;
+    const kernels::Kernels& kernels_;
+    cpu_device::Arenas arenas_;
+};
+
+void add(Registry& registry) {
+    registry.add_device("cpu", [](Config& config) { return std::make_unique<CpuDevice>(config); });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("device.cpu", "0.1", orrery::add);
