@@ -52,6 +52,8 @@ public:
     /// Appends an op; the result names dims as inference finds them.
     ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
     std::vector<ValueId> add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {});
+    /// Appends a value made by an existing op (one more output).
+    ValueId append(Value value);
     ValueId scalar(double value, DType dtype);
     ValueId cast(ValueId x, DType dtype);
     /// x itself when the shape is right, otherwise a reshape with the names of `like`.

@@ -32,6 +32,12 @@ std::vector<ValueId> Backward::add(std::string_view kind, std::vector<ValueId> i
     return outputs;
 }
 
+ValueId Backward::append(Value value) {
+    program_.values.push_back(std::move(value));
+    slots_.resize(program_.values.size());
+    return static_cast<ValueId>(program_.values.size()) - 1;
+}
+
 ValueId Backward::scalar(double value, DType dtype) {
     return one("full", {}, {{"shape", Shape{}}, {"value", value}, {"dtype", std::string(name_of(dtype))}});
 }
@@ -172,6 +178,9 @@ std::vector<char> wanted_values(const Program& program) {
                                          [&](ValueId id) { return wanted[static_cast<size_t>(id)] != 0; });
         if (!reached) continue;
         for (ValueId id : op.outputs) wanted[static_cast<size_t>(id)] = is_float(program.value(id).type.dtype);
+        for (int output : op_def(op.kind).constant_outputs) {
+            wanted[static_cast<size_t>(op.outputs[static_cast<size_t>(output)])] = 0;
+        }
     }
     return wanted;
 }

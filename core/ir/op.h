@@ -35,6 +35,8 @@ public:
     DType dtype(size_t i) const { return value(i).type.dtype; }
     const std::vector<std::string>& dims(size_t i) const { return value(i).dims; }
     Typed typed(size_t i) const { return {type(i), dims(i)}; }
+    /// How many ops the program has so far.
+    int64_t op_count() const { return static_cast<int64_t>(program_.ops.size()); }
 
     Attributes attributes;
 
@@ -92,6 +94,8 @@ struct OpDef {
     void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
     int64_t (*flops)(const Program&, const Op&) = nullptr;
     std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
+    /// Outputs that are constants for the gradient (a count).
+    std::vector<int> constant_outputs = {};
     bool alias = false;       ///< the output is the input's memory: no kernel
     bool collective = false;  ///< inserted by propagation, run by a communicator: no kernel
     /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.

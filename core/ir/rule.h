@@ -41,11 +41,7 @@ public:
     Rule rule;
 
     /// A new factor as a list for one dim; empty when size is 1.
-    std::vector<int> dim(Factor::Kind kind, int64_t size, ReduceOp reduce = ReduceOp::sum) {
-        if (size == 1) return {};
-        rule.factors.push_back({kind, size, reduce});
-        return {static_cast<int>(rule.factors.size()) - 1};
-    }
+    std::vector<int> dim(Factor::Kind kind, int64_t size, ReduceOp reduce = ReduceOp::sum);
     std::vector<int> parallel(int64_t size) { return dim(Factor::Kind::parallel, size); }
     std::vector<int> whole(int64_t size) { return dim(Factor::Kind::whole, size); }
     std::vector<int> contracted(int64_t size, ReduceOp reduce = ReduceOp::sum) {

@@ -10,13 +10,34 @@ namespace orrery {
 namespace ops {
 std::vector<OpDef> elementwise_ops();
 std::vector<OpDef> matmul_ops();
+std::vector<OpDef> reduce_ops();
+std::vector<OpDef> norm_ops();
+std::vector<OpDef> embedding_ops();
+std::vector<OpDef> attention_ops();
+std::vector<OpDef> cross_entropy_ops();
+std::vector<OpDef> random_ops();
+std::vector<OpDef> shape_ops();
+std::vector<OpDef> adamw_ops();
+std::vector<OpDef> collective_ops();
 }  // namespace ops
 
 namespace {
 
 std::vector<OpDef> make_table() {
     std::vector<OpDef> table;
-    for (auto family : {ops::elementwise_ops, ops::matmul_ops}) {
+    for (auto family : {
+             ops::random_ops,
+             ops::elementwise_ops,
+             ops::matmul_ops,
+             ops::reduce_ops,
+             ops::norm_ops,
+             ops::embedding_ops,
+             ops::attention_ops,
+             ops::cross_entropy_ops,
+             ops::shape_ops,
+             ops::adamw_ops,
+             ops::collective_ops,
+         }) {
         for (OpDef& def : family()) table.push_back(std::move(def));
     }
     return table;

@@ -34,6 +34,14 @@ Typed broadcast(const Infer& at, size_t from) {
     return result;
 }
 
+Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names) {
+    Typed typed;
+    typed.type.dtype = dtype;
+    typed.type.shape = std::move(shape);
+    typed.dims = std::move(names);
+    return typed;
+}
+
 std::vector<Typed> like_input(Infer& at) {
     at.expect_float(0);
     return {at.typed(0)};

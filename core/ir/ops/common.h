@@ -10,6 +10,8 @@ namespace orrery::ops {
 /// Common type of the operands from..count-1 with numpy broadcasting from the right. Throws when they do not broadcast.
 Typed broadcast(const Infer& at, size_t from = 0);
 
+Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
+
 /// Output 0 is like the input 0 in type and names. Checks that it is floating point.
 std::vector<Typed> like_input(Infer& at);
 

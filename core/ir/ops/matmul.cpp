@@ -142,8 +142,8 @@ std::vector<Typed> infer_dw(Infer& at) {
     at.expect_rank(0, 1);
     if (at.rank(0) != at.rank(1)) at.fail(fmt::format("leading dims differ: {} and {}", at.show(0), at.show(1)));
     for (int d = 0; d + 1 < at.rank(0); ++d) at.same_dim(0, d, 1, d, "leading dims");
-    return {{{at.dtype_attribute(DType::f32), {at.shape(0).back(), at.shape(1).back()}},
-             {at.dims(0).back(), at.dims(1).back()}}};
+    return {make_typed(at.dtype_attribute(DType::f32), {at.shape(0).back(), at.shape(1).back()},
+                       {at.dims(0).back(), at.dims(1).back()})};
 }
 
 Rule dw_rule(const Program& program, const Op& op) {

@@ -1,0 +1,36 @@
+// The fused optimizer step, in place: p, m, v f32 of one shape; g f32 or bf16; lr, scale, step f32[]; apply u8[].
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+std::vector<Typed> infer_adamw(Infer& at) {
+    for (size_t i : {size_t{0}, size_t{2}, size_t{3}}) {
+        at.expect_dtype(i, DType::f32);
+        if (i > 0) at.same_type(0, i);
+    }
+    at.expect_float(1);
+    if (at.shape(1) != at.shape(0)) at.fail(fmt::format("shapes differ: {} and {}", at.show(0), at.show(1)));
+    for (size_t i = 4; i < at.count(); ++i) {
+        at.expect_dtype(i, i < 7 ? DType::f32 : DType::u8);
+        at.expect_rank(i, 0, 0);
+    }
+    return {at.typed(0), at.typed(2), at.typed(3)};
+}
+
+int64_t adamw_flops(const Program& program, const Op& op) { return 15 * program.value(op.inputs[0]).type.count(); }
+
+}  // namespace
+
+std::vector<OpDef> adamw_ops() {
+    return {
+        {.name = "adamw", .operands = {"p", "g", "m", "v", "lr", "scale", "step", "apply?"},
+         .attributes = {number("beta1", 0.9), number("beta2", 0.999), number("eps", 1e-8), number("decay", 0.0)},
+         .infer = infer_adamw, .rule = elementwise_rule, .flops = adamw_flops, .in_place = {{0, 0}, {1, 2}, {2, 3}}},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,139 @@
+// Legend: B batch, T queries' positions, S keys' positions, H query heads, G key/value heads (G divides H), D head dim.
+// q and o [B,T,H,D], k and v [B,S,G,D], lse f32 [B,H,T].
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+void check_heads(Infer& at) {
+    for (size_t i = 0; i < 3; ++i) {
+        at.expect_float(i);
+        at.expect_rank(i, 4, 4);
+        at.expect_same_dtype(0, i);
+    }
+    at.same_type(1, 2);
+    at.same_dim(0, 0, 1, 0, "batch dims");
+    at.same_dim(0, 3, 1, 3, "head dims");
+    const int64_t heads = at.shape(0)[2];
+    const int64_t groups = at.shape(1)[2];
+    if (heads % groups != 0) {
+        at.fail(fmt::format("{} query heads do not share {} key/value heads evenly: {} and {}", heads, groups,
+                            at.show(0), at.show(1)), "the first must be a multiple of the second");
+    }
+    if (at.attributes.flag("causal") && at.shape(0)[1] != at.shape(1)[1]) {
+        at.fail(fmt::format("causal attention needs as many queries as keys: {} and {}", at.show(0), at.show(1)));
+    }
+    if (!at.attributes.has("scale")) {
+        at.attributes.set("scale", 1 / std::sqrt(static_cast<double>(at.shape(0)[3])));
+    }
+}
+
+Typed statistics_of(const Typed& q) {
+    const Shape& shape = q.type.shape;
+    return make_typed(DType::f32, {shape[0], shape[2], shape[1]}, {q.dims[0], q.dims[2], q.dims[1]});
+}
+
+std::vector<Typed> infer_attention(Infer& at) {
+    check_heads(at);
+    const Typed q = at.typed(0);
+    return {q, statistics_of(q)};
+}
+
+std::vector<Typed> infer_attention_grad(Infer& at) {
+    check_heads(at);
+    at.same_type(0, 3);
+    if (at.type(4) != statistics_of(at.typed(0)).type) at.fail(fmt::format("{} does not fit {}", at.show(4), at.show(0)));
+    at.same_type(0, 5);
+    return {at.typed(0), at.typed(1), at.typed(2)};
+}
+
+// Heads are [g, r]: r query heads share one key/value head. Splitting g splits every operand; splitting r leaves k and
+// v whole on each member, and their gradients partial.
+Rule heads_rule(const Program& program, const Op& op) {
+    const Shape& q = shape_of(program, op.inputs[0]);
+    const Shape& k = shape_of(program, op.inputs[1]);
+    const bool grad = op.kind == "attention_grad";
+    RuleMaker make;
+    const auto batch = make.parallel(q[0]);
+    const auto queries = make.whole(q[1]);
+    const auto keys = make.whole(k[1]);
+    const auto group = make.parallel(k[2]);
+    const auto repeat = make.dim(grad ? Factor::Kind::contracted : Factor::Kind::parallel, q[2] / k[2]);
+    const auto head_dim = make.whole(q[3]);
+    std::vector<int> heads = group;
+    heads.insert(heads.end(), repeat.begin(), repeat.end());
+    const Rule::Dims like_q{batch, queries, heads, head_dim};
+    const Rule::Dims like_k{batch, keys, group, head_dim};
+    const Rule::Dims lse{batch, heads, queries};
+    make.rule.inputs = {like_q, like_k, like_k};
+    if (grad) {
+        make.rule.inputs.insert(make.rule.inputs.end(), {like_q, lse, like_q});
+        make.rule.outputs = {like_q, like_k, like_k};
+    } else {
+        make.rule.outputs = {like_q, lse};
+    }
+    return make.rule;
+}
+
+void grad_attention(Backward& g) {
+    g.expect_no_dy(1, "lse");
+    const auto d = g.add("attention_grad", {g.in(0), g.in(1), g.in(2), g.out(0), g.out(1), g.dy()}, g.attributes());
+    for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
+}
+
+// Two products of [T,D] x [D,S] per head; a causal mask leaves (about) half of them.
+int64_t attention_flops(const Program& program, const Op& op) {
+    const Shape& q = shape_of(program, op.inputs[0]);
+    const int64_t keys = shape_of(program, op.inputs[1])[1];
+    const int64_t full = 4 * q[0] * q[1] * keys * q[2] * q[3];
+    return op.attributes.flag("causal") ? full / 2 : full;
+}
+
+// Five such products: the scores again, dp, dv, dq, dk.
+int64_t attention_grad_flops(const Program& program, const Op& op) { return attention_flops(program, op) / 2 * 5; }
+
+// x [B,T,H,D]: rotates the halves of D by angles that grow with the position.
+std::vector<Typed> infer_rope(Infer& at) {
+    at.expect_rank(0, 4, 4);
+    if (at.shape(0)[3] % 2 != 0) at.fail(fmt::format("the last dim of {} must be even", at.show(0)));
+    return like_input(at);
+}
+
+Rule rope_rule(const Program& program, const Op& op) {
+    Rule rule = last_dim_whole_rule(program, op);
+    rule.linear_in = {0};
+    return rule;
+}
+
+void grad_rope(Backward& g) {
+    Attributes back = g.attributes();
+    if (back.flag("inverse")) {
+        back.erase("inverse");
+    } else {
+        back.set("inverse", true);
+    }
+    g.give(0, g.one("rope", {g.dy()}, back));
+}
+
+}  // namespace
+
+std::vector<OpDef> attention_ops() {
+    const std::vector<AttributeDef> attributes{flag("causal"), number("scale")};
+    return {
+        {.name = "rope", .operands = {"x"},
+         .attributes = {number("theta", 10000.0), flag("inverse"), integer("start")}, .infer = infer_rope,
+         .rule = rope_rule, .gradient = grad_rope, .flops = some_flops, .in_place = {{0, 0}},
+         .indexed = OperandRef{false, 0}},
+        {.name = "attention", .operands = {"q", "k", "v"}, .attributes = attributes, .infer = infer_attention,
+         .rule = heads_rule, .gradient = grad_attention, .flops = attention_flops},
+        {.name = "attention_grad", .operands = {"q", "k", "v", "o", "lse", "do"}, .attributes = attributes,
+         .infer = infer_attention_grad, .rule = heads_rule, .flops = attention_grad_flops},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,38 @@
+// Collectives: inserted by propagation, never by scripts. Global shapes stay; only layouts change. No kernel.
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+std::vector<Typed> infer_moved(Infer& at) {
+    for (std::string_view key : {"dim", "from", "to"}) {
+        if (at.attributes.has(key)) at.dim_attribute(key, at.rank(0));
+    }
+    return {at.typed(0)};
+}
+
+OpDef collective(std::string_view name, std::vector<AttributeDef> attributes) {
+    attributes.insert(attributes.begin(), required(text("axis")));
+    return {.name = name, .operands = {"x"}, .attributes = std::move(attributes), .infer = infer_moved,
+            .rule = linear_rule, .flops = no_flops, .in_place = {{0, 0}}, .collective = true};
+}
+
+AttributeDef dim(std::string_view name) { return required(integer(name)); }
+
+}  // namespace
+
+std::vector<OpDef> collective_ops() {
+    const AttributeDef reduce = text("op", {"sum", "max", "min"}, "sum");
+    return {
+        collective("all_reduce", {reduce}),
+        collective("all_gather", {dim("dim")}),
+        collective("reduce_scatter", {dim("dim"), reduce}),
+        collective("all_to_all", {dim("from"), dim("to")}),
+        collective("shard", {dim("dim")}),
+    };
+}
+
+}  // namespace orrery::ops

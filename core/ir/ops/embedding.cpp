@@ -1,0 +1,81 @@
+// Rows of a table: tokens i32 [...], table [V, C] -> [..., C].
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+std::vector<Typed> infer_embedding(Infer& at) {
+    at.expect_dtype(0, DType::i32);
+    at.expect_float(1);
+    at.expect_rank(1, 2, 2);
+    Typed y = at.typed(0);
+    y.type.dtype = at.dtype(1);
+    y.type.shape.push_back(at.shape(1)[1]);
+    y.dims.push_back(at.dims(1)[1]);
+    return {y};
+}
+
+std::vector<Typed> infer_embedding_grad(Infer& at) {
+    at.expect_dtype(0, DType::i32);
+    at.expect_float(1);
+    at.expect_rank(1, at.rank(0) + 1, at.rank(0) + 1);
+    for (int d = 0; d < at.rank(0); ++d) at.same_dim(0, d, 1, d, "token dims");
+    const int64_t vocab = at.attributes.integer("vocab");
+    if (vocab < 1) at.fail(fmt::format("vocab = {} must be at least 1", vocab));
+    return {make_typed(DType::f32, {vocab, at.shape(1).back()}, {"", at.dims(1).back()})};
+}
+
+// Rows of the vocabulary that a shard lacks come out as zero, so the shards' results add up.
+Rule embedding_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims tokens;
+    for (int64_t size : shape_of(program, op.inputs[0])) tokens.push_back(make.parallel(size));
+    const Shape& table = shape_of(program, op.inputs[1]);
+    const auto vocab = make.dim(Factor::Kind::index, table[0]);
+    const auto columns = make.parallel(table[1]);
+    make.rule.inputs = {tokens, {vocab, columns}};
+    tokens.push_back(columns);
+    make.rule.outputs = {tokens};
+    return make.rule;
+}
+
+Rule embedding_grad_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims tokens;
+    for (int64_t size : shape_of(program, op.inputs[0])) tokens.push_back(make.contracted(size));
+    const Shape& table = shape_of(program, op.outputs[0]);
+    const auto vocab = make.dim(Factor::Kind::index, table[0]);
+    const auto columns = make.parallel(table[1]);
+    Rule::Dims dy = tokens;
+    dy.push_back(columns);
+    make.rule.inputs = {tokens, dy};
+    make.rule.outputs = {{vocab, columns}};
+    return make.rule;
+}
+
+void grad_embedding(Backward& g) {
+    const ValueId table = g.in(1);
+    if (!g.wants(1)) return;
+    const ValueId d = g.one("embedding_grad", {g.in(0), g.dy()}, {{"vocab", g.shape(table)[0]}});
+    g.program().value(d).dims = g.program().value(table).dims;
+    g.give(1, d);
+}
+
+int64_t grad_flops(const Program& program, const Op& op) { return program.value(op.inputs[1]).type.count(); }
+
+}  // namespace
+
+std::vector<OpDef> embedding_ops() {
+    return {
+        {.name = "embedding", .operands = {"tokens", "table"}, .infer = infer_embedding, .rule = embedding_rule,
+         .gradient = grad_embedding, .flops = no_flops, .indexed = OperandRef{false, 1}},
+        {.name = "embedding_grad", .operands = {"tokens", "dy"}, .attributes = {required(integer("vocab"))},
+         .infer = infer_embedding_grad, .rule = embedding_grad_rule, .flops = grad_flops, .accumulates = {0},
+         .indexed = OperandRef{true, 0}},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,58 @@
+// Values from nothing: full, random, dropout. Draws depend on (seed, stream, global element index) only.
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+Typed shaped(Infer& at, DType dtype) {
+    const Shape shape = at.attributes.integers("shape");
+    for (int64_t size : shape) {
+        if (size < 1) at.fail(fmt::format("shape = {}: every dim must be at least 1", text_of(shape)));
+    }
+    return {{dtype, shape}, std::vector<std::string>(shape.size())};
+}
+
+std::vector<Typed> infer_full(Infer& at) { return {shaped(at, at.dtype_attribute(DType::f32))}; }
+
+// Two draws with one stream would be equal, so each op that names none gets its own.
+void check_draw(Infer& at, size_t seed) {
+    at.expect_dtype(seed, DType::u32);
+    at.expect_rank(seed, 0, 0);
+    if (!at.attributes.has("stream")) at.attributes.set("stream", at.op_count());
+}
+
+std::vector<Typed> infer_random(Infer& at) {
+    check_draw(at, 0);
+    return {shaped(at, DType::f32)};
+}
+
+std::vector<Typed> infer_dropout(Infer& at) {
+    check_draw(at, 1);
+    const double p = at.attributes.number("p");
+    if (!(p >= 0 && p < 1)) at.fail(fmt::format("p = {} must be at least 0 and below 1", p));
+    return like_input(at);
+}
+
+// The mask does not depend on x, so dropping is linear.
+void grad_dropout(Backward& g) { g.give(0, g.one("dropout", {g.dy(), g.in(1)}, g.attributes())); }
+
+}  // namespace
+
+std::vector<OpDef> random_ops() {
+    return {
+        {.name = "full", .attributes = {required(integers("shape")), required(number("value")), text("dtype", {}, "f32")},
+         .infer = infer_full, .rule = source_rule, .flops = no_flops},
+        {.name = "random", .operands = {"seed"},
+         .attributes = {required(integers("shape")), text("kind", {"normal", "uniform"}, "normal"), number("scale", 1.0),
+                        integer("stream")},
+         .infer = infer_random, .rule = source_rule, .flops = some_flops, .indexed = OperandRef{true, 0}},
+        {.name = "dropout", .operands = {"x", "seed"}, .attributes = {required(number("p")), integer("stream")},
+         .infer = infer_dropout, .rule = linear_rule, .gradient = grad_dropout, .flops = some_flops,
+         .in_place = {{0, 0}}, .indexed = OperandRef{false, 0}},
+    };
+}
+
+}  // namespace orrery::ops

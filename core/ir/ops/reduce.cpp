@@ -1,0 +1,140 @@
+// Reductions: sum, max over dims; sumsq and all_finite over everything.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+// The dims to reduce, sorted; none given means all. Rewrites the attribute.
+std::vector<int64_t> reduced_dims(Infer& at) {
+    std::vector<int64_t> dims = at.attributes.integers("dims");
+    if (!at.attributes.has("dims")) {
+        dims.resize(at.shape(0).size());
+        std::iota(dims.begin(), dims.end(), 0);
+    }
+    for (int64_t& d : dims) {
+        const int64_t given = d;
+        if (d < 0) d += at.rank(0);
+        if (d < 0 || d >= at.rank(0)) at.fail(fmt::format("{} is not a dim of {}", given, at.show(0)));
+    }
+    std::sort(dims.begin(), dims.end());
+    if (std::adjacent_find(dims.begin(), dims.end()) != dims.end()) at.fail("a dim is given twice", at.show(0));
+    at.attributes.set("dims", dims);
+    return dims;
+}
+
+std::vector<Typed> infer_reduce(Infer& at) {
+    at.expect_float(0);
+    const std::vector<int64_t> dims = reduced_dims(at);
+    const bool keep = at.attributes.flag("keep");
+    Typed y;
+    y.type.dtype = at.dtype_attribute(at.dtype(0));
+    for (int d = 0; d < at.rank(0); ++d) {
+        const bool reduced = std::binary_search(dims.begin(), dims.end(), d);
+        if (reduced && !keep) continue;
+        y.type.shape.push_back(reduced ? 1 : at.shape(0)[static_cast<size_t>(d)]);
+        y.dims.push_back(at.dims(0)[static_cast<size_t>(d)]);
+    }
+    return {y};
+}
+
+Rule reduce_rule(const Program& program, const Op& op) {
+    const Shape& x = shape_of(program, op.inputs[0]);
+    const std::vector<int64_t> dims = op.attributes.integers("dims");
+    const bool keep = op.attributes.flag("keep");
+    const ReduceOp reduce = op.kind == "max" ? ReduceOp::max : ReduceOp::sum;
+    RuleMaker make;
+    Rule::Dims in;
+    Rule::Dims out;
+    for (size_t d = 0; d < x.size(); ++d) {
+        const bool reduced = std::binary_search(dims.begin(), dims.end(), static_cast<int64_t>(d));
+        in.push_back(reduced ? make.contracted(x[d], reduce) : make.parallel(x[d]));
+        if (!reduced) out.push_back(in.back());
+        if (reduced && keep) out.emplace_back();
+    }
+    make.rule.inputs = {in};
+    make.rule.outputs = {out};
+    if (op.kind == "sum") make.rule.linear_in = {0};
+    return make.rule;
+}
+
+// y seen with x's rank: the reduced dims are 1.
+ValueId keep_dims(Backward& g, ValueId y) {
+    Shape shape = g.shape(g.in(0));
+    for (int64_t d : g.attributes().integers("dims")) shape[static_cast<size_t>(d)] = 1;
+    if (g.shape(y) == shape) return y;
+    return g.one("reshape", {y}, {{"shape", shape}});
+}
+
+void grad_sum(Backward& g) {
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    const ValueId dy = keep_dims(g, g.cast(g.raw_dy(), g.type(g.in(0)).dtype));
+    if (g.shape(dy) == g.shape(g.in(0))) return g.give(0, dy);
+    const std::string dtype{name_of(g.type(dy).dtype)};
+    const ValueId ones = g.one("full", {}, {{"shape", g.shape(g.in(0))}, {"value", 1.0}, {"dtype", dtype}});
+    g.give(0, g.one("mul", {ones, dy}));
+}
+
+// Elements that equal the maximum share its gradient.
+void grad_max(Backward& g) {
+    const DType dtype = g.type(g.in(0)).dtype;
+    const ValueId y = keep_dims(g, g.cast(g.out(), dtype));
+    const ValueId best = g.one("equal", {g.in(0), y});
+    const ValueId winners =
+        g.one("sum", {g.cast(best, dtype)}, {{"dims", g.attributes().integers("dims")}, {"keep", true}});
+    const ValueId share = g.one("div", {keep_dims(g, g.cast(g.dy(), dtype)), winners});
+    g.give(0, g.one("select", {best, share, g.scalar(0, dtype)}));
+}
+
+std::vector<Typed> infer_sumsq(Infer& at) {
+    at.expect_float(0);
+    return {make_typed(DType::f32, {}, {})};
+}
+
+void grad_sumsq(Backward& g) {  // 2 x dy
+    if (const auto c = g.uniform()) return g.give(0, g.one("scale", {g.in(0)}, {{"by", 2 * *c}}));
+    const ValueId twice = g.one("scale", {g.dy()}, {{"by", 2.0}});
+    g.give(0, g.one("mul", {g.in(0), g.cast(twice, g.type(g.in(0)).dtype)}));
+}
+
+std::vector<Typed> infer_all_finite(Infer& at) {
+    at.expect_float(0);
+    return {make_typed(DType::u8, {}, {})};
+}
+
+Rule total_rule(const Program& program, const Op& op, ReduceOp reduce) {
+    RuleMaker make;
+    Rule::Dims in;
+    for (int64_t size : shape_of(program, op.inputs[0])) in.push_back(make.contracted(size, reduce));
+    make.rule.inputs = {in};
+    make.rule.outputs = {{}};
+    return make.rule;
+}
+
+Rule sumsq_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::sum); }
+Rule all_finite_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::min); }
+
+int64_t reduce_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
+int64_t sumsq_flops(const Program& program, const Op& op) { return 2 * reduce_flops(program, op); }
+
+}  // namespace
+
+std::vector<OpDef> reduce_ops() {
+    return {
+        {.name = "sum", .operands = {"x"}, .attributes = {integers("dims"), flag("keep"), text("dtype")},
+         .infer = infer_reduce, .rule = reduce_rule, .gradient = grad_sum, .flops = reduce_flops, .accumulates = {0}},
+        {.name = "max", .operands = {"x"}, .attributes = {integers("dims"), flag("keep")}, .infer = infer_reduce,
+         .rule = reduce_rule, .gradient = grad_max, .flops = reduce_flops},
+        {.name = "sumsq", .operands = {"x"}, .infer = infer_sumsq, .rule = sumsq_rule, .gradient = grad_sumsq,
+         .flops = sumsq_flops},
+        {.name = "all_finite", .operands = {"x"}, .infer = infer_all_finite, .rule = all_finite_rule,
+         .flops = reduce_flops},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,261 @@
+// Ops that move elements: reshape (an alias), transpose, slice, concat, pad.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+// One size may be -1: it follows from the others.
+std::vector<Typed> infer_reshape(Infer& at) {
+    Shape shape = at.attributes.integers("shape");
+    int64_t known = 1;
+    int open = none;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        if (shape[d] == -1 && open == none) {
+            open = static_cast<int>(d);
+        } else if (shape[d] < 1) {
+            at.fail(fmt::format("shape = {}: sizes must be at least 1, and one may be -1", text_of(shape)));
+        } else {
+            known *= shape[d];
+        }
+    }
+    const int64_t count = at.type(0).count();
+    if (open != none && count % known == 0) shape[static_cast<size_t>(open)] = count / known;
+    if (count_of(shape) != count) {
+        at.fail(fmt::format("{} has {} elements, {} has {}", at.show(0), count, text_of(shape),
+                            open != none ? fmt::format("a multiple of {}", known) : fmt::format("{}", known)));
+    }
+    at.attributes.set("shape", shape);
+    Typed y{{at.dtype(0), shape}, std::vector<std::string>(shape.size())};
+    // Dims before and after the part that changes keep their names.
+    const size_t least = std::min(shape.size(), at.shape(0).size());
+    size_t front = 0;
+    while (front < least && shape[front] == at.shape(0)[front]) {
+        y.dims[front] = at.dims(0)[front];
+        ++front;
+    }
+    for (size_t back = 1; back + front <= least; ++back) {
+        const size_t to = shape.size() - back;
+        const size_t from = at.shape(0).size() - back;
+        if (shape[to] != at.shape(0)[from]) break;
+        y.dims[to] = at.dims(0)[from];
+    }
+    return {y};
+}
+
+// Reads both shapes from the major side, cutting common factors off: [12,64] -> [768] is {12, 64} -> {12 64}.
+struct Cutter {
+    const Shape& shape;
+    Rule::Dims& dims;
+    size_t at = 0;
+    int64_t rest = 1;  // of dim at-1 that is not yet covered
+
+    bool next() {
+        while (rest == 1 && at < shape.size()) rest = shape[at++];
+        return rest != 1;
+    }
+    void take(const std::vector<int>& factor, int64_t size) {
+        auto& list = dims[at - 1];
+        list.insert(list.end(), factor.begin(), factor.end());
+        rest /= size;
+    }
+};
+
+Rule reshape_rule(const Program& program, const Op& op) {
+    const Shape& from = shape_of(program, op.inputs[0]);
+    const Shape& to = shape_of(program, op.outputs[0]);
+    RuleMaker make;
+    make.rule.inputs.emplace_back(from.size());
+    make.rule.outputs.emplace_back(to.size());
+    make.rule.linear_in = {0};
+    Cutter a{from, make.rule.inputs[0]};
+    Cutter b{to, make.rule.outputs[0]};
+    bool more_a = a.next();
+    bool more_b = b.next();
+    while (more_a && more_b) {
+        const int64_t common = std::gcd(a.rest, b.rest);
+        if (common == a.rest || common == b.rest) {
+            const auto factor = make.parallel(common);
+            a.take(factor, common);
+            b.take(factor, common);
+        } else {
+            // Neither nests in the other ([6,4] -> [8,3]): what follows the common part is whole until both sides meet.
+            if (common > 1) {
+                const auto factor = make.parallel(common);
+                a.take(factor, common);
+                b.take(factor, common);
+            }
+            int64_t done_a = 1;
+            int64_t done_b = 1;
+            do {
+                Cutter& side = done_a <= done_b ? a : b;
+                int64_t& done = done_a <= done_b ? done_a : done_b;
+                side.next();
+                done *= side.rest;
+                side.take(make.whole(side.rest), side.rest);
+            } while (done_a != done_b);
+        }
+        more_a = a.next();
+        more_b = b.next();
+    }
+    return make.rule;
+}
+
+void grad_reshape(Backward& g) {
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    g.give(0, g.reshape_like(g.raw_dy(), g.in(0)));
+}
+
+std::vector<int64_t> permutation(Infer& at) {
+    std::vector<int64_t> perm = at.attributes.integers("perm");
+    std::vector<char> seen(at.shape(0).size(), 0);
+    bool good = perm.size() == seen.size();
+    for (int64_t& d : perm) {
+        if (d < 0) d += at.rank(0);
+        good = good && d >= 0 && d < at.rank(0) && !seen[static_cast<size_t>(d)];
+        if (good) seen[static_cast<size_t>(d)] = 1;
+    }
+    if (!good) at.fail(fmt::format("perm = {} is no order of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
+    at.attributes.set("perm", perm);
+    return perm;
+}
+
+std::vector<Typed> infer_transpose(Infer& at) {
+    Typed y{{at.dtype(0), {}}, {}};
+    for (int64_t d : permutation(at)) {
+        y.type.shape.push_back(at.shape(0)[static_cast<size_t>(d)]);
+        y.dims.push_back(at.dims(0)[static_cast<size_t>(d)]);
+    }
+    return {y};
+}
+
+Rule transpose_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims in;
+    Rule::Dims out;
+    for (int64_t size : shape_of(program, op.inputs[0])) in.push_back(make.parallel(size));
+    for (int64_t d : op.attributes.integers("perm")) out.push_back(in[static_cast<size_t>(d)]);
+    make.rule.inputs = {in};
+    make.rule.outputs = {out};
+    make.rule.linear_in = {0};
+    return make.rule;
+}
+
+void grad_transpose(Backward& g) {
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    const std::vector<int64_t> perm = g.attributes().integers("perm");
+    std::vector<int64_t> inverse(perm.size());
+    for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
+    g.give(0, g.one("transpose", {g.raw_dy()}, {{"perm", inverse}}));
+}
+
+std::vector<Typed> infer_slice(Infer& at) {
+    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const int64_t start = at.attributes.integer("start");
+    const int64_t size = at.attributes.integer("size");
+    if (start < 0 || size < 1 || start + size > at.shape(0)[d]) {
+        at.fail(fmt::format("elements {} to {} of dim {} are outside {}", start, start + size - 1, d, at.show(0)));
+    }
+    Typed y = at.typed(0);
+    y.type.shape[d] = size;
+    return {y};
+}
+
+// Like elementwise, but the dim that is cut differs in size between operands: each gets a whole factor of its own.
+Rule cut_rule(const Program& program, const Op& op) {
+    const auto cut = static_cast<size_t>(op.attributes.integer("dim"));
+    RuleMaker make;
+    Rule::Dims common;
+    const Shape& y = shape_of(program, op.outputs[0]);
+    for (size_t d = 0; d < y.size(); ++d) common.push_back(d == cut ? std::vector<int>{} : make.parallel(y[d]));
+    auto dims_of = [&](ValueId id) {
+        Rule::Dims dims = common;
+        dims[cut] = make.whole(shape_of(program, id)[cut]);
+        return dims;
+    };
+    for (ValueId id : op.inputs) make.rule.inputs.push_back(dims_of(id));
+    make.rule.outputs.push_back(dims_of(op.outputs[0]));
+    for (size_t i = 0; i < op.inputs.size(); ++i) make.rule.linear_in.push_back(static_cast<int>(i));
+    return make.rule;
+}
+
+void grad_slice(Backward& g) {
+    g.give_piece(0, static_cast<int>(g.attributes().integer("dim")), g.attributes().integer("start"), g.raw_dy());
+}
+
+std::vector<Typed> infer_concat(Infer& at) {
+    const int cut = at.dim_attribute("dim", at.rank(0));
+    Typed y = at.typed(0);
+    for (size_t i = 1; i < at.count(); ++i) {
+        at.expect_same_dtype(0, i);
+        at.expect_rank(i, at.rank(0), at.rank(0));
+        for (int d = 0; d < at.rank(0); ++d) {
+            const auto place = static_cast<size_t>(d);
+            if (d == cut) {
+                y.type.shape[place] += at.shape(i)[place];
+                if (y.dims[place] != at.dims(i)[place]) y.dims[place].clear();
+            } else if (const std::string name = at.same_dim(0, d, i, d, "dims"); !name.empty()) {
+                y.dims[place] = name;
+            }
+        }
+    }
+    return {y};
+}
+
+void grad_concat(Backward& g) {
+    const int64_t dim = g.attributes().integer("dim");
+    if (const auto c = g.uniform()) {
+        for (size_t i = 0; i < g.count(); ++i) g.give_uniform(i, *c);
+        return;
+    }
+    const ValueId dy = g.raw_dy();
+    int64_t start = 0;
+    for (size_t i = 0; i < g.count(); ++i) {
+        const int64_t size = g.shape(g.in(i))[static_cast<size_t>(dim)];
+        if (g.wants(i)) g.give(i, g.one("slice", {dy}, {{"dim", dim}, {"start", start}, {"size", size}}));
+        start += size;
+    }
+}
+
+std::vector<Typed> infer_pad(Infer& at) {
+    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const int64_t before = at.attributes.integer("before");
+    const int64_t after = at.attributes.integer("after");
+    if (before < 0 || after < 0) at.fail(fmt::format("before = {} and after = {} must not be negative", before, after));
+    Typed y = at.typed(0);
+    y.type.shape[d] += before + after;
+    return {y};
+}
+
+void grad_pad(Backward& g) {
+    if (const auto c = g.uniform()) return g.give_uniform(0, *c);
+    const int64_t dim = g.attributes().integer("dim");
+    g.give(0, g.one("slice", {g.raw_dy()},
+                    {{"dim", dim}, {"start", g.attributes().integer("before")},
+                     {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}}));
+}
+
+}  // namespace
+
+std::vector<OpDef> shape_ops() {
+    return {
+        {.name = "reshape", .operands = {"x"}, .attributes = {required(integers("shape"))}, .infer = infer_reshape,
+         .rule = reshape_rule, .gradient = grad_reshape, .flops = no_flops, .in_place = {{0, 0}}, .alias = true},
+        {.name = "transpose", .operands = {"x"}, .attributes = {required(integers("perm"))}, .infer = infer_transpose,
+         .rule = transpose_rule, .gradient = grad_transpose, .flops = no_flops},
+        {.name = "slice", .operands = {"x"},
+         .attributes = {required(integer("dim")), required(integer("start")), required(integer("size"))},
+         .infer = infer_slice, .rule = cut_rule, .gradient = grad_slice, .flops = no_flops},
+        {.name = "concat", .operands = {"x..."}, .attributes = {required(integer("dim"))}, .infer = infer_concat,
+         .rule = cut_rule, .gradient = grad_concat, .flops = no_flops},
+        {.name = "pad", .operands = {"x"},
+         .attributes = {required(integer("dim")), integer("before", int64_t{0}), integer("after", int64_t{0})},
+         .infer = infer_pad, .rule = cut_rule, .gradient = grad_pad, .flops = no_flops},
+    };
+}
+
+}  // namespace orrery::ops
