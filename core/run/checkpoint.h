@@ -1,0 +1,80 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "orrery/checkpoint.h"
+#include "orrery/layout.h"
+
+namespace orrery {
+
+struct Manifest;
+
+/// One parameter, gradient or optimizer state as this rank holds it. `local` is host-readable and has
+/// layout.local_shape(global). Names are unique; ranks of one stage hold the same names, other stages may hold others.
+struct StateValue {
+    std::string name;
+    TensorType global;
+    Layout layout;
+    Tensor local;
+};
+
+/// Gives everyone's text to everyone, in rank order. Called by all ranks in the same order with the same topic, each
+/// topic once per Checkpoints object. Throws Fault::peer naming who did not come.
+using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
+
+struct CheckpointOptions {
+    int64_t keep = 2;                          ///< verified checkpoints that stay, at least 2
+    int64_t object_bytes = int64_t{256} << 20; ///< a rank's shards are spread over objects of about this size
+    int64_t piece_bytes = int64_t{1} << 20;    ///< one CRC-32C per piece of an object
+    bool retire = true;                        ///< remove older ones
+};
+
+struct Restored {
+    int64_t step = 0;
+    std::string host;                      ///< the JSON object given to save
+    std::vector<std::string> passed_over;  ///< newer checkpoints that were damaged, each with file, tensor and offset
+};
+
+/// Saves and restores the state of all ranks, from and to any layout, on any store. Every call is collective, blocks,
+/// and ends the same way on every rank: with success, or with an Error that names the rank at fault.
+class Checkpoints {
+public:
+    Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {});
+    ~Checkpoints();
+
+    /// Each distinct shard is written once, by the lowest rank that holds it. Replicas vote on their contents; then the
+    /// manifest is committed, everything is read back, and older checkpoints are retired. On failure the step is not
+    /// visible and earlier ones are untouched. `host`: a JSON object (seed, data cursor, program fingerprint...).
+    void save(int64_t step, std::span<const StateValue> state, std::string_view host);
+
+    /// Fills `state` from the newest checkpoint that can be read without damage; nullopt when there is none at all.
+    /// Each rank reads only what it holds. Throws Fault::failed when every one is damaged, and Fault::usage when names,
+    /// dtypes or shapes are not those of `state` (with `some`, tensors of the checkpoint may be left out).
+    std::optional<Restored> restore(std::span<const StateValue> state, bool some = false);
+
+private:
+    struct Report;
+    std::vector<std::string> exchange(const std::string& what, const std::string& mine);
+    void plan_owners(std::span<const StateValue> state);
+    Report write_objects(int64_t step, std::span<const StateValue> state);
+    void retire();
+
+    CheckpointStore& store_;
+    Mesh mesh_;
+    int64_t rank_;
+    Gather gather_;
+    CheckpointOptions options_;
+    int64_t exchanges_ = 0;
+    std::string schema_;              ///< what `mine_` was made for
+    std::vector<bool> mine_;          ///< per value of the state: this rank writes it
+    std::vector<int64_t> verified_;   ///< steps that were read whole by this process
+};
+
+/// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where.
+std::string verify(CheckpointStore& store, int64_t step);
+
+}  // namespace orrery
