@@ -182,7 +182,7 @@ private:
     template <class Missing>
     void until(std::unique_lock<std::mutex>& lock, const std::string& op, Missing missing) {
         const auto deadline = Clock::now() + timeout_;
-        for (int member; (member = missing()) >= 0;) {
+        for (int member; (member = missing()) >= 0 || !state_->aborted.empty();) {
             std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
             if (why.empty() && Clock::now() >= deadline)
                 why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
@@ -203,6 +203,7 @@ private:
         std::unique_lock lock(state_->mutex);
         ++sequence_;
         op_ = op;
+        until(lock, std::string(op), [] { return -1; });  // throws once aborted
         const auto me = static_cast<size_t>(group_.me);
         const Posted mine{op, static_cast<const char*>(in.data), static_cast<char*>(out.data), in.count(), in.dtype,
                           detail};

@@ -1,0 +1,106 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "memory.h"
+
+/// The block of memory through which the members of an shm group meet. All of it is zero at first.
+namespace orrery::shm {
+
+/// A counter that others wait for, with those who sleep on it.
+struct Counter {
+    std::atomic<uint32_t> value;
+    std::atomic<uint32_t> sleepers;
+};
+
+/// What a member brings to a collective. Two of them take turns: who posts number s+2 has seen all others at s+1, so
+/// nobody reads number s any more.
+struct alignas(64) Post {
+    Counter arrived;  ///< number of the last collective posted here
+    uint8_t op;
+    uint8_t dtype;
+    int16_t detail;   ///< reduce op or root
+    int32_t in_arena;
+    int32_t out_arena;
+    int64_t in_offset;
+    int64_t out_offset;
+    int64_t count;
+};
+static_assert(sizeof(Post) == 64 && std::atomic<uint32_t>::is_always_lock_free);
+
+struct alignas(64) Member {
+    Post post[2];
+    alignas(64) Counter finished;  ///< number of the last collective whose part is done
+};
+
+constexpr uint32_t lane_slots = 16;
+constexpr int64_t small_bytes = 8192;
+
+struct Message {
+    int64_t tag;
+    int64_t bytes;
+    int64_t offset;
+    int32_t arena;
+};
+
+/// Messages from one member to another. The receiver copies from the sender's arena.
+struct Lane {
+    alignas(64) Counter posted;
+    alignas(64) Counter delivered;
+    alignas(64) Message slots[lane_slots];
+};
+
+/// Header of the block; the arrays follow it.
+struct alignas(64) Header {
+    std::atomic<uint32_t> abort_state;  ///< 0 none, 1 being written, 2 readable
+    char abort_text[508];
+};
+
+/// One member's view of the block: where things are, and how to wait.
+class Control {
+public:
+    /// Collective over the group. `pids`: by member; threads of one process share one mapping.
+    Control(const Group& group, Rendezvous& rendezvous, const std::vector<int64_t>& pids, const std::string& name,
+            std::chrono::milliseconds timeout);
+    ~Control();
+    Control(const Control&) = delete;
+
+    Member& member(int i) const { return members_[i]; }
+    /// `small_bytes` of payload next to the member's post of this parity.
+    char* small(int member, uint32_t parity) const { return small_ + (2 * member + parity) * small_bytes; }
+    Lane& lane(int from, int to) const { return lanes_[from * group_.size() + to]; }
+
+    /// Sets the counter and wakes who sleeps on it.
+    void publish(Counter& counter, uint32_t value) const;
+    /// Waits until the counter has reached `value`. Throws Fault::peer naming `what` and the member that is missing.
+    void wait(const Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const {
+        if (static_cast<int32_t>(counter.value.load(std::memory_order_acquire) - value) >= 0) return;
+        wait_long(const_cast<Counter&>(counter), value, member, op, sequence);
+    }
+    void abort(std::string_view reason);
+    /// Throws Fault::peer once a member has aborted.
+    void enter(const char* op, int64_t sequence) const {
+        if (header_->abort_state.load(std::memory_order_relaxed) == 2) check(group_.me, op, sequence, {});
+    }
+
+private:
+    void wait_long(Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const;
+    /// Throws when a wait since `start` is hopeless.
+    void check(int member, const char* op, int64_t sequence, std::chrono::steady_clock::time_point start) const;
+
+    const Group& group_;
+    const Rendezvous& rendezvous_;
+    const std::chrono::milliseconds timeout_;
+    std::shared_ptr<Mapping> mapping_;
+    std::vector<int64_t> pids_;
+    std::vector<int> pidfds_;
+    Header* header_ = nullptr;
+    Member* members_ = nullptr;
+    Lane* lanes_ = nullptr;
+    char* small_ = nullptr;
+};
+
+}  // namespace orrery::shm

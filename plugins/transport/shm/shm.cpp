@@ -1,0 +1,321 @@
+// Processes (or threads) of one host that reach each other's arenas. A large collective is two meetings: all have
+// posted where their tensors lie; all have done their part, straight from and into the arenas. A small one is a single
+// meeting: the payload travels beside the post.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "control.h"
+#include "orrery/plugin.h"
+
+namespace orrery::shm {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+enum class Call : uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
+constexpr const char* call_names[] = {"nothing", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+
+/// From here on outputs are written past the cache: the last-level cache could not keep them for their reader.
+constexpr int64_t stream_bytes = 16 << 20;
+
+void copy(void* to, const void* from, int64_t bytes) {
+    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void swap_bytes(char* a, char* b, int64_t bytes) {
+    char part[16 << 10];
+    for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(sizeof part)) {
+        const auto n = static_cast<size_t>(std::min<int64_t>(sizeof part, bytes - at));
+        std::memcpy(part, a + at, n);
+        std::memcpy(a + at, b + at, n);
+        std::memcpy(b + at, part, n);
+    }
+}
+
+class ShmCommunicator : public Communicator {
+public:
+    ShmCommunicator(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas, Mappings& mappings,
+                    const std::vector<int64_t>& pids, const std::string& name, Milliseconds timeout)
+        : group_(group), arenas_(group_, rendezvous, arenas, pids, mappings, name, timeout),
+          control_(group_, rendezvous, pids, name, timeout), sent_(static_cast<size_t>(group.size())),
+          received_(static_cast<size_t>(group.size())), ins_(static_cast<size_t>(group.size())),
+          outs_(static_cast<size_t>(group.size())) {}
+
+    const Group& group() const override { return group_; }
+
+    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        require_match(group_, "all_reduce", in, out);
+        const int64_t element = size_of(in.dtype), bytes = in.bytes();
+        const Block mine = block_of(in.count(), size(), me());
+        count(2 * (size() - 1), bytes - mine.count * element + (size() - 1) * mine.count * element);
+        if (size() == 2 && bytes <= small_bytes) {
+            meet_small(Call::all_reduce, in, static_cast<int>(op), after);
+            for (int i = 0; i < 2; ++i) ins_[static_cast<size_t>(i)] = i == me() ? in.data : small(i);
+            reduce(in.dtype, op, ins_, std::span(&out.data, 1), in.count());
+            return {};
+        }
+        meet(Call::all_reduce, in, out, static_cast<int>(op), after);
+        bool in_place = true;
+        for (int i = 0; i < size(); ++i) {
+            ins_[static_cast<size_t>(i)] = in_of(i) + mine.begin * element;
+            outs_[static_cast<size_t>(i)] = out_of(i) + mine.begin * element;
+            in_place = in_place && in_of(i) == out_of(i);
+        }
+        reduce(in.dtype, op, ins_, outs_, mine.count, !in_place && bytes >= stream_bytes);
+        return part();
+    }
+
+    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
+        require_match(group_, "all_gather", in, out, 1, size());
+        count(size() - 1, (size() - 1) * in.bytes());
+        const bool small_one = in.bytes() <= small_bytes;
+        if (small_one) meet_small(Call::all_gather, in, 0, after);
+        else meet(Call::all_gather, in, out, 0, after);
+        // Everyone starts at another member, so that no memory is read by all at once.
+        for (int k = 0; k < size(); ++k) {
+            const int i = (me() + k) % size();
+            const char* from = i == me() ? static_cast<const char*>(in.data) : small_one ? small(i) : in_of(i);
+            copy(static_cast<char*>(out.data) + i * in.bytes(), from, in.bytes());
+        }
+        return small_one ? Event{} : part();
+    }
+
+    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
+        require_match(group_, "reduce_scatter", in, out, size(), 1);
+        count(size() - 1, in.bytes() - out.bytes());
+        const bool small_one = in.bytes() <= small_bytes;
+        if (small_one) meet_small(Call::reduce_scatter, in, static_cast<int>(op), after);
+        else meet(Call::reduce_scatter, in, out, static_cast<int>(op), after);
+        for (int i = 0; i < size(); ++i) {
+            const char* from = i == me() ? static_cast<const char*>(in.data) : small_one ? small(i) : in_of(i);
+            ins_[static_cast<size_t>(i)] = from + me() * out.bytes();
+        }
+        const bool in_place = ins_[static_cast<size_t>(me())] == out.data;
+        reduce(in.dtype, op, ins_, std::span(&out.data, 1), out.count(), !in_place && in.bytes() >= stream_bytes);
+        return small_one ? Event{} : part();
+    }
+
+    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
+        require_match(group_, "all_to_all", in, out);
+        if (in.count() % size())
+            throw Error("all_to_all over " + group_.name + ": " + std::to_string(in.count()) +
+                        " elements do not split among " + std::to_string(size()), Fault::failed);
+        const int64_t block = in.bytes() / size();
+        count(size() - 1, in.bytes() - block);
+        const bool small_one = in.bytes() <= small_bytes;
+        if (small_one) meet_small(Call::all_to_all, in, 0, after);
+        else meet(Call::all_to_all, in, out, in.data == out.data, after);
+        char* to = static_cast<char*>(out.data);
+        for (int k = 0; k < size(); ++k) {
+            const int i = (me() + k) % size();
+            if (i == me()) copy(to + i * block, static_cast<const char*>(in.data) + i * block, block);
+            else if (small_one) copy(to + i * block, small(i) + me() * block, block);
+            else if (in.data != out.data) copy(to + i * block, in_of(i) + me() * block, block);
+            else swap_half(i, block);
+        }
+        return small_one ? Event{} : part();
+    }
+
+    Event broadcast(const Tensor& tensor, int root, const Event& after) override {
+        require_member(group_, "broadcast", root);
+        count(me() == root ? size() - 1 : 0, me() == root ? (size() - 1) * tensor.bytes() : 0);
+        const bool small_one = tensor.bytes() <= small_bytes;
+        if (small_one) meet_small(Call::broadcast, tensor, root, after);
+        else meet(Call::broadcast, tensor, tensor, root, after);
+        if (me() != root) copy(tensor.data, small_one ? small(root) : in_of(root), tensor.bytes());
+        return small_one ? Event{} : part();
+    }
+
+    Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        require_member(group_, "send", peer);
+        const Place place = arenas_.place(tensor, "send");
+        after.wait();
+        Lane& lane = control_.lane(me(), peer);
+        const uint32_t number = ++sent_[static_cast<size_t>(peer)];
+        control_.enter("send", number);
+        control_.wait(lane.delivered, number - lane_slots, peer, "send", number);
+        lane.slots[number % lane_slots] = {tag, tensor.bytes(), place.offset, place.arena};
+        control_.publish(lane.posted, number);
+        ++traffic_.messages;
+        traffic_.bytes_sent += tensor.bytes();
+        return {this, static_cast<uint64_t>(peer) << 32 | number};
+    }
+
+    Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        require_member(group_, "receive", peer);
+        after.wait();
+        Lane& lane = control_.lane(peer, me());
+        const uint32_t number = ++received_[static_cast<size_t>(peer)];
+        control_.enter("receive", number);
+        control_.wait(lane.posted, number, peer, "receive", number);
+        const Message& message = lane.slots[number % lane_slots];
+        if (message.tag != tag || message.bytes != tensor.bytes())
+            throw Error("receive #" + std::to_string(number) + " of " + group_.name + ": expected tag " +
+                        std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, " + rank(peer) +
+                        " sent tag " + std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes",
+                        Fault::peer);
+        copy(tensor.data, arenas_.at(peer, {message.arena, message.offset}), message.bytes);
+        control_.publish(lane.delivered, number);
+        return {};
+    }
+
+    bool done(uint64_t ticket) override {
+        const auto& lane = control_.lane(me(), static_cast<int>(ticket >> 32));
+        return static_cast<int32_t>(lane.delivered.value.load(std::memory_order_acquire) -
+                                    static_cast<uint32_t>(ticket)) >= 0;
+    }
+
+    void wait(uint64_t ticket) override {
+        const int peer = static_cast<int>(ticket >> 32);
+        const auto number = static_cast<uint32_t>(ticket);
+        control_.wait(control_.lane(me(), peer).delivered, number, peer, "send", number);
+    }
+
+    void abort(std::string_view reason) override { control_.abort(reason); }
+    Traffic traffic() const override { return traffic_; }
+
+private:
+    int size() const { return group_.size(); }
+    int me() const { return group_.me; }
+    uint32_t number() const { return static_cast<uint32_t>(sequence_); }
+    std::string rank(int member) const { return "rank " + std::to_string(group_.ranks[static_cast<size_t>(member)]); }
+    const Post& post_of(int member) const { return control_.member(member).post[sequence_ & 1]; }
+    char* in_of(int i) const { return arenas_.at(i, {post_of(i).in_arena, post_of(i).in_offset}); }
+    char* out_of(int i) const { return arenas_.at(i, {post_of(i).out_arena, post_of(i).out_offset}); }
+    const char* small(int member) const { return control_.small(member, sequence_ & 1); }
+
+    void count(int64_t messages, int64_t bytes) {
+        ++traffic_.collectives;
+        traffic_.messages += messages;
+        traffic_.bytes_sent += bytes;
+    }
+
+    void meet(Call call, const Tensor& in, const Tensor& out, int detail, const Event& after) {
+        const Place from = arenas_.place(in, call_names[static_cast<int>(call)]);
+        const Place to = arenas_.place(out, call_names[static_cast<int>(call)]);
+        after.wait();
+        ++sequence_;
+        post(call, in, detail, from, to);
+    }
+
+    void meet_small(Call call, const Tensor& in, int detail, const Event& after) {
+        after.wait();
+        ++sequence_;
+        copy(control_.small(me(), sequence_ & 1), in.data, in.bytes());
+        post(call, in, detail, {}, {});
+    }
+
+    /// Posts this member's call and waits for everyone's, which must be the same.
+    void post(Call call, const Tensor& in, int detail, Place from, Place to) {
+        control_.enter(call_names[static_cast<int>(call)], sequence_);
+        Post& mine = control_.member(me()).post[sequence_ & 1];
+        mine.op = static_cast<uint8_t>(call);
+        mine.dtype = static_cast<uint8_t>(in.dtype);
+        mine.detail = static_cast<int16_t>(detail);
+        mine.in_arena = from.arena;
+        mine.in_offset = from.offset;
+        mine.out_arena = to.arena;
+        mine.out_offset = to.offset;
+        mine.count = in.count();
+        control_.publish(mine.arrived, number());
+        for (int i = 0; i < size(); ++i) {
+            if (i == me()) continue;
+            const Post& other = post_of(i);
+            control_.wait(other.arrived, number(), i, call_names[static_cast<int>(call)], sequence_);
+            if (other.op != mine.op || other.dtype != mine.dtype || other.detail != mine.detail ||
+                other.count != mine.count)
+                disagree(i, mine, other);
+        }
+        call_ = call;
+    }
+
+    [[noreturn]] void disagree(int member, const Post& mine, const Post& other) const {
+        const auto text = [](const Post& p) {
+            return std::string(call_names[p.op]) + " of " + std::string(name_of(static_cast<DType>(p.dtype))) + "[" +
+                   std::to_string(p.count) + "] (" + std::to_string(p.detail) + ")";
+        };
+        throw Error("collective #" + std::to_string(sequence_) + " of " + group_.name + ": this rank is at " +
+                    text(mine) + ", " + rank(member) + " at " + text(other), Fault::peer);
+    }
+
+    /// Ends a large collective when all have done their part: inputs may change, outputs are complete.
+    Event part() {
+        control_.publish(control_.member(me()).finished, number());
+        for (int i = 0; i < size(); ++i)
+            control_.wait(control_.member(i).finished, number(), i, call_names[static_cast<int>(call_)], sequence_);
+        return {};
+    }
+
+    /// In place, my block i and block `me` of member i change places; each of the two swaps one half.
+    void swap_half(int i, int64_t block) const {
+        char* mine = in_of(me()) + i * block;
+        char* theirs = in_of(i) + me() * block;
+        const int64_t half = block / 2, begin = me() < i ? 0 : half;
+        swap_bytes(mine + begin, theirs + begin, me() < i ? half : block - half);
+    }
+
+    const Group group_;
+    const Arenas arenas_;
+    Control control_;
+    std::vector<uint32_t> sent_, received_;  ///< by peer
+    std::vector<const void*> ins_;           ///< by member, so that no call allocates
+    std::vector<void*> outs_;
+    int64_t sequence_ = 0;
+    Call call_ = Call::none;
+    Traffic traffic_;
+};
+
+/// Two processes with the same text can map each other's memory.
+std::string host_id() {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    struct stat pids {};
+    ::stat("/proc/self/ns/pid", &pids);
+    return boot + "/" + std::to_string(pids.st_ino);
+}
+
+class ShmTransport : public Transport {
+public:
+    TransportContract contract() const override {
+        TransportContract c;
+        c.send = TransportContract::Send::rendezvous;
+        c.lanes = TransportContract::Lanes::peer_and_direction;
+        c.memory = {MemoryKind::shared};
+        c.needs_arena = true;
+        c.same_host = true;
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
+                    DType::u8};
+        c.devices = {"cpu"};
+        return c;
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
+                                       Milliseconds timeout) override {
+        const std::string name = fresh_name(group, rendezvous), here = host_id();
+        const auto told = exchange(group, rendezvous, name + "/pid", std::to_string(::getpid()) + " " + here, timeout);
+        std::vector<int64_t> pids;
+        for (size_t i = 0; i < told.size(); ++i) {
+            const size_t space = told[i].find(' ');
+            if (told[i].substr(space + 1) != here)
+                throw Error("transport shm: rank " + std::to_string(group.ranks[i]) + " of " + group.name +
+                            " runs on another host or in another container; use transport gloo for axis " + group.axis);
+            pids.push_back(std::stoll(told[i].substr(0, space)));
+        }
+        return std::make_unique<ShmCommunicator>(group, rendezvous, arenas, mappings_, pids, name, timeout);
+    }
+
+private:
+    Mappings mappings_;
+};
+
+void add(Registry& registry) {
+    registry.add_transport("shm", [](Config&) { return std::make_unique<ShmTransport>(); });
+}
+
+}  // namespace
+}  // namespace orrery::shm
+
+ORRERY_PLUGIN("transport.shm", "0.1", orrery::shm::add);

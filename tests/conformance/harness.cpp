@@ -1,0 +1,258 @@
+#include "harness.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "plugin/loader.h"
+
+namespace orrery::conformance {
+namespace {
+
+constexpr int64_t arena_bytes = 256 << 20;
+
+std::unique_ptr<Transport> load_transport(const std::string& name) {
+    const Loader loader({std::string(ORRERY_BUILD) + "/plugins"});
+    Registry registry;
+    loader.load("transport", name, registry, {});
+    Config config("transport." + name);
+    return registry.transport(name, {})(config);
+}
+
+/// The body of one rank: everything it makes is gone when this returns.
+Member run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
+                  const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
+    const auto transport = load_transport(backend.transport);
+    TestArena arena(arena_bytes);
+    Member member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
+    try {
+        body(member);
+    } catch (const std::exception& error) {
+        member.failures.push_back(error.what());
+    }
+    return member;
+}
+
+void put(std::string& text, const std::vector<std::string>& lines) {
+    text += std::to_string(lines.size()) + "\n";
+    for (const std::string& line : lines) text += std::to_string(line.size()) + "\n" + line;
+}
+
+std::vector<std::string> take(std::string& text) {
+    const auto number = [&] {
+        const size_t end = text.find('\n');
+        if (end == std::string::npos) return size_t{0};
+        const size_t n = std::stoul(text.substr(0, end));
+        text.erase(0, end + 1);
+        return n;
+    };
+    std::vector<std::string> lines(number());
+    for (std::string& line : lines) {
+        const size_t n = number();
+        line = text.substr(0, n);
+        text.erase(0, n);
+    }
+    return lines;
+}
+
+void collect(Outcome& outcome, int64_t rank, std::vector<std::string> failures, std::vector<std::string> notes) {
+    for (const std::string& text : failures) outcome.failures.push_back(fmt::format("rank {}: {}", rank, text));
+    outcome.notes[static_cast<size_t>(rank)] = std::move(notes);
+}
+
+Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+                    std::chrono::milliseconds timeout) {
+    Outcome outcome;
+    outcome.notes.resize(static_cast<size_t>(ranks));
+    LocalRendezvous rendezvous;
+    std::mutex mutex;
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            Member member = run_member(backend, rank, ranks, rendezvous, body, timeout);
+            const std::lock_guard lock(mutex);
+            collect(outcome, rank, std::move(member.failures), std::move(member.notes));
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return outcome;
+}
+
+/// In the child: joins the job, runs the body, writes what came of it to the pipe.
+[[noreturn]] void run_child(const Backend& backend, int64_t rank, int64_t ranks, int port, int pipe,
+                            const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
+    std::string text;
+    try {
+        TcpRendezvous::Options options;
+        options.port = port;
+        options.rank = rank;
+        options.token.secret = "conformance";
+        TcpRendezvous rendezvous(options);
+        const Member member = run_member(backend, rank, ranks, rendezvous, body, timeout);
+        put(text, member.failures);
+        put(text, member.notes);
+        rendezvous.leave();
+    } catch (const std::exception& error) {
+        text.clear();
+        put(text, {error.what()});
+        put(text, {});
+    }
+    for (size_t at = 0; at < text.size();) {
+        const ssize_t n = ::write(pipe, text.data() + at, text.size() - at);
+        if (n <= 0) break;
+        at += static_cast<size_t>(n);
+    }
+    ::_exit(0);
+}
+
+Outcome run_processes(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+                      std::chrono::milliseconds timeout) {
+    Outcome outcome;
+    outcome.notes.resize(static_cast<size_t>(ranks));
+    RendezvousServer::Options options;
+    options.world = ranks;
+    options.token.secret = "conformance";
+    const RendezvousServer server(options);
+    std::vector<std::pair<pid_t, int>> children;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        int pipes[2];
+        if (::pipe(pipes) != 0) throw Error("pipe failed", Fault::failed);
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            for (const auto& [other, fd] : children) ::close(fd);
+            ::close(pipes[0]);
+            run_child(backend, rank, ranks, server.port(), pipes[1], body, timeout);
+        }
+        ::close(pipes[1]);
+        children.emplace_back(pid, pipes[0]);
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        const auto [pid, fd] = children[static_cast<size_t>(rank)];
+        std::string text;
+        char buffer[4096];
+        for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+        ::close(fd);
+        int status = 0;
+        ::waitpid(pid, &status, 0);
+        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+            outcome.failures.push_back(fmt::format("rank {} died of signal {}", rank, WTERMSIG(status)));
+        auto failures = take(text);
+        collect(outcome, rank, std::move(failures), take(text));
+    }
+    return outcome;
+}
+
+float half_to_float(uint16_t x) {
+    const int exponent = (x >> 10) & 31, mantissa = x & 1023;
+    const float value = exponent ? std::ldexp(1024.f + static_cast<float>(mantissa), exponent - 25)
+                                 : std::ldexp(static_cast<float>(mantissa), -24);
+    return x & 0x8000 ? -value : value;
+}
+
+/// Exact for whole numbers up to 2048.
+uint16_t float_to_half(float x) {
+    if (x == 0) return 0;
+    int exponent;
+    const float mantissa = std::frexp(std::fabs(x), &exponent);
+    const auto bits = static_cast<uint16_t>((exponent + 14) << 10 | (static_cast<int>(mantissa * 2048) & 1023));
+    return static_cast<uint16_t>(bits | (x < 0 ? 0x8000 : 0));
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Backend& backend) {
+    return out << backend.transport << (backend.processes ? " between processes" : " between threads");
+}
+
+std::vector<Backend> backends() {
+    std::vector<Backend> all;
+    for (const PluginReport& plugin : Loader({std::string(ORRERY_BUILD) + "/plugins"}).list()) {
+        if (!plugin.name.starts_with("transport/")) continue;
+        const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
+        all.push_back({name, false});
+        if (name != "threads") all.push_back({name, true});
+    }
+    return all;
+}
+
+TransportContract contract_of(const std::string& transport) { return load_transport(transport)->contract(); }
+
+TestArena::TestArena(int64_t bytes) : fd_(::memfd_create("test-arena", MFD_CLOEXEC)) {
+    void* data = MAP_FAILED;
+    if (::ftruncate(fd_, bytes) == 0)
+        data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (data == MAP_FAILED) throw Error("no memory for a test arena", Fault::failed);
+    memory = {data, bytes, MemoryKind::shared, fmt::format("/proc/{}/fd/{}", ::getpid(), fd_)};
+}
+
+TestArena::~TestArena() {
+    ::munmap(memory.data, static_cast<size_t>(memory.bytes));
+    ::close(fd_);
+}
+
+Tensor TestArena::tensor(DType dtype, int64_t count) {
+    Tensor tensor{static_cast<char*>(memory.data) + used_, dtype, {count}};
+    used_ += (tensor.bytes() + 63) / 64 * 64;
+    if (used_ > memory.bytes) throw Error("test arena is full", Fault::failed);
+    return tensor;
+}
+
+std::unique_ptr<Communicator> Member::make(const std::string& name, std::vector<int64_t> ranks) {
+    Group group{name, "axis", std::move(ranks), 0};
+    if (group.ranks.empty())
+        for (int64_t r = 0; r < size; ++r) group.ranks.push_back(r);
+    group.me = static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), rank) - group.ranks.begin());
+    return transport.make(group, rendezvous, std::span(&arena.memory, 1), timeout);
+}
+
+void Member::expect(bool ok, const std::string& text) {
+    if (!ok && failures.size() < 20) failures.push_back(text);
+}
+
+Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+            std::chrono::milliseconds timeout) {
+    return backend.processes ? run_processes(backend, ranks, body, timeout) : run_threads(backend, ranks, body, timeout);
+}
+
+void store(const Tensor& t, int64_t i, double value) {
+    switch (t.dtype) {
+        case DType::f32: static_cast<float*>(t.data)[i] = static_cast<float>(value); break;
+        case DType::f64: static_cast<double*>(t.data)[i] = value; break;
+        case DType::bf16:
+            static_cast<uint16_t*>(t.data)[i] =
+                static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
+            break;
+        case DType::f16: static_cast<uint16_t*>(t.data)[i] = float_to_half(static_cast<float>(value)); break;
+        case DType::i32: static_cast<int32_t*>(t.data)[i] = static_cast<int32_t>(value); break;
+        case DType::i64: static_cast<int64_t*>(t.data)[i] = static_cast<int64_t>(value); break;
+        case DType::u32: static_cast<uint32_t*>(t.data)[i] = static_cast<uint32_t>(value); break;
+        case DType::u16: static_cast<uint16_t*>(t.data)[i] = static_cast<uint16_t>(value); break;
+        case DType::u8: static_cast<uint8_t*>(t.data)[i] = static_cast<uint8_t>(value); break;
+    }
+}
+
+double load(const Tensor& t, int64_t i) {
+    switch (t.dtype) {
+        case DType::f32: return static_cast<float*>(t.data)[i];
+        case DType::f64: return static_cast<double*>(t.data)[i];
+        case DType::bf16: return std::bit_cast<float>(uint32_t{static_cast<uint16_t*>(t.data)[i]} << 16);
+        case DType::f16: return half_to_float(static_cast<uint16_t*>(t.data)[i]);
+        case DType::i32: return static_cast<int32_t*>(t.data)[i];
+        case DType::i64: return static_cast<double>(static_cast<int64_t*>(t.data)[i]);
+        case DType::u32: return static_cast<uint32_t*>(t.data)[i];
+        case DType::u16: return static_cast<uint16_t*>(t.data)[i];
+        case DType::u8: return static_cast<uint8_t*>(t.data)[i];
+    }
+    return 0;
+}
+
+}  // namespace orrery::conformance

@@ -1,0 +1,73 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "orrery/p2p.h"
+#include "orrery/registry.h"
+#include "run/rendezvous.h"
+
+/// Runs the same body on every member of a group, over any transport, as threads or as processes.
+namespace orrery::conformance {
+
+/// A transport, and what its ranks are.
+struct Backend {
+    std::string transport;
+    bool processes = false;
+};
+std::ostream& operator<<(std::ostream& out, const Backend& backend);
+/// Every built transport in each way that it can run.
+std::vector<Backend> backends();
+TransportContract contract_of(const std::string& transport);
+
+/// Shared memory that vanishes with its users, cut from the front.
+class TestArena {
+public:
+    explicit TestArena(int64_t bytes);
+    ~TestArena();
+    TestArena(const TestArena&) = delete;
+    Tensor tensor(DType dtype, int64_t count);
+    /// Gives everything back; tensors made before are void.
+    void clear() { used_ = 0; }
+    Memory memory;
+
+private:
+    int64_t used_ = 0;
+    int fd_ = -1;
+};
+
+/// One rank inside a body. Neither expect nor note throws, so that all ranks stay in step.
+struct Member {
+    int64_t rank = 0;
+    int64_t size = 1;
+    Rendezvous& rendezvous;
+    Transport& transport;
+    TestArena& arena;
+    std::chrono::milliseconds timeout;
+    std::vector<std::string> failures;
+    std::vector<std::string> notes;
+
+    /// A communicator over all ranks, or over `ranks`.
+    std::unique_ptr<Communicator> make(const std::string& name = "all", std::vector<int64_t> ranks = {});
+    void expect(bool ok, const std::string& text);
+    void note(const std::string& text) { notes.push_back(text); }
+};
+
+struct Outcome {
+    std::vector<std::string> failures;            ///< of all ranks, "rank 1: ..."
+    std::vector<std::vector<std::string>> notes;  ///< by rank; a killed rank has none
+};
+
+/// An exception from the body is a failure. `timeout`: of the communicators that Member::make makes.
+Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+            std::chrono::milliseconds timeout = std::chrono::seconds(20));
+
+/// Small whole numbers, exact in every dtype and every order of addition.
+void store(const Tensor& tensor, int64_t i, double value);
+double load(const Tensor& tensor, int64_t i);
+
+}  // namespace orrery::conformance
