@@ -1,0 +1,160 @@
+#include "layout/choose.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <tuple>
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+constexpr int64_t unreachable = int64_t{1} << 50;
+constexpr int replicated = -1;
+constexpr int passed_on = -2;
+
+/// Where an axis order came from: the layout of an input or of a demanded output.
+struct Source {
+    const Layout* layout;
+    const Rule::Dims* dims;
+};
+
+class Chooser {
+public:
+    Chooser(const Rule& rule, std::span<const Offer> inputs, std::span<const Demand> demands, Resharder& resharder,
+            const Mesh& mesh)
+        : rule_(rule), inputs_(inputs), demands_(demands), resharder_(resharder), mesh_(mesh) {
+        wanted_.reserve(demands.size());
+        for (const Demand& demand : demands) wanted_.push_back(demand.from(Layout(demand.type->shape.size())));
+        for (size_t i = 0; i < inputs.size(); ++i) sources_.push_back({inputs[i].wish, &rule.inputs[i]});
+        for (size_t i = 0; i < demands.size(); ++i) sources_.push_back({&wanted_[i], &rule.outputs[demands[i].output]});
+    }
+
+    Assignment run() {
+        collect_options();
+        std::vector<int> pick(options_.size(), replicated);
+        walk(0, pick);
+        assert(best_);
+        return *best_;
+    }
+
+private:
+    void collect_options() {
+        options_.resize(mesh_.axes().size());
+        for (size_t i = 0; i < options_.size(); ++i) {
+            const auto axis = static_cast<AxisId>(i);
+            if (mesh_.size(axis) > 1 && passes_on(axis)) options_[i].push_back(passed_on);
+        }
+        for (const Source& source : sources_)
+            for (const Wish& wish : wishes_of(*source.layout, *source.dims, rule_, mesh_)) {
+                if (wish.blocked != Blocked::no) continue;
+                auto& options = options_[static_cast<size_t>(wish.axis)];
+                if (std::find(options.begin(), options.end(), wish.factor) == options.end())
+                    options.push_back(wish.factor);
+            }
+        for (auto& options : options_) options.push_back(replicated);
+    }
+
+    bool passes_on(AxisId axis) const {
+        if (rule_.linear_in.empty() || mesh_.axis(axis).sequential) return false;
+        return std::all_of(rule_.linear_in.begin(), rule_.linear_in.end(), [&](int i) {
+            return inputs_[static_cast<size_t>(i)].wish->at(axis) == Placement::partial(ReduceOp::sum);
+        });
+    }
+
+    /// Tries every combination, in order; most ops have one or two. Stops at one that moves nothing.
+    void walk(size_t axis, std::vector<int>& pick) {
+        if (done_) return;
+        if (axis == options_.size()) return judge(pick);
+        for (int option : options_[axis]) {
+            pick[axis] = option;
+            walk(axis + 1, pick);
+        }
+    }
+
+    void judge(const std::vector<int>& pick) {
+        std::vector<int> count(rule_.factors.size(), 0);
+        bool ordered = false;
+        for (int option : pick)
+            if (option >= 0 && ++count[static_cast<size_t>(option)] > 1) ordered = true;
+        for (size_t leader = 0; leader < (ordered ? sources_.size() : 1); ++leader) judge(assemble(pick, leader));
+    }
+
+    /// The axes of a factor in the order of the leader's layout, then of the others', `micro` always innermost.
+    Assignment assemble(const std::vector<int>& pick, size_t leader) const {
+        Assignment result;
+        result.splits.resize(rule_.factors.size());
+        AxisId last = -1;
+        for (size_t i = 0; i < sources_.size(); ++i) {
+            const Source& source = sources_[i == 0 ? leader : i <= leader ? i - 1 : i];
+            for (const auto& axes : source.layout->splits())
+                for (AxisId axis : axes) {
+                    const int factor = pick[static_cast<size_t>(axis)];
+                    if (factor < 0) continue;
+                    if (mesh_.axis(axis).sequential) {
+                        last = axis;
+                        continue;
+                    }
+                    auto& list = result.splits[static_cast<size_t>(factor)];
+                    if (std::find(list.begin(), list.end(), axis) == list.end()) list.push_back(axis);
+                }
+        }
+        if (last >= 0) result.splits[static_cast<size_t>(pick[static_cast<size_t>(last)])].push_back(last);
+        for (size_t i = 0; i < pick.size(); ++i)
+            if (pick[i] == passed_on) result.linear.push_back({static_cast<AxisId>(i), ReduceOp::sum});
+        return result;
+    }
+
+    void judge(Assignment assignment) {
+        if (!legal(rule_, assignment, mesh_)) return;
+        int64_t pinned = 0;
+        int64_t all = 0;
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
+            all += cost;
+            if (inputs_[i].pinned) pinned += cost;
+        }
+        for (const Demand& demand : demands_) {
+            const Layout natural = output_layout(rule_, demand.output, assignment);
+            const ReshardPath* path = resharder_.path(*demand.type, natural, demand.from(natural));
+            all += path ? path->cost : unreachable;
+        }
+        if (best_ && std::tie(pinned, all) >= std::tie(best_pinned_, best_all_)) return;
+        best_ = std::move(assignment);
+        best_pinned_ = pinned;
+        best_all_ = all;
+        done_ = all == 0;
+    }
+
+    int64_t cost_of(const Offer& offer, const Layout& needed) const {
+        if (offer.free) return 0;
+        int64_t best = unreachable;
+        for (const Layout* held : offer.held)
+            if (const ReshardPath* path = resharder_.path(*offer.type, *held, needed))
+                best = std::min(best, path->cost);
+        return best;
+    }
+
+    const Rule& rule_;
+    std::span<const Offer> inputs_;
+    std::span<const Demand> demands_;
+    Resharder& resharder_;
+    const Mesh& mesh_;
+    std::vector<Layout> wanted_;
+    std::vector<Source> sources_;
+    std::vector<std::vector<int>> options_;  // per axis
+    std::optional<Assignment> best_;
+    int64_t best_pinned_ = 0;
+    int64_t best_all_ = 0;
+    bool done_ = false;
+};
+
+}  // namespace
+
+Assignment choose(const Rule& rule, std::span<const Offer> inputs, std::span<const Demand> demands,
+                  Resharder& resharder, const Mesh& mesh) {
+    return Chooser(rule, inputs, demands, resharder, mesh).run();
+}
+
+}  // namespace orrery

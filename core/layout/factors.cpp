@@ -1,0 +1,105 @@
+#include "layout/factors.h"
+
+#include <algorithm>
+
+namespace orrery {
+
+namespace {
+
+/// Reads one dim. `left`: how much of the current factor is not split yet.
+void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const Rule& rule,
+              const Mesh& mesh, std::vector<Wish>& wishes) {
+    size_t at = 0;
+    const auto size = [&] { return at < factors.size() ? rule.factors[static_cast<size_t>(factors[at])].size : 1; };
+    int64_t left = size();
+    Blocked blocked = Blocked::no;
+    for (AxisId axis : axes) {
+        const int64_t n = mesh.size(axis);
+        if (n == 1) continue;
+        while (left == 1 && at + 1 < factors.size()) {
+            ++at;
+            left = size();
+        }
+        const int factor = at < factors.size() ? factors[at] : -1;
+        if (blocked == Blocked::no) {
+            if (factor < 0 || rule.factors[static_cast<size_t>(factor)].kind == Factor::Kind::whole)
+                blocked = Blocked::whole;
+            else if (left % n != 0)
+                blocked = Blocked::uneven;
+        }
+        wishes.push_back({axis, factor, dim, blocked});
+        if (blocked == Blocked::no) left /= n;
+    }
+}
+
+bool contiguous(const Rule::Dims& dims, const Rule& rule, const std::vector<int64_t>& parts) {
+    for (const auto& factors : dims) {
+        bool complete = true;
+        for (int id : factors) {
+            const auto factor = static_cast<size_t>(id);
+            if (parts[factor] > 1 && !complete) return false;
+            complete = complete && parts[factor] == rule.factors[factor].size;
+        }
+    }
+    return true;
+}
+
+bool has(const Rule::Dims& dims, int factor) {
+    return std::any_of(dims.begin(), dims.end(), [&](const auto& factors) {
+        return std::find(factors.begin(), factors.end(), factor) != factors.end();
+    });
+}
+
+Layout layout_of(const Rule::Dims& dims, const Assignment& assignment) {
+    Layout layout(dims.size());
+    for (size_t dim = 0; dim < dims.size(); ++dim)
+        for (int factor : dims[dim])
+            for (AxisId axis : assignment.splits[static_cast<size_t>(factor)])
+                layout.set(axis, Placement::split(static_cast<int>(dim)));
+    return layout;
+}
+
+}  // namespace
+
+std::vector<Wish> wishes_of(const Layout& layout, const Rule::Dims& dims, const Rule& rule, const Mesh& mesh) {
+    std::vector<Wish> wishes;
+    for (size_t dim = 0; dim < dims.size(); ++dim)
+        read_dim(layout.splits()[dim], dims[dim], static_cast<int>(dim), rule, mesh, wishes);
+    return wishes;
+}
+
+bool legal(const Rule& rule, const Assignment& assignment, const Mesh& mesh) {
+    std::vector<int64_t> parts(rule.factors.size(), 1);
+    for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
+        for (AxisId axis : assignment.splits[factor]) parts[factor] *= mesh.size(axis);
+        if (parts[factor] == 1) continue;
+        if (rule.factors[factor].kind == Factor::Kind::whole || rule.factors[factor].size % parts[factor] != 0)
+            return false;
+        if (rule.factors[factor].kind != Factor::Kind::parallel) continue;
+        for (const auto& output : rule.outputs)
+            if (!has(output, static_cast<int>(factor))) return false;
+    }
+    const auto good = [&](const Rule::Dims& dims) { return contiguous(dims, rule, parts); };
+    return std::all_of(rule.inputs.begin(), rule.inputs.end(), good) &&
+           std::all_of(rule.outputs.begin(), rule.outputs.end(), good);
+}
+
+Layout input_layout(const Rule& rule, size_t input, const Assignment& assignment) {
+    Layout layout = layout_of(rule.inputs[input], assignment);
+    if (std::find(rule.linear_in.begin(), rule.linear_in.end(), static_cast<int>(input)) != rule.linear_in.end())
+        for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));
+    return layout;
+}
+
+Layout output_layout(const Rule& rule, size_t output, const Assignment& assignment) {
+    Layout layout = layout_of(rule.outputs[output], assignment);
+    for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
+        if (assignment.splits[factor].empty() || has(rule.outputs[output], static_cast<int>(factor))) continue;
+        for (AxisId axis : assignment.splits[factor])
+            layout.set(axis, Placement::partial(rule.factors[factor].reduce));
+    }
+    for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));
+    return layout;
+}
+
+}  // namespace orrery

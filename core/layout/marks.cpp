@@ -1,0 +1,160 @@
+#include "layout/marks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/describe.h"
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+std::string dim_text(const Value& value, int dim) {
+    const auto d = static_cast<size_t>(dim);
+    const std::string name = d < value.dims.size() ? value.dims[d] : "";
+    return name.empty() ? fmt::format("dim {} of size {}", dim, value.type.shape[d])
+                        : fmt::format("dim {} ({}) of size {}", dim, name, value.type.shape[d]);
+}
+
+class Collector {
+public:
+    Collector(const Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {
+        marks_.store.resize(program.values.size());
+        marks_.use.resize(program.values.size());
+    }
+
+    Marks run() {
+        for (const Mark& mark : program_.marks())
+            if (mark.what == Mark::What::store) add(mark);
+        inherit();
+        // `use` builds upon `store`, which must be complete by then.
+        for (const Mark& mark : program_.marks())
+            if (mark.what == Mark::What::use) add(mark);
+        split_inputs();
+        return std::move(marks_);
+    }
+
+private:
+    void add(const Mark& mark) {
+        const auto axis = mesh_.find(mark.axis);
+        if (!axis || mesh_.size(*axis) == 1) return;
+        const Value& value = program_.value(mark.value);
+        if (mesh_.axis(*axis).sequential)
+            throw Error(mark.origin, fmt::format("cannot mark {} on axis {}: micro-batches split the dim batch of the "
+                                                 "inputs and nothing else; ask for them by their number",
+                                                 describe(program_, mark.value), mark.axis));
+        const bool at_rest = value.role != Role::temporary;
+        if (mark.placement.kind == Kind::partial && at_rest)
+            throw Error(mark.origin, fmt::format("cannot hold {} as {} over {}: only what an op computes can be "
+                                                 "partial; mark it S(dim) or R",
+                                                 describe(program_, mark.value), mark.placement.text(), mark.axis));
+        const auto id = static_cast<size_t>(mark.value);
+        const Target target{*axis, mark.placement, mark.keep, mark.optional, mark.origin};
+        auto& targets = mark.what == Mark::What::store ? marks_.store[id] : marks_.use[id];
+        if (mark.placement.kind == Kind::split) {
+            Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
+            if (mark.what == Mark::What::use) layout = with_targets(layout, marks_.use[id]);
+            if (!divides(mark, layout, target)) return;
+        }
+        targets.push_back(target);
+    }
+
+    /// Whether the dim divides over all axes that are to split it.
+    bool divides(const Mark& mark, Layout layout, const Target& target) const {
+        const Value& value = program_.value(mark.value);
+        layout.set(target.axis, target.placement);
+        const auto dim = static_cast<size_t>(mark.placement.dim);
+        int64_t parts = 1;
+        std::string others;
+        for (AxisId axis : layout.splits()[dim]) {
+            parts *= mesh_.size(axis);
+            if (axis != target.axis) others += fmt::format(" {}={}", mesh_.axis(axis).name, mesh_.size(axis));
+        }
+        if (value.type.shape[dim] % parts == 0) return true;
+        if (mark.optional) return false;
+        throw Error(mark.origin,
+                    fmt::format("cannot split {} over {}={}: {} is not a multiple of {}{}; choose a size or an axis "
+                                "that divides, or split another dim",
+                                describe(program_, mark.value), mark.axis, mesh_.size(target.axis),
+                                dim_text(value, mark.placement.dim), parts,
+                                others.empty() ? "" : fmt::format(" (it is also split over{})", others)));
+    }
+
+    void inherit() {
+        for (size_t id = 0; id < program_.values.size(); ++id) {
+            const Value& state = program_.values[id];
+            if (state.role != Role::state || state.of == none) continue;
+            const Value& param = program_.value(state.of);
+            if (param.type.shape != state.type.shape) continue;
+            std::vector<Target> own = std::move(marks_.store[id]);
+            std::vector<Target> both;
+            for (const Target& target : marks_.store[static_cast<size_t>(state.of)])
+                if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
+                    both.push_back(target);
+            both.insert(both.end(), own.begin(), own.end());
+            // The state's own mark was checked alone; behind the param's axes it splits further.
+            const Layout layout = with_targets(Layout(state.type.shape.size()), both);
+            for (const Target& target : own)
+                if (target.placement.kind == Kind::split)
+                    check_joint(static_cast<ValueId>(id), target, layout);
+            marks_.store[id] = std::move(both);
+        }
+    }
+
+    void check_joint(ValueId id, const Target& target, const Layout& layout) const {
+        const Value& value = program_.value(id);
+        const auto dim = static_cast<size_t>(target.placement.dim);
+        int64_t parts = 1;
+        for (AxisId axis : layout.splits()[dim]) parts *= mesh_.size(axis);
+        if (value.type.shape[dim] % parts == 0) return;
+        throw Error(target.origin,
+                    fmt::format("cannot split {} over {}={}: with the axes that split its parameter, {} would have "
+                                "to be a multiple of {}; split another dim",
+                                describe(program_, id), mesh_.axis(target.axis).name, mesh_.size(target.axis),
+                                dim_text(value, target.placement.dim), parts));
+    }
+
+    void split_inputs() {
+        if (mesh_.microbatches() == 1) return;
+        const auto micro = static_cast<AxisId>(mesh_.axes().size() - 1);
+        for (size_t id = 0; id < program_.values.size(); ++id) {
+            const Value& value = program_.values[id];
+            if (value.role != Role::input) continue;
+            const auto dim = program_.dim(static_cast<ValueId>(id), "batch");
+            if (!dim) continue;
+            const Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
+            int64_t parts = mesh_.microbatches();
+            std::string others;
+            for (AxisId axis : layout.splits()[static_cast<size_t>(*dim)]) {
+                parts *= mesh_.size(axis);
+                others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
+            }
+            if (value.type.shape[static_cast<size_t>(*dim)] % parts != 0)
+                throw Error(value.origin,
+                            fmt::format("cannot split {} into {} micro-batches{}: {} is not a multiple of {}; change "
+                                        "the batch or the number of micro-batches",
+                                        describe(program_, static_cast<ValueId>(id)), mesh_.microbatches(), others,
+                                        dim_text(value, *dim), parts));
+            marks_.store[id].push_back({micro, Placement::split(*dim), Keep::step, false, value.origin});
+        }
+    }
+
+    const Program& program_;
+    const Mesh& mesh_;
+    Marks marks_;
+};
+
+}  // namespace
+
+Marks collect_marks(const Program& program, const Mesh& mesh) { return Collector(program, mesh).run(); }
+
+Layout with_targets(Layout layout, const std::vector<Target>& targets) {
+    for (const Target& target : targets)
+        if (layout.at(target.axis) != target.placement) layout.set(target.axis, target.placement);
+    return layout;
+}
+
+}  // namespace orrery

@@ -1,0 +1,309 @@
+#include "layout/propagate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "layout/choose.h"
+#include "layout/ledger.h"
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+class Propagation {
+public:
+    Propagation(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
+        : annotated_(annotated), mesh_(mesh), marks_(collect_marks(annotated, mesh)), ledger_(annotated, mesh, options) {
+        for (const Update& update : annotated.updates) targets_[update.value] = update.target;
+        for (size_t id = 0; id < annotated.values.size(); ++id)
+            if (annotated.values[id].role != Role::temporary) rest(static_cast<ValueId>(id));
+    }
+
+    Program run() {
+        for (size_t i = 0; i < annotated_.ops.size(); ++i) propagate(annotated_.ops[i], static_cast<int>(i));
+        finish();
+        return ledger_.finish();
+    }
+
+private:
+    /// Inputs, params and states lie as they are marked.
+    void rest(ValueId id) {
+        Value& value = ledger_.program.value(id);
+        const auto& store = marks_.store[static_cast<size_t>(id)];
+        value.layout = with_targets(Layout(value.type.shape.size()), store);
+        add_uses(id, marks_.use[static_cast<size_t>(id)]);
+        ledger_.held(id).pinned = value.role != Role::input && !(store.empty() && ledger_.held(id).uses.empty());
+        ledger_.held(id).versions = {id};
+        ledger_.held(id).fragments = {-1};
+        for (const Target& target : store) ledger_.set_cause(id, target.axis, target.origin);
+    }
+
+    void add_uses(ValueId id, const std::vector<Target>& uses) {
+        ledger_.held(id).uses = uses;
+        ledger_.held(id).wish = with_targets(ledger_.program.value(id).layout, uses);
+    }
+
+    void propagate(const Op& op, int index) {
+        Rule rule = op_def(op.kind).rule(annotated_, op);
+        if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
+        // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
+        Op bare = op;
+        bare.inputs.erase(bare.inputs.begin() + rule.added_once.front());
+        const Rule bare_rule = op_def(bare.kind).rule(annotated_, bare);
+        const Assignment assignment = decide(bare, bare_rule);
+        if (!contracts(bare_rule, assignment)) return apply(op, index, rule, decide(op, rule));
+        Value sum = annotated_.value(op.outputs[0]);
+        sum.name.clear();
+        sum.role = Role::temporary;
+        const ValueId product = ledger_.add_value(std::move(sum));
+        bare.outputs = {product};
+        apply(bare, index, bare_rule, assignment);
+        Op add = op;
+        add.kind = "add";
+        add.attributes = {};
+        add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
+        const Rule add_rule = op_def(add.kind).rule(ledger_.program, add);
+        apply(add, index, add_rule, decide(add, add_rule));
+    }
+
+    static bool contracts(const Rule& rule, const Assignment& assignment) {
+        for (size_t factor = 0; factor < rule.factors.size(); ++factor)
+            if (!assignment.splits[factor].empty() && rule.factors[factor].kind == Factor::Kind::contracted) return true;
+        return false;
+    }
+
+    /// A cast of a param reads it at rest: what `use` asks for then concerns the cast copy, which has half the bytes.
+    bool casts_param(const Op& op) const {
+        return op.kind == "cast" && op.phase != Phase::update &&
+               annotated_.value(op.inputs[0]).role == Role::param;
+    }
+
+    Assignment decide(const Op& op, const Rule& rule) {
+        const int fragment = Ledger::fragment_of(op);
+        const bool at_rest = op.phase == Phase::update || casts_param(op);
+        std::vector<Offer> offers;
+        for (ValueId input : op.inputs) {
+            const Ledger::Held& held = ledger_.held(input);
+            const Value& value = ledger_.program.value(input);
+            Offer offer{&value.type, at_rest && value.role == Role::param ? &value.layout : &held.wish,
+                        {}, held.pinned, held.source >= 0};
+            for (size_t i = 0; i < held.versions.size(); ++i)
+                if (ledger_.usable(held, i, fragment))
+                    offer.held.push_back(&ledger_.program.value(held.versions[i]).layout);
+            refuse_uneven(op, input, *offer.wish, rule, offers.size());
+            offers.push_back(std::move(offer));
+        }
+        std::vector<Demand> demands;
+        for (size_t i = 0; i < op.outputs.size(); ++i)
+            if (auto demand = demand_of(op.outputs[i], i)) demands.push_back(std::move(*demand));
+        return choose(rule, offers, demands, ledger_.resharder, mesh_);
+    }
+
+    std::optional<Demand> demand_of(ValueId value, size_t output) const {
+        if (static_cast<size_t>(value) >= annotated_.values.size()) return std::nullopt;
+        Demand demand{output, &annotated_.value(value).type, {}, marks_.store[static_cast<size_t>(value)]};
+        const auto target = targets_.find(value);
+        if (target != targets_.end()) demand.rest = ledger_.program.value(target->second).layout;
+        if (!demand.rest && demand.targets.empty()) return std::nullopt;
+        return demand;
+    }
+
+    /// The dim of an operand that is one factor alone tells the factor's name.
+    std::string name_of_factor(const Op& op, const Rule& rule, int factor) const {
+        const auto look = [&](const std::vector<ValueId>& operands, const std::vector<Rule::Dims>& dims) {
+            for (size_t i = 0; i < operands.size(); ++i)
+                for (size_t d = 0; d < dims[i].size(); ++d)
+                    if (dims[i][d] == std::vector<int>{factor}) {
+                        const auto& names = ledger_.program.value(operands[i]).dims;
+                        if (d < names.size() && !names[d].empty()) return names[d];
+                    }
+            return std::string();
+        };
+        const std::string name = look(op.outputs, rule.outputs);
+        return name.empty() ? look(op.inputs, rule.inputs) : name;
+    }
+
+    void refuse_uneven(const Op& op, ValueId input, const Layout& wish, const Rule& rule, size_t i) const {
+        for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_)) {
+            if (w.blocked != Blocked::uneven) continue;
+            const std::string name = name_of_factor(op, rule, w.factor);
+            const std::string cause = ledger_.cause(input, w.axis).text();
+            throw Error(op.origin,
+                        fmt::format("{} cannot be split over {}={}: {} is split in dim {}{}, which holds {}of size {}; "
+                                    "choose a size that {} divides, or keep that dim whole over {}",
+                                    describe(ledger_.program, op), mesh_.axis(w.axis).name, mesh_.size(w.axis),
+                                    describe(ledger_.program, input), w.dim, cause.empty() ? "" : " by " + cause,
+                                    name.empty() ? "a factor " : name + " ",
+                                    rule.factors[static_cast<size_t>(w.factor)].size, mesh_.size(w.axis),
+                                    mesh_.axis(w.axis).name));
+        }
+    }
+
+    /// Gives the op its inputs as the assignment needs them, and lays out what it makes.
+    void apply(Op op, int index, const Rule& rule, const Assignment& assignment) {
+        bool inside = false;
+        ValueId late = none;
+        const std::vector<ValueId> read = op.inputs;
+        for (size_t i = 0; i < read.size(); ++i) {
+            const Layout needed = input_layout(rule, i, assignment);
+            const Reader reader{index, fmt::format("for {} %{}", op.kind, op.outputs[0]),
+                                why(op, rule, assignment, read, i), op.origin, false};
+            op.inputs[i] = ledger_.obtain(read[i], needed, reader);
+            if (ledger_.leaves_loop(op.inputs[i], needed)) late = read[i];
+            inside = inside || in_loop(needed);
+        }
+        for (size_t i = 0; i < op.outputs.size(); ++i) {
+            const Layout layout = output_layout(rule, i, assignment);
+            inside = inside || in_loop(layout);
+            ledger_.program.value(op.outputs[i]).layout = layout;
+            blame(read, op.outputs[i]);
+        }
+        if (inside && late != none) refuse_sum_inside(op, read, late);
+        for (ValueId output : op.outputs) {
+            auto& held = ledger_.held(output);
+            held.versions = {output};
+            held.fragments = {-1};
+            if (late != none) ledger_.set_late(output);
+            const bool cast = casts_param(op) && read.size() == 1;
+            add_uses(output, cast ? marks_.use[static_cast<size_t>(read[0])]
+                                  : static_cast<size_t>(output) < marks_.use.size()
+                                        ? marks_.use[static_cast<size_t>(output)]
+                                        : std::vector<Target>{});
+            held.pinned = cast && ledger_.held(read[0]).pinned;
+        }
+        const std::vector<ValueId> made = op.outputs;
+        const bool source = op.kind == "full" || op.kind == "random";
+        ledger_.emit(std::move(op), index);
+        if (source) ledger_.mark_source(made[0]);
+        for (ValueId output : made) satisfy(output, index);
+    }
+
+    static bool splits(const Layout& layout, AxisId axis) { return layout.at(axis).kind != Kind::replicate; }
+    bool in_loop(const Layout& layout) const {
+        return mesh_.microbatches() > 1 && splits(layout, static_cast<AxisId>(mesh_.axes().size()) - 1);
+    }
+
+    /// Moves a fresh value to where marks or the target of an update want it.
+    void satisfy(ValueId value, int index) {
+        const auto demand = demand_of(value, 0);
+        if (!demand) return;
+        const Layout natural = ledger_.program.value(value).layout;
+        std::vector<Target> targets;
+        if (demand->rest) {
+            const ValueId target = targets_.at(value);
+            const Reader reader{index, "update of " + label_of(annotated_, target),
+                                "an updated value must lie as its target rests", annotated_.value(target).origin, true};
+            ledger_.held(value).wish = *demand->rest;
+            ledger_.obtain(value, *demand->rest, reader);
+            return;
+        }
+        Layout wanted = natural;
+        for (const Target& target : demand->targets) {
+            const Layout next = with_targets(wanted, {target});
+            if (target.optional && !ledger_.resharder.path(*demand->type, wanted, next)) continue;
+            wanted = next;
+            ledger_.set_cause(value, target.axis, target.origin);
+        }
+        const Reader reader{index, "store of " + label_of(annotated_, value), "it is marked so",
+                            demand->targets.front().origin, true};
+        ledger_.obtain(value, wanted, reader);
+        if (ledger_.held(value).wish == natural)
+            ledger_.held(value).wish = with_targets(wanted, ledger_.held(value).uses);
+    }
+
+    /// An output's split over an axis is caused by whoever caused it in the first input that has it.
+    void blame(const std::vector<ValueId>& read, ValueId output) {
+        const Layout& layout = ledger_.program.value(output).layout;
+        for (size_t a = 0; a < mesh_.axes().size(); ++a) {
+            const auto axis = static_cast<AxisId>(a);
+            if (!splits(layout, axis)) continue;
+            for (ValueId input : read) {
+                const Origin cause = ledger_.cause(input, axis);
+                if (!splits(ledger_.held(input).wish, axis) || cause == Origin{}) continue;
+                ledger_.set_cause(output, axis, cause);
+                break;
+            }
+        }
+    }
+
+    /// For messages: why input i has to lie as the assignment says.
+    std::string why(const Op& op, const Rule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
+                    size_t i) const {
+        const Layout& wish = ledger_.held(read[i]).wish;
+        if (wish == input_layout(rule, i, assignment)) return "";
+        for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_))
+            if (w.blocked == Blocked::whole) {
+                const std::string name = name_of_factor(op, rule, w.factor);
+                return fmt::format("{} reads dim {}{} whole", op.kind, w.dim, name.empty() ? "" : " (" + name + ")");
+            }
+        for (size_t other = 0; other < read.size(); ++other) {
+            if (other == i) continue;
+            for (const Wish& w : wishes_of(ledger_.held(read[other]).wish, rule.inputs[other], rule, mesh_)) {
+                if (w.blocked != Blocked::no || wish.at(w.axis) == Placement::replicated()) continue;
+                const std::string cause = ledger_.cause(read[other], w.axis).text();
+                return fmt::format("{} lies {}:{}{}", label_of(ledger_.program, read[other]), mesh_.axis(w.axis).name,
+                                   Placement::split(w.dim).text(), cause.empty() ? "" : " (by " + cause + ")");
+            }
+        }
+        return "its block would not be contiguous";
+    }
+
+    [[noreturn]] void refuse_sum_inside(const Op& op, const std::vector<ValueId>& read, ValueId late) const {
+        std::string piece;
+        for (ValueId input : read)
+            if (input != late && in_loop(ledger_.held(input).wish)) piece = describe(ledger_.program, input);
+        throw Error(op.origin,
+                    fmt::format("{} uses {}, a sum over all {} micro-batches, together with {}, of which there is one "
+                                "micro-batch at a time; compute it per sample, or use one micro-batch",
+                                describe(ledger_.program, op), describe(ledger_.program, late), mesh_.microbatches(),
+                                piece.empty() ? "another value" : piece));
+    }
+
+    void finish() {
+        Program& program = ledger_.program;
+        for (Result& result : program.results) result.value = complete(result.value, "result " + result.name);
+        for (Update& update : program.updates) {
+            const Layout rest = program.value(update.target).layout;
+            const int index = std::max(annotated_.value(update.value).op, 0);
+            const Reader reader{index, "update of " + label_of(annotated_, update.target),
+                                "an updated value must lie as its target rests",
+                                annotated_.value(update.target).origin, true};
+            update.value = ledger_.obtain(update.value, rest, reader);
+        }
+        for (ValueId param : annotated_.params()) {
+            const ValueId grad = annotated_.grad_of(param);
+            if (grad == none) continue;
+            for (ValueId version : ledger_.held(grad).versions)
+                if (program.value(version).layout == ledger_.held(grad).wish) program.set_grad(param, version);
+        }
+    }
+
+    /// The value without anything partial.
+    ValueId complete(ValueId value, const std::string& cause) {
+        Layout wanted = ledger_.held(value).wish;
+        const auto partials = wanted.partials();
+        for (const auto& partial : partials) wanted.set(partial.axis, Placement::replicated());
+        const int index = std::max(annotated_.value(value).op, 0);
+        return ledger_.obtain(value, wanted, {index, cause, "the host reads it", annotated_.value(value).origin, true});
+    }
+
+    const Program& annotated_;
+    const Mesh& mesh_;
+    const Marks marks_;
+    Ledger ledger_;
+    std::map<ValueId, ValueId> targets_;  // updated value -> param or state
+};
+
+}  // namespace
+
+Program propagate(const Program& annotated, const Mesh& mesh, const PropagateOptions& options) {
+    return Propagation(annotated, mesh, options).run();
+}
+
+}  // namespace orrery

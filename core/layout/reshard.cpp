@@ -1,0 +1,180 @@
+#include "layout/reshard.h"
+
+#include <algorithm>
+#include <cassert>
+#include <set>
+#include <tuple>
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+// In units of a byte: what a message costs besides its bytes, and what a local slice costs.
+constexpr int64_t message_cost = 512;
+constexpr int64_t shard_cost = 1;
+
+auto key_of(const Layout& layout) {
+    std::vector<std::pair<int, int>> partials;
+    for (const auto& partial : layout.partials()) partials.emplace_back(partial.axis, static_cast<int>(partial.op));
+    return std::make_pair(layout.splits(), partials);
+}
+
+struct LayoutLess {
+    bool operator()(const Layout& a, const Layout& b) const {
+        if (a.splits() != b.splits()) return a.splits() < b.splits();
+        return key_of(a) < key_of(b);
+    }
+};
+
+/// An axis goes only where it can stay: right behind axes that are already in the target's order.
+bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
+    return have.size() < want.size() && want[have.size()] == axis &&
+           std::equal(have.begin(), have.end(), want.begin());
+}
+
+class Search {
+public:
+    Search(const Mesh& mesh, const Shape& shape, int64_t item, const Layout& to)
+        : mesh_(mesh), shape_(shape), item_(item), to_(to) {}
+
+    std::unique_ptr<ReshardPath> run(const Layout& from) {
+        reach(from, {}, 0, -1);
+        while (!open_.empty()) {
+            const auto [cost, at] = *open_.begin();
+            open_.erase(open_.begin());
+            if (cost > nodes_[static_cast<size_t>(at)].cost) continue;
+            if (nodes_[static_cast<size_t>(at)].step.layout == to_) return trace(at);
+            expand(at);
+        }
+        return nullptr;
+    }
+
+private:
+    struct Node {
+        ReshardStep step;
+        int64_t cost = 0;
+        int before = -1;
+    };
+
+    void reach(Layout layout, ReshardStep step, int64_t cost, int before) {
+        step.layout = layout;
+        const auto [place, fresh] = found_.try_emplace(std::move(layout), static_cast<int>(nodes_.size()));
+        if (fresh) {
+            nodes_.push_back({std::move(step), cost, before});
+        } else {
+            Node& node = nodes_[static_cast<size_t>(place->second)];
+            if (node.cost <= cost) return;
+            node = {std::move(step), cost, before};
+        }
+        open_.emplace(cost, place->second);
+    }
+
+    void expand(int at) {
+        const Layout layout = nodes_[static_cast<size_t>(at)].step.layout;
+        for (size_t i = 0; i < mesh_.axes().size(); ++i) {
+            const auto axis = static_cast<AxisId>(i);
+            if (mesh_.size(axis) > 1) expand(at, layout, axis);
+        }
+    }
+
+    void expand(int at, const Layout& layout, AxisId axis) {
+        const Placement here = layout.at(axis);
+        const Placement goal = to_.at(axis);
+        const bool sequential = mesh_.axis(axis).sequential;
+        if (here == goal && here.kind != Kind::split) return;
+        const bool lands = goal.kind == Kind::split && fits(layout, axis, goal.dim);
+        switch (here.kind) {
+            case Kind::partial:
+                if (sequential) return;
+                move(at, layout, axis, "all_reduce", here, Placement::replicated(), 2);
+                if (lands) move(at, layout, axis, "reduce_scatter", here, goal, 1);
+                break;
+            case Kind::replicate:
+                if (lands) move(at, layout, axis, "shard", here, goal, 0);
+                break;
+            case Kind::split:
+                if (sequential || layout.splits()[static_cast<size_t>(here.dim)].back() != axis) return;
+                move(at, layout, axis, "all_gather", here, Placement::replicated(), 1);
+                if (lands && goal.dim != here.dim) move(at, layout, axis, "all_to_all", here, goal, 1);
+                break;
+        }
+    }
+
+    bool fits(const Layout& layout, AxisId axis, int dim) const {
+        const auto d = static_cast<size_t>(dim);
+        return extends_target(layout.splits()[d], axis, to_.splits()[d]);
+    }
+
+    int64_t local_bytes(const Layout& layout) const {
+        int64_t bytes = item_;
+        for (size_t dim = 0; dim < shape_.size(); ++dim) {
+            int64_t parts = 1;
+            for (AxisId axis : layout.splits()[dim]) parts *= mesh_.size(axis);
+            if (shape_[dim] % parts != 0) return -1;
+            bytes *= shape_[dim] / parts;
+        }
+        return bytes;
+    }
+
+    /// `factor`: how often the larger block crosses the wire, before (n-1)/n.
+    void move(int at, const Layout& layout, AxisId axis, std::string_view kind, Placement here, Placement there,
+              int factor) {
+        ReshardStep step{kind, axis, here.dim, there.dim, here.op, 0, {}};
+        Layout next = layout;
+        next.set(axis, there);
+        const int64_t before = local_bytes(layout);
+        const int64_t after = local_bytes(next);
+        if (after < 0) return;  // the dim does not divide
+        const int64_t n = mesh_.size(axis);
+        step.bytes = factor * std::max(before, after) * (n - 1) / n;
+        const int64_t price = factor > 0 ? step.bytes + message_cost : shard_cost;
+        const int64_t cost = nodes_[static_cast<size_t>(at)].cost + price;
+        reach(std::move(next), std::move(step), cost, at);
+    }
+
+    std::unique_ptr<ReshardPath> trace(int at) const {
+        auto path = std::make_unique<ReshardPath>();
+        path->cost = nodes_[static_cast<size_t>(at)].cost;
+        for (; nodes_[static_cast<size_t>(at)].before >= 0; at = nodes_[static_cast<size_t>(at)].before) {
+            path->steps.push_back(nodes_[static_cast<size_t>(at)].step);
+            path->bytes += path->steps.back().bytes;
+        }
+        std::reverse(path->steps.begin(), path->steps.end());
+        return path;
+    }
+
+    const Mesh& mesh_;
+    const Shape& shape_;
+    int64_t item_;
+    const Layout& to_;
+    std::vector<Node> nodes_;
+    std::map<Layout, int, LayoutLess> found_;
+    std::set<std::pair<int64_t, int>> open_;  // ties by discovery order: the same path on every machine
+};
+
+}  // namespace
+
+bool Resharder::Less::operator()(const Query& a, const Query& b) const {
+    if (a.item != b.item) return a.item < b.item;
+    if (a.shape != b.shape) return a.shape < b.shape;
+    if (!(a.from == b.from)) return LayoutLess{}(a.from, b.from);
+    return LayoutLess{}(a.to, b.to);
+}
+
+const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, const Layout& to) {
+    assert(from.splits().size() == to.splits().size());
+    Query query{type.shape, size_of(type.dtype), from, to};
+    const auto place = known_.find(query);
+    if (place != known_.end()) return place->second.get();
+    // Leaving the loop over micro-batches comes first: what follows then happens once a step.
+    Layout start = from;
+    for (const auto& partial : from.partials())
+        if (mesh_.axis(partial.axis).sequential && to.at(partial.axis).kind == Kind::replicate)
+            start.set(partial.axis, Placement::replicated());
+    auto path = Search(mesh_, type.shape, size_of(type.dtype), to).run(start);
+    return known_.emplace(std::move(query), std::move(path)).first->second.get();
+}
+
+}  // namespace orrery
