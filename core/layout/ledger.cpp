@@ -16,7 +16,6 @@ using Kind = Placement::Kind;
 
 Ledger::Ledger(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
     : program(annotated), resharder(mesh), annotated_(annotated), mesh_(mesh), options_(options) {
-    program.ops.clear();
     resize();
     entries_.reserve(annotated.ops.size() * 2);
 }
@@ -244,6 +243,7 @@ void Ledger::fail(ValueId value, const Layout& needed, const Reader& reader) con
 Program Ledger::finish() {
     std::stable_sort(entries_.begin(), entries_.end(),
                      [](const Entry& a, const Entry& b) { return a.place < b.place; });
+    program.ops.clear();  // until here messages could name the annotated ops
     std::vector<OpId> moved;
     for (size_t i = 0; i < entries_.size(); ++i) {
         const int index = entries_[i].index;
