@@ -9,9 +9,13 @@
 
 namespace orrery {
 
-/// The persistent arena holds inputs' slots, params, states and gradients: fixed for the session and shared by its
-/// programs. The scratch arena belongs to one plan.
+/// The persistent arena holds inputs, params, states and results: fixed for the session and shared by its programs.
+/// The scratch arena belongs to one plan.
 enum class Arena : uint8_t { persistent, scratch };
+
+/// What a buffer is for, in the words of the memory report.
+enum class Holds : uint8_t { input, param, state, result, gradient, activation };
+ORRERY_API std::string_view name_of(Holds holds);
 
 /// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
 struct Buffer {
@@ -19,6 +23,7 @@ struct Buffer {
     int64_t offset = 0;    ///< bytes from the arena's start, a multiple of 64
     int64_t bytes = 0;
     ValueId value = none;  ///< the first value that lives here
+    Holds holds = Holds::activation;
     int first = 0;         ///< first and last instruction that touch it
     int last = 0;
 };
@@ -39,7 +44,7 @@ enum class Do : uint8_t {
     all_gather,      ///< [S/P] -> [S] along dim 0 of both; sends S (P-1)/P
     reduce_scatter,  ///< [S] -> [S/P]; sends S (P-1)/P
     all_to_all,      ///< [S] -> [S], block i goes to member i; sends S (P-1)/P
-    broadcast,       ///< from member `peer`
+    broadcast,       ///< operand 0 in place, from member `peer`
     send,            ///< operand 0 to member `peer` of `axis`; sends S
     receive,         ///< operand 0 from member `peer` of `axis`
 };
@@ -49,36 +54,56 @@ struct Instruction {
     Do what = Do::kernel;
     int queue = 0;              ///< 0: compute; 1...: communication
     int kernel = none;          ///< kernel: index into RankClass::kernels
+    /// An all_reduce that joins several values has one flat operand in and out, then the values' own places in pairs
+    /// (in, out), which lie inside these.
     std::vector<Operand> operands;
     AxisId axis = none;         ///< communication: over this axis of the mesh
     ReduceOp reduce = ReduceOp::sum;
     int peer = none;
     int64_t tag = 0;            ///< send, receive: pairs them on one edge
-    OpId op = none;             ///< op of the propagated program
-    Fragment fragment;
+    OpId op = none;             ///< op of the propagated program; none for a copy at the end of the step
+    Fragment fragment;          ///< micro is -1 for what runs once a step, before or after the fragments
     std::vector<int> waits;     ///< earlier instructions on other queues that must be done first
 };
 
-/// Ranks that differ only by coordinate share a stream. Kernels whose attributes depend on the coordinate
-/// (`offset`) are patched per rank when they are prepared.
+/// Attribute `key` of a kernel depends on the rank: step * (the rank's coordinate on `axis`) is added to it, or to its
+/// element `dim`.
+struct PerRank {
+    int kernel = none;
+    std::string key;
+    int dim = none;
+    AxisId axis = none;
+    int64_t step = 0;
+};
+
+/// Ranks that differ only by coordinate share a stream. Kernels whose attributes depend on the coordinate are patched
+/// per rank when they are prepared.
 struct RankClass {
     std::vector<int64_t> ranks;
-    int stage = 0;
+    int stage = 0;                    ///< pipeline rank
     std::vector<KernelSpec> kernels;  ///< distinct specs, each prepared once
+    std::vector<PerRank> per_rank;    ///< sorted by kernel
     std::vector<Buffer> buffers;
     std::vector<Instruction> stream;
-    int64_t persistent_bytes = 0;
+    std::vector<Operand> places;      ///< inputs, params, states and results: where the host finds the local part
+    int64_t persistent_bytes = 0;     ///< of this program alone; the session's arena holds all its programs'
     int64_t scratch_bytes = 0;        ///< without the kernels' own scratch
+    int64_t scratch_floor = 0;        ///< most bytes alive at once: no placement needs less
 };
 
 /// A program lowered for a mesh.
 struct Plan {
     Program program;  ///< after propagation, with collectives and layouts
     Mesh mesh;
+    Schedule schedule;
+    int threads_per_rank = 1;
     std::vector<RankClass> classes;
-    std::string fingerprint;  ///< SHA-256 of the printed plan, compared by all ranks before step 0
+    std::string fingerprint;  ///< SHA-256 of all that ranks must agree on, compared before step 0
 
-    const RankClass& class_of(int64_t rank) const;
+    ORRERY_API const RankClass& class_of(int64_t rank) const;
 };
+
+/// What this rank runs for kernel `index`: the class' spec with the attributes that depend on the rank filled in.
+ORRERY_API KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank);
 
 }  // namespace orrery

@@ -31,6 +31,13 @@ struct ORRERY_API RankSchedule {
 struct Schedule {
     std::string name;
     std::vector<RankSchedule> ranks;
+    /// The stage that is chunk c of rank r: stages[r][c]. Empty: stage c * ranks + r, as interleaved schedules do.
+    std::vector<std::vector<int>> stages;
+
+    ORRERY_API int stage_of(int rank, int chunk) const;
 };
+
+/// Every micro-batch forward and then backward at once, for a program without pipeline stages: F0 B0 F1 B1 ...
+ORRERY_API Schedule sequential_schedule(int64_t microbatches);
 
 }  // namespace orrery

@@ -1,0 +1,50 @@
+#pragma once
+#include "orrery/plan.h"
+
+namespace orrery {
+
+/// Calls use(operand, reads, writes) for each place that an instruction touches. Members of a joined all_reduce lie
+/// inside its flat operands and are left out. An accumulating kernel reads what it writes.
+template <class Use>
+void for_each_access(const RankClass& rank_class, const Instruction& instruction, Use&& use) {
+    const std::vector<Operand>& operands = instruction.operands;
+    switch (instruction.what) {
+        case Do::kernel: {
+            const KernelSpec& spec = rank_class.kernels[static_cast<size_t>(instruction.kernel)];
+            const bool adds = spec.attributes.flag("accumulate");
+            for (size_t i = 0; i < operands.size(); ++i) {
+                const bool output = i >= spec.inputs.size();
+                use(operands[i], !output || adds, output);
+            }
+            break;
+        }
+        case Do::copy:
+        case Do::all_reduce:
+        case Do::all_gather:
+        case Do::reduce_scatter:
+        case Do::all_to_all:
+            use(operands[0], true, false);
+            use(operands[1], false, true);
+            break;
+        case Do::broadcast: use(operands[0], true, true); break;
+        case Do::send: use(operands[0], true, false); break;
+        case Do::receive: use(operands[0], false, true); break;
+    }
+}
+
+/// The operand's first byte in its arena.
+inline int64_t address(const RankClass& rank_class, const Operand& operand) {
+    return rank_class.buffers[static_cast<size_t>(operand.buffer)].offset + operand.offset;
+}
+
+inline Arena arena(const RankClass& rank_class, const Operand& operand) {
+    return rank_class.buffers[static_cast<size_t>(operand.buffer)].arena;
+}
+
+inline int queues_of(const RankClass& rank_class) {
+    int queues = 1;
+    for (const Instruction& instruction : rank_class.stream) queues = std::max(queues, instruction.queue + 1);
+    return queues;
+}
+
+}  // namespace orrery

@@ -1,0 +1,171 @@
+// What each byte holds while a stream runs, and whether queues that share bytes are ordered.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/describe.h"
+#include "plan/access.h"
+#include "plan/check.h"
+#include "plan/print.h"
+#include "plan/ranges.h"
+
+namespace orrery {
+
+namespace {
+
+struct Held {
+    ValueId value = none;
+    int writer = none;            ///< instruction; none: there before the step
+    int64_t micro = -1;           ///< of the writer
+    std::vector<int> readers;     ///< since the write
+};
+
+class Contents {
+public:
+    Contents(const Plan& plan, const RankClass& c)
+        : plan_(plan), class_(c), queues_(static_cast<size_t>(queues_of(c))), runs_(plan.program.ops.size(), 0) {
+        for (const Instruction& i : c.stream) {
+            if (i.op != none) runs_[static_cast<size_t>(i.op)] = 1;
+            for (size_t o = 3; i.what == Do::all_reduce && o < i.operands.size(); o += 2)
+                if (const OpId maker = plan.program.value(i.operands[o].value).op; maker != none)
+                    runs_[static_cast<size_t>(maker)] = 1;
+        }
+        for (size_t i = 0; i < plan.mesh.axes().size(); ++i)
+            if (plan.mesh.axes()[i].sequential) micro_axis_ = static_cast<AxisId>(i);
+        clock_.assign(queues_ * queues_, none);
+        done_.resize(c.stream.size() * queues_, none);
+    }
+
+    void run() {
+        for (const Operand& place : class_.places)
+            if (plan_.program.value(place.value).role != Role::temporary) hold(place, place.value, none);
+        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) one();
+        for (const Operand& place : class_.places) left_behind(place);
+    }
+
+private:
+    const Instruction& at(int index) const { return class_.stream[static_cast<size_t>(index)]; }
+    Ranges<Held>& ranges(const Operand& o) { return ranges_[arena(class_, o) == Arena::scratch]; }
+
+    [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
+
+    /// The value whose bytes these are: ops that no instruction runs only rename.
+    ValueId source(ValueId id) const {
+        while (id != none) {
+            const OpId maker = plan_.program.value(id).op;
+            if (maker == none || runs_[static_cast<size_t>(maker)]) return id;
+            const Op& op = plan_.program.op(maker);
+            if (op.inputs.size() != 1) return id;
+            id = op.inputs[0];
+        }
+        return none;
+    }
+
+    bool split_over_micro(ValueId id) const {
+        return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
+    }
+
+    /// Advances the clocks: what is known to be done when this instruction starts.
+    void tick() {
+        const auto mine = static_cast<size_t>(at(index_).queue);
+        int* known = &clock_[mine * queues_];
+        for (int wait : at(index_).waits) {
+            const int* then = &done_[static_cast<size_t>(wait) * queues_];
+            for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
+        }
+        known[mine] = index_;
+        std::copy(known, known + queues_, &done_[static_cast<size_t>(index_) * queues_]);
+    }
+
+    void after(int other, std::string_view did) const {
+        if (other == none) return;
+        const auto queue = static_cast<size_t>(at(other).queue);
+        const auto mine = static_cast<size_t>(at(index_).queue);
+        if (queue == mine || other <= clock_[mine * queues_ + queue]) return;
+        fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other, queue, did));
+    }
+
+    void one() {
+        tick();
+        const Instruction& i = at(index_);
+        const bool joined = i.operands.size() > 2 && i.what == Do::all_reduce;
+        // All reads come before all writes: an output may lie on an input.
+        for_each_access(class_, i, [&](const Operand& o, bool reads, bool) { if (reads) read(o); });
+        for (size_t o = 2; joined && o < i.operands.size(); o += 2) read(i.operands[o]);
+        for_each_access(class_, i, [&](const Operand& o, bool, bool writes) { if (writes) write(o); });
+        for (size_t o = 3; joined && o < i.operands.size(); o += 2) hold(i.operands[o], i.operands[o].value, index_);
+    }
+
+    void read(const Operand& o) {
+        const int64_t begin = address(class_, o);
+        ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
+            if (held.value == none && held.writer == none)
+                fail(fmt::format("reads {} before anything is written there", o.value == none ? "bytes" : label(o.value)));
+            after(held.writer, "written");
+            if (o.value != none) same(o, held);
+            const bool known = std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
+            if (!known) held.readers.push_back(index_);
+        });
+    }
+
+    void same(const Operand& o, const Held& held) const {
+        if (source(held.value) != source(o.value))
+            fail(fmt::format("reads {}, but its bytes hold {}{}", label(o.value), label(held.value),
+                             held.writer == none ? "" : fmt::format(", written by instruction {}", held.writer)));
+        const int64_t micro = at(index_).fragment.micro;
+        if (held.writer != none && micro >= 0 && held.micro >= 0 && held.micro != micro && split_over_micro(held.value))
+            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro, held.micro));
+    }
+
+    void write(const Operand& o) {
+        const int64_t begin = address(class_, o);
+        ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
+            after(held.writer, "written");
+            for (int reader : held.readers)
+                if (reader != index_) after(reader, "read");
+        });
+        hold(o, o.value, index_);
+    }
+
+    void hold(const Operand& o, ValueId value, int writer) {
+        const int64_t begin = address(class_, o);
+        const int64_t micro = writer == none ? -1 : at(writer).fragment.micro;
+        ranges(o).replace(begin, begin + o.type.bytes(), {value, writer, micro, {}});
+    }
+
+    /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
+    void left_behind(const Operand& place) {
+        ValueId expected = place.value;
+        for (const Update& update : plan_.program.updates)
+            if (update.target == place.value) expected = update.value;
+        const int64_t begin = address(class_, place);
+        ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {
+            const bool updated = expected != place.value;
+            ValueId found = held.value;
+            if (updated && found == place.value && held.writer != none) found = at(held.writer).operands[0].value;
+            if (found != none && source(found) == source(expected)) return;
+            throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
+                                    label(found), label(expected)));
+        });
+    }
+
+    std::string label(ValueId id) const { return id == none ? "nothing it knows" : label_of(plan_.program, id); }
+
+    const Plan& plan_;
+    const RankClass& class_;
+    size_t queues_;
+    AxisId micro_axis_ = none;
+    std::vector<char> runs_;   ///< per op: some instruction runs it
+    std::vector<int> clock_;   ///< [queue][other]: last instruction known to be done
+    std::vector<int> done_;    ///< [instruction][other]
+    Ranges<Held> ranges_[2];
+    int index_ = 0;
+};
+
+}  // namespace
+
+void check_contents(const Plan& plan) {
+    for (const RankClass& c : plan.classes) Contents(plan, c).run();
+}
+
+}  // namespace orrery

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "orrery/communicator.h"
+#include "orrery/plan.h"
+
+namespace orrery {
+
+/// Places in the persistent arena, by name: one object per session, shared by its programs. Every rank that gives the
+/// same programs in the same order gets the same offsets.
+class Persistent {
+public:
+    /// Offset in bytes, a multiple of 64; the same for the same name. `part`: pipeline rank. Throws when the name was
+    /// placed with another size.
+    int64_t place(std::string_view name, int64_t bytes, int part = 0);
+    /// Size that the arena of a rank must have.
+    int64_t bytes(int part = 0) const;
+
+private:
+    struct Place {
+        int64_t offset = 0;
+        int64_t bytes = 0;
+    };
+    struct Part {
+        std::map<std::string, Place, std::less<>> places;
+        int64_t bytes = 0;
+    };
+    std::map<int, Part> parts_;
+};
+
+struct LowerOptions {
+    std::map<std::string, TransportContract> contracts;  ///< by axis name; an axis left out has the default contract
+    const Schedule* schedule = nullptr;                  ///< nullptr: sequential_schedule
+    int threads_per_rank = 1;
+};
+
+/// Makes the streams of a propagated program: orders fragments, joins gradients' all-reduces in buckets, gives every
+/// value a place and every dependency between queues a wait. Time and memory are linear in ops times micro-batches and
+/// do not depend on the number of ranks. Throws Error with op and script line where a program cannot be run so.
+Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const LowerOptions& options = {});
+
+}  // namespace orrery

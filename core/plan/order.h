@@ -1,0 +1,43 @@
+#pragma once
+#include <vector>
+
+#include "plan/roles.h"
+
+namespace orrery::lowering {
+
+/// One op in one micro-batch (-1: once a step), or one joined all-reduce.
+struct Step {
+    OpId op = none;
+    int64_t micro = -1;
+    Fragment fragment;
+    int bucket = none;  ///< index into Order::buckets; `op` is its first member
+};
+
+/// All-reduces that become one message. Their inputs lie side by side; those of a multiple of 64 bytes come first, so
+/// that no operand but the last few is unaligned.
+struct Bucket {
+    struct Member {
+        OpId op = none;
+        int64_t offset = 0;  ///< bytes from the bucket's start
+        int64_t bytes = 0;
+    };
+    AxisId axis = none;
+    ReduceOp reduce = ReduceOp::sum;
+    DType dtype = DType::f32;
+    std::vector<Member> members;  ///< in order of their place
+    int64_t bytes = 0;
+};
+
+struct Order {
+    std::vector<Step> steps;
+    std::vector<Bucket> buckets;
+    std::vector<int> readers;  ///< per instance: how many steps, results and updates read it
+};
+
+ReduceOp reduce_of(const Op& op);
+
+/// What one rank of the pipeline does, in order: ops before the loop, fragments in the schedule's order, ops after it.
+/// Collectives of gradients run as soon as the last micro-batch has made their input. Linear but for one sort.
+Order order_steps(const Roles& roles, const RankSchedule& schedule);
+
+}  // namespace orrery::lowering

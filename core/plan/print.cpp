@@ -1,0 +1,118 @@
+#include "plan/print.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "ir/describe.h"
+
+namespace orrery {
+
+namespace {
+
+std::string text_of(const Attribute& attribute) {
+    if (const bool* flag = std::get_if<bool>(&attribute)) return *flag ? "true" : "false";
+    if (const int64_t* integer = std::get_if<int64_t>(&attribute)) return fmt::format("{}", *integer);
+    if (const double* number = std::get_if<double>(&attribute)) return fmt::format("{}", *number);
+    if (const std::string* text = std::get_if<std::string>(&attribute)) return *text;
+    return orrery::text_of(std::get<std::vector<int64_t>>(attribute));
+}
+
+std::string fragment_text(const Fragment& fragment) {
+    return fragment.micro < 0 ? "-" : RankSchedule{{fragment}}.text();
+}
+
+std::string operand_text(const Program& program, const Operand& operand) {
+    std::string place = fmt::format("b{}", operand.buffer);
+    if (operand.offset > 0) place += fmt::format("+{}", operand.offset);
+    const std::string what = operand.value == none ? "joined" : label_of(program, operand.value);
+    return fmt::format("{} {} {}", place, what, operand.type.text());
+}
+
+/// What a rank adds to an attribute: "start=0+dp*64".
+std::string per_rank_text(const RankClass& c, const Mesh& mesh, int kernel, const std::string& key) {
+    std::string text;
+    for (const PerRank& p : c.per_rank) {
+        if (p.kernel != kernel || p.key != key) continue;
+        const std::string at = p.dim == none ? "" : fmt::format("[{}]", p.dim);
+        text += fmt::format("{}+{}*{}", at, mesh.axis(p.axis).name, p.step);
+    }
+    return text;
+}
+
+std::string kernel_text(const Plan& plan, const RankClass& c, int index) {
+    const KernelSpec& spec = c.kernels[static_cast<size_t>(index)];
+    std::vector<std::string> attributes;
+    for (const auto& [key, value] : spec.attributes.items())
+        attributes.push_back(key + "=" + text_of(value) + per_rank_text(c, plan.mesh, index, key));
+    return attributes.empty() ? spec.op : fmt::format("{}{{{}}}", spec.op, join(attributes, " "));
+}
+
+std::string what_text(const Plan& plan, const RankClass& c, const Instruction& i) {
+    if (i.what == Do::kernel) return kernel_text(plan, c, i.kernel);
+    std::string text(name_of(i.what));
+    if (i.axis != none) text += " " + plan.mesh.axis(i.axis).name;
+    if (i.what == Do::all_reduce || i.what == Do::reduce_scatter) text += fmt::format(" {}", name_of(i.reduce));
+    if (i.peer != none) text += fmt::format(" peer={} tag={}", i.peer, i.tag);
+    return text;
+}
+
+std::string instruction_text(const Plan& plan, const RankClass& c, size_t index) {
+    const Instruction& i = c.stream[index];
+    const size_t inputs = i.what == Do::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+    std::string line = fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
+    for (size_t o = 0; o < i.operands.size(); ++o)
+        line += (o == inputs ? " -> " : o == 0 ? "  " : ", ") + operand_text(plan.program, i.operands[o]);
+    if (!i.waits.empty()) {
+        line += "  waits";
+        for (int wait : i.waits) line += fmt::format(" {}", wait);
+    }
+    return line + "\n";
+}
+
+std::string ranks_text(const RankClass& c) {
+    if (c.ranks.empty()) return "no ranks";
+    if (c.ranks.size() == 1) return fmt::format("rank {}", c.ranks[0]);
+    const bool dense = c.ranks.back() - c.ranks.front() + 1 == static_cast<int64_t>(c.ranks.size());
+    return fmt::format("ranks {}{}{}", c.ranks.front(), dense ? ".." : " ... ", c.ranks.back());
+}
+
+}  // namespace
+
+std::string print(const Plan& plan) {
+    std::string out = fmt::format("plan {}  mesh {}  schedule {}  threads_per_rank {}\n", plan.program.name,
+                                  plan.mesh.text(), plan.schedule.name, plan.threads_per_rank);
+    for (size_t k = 0; k < plan.classes.size(); ++k) {
+        const RankClass& c = plan.classes[k];
+        out += fmt::format("class {}  {}  persistent {}  scratch {} of at least {}\n", k, ranks_text(c),
+                           bytes_text(c.persistent_bytes), bytes_text(c.scratch_bytes), bytes_text(c.scratch_floor));
+        for (size_t b = 0; b < c.buffers.size(); ++b) {
+            const Buffer& buffer = c.buffers[b];
+            const std::string life = buffer.first < 0 ? "untouched" : fmt::format("{}..{}", buffer.first, buffer.last);
+            out += fmt::format("  b{:<4} {:<10} {:>10}+{:<10} {:<10} {:<12} {}\n", b,
+                               buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset, buffer.bytes,
+                               name_of(buffer.holds), life, label_of(plan.program, buffer.value));
+        }
+        for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
+    }
+    return out;
+}
+
+std::string describe(const Plan& plan, const RankClass& c, int index) {
+    const Instruction& i = c.stream.at(static_cast<size_t>(index));
+    const auto place = &c - plan.classes.data();
+    std::string what(name_of(i.what));
+    if (i.what == Do::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
+        what = c.kernels[static_cast<size_t>(i.kernel)].op;
+    std::string text = fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), index, what);
+    for (const Operand& operand : i.operands)
+        if (operand.value != none) text += " " + label_of(plan.program, operand.value);
+    if (i.axis != none) text += " over " + plan.mesh.axis(i.axis).name;
+    if (i.fragment.micro >= 0) text += " in " + fragment_text(i.fragment);
+    if (i.op != none) {
+        const std::string origin = plan.program.op(i.op).origin.text();
+        if (!origin.empty()) text += ", " + origin;
+    }
+    return text;
+}
+
+}  // namespace orrery

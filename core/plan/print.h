@@ -1,0 +1,18 @@
+#pragma once
+#include <string>
+
+#include "orrery/plan.h"
+
+namespace orrery {
+
+/// The plan as text: buffers with their lifetimes, then one line an instruction. The same for equal plans; knows no
+/// script lines.
+std::string print(const Plan& plan);
+
+/// "class 0 (ranks 0..3), instruction 12: all_reduce %7 grad over dp, train.lua:9"
+std::string describe(const Plan& plan, const RankClass& rank_class, int index);
+
+/// SHA-256 over all that ranks must agree on: mesh, kernels, places, order, waits, threads per rank.
+std::string fingerprint(const Plan& plan);
+
+}  // namespace orrery

@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <map>
+
+namespace orrery {
+
+/// Bytes of an arena, each range with a note. Ranges split where a new one begins or ends inside them.
+template <class Note>
+class Ranges {
+public:
+    struct Range {
+        int64_t end = 0;
+        Note note;
+    };
+
+    /// Calls visit(note) for every part of [begin, end), notes of bytes never seen being fresh.
+    template <class Visit>
+    void visit(int64_t begin, int64_t end, Visit&& visit) {
+        if (begin >= end) return;
+        cut(begin);
+        cut(end);
+        int64_t at = begin;
+        for (auto it = ranges_.lower_bound(begin); at < end; ++it) {
+            if (it == ranges_.end() || it->first > at) {
+                const int64_t stop = it == ranges_.end() || it->first > end ? end : it->first;
+                it = ranges_.emplace_hint(it, at, Range{stop, Note{}});
+            }
+            visit(it->second.note);
+            at = it->second.end;
+        }
+    }
+
+    /// Forgets what [begin, end) was and gives it one note.
+    void replace(int64_t begin, int64_t end, Note note) {
+        if (begin >= end) return;
+        cut(begin);
+        cut(end);
+        auto first = ranges_.lower_bound(begin);
+        const auto last = ranges_.lower_bound(end);
+        if (first != last && first->first == begin && first->second.end == end) {
+            first->second.note = std::move(note);
+            return;
+        }
+        ranges_.emplace_hint(ranges_.erase(first, last), begin, Range{end, std::move(note)});
+    }
+
+private:
+    void cut(int64_t at) {
+        auto after = ranges_.upper_bound(at);
+        if (after == ranges_.begin()) return;
+        auto inside = std::prev(after);
+        if (inside->first == at || inside->second.end <= at) return;
+        ranges_.emplace_hint(after, at, inside->second);
+        inside->second.end = at;
+    }
+
+    std::map<int64_t, Range> ranges_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,95 @@
+#pragma once
+#include <map>
+#include <vector>
+
+#include "ir/op.h"
+#include "orrery/plan.h"
+
+namespace orrery::lowering {
+
+/// When an op runs: once before the fragments, in the fragments of each micro-batch, or once after them.
+enum class Section : uint8_t { unused, before, inside, after };
+
+struct OpRole {
+    Section section = Section::unused;
+    Fragment::Kind kind = Fragment::Kind::forward;  ///< inside
+    bool absorbed = false;  ///< no instruction of its own: an alias, a folded transpose, a sum made by accumulation
+};
+
+/// Where a value's contents live. An *instance* is one place: per micro-batch, once a step, or both.
+struct ValueRole {
+    bool per_micro = false;    ///< an instance for each micro-batch
+    bool accumulated = false;  ///< an instance that sums the micro-batches' contributions
+    bool gathered = false;     ///< micro-batches are slices of one whole instance, the outermost dim in order
+    bool swapped = false;      ///< a transpose folded into the matmuls that read it: read `alias` with the flag flipped
+    ValueId alias = none;      ///< lives in this value's instance, at `offset` + micro * `step` bytes
+    int64_t offset = 0;
+    int64_t step = 0;
+    ValueId sum = none;        ///< contributes straight into this value's instance: written first, then added
+    int first_instance = none;
+    TensorType type;           ///< local; of one micro-batch where it is split over micro
+    int64_t whole_bytes = 0;   ///< local bytes of all micro-batches
+};
+
+/// One instance and the place in it.
+struct Ref {
+    int instance = none;
+    int64_t offset = 0;
+};
+
+/// What lowering knows of each op and value before it orders anything. Linear in the size of the program.
+class Roles {
+public:
+    Roles(const Program& program, const Mesh& mesh);
+
+    const Program& program;
+    const Mesh& mesh;
+    AxisId micro_axis = none;
+    int64_t micros = 1;
+    std::vector<OpRole> ops;
+    std::vector<ValueRole> values;
+    std::map<OpId, std::vector<ValueId>> sums;  ///< root of a sum -> the leaves that do not add themselves
+    int instances = 0;
+
+    const OpRole& of(const Op& op) const { return ops[static_cast<size_t>(&op - program.ops.data())]; }
+    const ValueRole& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+    ValueRole& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+    Placement over_micro(ValueId id) const;
+    /// Where a reader in micro-batch `micro` (-1: once a step) finds the value; follows aliases, not swaps.
+    Ref find(ValueId id, int64_t micro) const;
+    int instance(ValueId id, int64_t micro) const;
+    /// The values that the op's instructions read: its inputs, past folded transposes; of a sum, the remaining leaves.
+    std::vector<ValueId> reads(OpId op) const;
+    /// The mesh axis of a collective.
+    AxisId axis(const Op& op) const;
+    const OpDef& def(OpId op) const { return *defs_[static_cast<size_t>(op)]; }
+    const OpDef& def(const Op& op) const { return *defs_[static_cast<size_t>(&op - program.ops.data())]; }
+    bool collective(const Op& op) const { return def(op).collective && op.kind != "shard"; }
+
+    /// Needed ops that read a value, results and updates that name it.
+    struct Readers {
+        std::vector<OpId> ops;
+        int ends = 0;
+    };
+    const Readers& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
+
+private:
+    void find_needed();
+    void find_sections();
+    void settle(OpId id, std::vector<char>& late);
+    void sink_and_delay();
+    bool only_after(const Op& op) const;
+    void find_types();
+    void find_instances();
+    void find_aliases();
+    void alias_op(const Op& op, OpRole& role);
+    void fold_transposes();
+    void find_sums();
+    bool joins(OpId root, ValueId leaf, std::vector<ValueId>& leaves);
+    void plan_sum(OpId root, std::vector<ValueId> leaves);
+
+    std::vector<const OpDef*> defs_;
+    std::vector<Readers> readers_;
+};
+
+}  // namespace orrery::lowering

@@ -1,0 +1,142 @@
+#include "plan/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "ir/op.h"
+#include "plan/buffers.h"
+
+namespace orrery {
+
+namespace {
+
+void count_persistent(const RankClass& c, ClassSummary& s) {
+    for (const Buffer& b : c.buffers) {
+        if (b.arena != Arena::persistent) continue;
+        const int64_t bytes = aligned(b.bytes);
+        switch (b.holds) {
+            case Holds::input: s.inputs += bytes; break;
+            case Holds::param: s.params += bytes; break;
+            case Holds::state: s.states += bytes; break;
+            default: s.results += bytes; break;
+        }
+    }
+}
+
+/// Splits the fullest moment of the scratch arena in gradients and the rest.
+void count_scratch(const RankClass& c, ClassSummary& s) {
+    struct Change {
+        int when;
+        bool gradient;
+        int64_t bytes;
+    };
+    std::vector<Change> changes;
+    for (const Buffer& b : c.buffers) {
+        if (b.arena != Arena::scratch || b.first < 0) continue;
+        changes.push_back({b.first, b.holds == Holds::gradient, aligned(b.bytes)});
+        changes.push_back({b.last + 1, b.holds == Holds::gradient, -aligned(b.bytes)});
+    }
+    std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+        return a.when != b.when ? a.when < b.when : a.bytes < b.bytes;
+    });
+    int64_t alive[2] = {0, 0};
+    for (const Change& change : changes) {
+        alive[change.gradient] += change.bytes;
+        if (alive[0] + alive[1] <= s.activations + s.gradients) continue;
+        s.activations = alive[0];
+        s.gradients = alive[1];
+    }
+}
+
+}  // namespace
+
+int64_t bytes_sent(const Instruction& i, const Mesh& mesh) {
+    if (i.axis == none) return 0;
+    const int64_t members = mesh.size(i.axis);
+    auto share = [&](int64_t bytes) { return bytes / members * (members - 1) + bytes % members * (members - 1) / members; };
+    switch (i.what) {
+        case Do::all_reduce: return 2 * share(i.operands[0].type.bytes());
+        case Do::all_gather: return share(i.operands[1].type.bytes());
+        case Do::reduce_scatter:
+        case Do::all_to_all: return share(i.operands[0].type.bytes());
+        case Do::broadcast:
+        case Do::send: return i.operands[0].type.bytes();
+        default: return 0;
+    }
+}
+
+double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
+    if (i.what != Do::kernel || i.op == none) return 0;
+    const Op& op = plan.program.op(i.op);
+    if (c.kernels[static_cast<size_t>(i.kernel)].op != op.kind) return 0;
+    const OpDef& def = op_def(op.kind);
+    if (!def.flops) return 0;
+    // Every axis that splits an operand splits the work.
+    std::vector<char> splits(plan.mesh.axes().size(), 0);
+    for (const auto* ids : {&op.inputs, &op.outputs})
+        for (ValueId id : *ids)
+            for (const auto& axes : plan.program.value(id).layout.splits())
+                for (AxisId axis : axes) splits[static_cast<size_t>(axis)] = 1;
+    double flops = static_cast<double>(def.flops(plan.program, op));
+    for (size_t axis = 0; axis < splits.size(); ++axis)
+        if (splits[axis]) flops /= static_cast<double>(plan.mesh.axes()[axis].size);
+    return flops;
+}
+
+PlanSummary summary(const Plan& plan) {
+    PlanSummary all;
+    for (const RankClass& c : plan.classes) {
+        ClassSummary& s = all.classes.emplace_back();
+        s.ranks = static_cast<int64_t>(c.ranks.size());
+        count_persistent(c, s);
+        count_scratch(c, s);
+        s.scratch = c.scratch_bytes;
+        s.floor = c.scratch_floor;
+        s.total = c.persistent_bytes + c.scratch_bytes;
+        std::map<std::pair<AxisId, Do>, ClassSummary::Traffic> traffic;
+        std::map<OpId, double> flops;  // the same for every micro-batch
+        for (const Instruction& i : c.stream) {
+            s.kernels += i.what == Do::kernel;
+            if (i.what == Do::kernel && i.op != none) {
+                const auto [found, fresh] = flops.try_emplace(i.op, 0.0);
+                if (fresh) found->second = local_flops(plan, i, c);
+                if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind) s.flops += found->second;
+            }
+            if (i.axis == none || i.what == Do::receive) continue;
+            ClassSummary::Traffic& t = traffic.try_emplace({i.axis, i.what}, ClassSummary::Traffic{i.what, i.axis, 0, 0}).first->second;
+            ++t.count;
+            t.bytes_sent += bytes_sent(i, plan.mesh);
+        }
+        for (auto& [key, t] : traffic) s.traffic.push_back(t);
+    }
+    return all;
+}
+
+std::string PlanSummary::text(const Mesh& mesh) const {
+    std::string out;
+    for (size_t k = 0; k < classes.size(); ++k) {
+        const ClassSummary& s = classes[k];
+        out += fmt::format("{} rank{}: {} per rank\n", count_text(s.ranks), s.ranks == 1 ? "" : "s of one stream",
+                           bytes_text(s.total));
+        auto line = [&](std::string_view name, int64_t bytes) {
+            if (bytes > 0) out += fmt::format("  {:<12} {:>12}\n", name, bytes_text(bytes));
+        };
+        line("params", s.params);
+        line("optimizer", s.states);
+        line("gradients", s.gradients);
+        line("activations", s.activations);
+        line("inputs", s.inputs);
+        line("results", s.results);
+        line("gaps", s.scratch - s.floor);
+        for (const ClassSummary::Traffic& t : s.traffic)
+            out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.what), mesh.axis(t.axis).name,
+                               count_text(t.count), bytes_text(t.bytes_sent));
+        out += fmt::format("  {} launches, {} flop a step\n", count_text(s.kernels), short_text(s.flops));
+    }
+    return out;
+}
+
+}  // namespace orrery
