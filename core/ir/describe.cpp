@@ -15,6 +15,68 @@ std::string text_of(const TensorType& type, const std::vector<std::string>& dims
     return text + ']';
 }
 
+namespace {
+
+bool is_bare(std::string_view word) {
+    constexpr std::string_view others = "_.-/";
+    for (char c : word) {
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!letter && others.find(c) == std::string_view::npos) return false;
+    }
+    return !word.empty();
+}
+
+// What would read back as a number or a flag.
+bool is_ambiguous(std::string_view word) {
+    const char c = word.front();
+    return (c >= '0' && c <= '9') || c == '-' || c == '.' || word == "true" || word == "false" || word == "inf" ||
+           word == "nan";
+}
+
+std::string text_of(double value) {
+    std::string text = fmt::format("{}", value);
+    if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "n": inf, nan
+    return text;
+}
+
+}  // namespace
+
+std::string quoted(std::string_view word) {
+    if (is_bare(word)) return std::string(word);
+    std::string text = "\"";
+    for (char c : word) {
+        if (c == '"' || c == '\\') text += '\\';
+        if (c == '\n') {
+            text += "\\n";
+        } else {
+            text += c;
+        }
+    }
+    return text + '"';
+}
+
+std::string text_of(const Attribute& value) {
+    struct Text {
+        std::string operator()(bool flag) const { return flag ? "true" : "false"; }
+        std::string operator()(int64_t whole) const { return fmt::format("{}", whole); }
+        std::string operator()(double number) const { return text_of(number); }
+        std::string operator()(const std::string& word) const {
+            return is_bare(word) && is_ambiguous(word) ? '"' + word + '"' : quoted(word);
+        }
+        std::string operator()(const std::vector<int64_t>& list) const { return orrery::text_of(list); }
+    };
+    return std::visit(Text{}, value);
+}
+
+std::string text_of(const Attributes& attributes, std::string_view skip) {
+    std::string text;
+    for (const auto& [key, value] : attributes.items()) {
+        if (key == skip) continue;
+        text += fmt::format("{}{}={}", text.empty() ? "{" : ", ", quoted(key), text_of(value));
+    }
+    return text.empty() ? text : text + '}';
+}
+
 std::string label_of(const Program& program, ValueId id) {
     const Value& value = program.value(id);
     if (!value.name.empty()) return value.name;

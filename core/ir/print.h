@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// The program as text, one line per value or op; layouts appear when a mesh is given. `parse` reads it back to an
+/// equal program.
+///
+///     program mlp  mesh dp=2 tp=2
+///       %0 x          = input             f32[batch=8,embed=512]   dp:S(0) tp:R  # mlp.lua:3
+///       %1 up.w       = param             f32[embed=512,mlp=2048]  dp:R tp:S(1)  # mlp.lua:4 by tensor, mlp.lua:20
+///     forward layers.0.mlp
+///       %2            = matmul %0 %1      f32[batch=8,mlp=2048]    dp:S(0) tp:S(1)  # mlp.lua:9
+///     backward layers.0.mlp
+///       %5            = matmul %4 %1 {trans_b=true}  f32[batch=8,embed=512]  dp:S(0) tp:P(sum)  of %2  # mlp.lua:9
+///     notes
+///       store %1 tp S(1)  # tensor, mlp.lua:20
+///       result loss_sum %3
+///
+/// "of %2": backward of the op that makes %2. After #: the script line, "by" who set the layout, "; " why a collective
+/// is there.
+std::string print(const Program& program, const Mesh* mesh = nullptr);
+
+/// An origin as programs print it: its text where that reads back, otherwise "who" "file" line column.
+std::string print(const Origin& origin);
+
+}  // namespace orrery
