@@ -28,10 +28,11 @@ private:
     bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
     bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
 
-    // Which f32 inputs of the op must be read in the compute type.
+    // Which f32 inputs of the op must be read in the compute type. Casts and reductions take what there is.
     std::vector<size_t> to_cast(const Op& op) const {
         std::vector<size_t> places;
-        if (op.kind == "cast") return places;
+        const bool reduction = op.kind == "sum" || op.kind == "max" || op.kind == "sumsq" || op.kind == "all_finite";
+        if (op.kind == "cast" || reduction) return places;
         const bool norm = op.kind == "layernorm" || op.kind == "rmsnorm";
         const bool product = op.kind == "matmul" || op.kind == "matmul_bias_gelu" || op.kind == "attention";
         const bool low = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {

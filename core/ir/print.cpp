@@ -9,7 +9,8 @@ namespace orrery {
 
 std::string print(const Origin& origin) {
     std::string text = origin.text();
-    const bool plain = text.find_first_of("\"\n;") == std::string::npos && text.find(" by ") == std::string::npos &&
+    const bool edges = text.starts_with("by ") || text.starts_with("at %") || text.starts_with(' ') || text.ends_with(' ');
+    const bool plain = !edges && text.find_first_of("\"\n;") == std::string::npos && text.find(" by ") == std::string::npos &&
                        text.find(" at %") == std::string::npos && parse_origin(text) == origin;
     if (plain) return text;
     auto in_quotes = [](std::string_view s) {
@@ -118,7 +119,7 @@ private:
         for (ValueId id : op.inputs) call += fmt::format(" %{}", id);
         const Attribute* cause = op.attributes.find("cause");
         const auto* why = cause ? std::get_if<std::string>(cause) : nullptr;
-        const bool in_comment = why && !why->empty() && why->find('\n') == std::string::npos;
+        const bool in_comment = why && !why->empty() && why->front() != ' ' && why->find('\n') == std::string::npos;
         const std::string attributes = text_of(op.attributes, in_comment ? "cause" : "");
         if (!attributes.empty()) call += ' ' + attributes;
         if (in_comment) more += "; " + *why;

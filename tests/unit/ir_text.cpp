@@ -1,0 +1,94 @@
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "ir/grad.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "ir_programs.h"
+
+using namespace orrery;
+
+TEST_CASE("random programs print and parse back to equal programs") {
+    for (uint32_t seed = 0; seed < 300; ++seed) {
+        const Program program = testing::random_program(seed);
+        const std::string text = print(program);
+        INFO("seed " << seed << "\n" << text);
+        Program back;
+        REQUIRE_NOTHROW(back = parse(text));
+        REQUIRE(testing::difference(program, back) == "");
+        REQUIRE(print(back) == text);
+    }
+}
+
+TEST_CASE("a differentiated decoder prints, parses and verifies") {
+    Program program = testing::decoder({});
+    differentiate(program, *program.result("loss_sum"));
+    verify(program);
+    const Program back = parse(print(program));
+    CHECK(testing::difference(program, back) == "");
+    verify(back);
+}
+
+TEST_CASE("layouts print with a mesh and parse back") {
+    Program program = testing::mlp(8, 6, 10);
+    const Mesh mesh({{"dp", 2, false}, {"tp", 2, false}});
+    for (Value& value : program.values) {
+        value.layout = Layout(value.type.shape.size());
+        if (!value.type.shape.empty()) value.layout.set(0, Placement::split(0));
+        if (value.type.shape.empty()) value.layout.set(1, Placement::partial(ReduceOp::sum));
+        if (value.type.shape.size() == 2) value.layout.set(1, Placement::split(0));
+    }
+    const std::string text = print(program, &mesh);
+    CHECK(text.find("mesh dp=2 tp=2") != std::string::npos);
+    CHECK(text.find("dp:S(0) tp:S(0)") != std::string::npos);
+    CHECK(testing::difference(program, parse(text)) == "");
+}
+
+TEST_CASE("origins read back, or are quoted") {
+    CHECK(print(Origin{"tensor", "mlp.lua", 9, 0}) == "tensor, mlp.lua:9");
+    CHECK(print(Origin{"", "laptop.toml", 4, 13}) == "laptop.toml:4:13");
+    CHECK(print(Origin{"data", "", 0, 0}) == "data");
+    CHECK(print(Origin{"", "Makefile", 0, 0}) == R"("" "Makefile" 0 0)");
+    CHECK(print(Origin{"", "a by b.lua", 3, 0}) == R"("" "a by b.lua" 3 0)");
+}
+
+TEST_CASE("a program that is no program names the line and what is expected") {
+    auto message = [](std::string_view text) {
+        try {
+            parse(text, "p.txt");
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("parsed");
+    };
+    CHECK(message("") == "p.txt: expected \"program NAME\", found nothing");
+    CHECK(message("program p\n  %0 x = input f32[8") == "p.txt:2: expected an integer, found the end of the line");
+    CHECK(message("program p\n  %0 x = input f99[8]").find("instead of \"f99\"") != std::string::npos);
+    CHECK(message("program p\n  %999999999 x = input f32[8]").find("far beyond") != std::string::npos);
+    CHECK(message("program p\nnotes\n  grad %3 %4").find("a known value instead of %3") != std::string::npos);
+    CHECK(message("program p\nnotes\n  frobnicate 3").find("instead of \"frobnicate\"") != std::string::npos);
+}
+
+TEST_CASE("a 405B program is built, differentiated, verified, printed and parsed in linear time") {
+    auto milliseconds = [](int64_t layers) {
+        const auto start = std::chrono::steady_clock::now();
+        Program program = testing::decoder(
+            {.layers = layers, .batch = 16, .seq = 8192, .embed = 16384, .heads = 128, .kv_heads = 8, .mlp = 53248,
+             .vocab = 128256});
+        differentiate(program, *program.result("loss_sum"));
+        verify(program);
+        const Program back = parse(print(program));
+        CHECK(back.ops.size() == program.ops.size());
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    };
+    milliseconds(4);  // warm caches and tables
+    const double small = milliseconds(63);
+    const double large = milliseconds(126);
+    INFO("63 layers " << small << " ms, 126 layers " << large << " ms");
+    CHECK(large < 6 * small + 20);
+    CHECK(large < 5000);
+}
