@@ -1,0 +1,234 @@
+#include "run/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "plan/print.h"
+#include "plan/walk.h"
+
+namespace orrery {
+
+struct Executor::Launch {
+    size_t first = 0;  ///< in tensors_
+    size_t count = 0;
+    Kernel* kernel = nullptr;
+    Communicator* communicator = nullptr;
+    int time = 0;
+    bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
+    bool after_compute = false;
+};
+
+/// What the walk drives: the device's compute queue and the communicators.
+struct Executor::Machine {
+    using Clock = std::chrono::steady_clock;
+
+    explicit Machine(Executor& executor) : e(executor), last(Clock::now()) {}
+
+    Executor& e;
+    Clock::time_point last;
+
+    const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
+    Launch& launch(int index) const { return e.launches_[static_cast<size_t>(index)]; }
+    const Tensor& tensor(int index, size_t operand) const { return e.tensors_[launch(index).first + operand]; }
+
+    void charge(int time) {
+        const auto now = Clock::now();
+        Time& t = e.times_[static_cast<size_t>(time)];
+        t.seconds += std::chrono::duration<double>(now - last).count();
+        ++t.count;
+        last = now;
+    }
+
+    void wait(int index, int earlier) {
+        e.position_ = index;
+        const Instruction& before = instruction(earlier);
+        if (before.queue == 0) return;  // communication takes it as `after`
+        const Event& event = e.events_[static_cast<size_t>(earlier)];
+        if (instruction(index).queue == 0) {
+            e.device_.wait(0, event);
+        } else {
+            event.wait();
+        }
+        charge(0);
+    }
+
+    void kernel(int index) {
+        e.position_ = index;
+        const Launch& l = launch(index);
+        e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), e.kernel_scratch_.data);
+        charge(l.time);
+    }
+
+    void copy(int index) {
+        e.position_ = index;
+        const Tensor& from = tensor(index, 0);
+        e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
+        charge(launch(index).time);
+    }
+
+    Event after(int index) {
+        e.position_ = index;
+        return launch(index).after_compute ? e.device_.record(0) : Event{};
+    }
+
+    void collective(int index) {
+        const Event ready = after(index);
+        const Instruction& i = instruction(index);
+        Communicator& c = *launch(index).communicator;
+        const Tensor& in = tensor(index, 0);
+        Event& done = e.events_[static_cast<size_t>(index)];
+        switch (i.what) {
+            case Do::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
+            case Do::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
+            case Do::reduce_scatter: done = c.reduce_scatter(in, tensor(index, 1), i.reduce, ready); break;
+            case Do::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
+            default: done = c.broadcast(in, i.peer, ready); break;
+        }
+        charge(launch(index).time);
+    }
+
+    void send(int index) {
+        const Event ready = after(index);
+        const Launch& l = launch(index);
+        if (l.begins_group) l.communicator->begin_group();
+        e.events_[static_cast<size_t>(index)] =
+            l.communicator->send(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+        if (l.ends_group) l.communicator->end_group();
+        charge(l.time);
+    }
+
+    void receive(int index) {
+        const Event ready = after(index);
+        const Launch& l = launch(index);
+        if (l.begins_group) l.communicator->begin_group();
+        e.events_[static_cast<size_t>(index)] =
+            l.communicator->receive(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+        if (l.ends_group) l.communicator->end_group();
+        charge(l.time);
+    }
+};
+
+Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
+                   void* scratch)
+    : plan_(plan),
+      class_(plan.class_of(rank)),
+      rank_(rank),
+      device_(device),
+      by_axis_(std::move(by_axis)),
+      arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)} {
+    by_axis_.resize(plan.mesh.axes().size(), nullptr);
+    times_.push_back({"waiting", Time::Kind::waiting, 0, 0});
+    prepare_kernels();
+    launches_.reserve(class_.stream.size());
+    events_.resize(class_.stream.size());
+    for (size_t i = 0; i < class_.stream.size(); ++i) resolve(class_.stream[i], static_cast<int>(i));
+}
+
+Executor::~Executor() {
+    if (kernel_scratch_.data) device_.release(kernel_scratch_);
+}
+
+void Executor::prepare_kernels() {
+    std::vector<int> first_use(class_.kernels.size(), none);
+    for (size_t i = 0; i < class_.stream.size(); ++i) {
+        const Instruction& instruction = class_.stream[i];
+        if (instruction.what != Do::kernel) continue;
+        int& use = first_use[static_cast<size_t>(instruction.kernel)];
+        if (use == none) use = static_cast<int>(i);
+    }
+    int64_t scratch = 0;
+    kernels_.resize(class_.kernels.size());
+    for (size_t k = 0; k < kernels_.size(); ++k) {
+        if (first_use[k] == none) continue;
+        try {
+            kernels_[k] = device_.prepare(kernel_for(class_, static_cast<int>(k), plan_.mesh, rank_));
+        } catch (const Error& error) {
+            throw Error(describe(plan_, class_, first_use[k]) + ": " + error.what(), error.fault());
+        }
+        scratch = std::max(scratch, kernels_[k]->scratch_bytes());
+    }
+    if (scratch > 0) kernel_scratch_ = device_.allocate(scratch, MemoryKind::device);
+}
+
+Tensor Executor::at(const Operand& operand) const {
+    const Buffer& buffer = class_.buffers.at(static_cast<size_t>(operand.buffer));
+    char* arena = arenas_[buffer.arena == Arena::scratch];
+    return {arena + buffer.offset + operand.offset, operand.type.dtype, operand.type.shape};
+}
+
+int Executor::time_id(const std::string& name, Time::Kind kind) {
+    for (size_t i = 0; i < times_.size(); ++i)
+        if (times_[i].name == name && times_[i].kind == kind) return static_cast<int>(i);
+    times_.push_back({name, kind, 0, 0});
+    return static_cast<int>(times_.size()) - 1;
+}
+
+void Executor::resolve(const Instruction& instruction, int index) {
+    Launch launch;
+    launch.first = tensors_.size();
+    launch.count = instruction.operands.size();
+    for (const Operand& operand : instruction.operands) tensors_.push_back(at(operand));
+    if (instruction.what == Do::kernel) {
+        launch.kernel = kernels_[static_cast<size_t>(instruction.kernel)].get();
+        launch.time = time_id(class_.kernels[static_cast<size_t>(instruction.kernel)].op, Time::Kind::compute);
+    } else if (instruction.what == Do::copy) {
+        launch.time = time_id("copy", Time::Kind::compute);
+    } else {
+        const std::string& axis = plan_.mesh.axis(instruction.axis).name;
+        launch.communicator = by_axis_[static_cast<size_t>(instruction.axis)];
+        if (!launch.communicator)
+            throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
+        launch.time = time_id(fmt::format("{} {}", name_of(instruction.what), axis), Time::Kind::communication);
+        const auto on_compute = [&](int wait) { return class_.stream[static_cast<size_t>(wait)].queue == 0; };
+        launch.after_compute = std::any_of(instruction.waits.begin(), instruction.waits.end(), on_compute);
+        const auto pairs = [&](size_t i) {
+            if (i >= class_.stream.size()) return false;
+            const Instruction& other = class_.stream[i];
+            return (other.what == Do::send || other.what == Do::receive) && other.axis == instruction.axis;
+        };
+        const auto here = static_cast<size_t>(index);
+        if (pairs(here)) {
+            launch.begins_group = index == 0 || !pairs(here - 1);
+            launch.ends_group = !pairs(here + 1);
+        }
+        if (static_cast<size_t>(instruction.queue) >= last_of_queue_.size())
+            last_of_queue_.resize(static_cast<size_t>(instruction.queue) + 1, none);
+        last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
+    }
+    launches_.push_back(launch);
+}
+
+void Executor::run() {
+    try {
+        Machine machine(*this);
+        walk(class_, machine);
+        for (int last : last_of_queue_)
+            if (last != none) {
+                position_ = last;
+                events_[static_cast<size_t>(last)].wait();
+            }
+        device_.synchronize(0);
+        machine.charge(0);
+    } catch (const Error& error) {
+        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position_), error.what()), error.fault());
+    }
+}
+
+Tensor Executor::tensor(ValueId value) const {
+    for (const Operand& place : class_.places)
+        if (place.value == value) return at(place);
+    const std::string& name = plan_.program.value(value).name;
+    throw Error("program " + plan_.program.name + " keeps no '" + name +
+                "' after a step; only inputs, params, states and results can be read");
+}
+
+void Executor::reset_times() {
+    for (Time& time : times_) {
+        time.seconds = 0;
+        time.count = 0;
+    }
+}
+
+}  // namespace orrery

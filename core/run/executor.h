@@ -1,0 +1,71 @@
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orrery/communicator.h"
+#include "orrery/plan.h"
+
+namespace orrery {
+
+/// Runs one rank's stream of a plan on a device and its communicators. Everything is resolved when it is made: kernels
+/// prepared with this rank's attributes, operands as tensors at their addresses. One thread drives it.
+class Executor {
+public:
+    /// `by_axis`: communicators by AxisId, nullptr where the plan does not communicate. `persistent`: an arena of
+    /// Persistent::bytes(); `scratch`: one of RankClass::scratch_bytes. The plan, device, communicators and arenas must
+    /// outlive the executor. Throws Error naming op and script line when the device cannot run a kernel.
+    Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
+             void* scratch);
+    ~Executor();
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    /// One step; blocks until all its work is done. Allocates nothing and looks nothing up. A failure is rethrown with
+    /// its fault, naming rank, instruction, values and script line; the contents of the arenas are then undefined.
+    void run();
+
+    /// The local part of an input, param, state or result. Throws Error for any other value.
+    Tensor tensor(ValueId value) const;
+
+    /// Where a step's time went since the last reset, in host time: by kernel, by collective ("all_reduce dp"), waiting.
+    struct Time {
+        std::string name;
+        enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
+        double seconds = 0;
+        int64_t count = 0;
+    };
+    const std::vector<Time>& times() const { return times_; }
+    void reset_times();
+    /// The instruction at hand, for reports about a hang; readable from another thread only as a hint.
+    int position() const { return position_; }
+    /// Bytes of kernel scratch that this executor has allocated beside the arenas.
+    int64_t kernel_scratch_bytes() const { return kernel_scratch_.bytes; }
+
+private:
+    struct Launch;
+    struct Machine;
+
+    void prepare_kernels();
+    void resolve(const Instruction& instruction, int index);
+    Tensor at(const Operand& operand) const;
+    int time_id(const std::string& name, Time::Kind kind);
+
+    const Plan& plan_;
+    const RankClass& class_;
+    int64_t rank_;
+    Device& device_;
+    std::vector<Communicator*> by_axis_;
+    char* arenas_[2];
+    Memory kernel_scratch_;
+    std::vector<std::unique_ptr<Kernel>> kernels_;
+    std::vector<Tensor> tensors_;           ///< operands of all instructions, one after the other
+    std::vector<Launch> launches_;          ///< one per instruction
+    std::vector<Event> events_;             ///< one per instruction: its completion, communication only
+    std::vector<int> last_of_queue_;        ///< last communication instruction of each queue
+    std::vector<Time> times_;
+    int position_ = 0;
+};
+
+}  // namespace orrery
