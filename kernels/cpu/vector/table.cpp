@@ -9,6 +9,8 @@ const Kernels& table() {
         Kernels k = reference::table();
         add_elementwise(k);
         add_broadcast(k);
+        add_matmul(k);
+        add_attention(k);
         return k;
     }();
     return kernels;

@@ -1,0 +1,206 @@
+// Products with bias, accumulation and gelu, in f32 or from and to 16-bit types.
+//
+// f32 goes to oneDNN as it lies. 16-bit operands are widened block by block into scratch that fits the caches, since
+// AVX2 has no 16-bit products; the sums are f32 and are rounded once.
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/math.h"
+
+namespace orrery::kernels::cpu::ORRERY_ISA {
+
+namespace {
+
+ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+
+/// Rows of a block, its columns, and how much of the contracted dim it takes at once.
+constexpr i64 block_m = 256, block_n = 768, block_k = 1024;
+
+/// What becomes of a product: y (+)= ab + bias, and with `gelu` pre = ab + bias, y = gelu(pre).
+struct Finish {
+    In bias;
+    Out y, pre;
+    bool accumulate = false, gelu = false;
+    Unary op = Unary::gelu_tanh;
+};
+
+/// The operands of one batch index.
+struct Product {
+    const Matmul& s;
+    In a, b;
+    Finish finish;
+
+    bool plain() const { return a.type == Type::f32 && b.type == Type::f32; }
+    /// The sums gather in y itself.
+    bool direct() const { return finish.y.type == Type::f32 && !finish.gelu; }
+};
+
+In shifted(In x, i64 elements) { return {x.as<char>() + elements * size_of(x.type), x.type}; }
+Out shifted(Out y, i64 elements) {
+    return {y.data == nullptr ? nullptr : y.as<char>() + elements * size_of(y.type), y.type};
+}
+
+/// A block of a stored matrix as floats: in place when it is f32, else widened into `buffer`; sets its leading dim.
+const float* block(In x, i64 row, i64 rows, i64 col, i64 cols, i64 stride, float* buffer, i64& leading) {
+    if (x.type == Type::f32) {
+        leading = stride;
+        return x.as<float>() + row * stride + col;
+    }
+    leading = cols;
+    for (i64 r = 0; r < rows; ++r) fetch(x, (row + r) * stride + col, cols, buffer + r * cols);
+    return buffer;
+}
+
+/// Blocks of op(a) [m,k] and op(b) [k,n]: the stored rows are the other way round when transposed.
+const float* block_a(const Product& p, i64 m, i64 rows, i64 k, i64 depth, float* buffer, i64& leading) {
+    return p.s.trans_a ? block(p.a, k, depth, m, rows, p.s.m, buffer, leading)
+                       : block(p.a, m, rows, k, depth, p.s.k, buffer, leading);
+}
+const float* block_b(const Product& p, i64 k, i64 depth, i64 n, i64 cols, float* buffer, i64& leading) {
+    return p.s.trans_b ? block(p.b, n, cols, k, depth, p.s.k, buffer, leading)
+                       : block(p.b, k, depth, n, cols, p.s.n, buffer, leading);
+}
+
+/// Rows of sums to their places. `c` may be y itself.
+void finish_rows(const Product& p, i64 m, i64 rows, i64 n, i64 cols, float* c, i64 leading) {
+    const Finish& f = p.finish;
+    float bias_buffer[tile], old[tile];
+    for (i64 j = 0; j < cols; j += tile) {
+        const i64 size = smaller(tile, cols - j);
+        const float* bias = f.bias.data == nullptr ? nullptr : fetch(f.bias, n + j, size, bias_buffer);
+        for (i64 r = 0; r < rows; ++r) {
+            float* x = c + r * leading + j;
+            const i64 at = (m + r) * p.s.n + n + j;
+            if (bias != nullptr)
+                map(
+                    x, size, [](Vec u, Vec v) { return u + v; }, x, bias);
+            if (f.accumulate && f.y.type != Type::f32) {
+                map(
+                    x, size, [](Vec u, Vec v) { return u + v; }, x, fetch(f.y, at, size, old));
+            }
+            if (f.gelu) {
+                if (f.pre.type != Type::f32)
+                    flush(f.pre, at, size, x);
+                else if (x != f.pre.as<float>() + at)
+                    __builtin_memcpy(f.pre.as<float>() + at, x, static_cast<size_t>(size) * 4);
+                float* y = target(f.y, at, old);
+                if (f.op == Unary::gelu_erf)
+                    map(
+                        y, size, [](Vec v) { return math::gelu_erf(v); }, x);
+                else
+                    map(
+                        y, size, [](Vec v) { return math::gelu_tanh(v); }, x);
+                flush(f.y, at, size, y);
+            } else {
+                flush(f.y, at, size, x);
+            }
+        }
+    }
+}
+
+/// Rows m.. and columns n.. of one product, on this thread. scratch: see scratch_floats.
+void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, float* scratch) {
+    const Matmul& s = p.s;
+    const Finish& f = p.finish;
+    const bool direct = p.direct();
+    // f32 needs blocks only to finish rows while they are in the cache.
+    const i64 step_n = p.plain() ? n_end - n_begin : block_n;
+    const i64 step_k = p.plain() && s.k > 0 ? s.k : block_k;
+    const i64 step_m = direct && f.bias.data == nullptr && p.plain() ? m_end - m_begin : block_m;
+    float* widened_a = scratch;
+    float* widened_b = widened_a + (p.a.type == Type::f32 ? 0 : block_m * block_k);
+    float* sums = widened_b + (p.b.type == Type::f32 ? 0 : block_k * block_n);
+    for (i64 n = n_begin; n < n_end; n += step_n) {
+        const i64 cols = smaller(step_n, n_end - n);
+        i64 ldb = 0;
+        const float* b = s.k <= step_k ? block_b(p, 0, s.k, n, cols, widened_b, ldb) : nullptr;
+        for (i64 m = m_begin; m < m_end; m += step_m) {
+            const i64 rows = smaller(step_m, m_end - m);
+            float* c = direct ? f.y.as<float>() + m * s.n + n : sums;
+            const i64 ldc = direct ? s.n : cols;
+            for (i64 k = 0; k == 0 || k < s.k; k += step_k) {
+                const i64 depth = smaller(step_k, s.k - k);
+                i64 lda = 0;
+                if (s.k > step_k) b = block_b(p, k, depth, n, cols, widened_b, ldb);
+                const float* a = block_a(p, m, rows, k, depth, widened_a, lda);
+                gemm(s.trans_a, s.trans_b, rows, cols, depth, 1, a, lda, b, ldb, k > 0 || (direct && f.accumulate), c,
+                     ldc);
+            }
+            if (!direct || f.bias.data != nullptr) finish_rows(p, m, rows, n, cols, c, ldc);
+        }
+    }
+}
+
+i64 scratch_floats(const Product& p, i64 tile_n) {
+    i64 n = 0;
+    if (p.a.type != Type::f32) n += block_m * block_k;
+    if (p.b.type != Type::f32) n += block_k * block_n;
+    if (!p.direct()) n += block_m * (p.plain() ? tile_n : block_n);
+    return n;
+}
+
+/// Cuts m x n in parts_m x parts_n tiles of a similar number of rows and columns.
+struct Grid {
+    int m = 1, n = 1;
+
+    Grid(i64 rows, i64 cols, int parts) {
+        i64 best = -1;
+        for (int i = 1; i <= parts; ++i) {
+            if (parts % i != 0) continue;
+            const i64 edge = rows / i + cols / (parts / i);  // the operands that each tile reads
+            if (best < 0 || edge < best) {
+                best = edge;
+                m = i;
+                n = parts / i;
+            }
+        }
+    }
+};
+
+void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
+    const auto product = [&](i64 i) {
+        Finish f = finish;
+        f.y = shifted(f.y, i * s.m * s.n);
+        f.pre = shifted(f.pre, i * s.m * s.n);
+        return Product{s, shifted(a, i * s.m * s.k), shifted(b, s.shared_b ? 0 : i * s.k * s.n), f};
+    };
+    constexpr i64 worth = 1 << 20;  // multiply-adds that pay for a thread
+    const i64 work = s.m * s.n * (s.k > 0 ? s.k : 1);
+    const int parts = parts_of(c.threads(), s.batch * work, worth);
+    const bool by_batch = s.batch >= parts;
+    const Grid grid(s.m, s.n, by_batch ? 1 : parts);
+    const i64 tile_n = (s.n + grid.n - 1) / grid.n + 16;
+    const i64 floats = scratch_floats(product(0), tile_n);
+    float* scratch = floats == 0 ? nullptr : static_cast<float*>(c.scratch(floats * parts * 4));
+    if (by_batch) {
+        return team(parts, [&](int part) {
+            const i64 end = cut(s.batch, parts, part + 1, 1);
+            for (i64 i = cut(s.batch, parts, part, 1); i < end; ++i) {
+                run_tile(product(i), 0, s.m, 0, s.n, scratch + part * floats);
+            }
+        });
+    }
+    for (i64 i = 0; i < s.batch; ++i) {
+        team(parts, [&](int part) {
+            const int pm = part / grid.n, pn = part % grid.n;
+            run_tile(product(i), cut(s.m, grid.m, pm, 8), cut(s.m, grid.m, pm + 1, 8), cut(s.n, grid.n, pn, 16),
+                     cut(s.n, grid.n, pn + 1, 16), scratch + part * floats);
+        });
+    }
+}
+
+void matmul(Context& c, const Matmul& s, In a, In b, In bias, Out y) {
+    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = {}, .accumulate = s.accumulate});
+}
+
+void matmul_bias_gelu(Context& c, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
+    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = pre, .gelu = true, .op = op});
+}
+
+}  // namespace
+
+void add_matmul(Kernels& k) {
+    k.matmul = matmul;
+    k.matmul_bias_gelu = matmul_bias_gelu;
+}
+
+}  // namespace orrery::kernels::cpu::ORRERY_ISA

@@ -1,0 +1,93 @@
+// Matrix products and attention against the reference.
+#include "kernels_compare.h"
+
+using namespace orrery::kernels;
+using namespace orrery::kernels::testing;
+
+TEST_CASE("cpu: matmul in every form") {
+    Source source;
+    struct Size {
+        i64 batch, m, n, k;
+        bool shared;
+    };
+    for (const Size z : {Size{1, 1, 1, 1, true}, Size{1, 129, 67, 45, true}, Size{3, 33, 17, 29, false},
+                         Size{3, 33, 17, 29, true}, Size{1, 300, 801, 70, true}, Size{1, 45, 30, 1100, true}}) {
+        for (const Type type : {Type::f32, Type::bf16}) {
+            const Buffer a = source.uniform(type, z.batch * z.m * z.k);
+            const Buffer b = source.uniform(type, (z.shared ? 1 : z.batch) * z.k * z.n);
+            const Buffer bias = source.uniform(type, z.n), y32 = source.uniform(Type::f32, z.batch * z.m * z.n);
+            const Buffer y = source.uniform(type, z.batch * z.m * z.n);
+            for (int form = 0; form < 4; ++form) {
+                INFO("m " << z.m << " n " << z.n << " k " << z.k << " form " << form);
+                Matmul s{z.batch, z.m, z.n, z.k, (form & 1) != 0, (form & 2) != 0, z.shared, false};
+                compare_with_reference(source, {y, y32, y, y32},
+                                       [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+                                           k.matmul(c, s, a.in(), b.in(), {}, out[0].out());
+                                           k.matmul(c, s, a.in(), b.in(), bias.in(), out[1].out());
+                                           Matmul add = s;
+                                           add.accumulate = true;
+                                           k.matmul(c, add, a.in(), b.in(), bias.in(), out[2].out());
+                                           k.matmul(c, add, a.in(), b.in(), {}, out[3].out());
+                                       });
+            }
+        }
+    }
+}
+
+TEST_CASE("cpu: matmul of nothing") {
+    Source source;
+    compare_with_reference(source, {source.uniform(Type::f32, 6), source.uniform(Type::f32, 6)},
+                           [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+                               const Buffer empty(Type::f32, 0);
+                               k.matmul(c, {.m = 2, .n = 3, .k = 0}, empty.in(), empty.in(), {}, out[0].out());
+                               k.matmul(c, {.m = 2, .n = 3, .k = 0, .accumulate = true}, empty.in(), empty.in(), {},
+                                        out[1].out());
+                           });
+}
+
+TEST_CASE("cpu: matmul with bias and gelu") {
+    Source source;
+    for (const Type type : {Type::f32, Type::bf16}) {
+        const Buffer a = source.uniform(type, 300 * 40), b = source.uniform(type, 40 * 1100),
+                     bias = source.uniform(type, 1100);
+        for (const Unary op : {Unary::gelu_tanh, Unary::gelu_erf}) {
+            compare_with_reference(source, {Buffer(type, 300 * 1100), Buffer(type, 300 * 1100)},
+                                   [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+                                       k.matmul_bias_gelu(c, {.m = 300, .n = 1100, .k = 40}, op, a.in(), b.in(),
+                                                          bias.in(), out[0].out(), out[1].out());
+                                   });
+        }
+    }
+}
+
+TEST_CASE("cpu: attention and its gradient") {
+    Source source;
+    struct Size {
+        i64 batch, queries, keys, heads, groups, dim, shift;
+    };
+    for (const Size z : {Size{2, 37, 37, 3, 3, 16, 0}, Size{1, 130, 130, 4, 2, 20, 0}, Size{1, 70, 1050, 2, 1, 8, 980},
+                         Size{1, 600, 600, 1, 1, 12, 0}, Size{2, 5, 9, 2, 2, 4, -2}, Size{1, 1, 1, 1, 1, 1, 0}}) {
+        for (const bool causal : {false, true}) {
+            for (const Type type : {Type::f32, Type::bf16}) {
+                INFO("queries " << z.queries << " keys " << z.keys << " causal " << causal);
+                const Attention s{z.batch, z.queries, z.keys, z.heads, z.groups, z.dim, 0.3, causal, z.shift};
+                const i64 nq = z.batch * z.queries * z.heads * z.dim, nk = z.batch * z.keys * z.groups * z.dim;
+                const i64 nl = z.batch * z.heads * z.queries;
+                const Buffer q = source.uniform(type, nq, -2, 2), k = source.uniform(type, nk, -2, 2);
+                const Buffer v = source.uniform(type, nk), d_o = source.uniform(type, nq);
+                compare_with_reference(source, {Buffer(type, nq), Buffer(Type::f32, nl)},
+                                       [&](const Kernels& t, Context& c, std::vector<Buffer>& y) {
+                                           t.attention(c, s, q.in(), k.in(), v.in(), y[0].out(), y[1].out());
+                                       });
+                Buffer o(type, nq), lse(Type::f32, nl);
+                Context one;
+                reference::table().attention(one, s, q.in(), k.in(), v.in(), o.out(), lse.out());
+                compare_with_reference(source, {Buffer(type, nq), Buffer(type, nk), Buffer(type, nk)},
+                                       [&](const Kernels& t, Context& c, std::vector<Buffer>& y) {
+                                           t.attention_grad(c, s, q.in(), k.in(), v.in(), o.in(), lse.in(), d_o.in(),
+                                                            y[0].out(), y[1].out(), y[2].out());
+                                       });
+            }
+        }
+    }
+}
