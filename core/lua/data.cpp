@@ -1,0 +1,103 @@
+// o.data: where training text comes from. Nothing is read here; the session reads.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "lua/data.h"
+#include "lua/fields.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+
+namespace {
+
+void push_array(lua_State* L, const DataSpec& spec, const char* name) {
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, "i32");
+    lua_setfield(L, -2, "dtype");
+    lua_createtable(L, 2, 0);
+    const std::pair<const char*, int64_t> dims[] = {{"batch", spec.sequences_per_step}, {"seq", spec.sequence}};
+    for (lua_Integer i = 1; i <= 2; ++i) {
+        lua_createtable(L, 2, 0);
+        lua_pushstring(L, dims[i - 1].first);
+        lua_rawseti(L, -2, 1);
+        lua_pushinteger(L, dims[i - 1].second);
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, i);
+    }
+    lua_setfield(L, -2, "shape");
+}
+
+int index(lua_State* L) {
+    const DataSpec& spec = check<Data>(L, 1).spec;
+    const std::string key = check_text(L, 2);
+    if (key == "signature") {
+        lua_createtable(L, 2, 0);
+        push_array(L, spec, "tokens");
+        lua_rawseti(L, -2, 1);
+        push_array(L, spec, "targets");
+        lua_rawseti(L, -2, 2);
+    } else if (key == "batch") {
+        lua_pushinteger(L, spec.sequences_per_step);
+    } else if (key == "seq") {
+        lua_pushinteger(L, spec.sequence);
+    } else if (key == "vocab") {
+        lua_pushinteger(L, spec.vocab);
+    } else if (key == "path") {
+        push(L, spec.path);
+    } else {
+        fail(L, fmt::format("data has no field {}\n  known: signature, batch, seq, vocab, path", quote(key)));
+    }
+    return 1;
+}
+
+/// An option of the call, else a key of the configuration, else an error that names both.
+int64_t required(lua_State* L, std::optional<int64_t> given, const std::string& function, const char* option,
+                 const char* table, const char* key) {
+    const int64_t value = given.value_or(state_of(L).host().config().table(table).integer(key, 0));
+    if (value > 0) return value;
+    fail(L, fmt::format("{}: {} is missing\n  give it here or as {}.{} in the configuration", function, option, table, key));
+}
+
+int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {
+    Config& root = state_of(L).host().config();
+    Config& config = root.table("data");
+    Fields fields(L, 1, function);
+    DataSpec spec;
+    spec.kind = kind;
+    spec.origin = where(L);
+    spec.path = fields.text("path").value_or(config.text("path", ""));
+    if (spec.path.empty())
+        fail(L, fmt::format("{}: path is missing\n  give it here or as data.path in the configuration", function));
+    spec.sequences_per_step = required(L, fields.integer("batch", 1), function, "batch", "train", "sequences_per_step");
+    spec.sequence = required(L, fields.integer("seq", 1), function, "seq", "data", "tokens_per_sequence");
+    spec.vocab = fields.integer("vocab", 1).value_or(config.integer("vocab", kind == DataSpec::Kind::text ? 256 : 0));
+    spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
+    if (!(spec.validation >= 0 && spec.validation < 1)) fields.wrong("validation", "a share in [0, 1)");
+    spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
+    if (kind == DataSpec::Kind::tokens) {
+        spec.token_bytes = static_cast<int>(fields.integer("token_bytes").value_or(2));
+        if (spec.token_bytes != 2 && spec.token_bytes != 4) fields.wrong("token_bytes", "2 or 4");
+    }
+    fields.finish();
+    push_object(L, Data{std::move(spec)});
+    return 1;
+}
+
+int text(lua_State* L) { return make(L, DataSpec::Kind::text, "o.data.text"); }
+int tokens(lua_State* L) { return make(L, DataSpec::Kind::tokens, "o.data.tokens"); }
+
+}  // namespace
+
+void open_data(lua_State* L) {
+    const luaL_Reg functions[] = {{"__index", guard<index>}, {nullptr, nullptr}};
+    new_class<Data>(L, functions);
+    lua_pop(L, 1);
+    lua_pushcfunction(L, guard<text>);
+    lua_setfield(L, -2, "text");
+    lua_pushcfunction(L, guard<tokens>);
+    lua_setfield(L, -2, "tokens");
+}
+
+}  // namespace orrery::lua

@@ -1,0 +1,60 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lua/tape.h"
+#include "orrery/strategy.h"
+
+namespace orrery::lua {
+
+/// One input of a signature.
+struct InputSpec {
+    std::string name;
+    TensorType type;
+    std::vector<std::string> dims;
+};
+
+/// Reads a signature from the stack: a list of { name = , dtype = , shape = , dims = }, or such entries by name.
+std::vector<InputSpec> check_signature(lua_State* L, int index);
+
+/// A strategy that a script asked for.
+struct Asked {
+    std::shared_ptr<Strategy> strategy;
+    std::string name;
+    Origin origin;
+};
+
+template <>
+struct Class<Asked> {
+    static constexpr const char* name = "orrery.strategy";
+    static constexpr const char* what = "a strategy";
+};
+
+/// What o.trace returns: the function, the forward program that it recorded and what was asked since.
+struct Traced {
+    std::string name;
+    Origin origin;
+    int function = LUA_NOREF;             ///< in the registry
+    std::vector<InputSpec> signature;
+    std::shared_ptr<Tape> train;
+    ValueId loss_sum = none, count = none;
+    DType precision = DType::f32;
+    int64_t microbatches = 1;
+    bool has_optimizer = false;
+    bool compiled = false;
+    std::vector<Asked> strategies;
+};
+
+/// Runs the function once more on a new tape. `batch` > 0 replaces the size of every dim named "batch".
+void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch,
+                    ValueId& loss_sum, ValueId& count);
+
+/// The program up to the logits of its cross entropy, as the result "logits"; nullopt when it has not exactly one.
+std::optional<Program> logits_of(const Program& forward);
+/// Only what the results need, renumbered. For programs without marks, gradients or updates.
+Program prune(const Program& program);
+
+}  // namespace orrery::lua

@@ -1,0 +1,39 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lua/stack.h"
+
+namespace orrery::lua {
+
+/// Reads a table of named options, `o.data.text { path = ... }`. Every read remembers its key; `finish` throws at the
+/// first key that nobody asked for, with a "did you mean". Errors name the function and the key.
+class Fields {
+public:
+    /// `index` may hold nil or nothing: an empty table.
+    Fields(lua_State* L, int index, std::string function);
+
+    bool has(std::string_view key);
+    std::optional<bool> flag(std::string_view key);
+    std::optional<int64_t> integer(std::string_view key, int64_t least = INT64_MIN);
+    std::optional<double> number(std::string_view key);
+    std::optional<std::string> text(std::string_view key);
+    std::vector<std::string> texts(std::string_view key);
+    std::vector<int64_t> integers(std::string_view key);
+    /// Pushes the field, nil when absent.
+    void push_field(std::string_view key);
+    void finish();
+
+    /// Throws "nn.linear: KEY is ..., expected WHAT".
+    [[noreturn]] void wrong(std::string_view key, std::string_view what);
+
+private:
+    lua_State* L_;
+    int index_;  ///< 0: no table
+    std::string function_;
+    std::vector<std::string> asked_;
+};
+
+}  // namespace orrery::lua

@@ -1,0 +1,110 @@
+#pragma once
+#include <lua.hpp>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "orrery/error.h"
+#include "orrery/tensor.h"
+
+/// A thin binding in the manner of LPeg: functions over lua_State*, typed userdata, and a guard that turns C++
+/// exceptions into Lua errors and back. Everything here runs below one protected call.
+namespace orrery::lua {
+
+class State;
+
+/// The State that owns this Lua; every coroutine of it has the same.
+State& state_of(lua_State* L);
+
+/// The script line that is being run: the innermost line of a script or of a model or strategy of the library. Lines of
+/// the library's plumbing (orrery/nn.lua, ...) count only when nothing else is there.
+Origin where(lua_State* L);
+
+/// Pushes an error value that keeps the exception.
+void push_exception(lua_State* L, std::exception_ptr error);
+/// Raises the exception as a Lua error that keeps it.
+int raise(lua_State* L, std::exception_ptr error);
+/// The exception in an error value; nullptr when the value is something else (a string, a table).
+std::exception_ptr exception_at(lua_State* L, int index);
+
+/// A C function for Lua: what it throws becomes a Lua error. Lua's own unwinding passes through untouched.
+template <int (*function)(lua_State*)>
+int guard(lua_State* L) {
+    std::exception_ptr error;
+    try {
+        return function(L);
+    } catch (const std::exception&) {
+        error = std::current_exception();
+    }
+    return raise(L, std::move(error));
+}
+
+// ---- arguments: each throws "bad argument #1 to 'matmul' (a value expected, got a number)" at the script line
+std::string type_text(lua_State* L, int index);  ///< "a number", "nil", "a value"
+/// Name of the running C function as the script calls it.
+std::string function_name(lua_State* L);
+[[noreturn]] void bad_argument(lua_State* L, int index, const std::string& why);
+[[noreturn]] void expected(lua_State* L, int index, std::string_view what);
+int64_t check_integer(lua_State* L, int index);
+double check_number(lua_State* L, int index);
+std::string check_text(lua_State* L, int index);
+void check_table(lua_State* L, int index, std::string_view what = "a table");
+void check_function(lua_State* L, int index);
+
+/// Throws Error at the script line.
+[[noreturn]] void fail(lua_State* L, const std::string& text);
+
+void push(lua_State* L, std::string_view text);
+void push(lua_State* L, const std::vector<std::string>& texts);  ///< a list
+void push(lua_State* L, const Shape& shape);                     ///< a list
+
+// ---- typed userdata
+template <class T>
+struct Class;  ///< specialised per type: static constexpr const char* name, what ("orrery.value", "a value")
+
+template <class T>
+int destroy(lua_State* L) {
+    static_cast<T*>(lua_touserdata(L, 1))->~T();
+    return 0;
+}
+
+/// Makes the metatable of T: __gc, __name, no access from scripts; then the given functions. Leaves it on the stack.
+template <class T>
+void new_class(lua_State* L, const luaL_Reg* functions) {
+    luaL_newmetatable(L, Class<T>::name);
+    lua_pushcfunction(L, destroy<T>);
+    lua_setfield(L, -2, "__gc");
+    lua_pushstring(L, Class<T>::what);
+    lua_setfield(L, -2, "__metatable");
+    luaL_setfuncs(L, functions, 0);
+}
+
+template <class T>
+T& push_object(lua_State* L, T object) {
+    void* place = lua_newuserdatauv(L, sizeof(T), 0);
+    T* made = new (place) T(std::move(object));
+    luaL_setmetatable(L, Class<T>::name);
+    return *made;
+}
+
+template <class T>
+T* test(lua_State* L, int index) {
+    return static_cast<T*>(luaL_testudata(L, index, Class<T>::name));
+}
+
+template <class T>
+T& check(lua_State* L, int index) {
+    T* object = test<T>(L, index);
+    if (!object) expected(L, index, Class<T>::what);
+    return *object;
+}
+
+/// Keys of the table at `index`: 1..n first, then texts in alphabetical order, then the rest in no promised order.
+/// Pushes a list of them.
+void push_sorted_keys(lua_State* L, int index);
+
+}  // namespace orrery::lua

@@ -1,0 +1,262 @@
+#include "lua/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <typeinfo>
+
+#include "base/text.h"
+#include "lua/libraries.h"
+#include "lua/script.h"
+#include "lua/tape.h"
+
+namespace orrery::lua {
+
+namespace {
+
+constexpr int instructions_per_check = 10'000;
+constexpr int most_calls_shown = 8;
+
+std::string read_file(const std::filesystem::path& file, const std::string& shown) {
+    if (std::filesystem::is_directory(file)) throw Error({"", shown, 0, 0}, "is a folder, expected a Lua script");
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw Error({"", shown, 0, 0}, "cannot open this script\n  check the path");
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+/// "called from" lines of the scripts above an error, innermost first.
+std::string calls(lua_State* L, const Origin& first) {
+    std::string out;
+    std::string last = first.text();
+    int shown = 0;
+    lua_Debug frame;
+    for (int level = 0; lua_getstack(L, level, &frame) && shown < most_calls_shown; ++level) {
+        lua_getinfo(L, "Sl", &frame);
+        if (frame.currentline <= 0 || frame.source[0] != '@') continue;
+        const std::string line = fmt::format("{}:{}", frame.source + 1, frame.currentline);
+        if (line == last || is_plumbing(frame.source + 1)) continue;
+        last = line;
+        out += "\n  called from " + line;
+        ++shown;
+    }
+    return out;
+}
+
+/// The same error with the calls added; only plain Errors are remade.
+std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const Error& e) {
+        if (typeid(e) == typeid(Error)) return std::make_exception_ptr(Error(e.what() + calls, e.fault()));
+    } catch (const std::exception&) {
+    }
+    return error;
+}
+
+/// Message handler: runs while the failing stack is still there.
+int add_calls(lua_State* L) {
+    const std::string above = calls(L, where(L));
+    if (std::exception_ptr error = exception_at(L, 1)) {
+        push_exception(L, with_calls(error, above));
+    } else {
+        const std::string text = luaL_tolstring(L, 1, nullptr);
+        push_exception(L, std::make_exception_ptr(Error(text + above)));
+    }
+    return 1;
+}
+
+int open_all(lua_State* L) {
+    state_of(L).open_libraries();
+    return 0;
+}
+
+struct Chunk {
+    const std::string& text;
+    const std::string& shown;
+};
+
+/// Loads and runs the Chunk at 1, inside of the protected call: a parse error is an error like any other.
+int run_loaded(lua_State* L) {
+    const auto* chunk = static_cast<const Chunk*>(lua_touserdata(L, 1));
+    load_text(L, chunk->text, chunk->shown);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+int require_module(lua_State* L) {
+    state_of(L).require(check_text(L, 1));
+    return 1;
+}
+
+}  // namespace
+
+State::State(Host& host, std::filesystem::path folder) : host_(host), folder_(std::move(folder)) {
+    Config& config = host_.config().table("lua");
+    library_ = script_library(config.text("library", ""));
+    limits_.instructions = config.integer("instructions_million", 1000) * 1'000'000;
+    limits_.memory_bytes = config.integer("memory_mib", 512) << 20;
+    L_ = lua_newstate(allocate, this);
+    if (!L_) throw std::bad_alloc();
+    *static_cast<State**>(lua_getextraspace(L_)) = this;
+    lua_pushcfunction(L_, guard<open_all>);
+    try {
+        if (const int status = lua_pcall(L_, 0, 0, 0)) rethrow(status, "orrery");
+    } catch (...) {
+        lua_close(L_);
+        throw;
+    }
+}
+
+State::~State() { lua_close(L_); }
+
+void State::open_libraries() {
+    Config& run = host_.config().table("run");
+    open_errors(L_);
+    open_standard(L_, host_.config().table("lua").texts("allow"), run.integer("seed", 1));
+    lua_newtable(L_);  // package.loaded, by module name
+    lua_newtable(L_);  // orrery.native
+    open_config(L_);
+    open_values(L_);
+    open_trace(L_);
+    open_program(L_);
+    open_strategies(L_);
+    open_data(L_);
+    lua_setfield(L_, -2, "orrery.native");
+    lua_setfield(L_, LUA_REGISTRYINDEX, "orrery.loaded");
+    lua_pushcfunction(L_, guard<require_module>);
+    lua_setglobal(L_, "require");
+}
+
+void* State::allocate(void* self, void* block, size_t old_size, size_t new_size) {
+    State& state = *static_cast<State*>(self);
+    const auto before = static_cast<int64_t>(block ? old_size : 0);
+    const auto after = static_cast<int64_t>(new_size);
+    if (new_size == 0) {
+        std::free(block);
+        state.bytes_ -= before;
+        return nullptr;
+    }
+    if (after > before && state.bytes_ - before + after > state.limits_.memory_bytes) {
+        if (state.L_) state.refused_ = where(state.L_);
+        return nullptr;
+    }
+    void* made = std::realloc(block, new_size);
+    if (made) state.bytes_ += after - before;
+    return made;
+}
+
+void State::count(lua_State* L, lua_Debug*) {
+    State& state = state_of(L);
+    state.instructions_ += instructions_per_check;
+    if (state.instructions_ < state.limits_.instructions) return;
+    lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may swallow this once, not for ever
+    const int64_t million = state.limits_.instructions / 1'000'000;
+    raise(L, std::make_exception_ptr(
+                 Error(where(L), fmt::format("still running after {} million Lua instructions\n  a script describes a "
+                                             "run and ends; where it needs more, --set lua.instructions_million={}",
+                                             million, 2 * million))));
+}
+
+void State::charge_op() {
+    if (++ops_ <= limits_.ops) return;
+    throw Error(where(L_), fmt::format("more than {} ops recorded\n  does a loop of the script not end?", limits_.ops));
+}
+
+void State::rethrow(int status, const std::string& shown) {
+    if (status == LUA_ERRMEM) {
+        const Origin place = refused_.file.empty() ? Origin{"", shown, 0, 0} : refused_;
+        const int64_t mib = limits_.memory_bytes >> 20;
+        throw Error(place, fmt::format("the script needs more than {} MiB of memory\n  where that is meant, "
+                                       "--set lua.memory_mib={}", mib, 2 * mib));
+    }
+    std::exception_ptr error = exception_at(L_, -1);
+    if (!error) {
+        size_t size = 0;
+        const char* text = lua_tolstring(L_, -1, &size);
+        error = std::make_exception_ptr(text ? Error(std::string(text, size)) : Error({"", shown, 0, 0}, "failed"));
+    }
+    lua_settop(L_, 0);
+    std::rethrow_exception(error);
+}
+
+void State::run_chunk(const std::string& text, const std::string& shown) {
+    lua_settop(L_, 0);
+    lua_pushcfunction(L_, add_calls);
+    Chunk chunk{text, shown};
+    lua_pushcfunction(L_, guard<run_loaded>);
+    lua_pushlightuserdata(L_, &chunk);
+    lua_sethook(L_, count, LUA_MASKCOUNT, instructions_per_check);
+    const int status = lua_pcall(L_, 1, 0, 1);
+    lua_sethook(L_, nullptr, 0, 0);
+    if (status != LUA_OK) rethrow(status, shown);
+    lua_settop(L_, 0);
+}
+
+void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
+
+void State::run_file(const std::filesystem::path& file, const std::string& shown) {
+    run_chunk(read_file(file, shown), shown);
+}
+
+std::vector<std::filesystem::path> State::places(const std::string& module, std::vector<std::string>& shown) const {
+    const std::string path = join(split(module, '.'), "/");
+    const bool ours = module == "orrery" || module.starts_with("orrery.");
+    std::vector<std::filesystem::path> out;
+    for (const std::string& name : {path + ".lua", path + "/init.lua"}) {
+        out.push_back((ours ? library_ : folder_) / name);
+        const bool plain = ours || folder_.empty() || folder_ == ".";
+        shown.push_back(plain ? name : (folder_ / name).string());
+    }
+    return out;
+}
+
+void State::require(const std::string& module) {
+    lua_getfield(L_, LUA_REGISTRYINDEX, "orrery.loaded");
+    const int loaded = lua_gettop(L_);
+    if (lua_getfield(L_, loaded, module.c_str()) != LUA_TNIL) {
+        lua_remove(L_, loaded);
+        return;
+    }
+    lua_pop(L_, 1);
+    const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+    if (module.empty() || !std::ranges::all_of(module, plain) || module.find("..") != std::string::npos)
+        fail(L_, fmt::format("bad module name {}\n  names are like orrery.nn or beside_me", quote(module)));
+    if (std::ranges::find(loading_, module) != loading_.end())
+        fail(L_, fmt::format("module {} requires itself: {} -> {}", quote(module), join(loading_, " -> "), module));
+    std::vector<std::string> shown;
+    const std::vector<std::filesystem::path> tried = places(module, shown);
+    for (size_t i = 0; i < tried.size(); ++i) {
+        if (!std::filesystem::is_regular_file(tried[i])) continue;
+        loading_.push_back(module);
+        load_text(L_, read_file(tried[i], shown[i]), shown[i]);
+        lua_call(L_, 0, 1);  // when it fails the run is over, and with it `loading_`
+        loading_.pop_back();
+        if (lua_isnil(L_, -1)) fail(L_, fmt::format("module {} returned nothing; end it with `return`", quote(module)));
+        lua_pushvalue(L_, -1);
+        lua_setfield(L_, loaded, module.c_str());
+        lua_remove(L_, loaded);
+        return;
+    }
+    fail(L_, fmt::format("no module {}\n  tried {}", quote(module), join({tried[0].string(), tried[1].string()}, ", ")));
+}
+
+}  // namespace orrery::lua
+
+namespace orrery {
+
+void run_script(const std::filesystem::path& script, Host& host) {
+    lua::State state(host, script.parent_path());
+    state.run_file(script, script.string());
+}
+
+void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host) {
+    lua::State state(host, folder);
+    state.run_text(text, shown);
+}
+
+}  // namespace orrery

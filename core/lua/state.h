@@ -1,0 +1,83 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lua/stack.h"
+#include "run/host.h"
+
+namespace orrery::lua {
+
+struct Tape;
+
+struct Limits {
+    int64_t instructions = 1'000'000'000;
+    int64_t memory_bytes = int64_t{512} << 20;
+    int64_t ops = 1'000'000;  ///< ops that a script may record in all
+};
+
+/// One Lua with its libraries, limits and host. Closed with it, everything that scripts made is gone.
+class State {
+public:
+    /// `folder`: where modules of the script lie. Reads [lua] of the host's configuration.
+    State(Host& host, std::filesystem::path folder);
+    ~State();
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    lua_State* lua() const { return L_; }
+    Host& host() const { return host_; }
+    /// Runs a file; `shown` is its name in messages. Throws Error or what the host threw.
+    void run_file(const std::filesystem::path& file, const std::string& shown);
+    /// Runs a text, for tests.
+    void run_text(std::string_view text, const std::string& shown);
+
+    /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
+    void require(const std::string& module);
+
+    /// Charges one recorded op against the limits.
+    void charge_op();
+
+    bool options_declared = false;
+    std::shared_ptr<Tape> tape;  ///< what is being recorded, by o.trace or an optimizer
+
+    void open_libraries();
+
+private:
+    void run_chunk(const std::string& text, const std::string& shown);
+    [[noreturn]] void rethrow(int status, const std::string& shown);
+    std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
+
+    static void* allocate(void* self, void* block, size_t old_size, size_t new_size);
+    static void count(lua_State* L, lua_Debug* frame);
+
+    Host& host_;
+    std::filesystem::path folder_;
+    std::filesystem::path library_;
+    Limits limits_;
+    int64_t instructions_ = 0;
+    int64_t bytes_ = 0;
+    int64_t ops_ = 0;
+    Origin refused_;  ///< where memory ran out
+    std::vector<std::string> loading_;
+    lua_State* L_ = nullptr;
+};
+
+/// True for modules of the library that only pass calls on: orrery/nn.lua, but not orrery/models/gpt.lua.
+bool is_plumbing(std::string_view file);
+/// Throws at the first [script] key when the script declared no options.
+void check_script_table(State& state);
+
+// Each file of this folder adds its classes and its functions to the table on top of the stack, `orrery.native`.
+void open_errors(lua_State* L);
+void open_config(lua_State* L);
+void open_values(lua_State* L);
+void open_trace(lua_State* L);
+void open_program(lua_State* L);
+void open_strategies(lua_State* L);
+void open_data(lua_State* L);
+
+}  // namespace orrery::lua

@@ -1,0 +1,387 @@
+// Values in Lua: operators, fields, and every op of the table as a method, by the names that the op itself declares.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "lua/state.h"
+#include "lua/tape.h"
+
+namespace orrery::lua {
+
+void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id) { push_object(L, Symbol{tape, id}); }
+
+Tape& recording(lua_State* L, const Symbol& symbol) {
+    Tape& tape = *symbol.tape;
+    if (tape.use == TapeUse::forward || tape.use == TapeUse::update) return tape;
+    const std::string name = label_of(*tape.program, symbol.id);
+    if (tape.use == TapeUse::annotate)
+        fail(L, fmt::format("a strategy cannot add ops, it can only mark values\n  {} is used in one", name));
+    fail(L, fmt::format("{} belongs to the program \"{}\", whose trace has ended\n  use values only inside the function "
+                        "given to o.trace", name, tape.program->name));
+}
+
+int check_dim(lua_State* L, int index, const Symbol& of) {
+    const Value& value = of.value();
+    const auto rank = static_cast<int64_t>(value.dims.size());
+    if (lua_type(L, index) == LUA_TSTRING) {
+        const std::string name = check_text(L, index);
+        const auto dim = of.tape->program->dim(of.id, name);
+        if (!dim) bad_argument(L, index, fmt::format("no dim {} in {}", quote(name), describe(*of.tape->program, of.id)));
+        return *dim;
+    }
+    const int64_t dim = check_integer(L, index);
+    if (dim < 1 || dim > rank)
+        bad_argument(L, index, fmt::format("dim {} of {}: dims count from 1", dim, describe(*of.tape->program, of.id)));
+    return static_cast<int>(dim - 1);
+}
+
+namespace {
+
+ValueId constant(lua_State* L, Tape& tape, double number, DType dtype) {
+    Attributes attributes{{"shape", std::vector<int64_t>{}}, {"value", number}, {"dtype", std::string(name_of(dtype))}};
+    state_of(L).charge_op();
+    return tape.builder.one("full", {}, std::move(attributes), where(L));
+}
+
+/// Pushes every output of a new op; returns their count.
+int record(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_view kind, std::vector<ValueId> inputs,
+           Attributes attributes, const std::vector<Builder::DimNames>& names = {}) {
+    state_of(L).charge_op();
+    const std::vector<ValueId> outputs = tape->builder.add(kind, std::move(inputs), std::move(attributes), where(L), names);
+    luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+    for (const ValueId id : outputs) push_symbol(L, tape, id);
+    return static_cast<int>(outputs.size());
+}
+
+// ---- operators
+
+/// The tape of a binary operator and both operands; a number becomes a constant of the other's type.
+int binary(lua_State* L, std::string_view kind) {
+    const Symbol* left = test<Symbol>(L, 1);
+    const Symbol* right = test<Symbol>(L, 2);
+    const Symbol& one = left ? *left : *right;
+    Tape& tape = recording(L, one);
+    if (left && right) {
+        if (left->tape != right->tape)
+            fail(L, fmt::format("'{}': {} and {} belong to different programs", function_name(L),
+                                label_of(*left->tape->program, left->id), label_of(*right->tape->program, right->id)));
+        return record(L, left->tape, kind, {left->id, right->id}, {});
+    }
+    const int other = left ? 2 : 1;
+    if (lua_type(L, other) != LUA_TNUMBER)
+        fail(L, fmt::format("'{}': a value or a number expected, got {}", function_name(L), type_text(L, other)));
+    const double number = lua_tonumber(L, other);
+    if (kind == "mul") return record(L, one.tape, "scale", {one.id}, {{"by", number}});
+    if (kind == "div" && left) return record(L, one.tape, "scale", {one.id}, {{"by", 1 / number}});
+    const ValueId made = constant(L, tape, number, one.value().type.dtype);
+    return record(L, one.tape, kind, left ? std::vector{one.id, made} : std::vector{made, one.id}, {});
+}
+
+int op_add(lua_State* L) { return binary(L, "add"); }
+int op_sub(lua_State* L) { return binary(L, "sub"); }
+int op_mul(lua_State* L) { return binary(L, "mul"); }
+int op_div(lua_State* L) { return binary(L, "div"); }
+int op_pow(lua_State* L) { return binary(L, "pow"); }
+
+int op_neg(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    recording(L, x);
+    return record(L, x.tape, "neg", {x.id}, {});
+}
+
+// ---- ops as methods: x:kind(operands..., attributes..., { attribute = ..., operand = ... })
+
+bool names_dims(std::string_view attribute) {
+    return attribute == "dim" || attribute == "dims" || attribute == "perm";
+}
+
+Attribute attribute_at(lua_State* L, int index, const OpDef& def, const AttributeDef& attribute, const Symbol& x) {
+    index = lua_absindex(L, index);
+    const auto wrong = [&](std::string_view what) {
+        fail(L, fmt::format("{}: {} is {}, expected {}", def.name, attribute.name, type_text(L, index), what));
+    };
+    switch (attribute.kind) {
+        case AttributeDef::Kind::flag:
+            if (!lua_isboolean(L, index)) wrong("true or false");
+            return static_cast<bool>(lua_toboolean(L, index));
+        case AttributeDef::Kind::integer: {
+            if (names_dims(attribute.name)) return static_cast<int64_t>(check_dim(L, index, x));
+            if (!lua_isinteger(L, index)) wrong("an integer");
+            return static_cast<int64_t>(lua_tointeger(L, index));
+        }
+        case AttributeDef::Kind::number:
+            if (lua_type(L, index) != LUA_TNUMBER) wrong("a number");
+            return static_cast<double>(lua_tonumber(L, index));
+        case AttributeDef::Kind::text:
+            if (lua_type(L, index) != LUA_TSTRING) wrong("a text");
+            return check_text(L, index);
+        case AttributeDef::Kind::integers: break;
+    }
+    std::vector<int64_t> list;
+    if (names_dims(attribute.name) && !lua_istable(L, index)) return std::vector<int64_t>{check_dim(L, index, x)};
+    if (!lua_istable(L, index)) wrong("a list");
+    for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
+        if (names_dims(attribute.name)) list.push_back(check_dim(L, -1, x));
+        else if (lua_isinteger(L, -1)) list.push_back(lua_tointeger(L, -1));
+        else wrong("a list of integers");
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return list;
+}
+
+std::string_view plain_name(std::string_view operand) { return operand.substr(0, operand.find_first_of("?.")); }
+
+/// Reads the arguments of a method call into operands and attributes.
+class Call {
+public:
+    Call(lua_State* L, const OpDef& def) : L_(L), def_(def), x_(check<Symbol>(L, 1)) {
+        recording(L, x_);
+        add_operand(1);
+    }
+
+    int run() {
+        const int top = lua_gettop(L_);
+        for (int i = 2; i <= top; ++i) {
+            if (i == top && lua_istable(L_, i) && !list_attribute_next()) named(i);
+            else positional(i);
+        }
+        const auto least = static_cast<size_t>(
+            std::ranges::count_if(def_.operands, [](std::string_view o) { return !o.ends_with("?"); }));
+        if (operands_.size() < least)
+            fail(L_, fmt::format("bad argument #{} '{}' to '{}' (a value expected, got nothing)", operands_.size(),
+                                 plain_name(def_.operands[operands_.size()]), def_.name));
+        return record(L_, x_.tape, def_.name, std::move(operands_), std::move(attributes_));
+    }
+
+private:
+    bool variadic() const { return !def_.operands.empty() && def_.operands.back().ends_with("..."); }
+
+    void add_operand(int index) {
+        const Symbol* symbol = test<Symbol>(L_, index);
+        if (symbol) {
+            if (symbol->tape != x_.tape)
+                fail(L_, fmt::format("{}: {} and {} belong to different programs", def_.name,
+                                     label_of(*x_.tape->program, x_.id), label_of(*symbol->tape->program, symbol->id)));
+            operands_.push_back(symbol->id);
+        } else {
+            operands_.push_back(constant(L_, *x_.tape, lua_tonumber(L_, index), x_.value().type.dtype));
+        }
+    }
+
+    const AttributeDef* next_attribute() const {
+        for (const AttributeDef& attribute : def_.attributes)
+            if (!attributes_.has(attribute.name)) return &attribute;
+        return nullptr;
+    }
+
+    /// A list may be the value of the next attribute: x:transpose { "heads", "seq" }.
+    bool list_attribute_next() const {
+        const AttributeDef* next = next_attribute();
+        if (!next || next->kind != AttributeDef::Kind::integers) return false;
+        const bool list = lua_rawgeti(L_, -1, 1) != LUA_TNIL;
+        lua_pop(L_, 1);
+        return list;
+    }
+
+    void positional(int index) {
+        const bool more = variadic() || operands_.size() < def_.operands.size();
+        const std::string operand(more ? plain_name(def_.operands[std::min(operands_.size(), def_.operands.size() - 1)]) : "");
+        if (more && (test<Symbol>(L_, index) || (lua_type(L_, index) == LUA_TNUMBER && !variadic()))) {
+            add_operand(index);
+            return;
+        }
+        const AttributeDef* attribute = next_attribute();
+        const bool wants_operand = more && operands_.size() < def_.operands.size() &&
+                                   !def_.operands[operands_.size()].ends_with("?") && !variadic();
+        if (wants_operand || !attribute)
+            fail(L_, fmt::format("bad argument #{}{} to '{}' ({}, got {})", index - 1,
+                                 operand.empty() ? "" : " '" + operand + "'", def_.name,
+                                 more ? "a value expected" : "no more arguments expected", type_text(L_, index)));
+        attributes_.set(attribute->name, attribute_at(L_, index, def_, *attribute, x_));
+    }
+
+    void named(int index) {
+        push_sorted_keys(L_, index);
+        const int keys = lua_gettop(L_);
+        for (lua_Integer i = 1; lua_rawgeti(L_, keys, i) != LUA_TNIL; ++i) {
+            if (lua_type(L_, -1) != LUA_TSTRING)
+                fail(L_, fmt::format("{}: options have names: write {{ name = value }}", def_.name));
+            const std::string key = check_text(L_, -1);
+            lua_rawget(L_, index);
+            field(key);
+            lua_pop(L_, 1);
+        }
+        lua_settop(L_, keys - 1);
+    }
+
+    void field(const std::string& key) {
+        std::vector<std::string> known;
+        for (size_t i = 1; i < def_.operands.size(); ++i) {
+            known.emplace_back(plain_name(def_.operands[i]));
+            if (known.back() != key) continue;
+            if (i != operands_.size() || !test<Symbol>(L_, -1))
+                fail(L_, fmt::format("{}: {} is {}, expected a value", def_.name, key, type_text(L_, -1)));
+            return add_operand(lua_gettop(L_));
+        }
+        for (const AttributeDef& attribute : def_.attributes) {
+            known.emplace_back(attribute.name);
+            if (attribute.name != key) continue;
+            attributes_.set(key, attribute_at(L_, -1, def_, attribute, x_));
+            return;
+        }
+        fail(L_, fmt::format("{}: unknown option {}{}", def_.name, quote(key), choices("known", key, known)));
+    }
+
+    lua_State* L_;
+    const OpDef& def_;
+    const Symbol& x_;
+    std::vector<ValueId> operands_;
+    Attributes attributes_;
+};
+
+int call_op(lua_State* L) {
+    const auto* def = static_cast<const OpDef*>(lua_touserdata(L, lua_upvalueindex(1)));
+    return Call(L, *def).run();
+}
+
+// ---- methods that are more than an op
+
+/// x:reshape { "batch", "seq", { "heads", 12 }, 64 }: a name keeps that dim, {name, size} makes a named dim, a number
+/// an unnamed one.
+int reshape(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    recording(L, x);
+    check_table(L, 2, "a list of dims");
+    Shape shape;
+    Builder::DimNames names;
+    for (lua_Integer i = 1; lua_rawgeti(L, 2, i) != LUA_TNIL; ++i) {
+        if (lua_type(L, -1) == LUA_TSTRING) {
+            shape.push_back(x.value().type.shape[static_cast<size_t>(check_dim(L, -1, x))]);
+            names.push_back(check_text(L, -1));
+        } else if (lua_istable(L, -1)) {
+            lua_rawgeti(L, -1, 1);
+            lua_rawgeti(L, -2, 2);
+            if (lua_type(L, -2) != LUA_TSTRING || !lua_isinteger(L, -1))
+                fail(L, fmt::format("reshape: dim {} must be written {{ \"name\", size }}", i));
+            names.push_back(check_text(L, -2));
+            shape.push_back(lua_tointeger(L, -1));
+            lua_pop(L, 2);
+        } else if (lua_isinteger(L, -1)) {
+            shape.push_back(lua_tointeger(L, -1));
+            names.emplace_back();
+        } else {
+            fail(L, fmt::format("reshape: dim {} is {}, expected a name, {{ name, size }} or a size", i, type_text(L, -1)));
+        }
+        lua_pop(L, 1);
+    }
+    return record(L, x.tape, "reshape", {x.id}, {{"shape", shape}}, {names});
+}
+
+/// x:dropout(p): zeroes a share p of the elements while training, and scales the rest by 1/(1-p).
+int dropout(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    Tape& tape = recording(L, x);
+    const double p = check_number(L, 2);
+    if (p < 0 || p >= 1) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
+    const int64_t stream = tape.streams++;  // counted in eval too, so that programs agree
+    if (p == 0 || !tape.training) {
+        push_symbol(L, x.tape, x.id);
+        return 1;
+    }
+    const ValueId seed = host_input(L, tape, "seed", DType::u32);
+    return record(L, x.tape, "dropout", {x.id, seed}, {{"p", p}, {"stream", stream}});
+}
+
+/// x:named(name) -> x, so that messages, results and strategies find it.
+int named(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    recording(L, x).builder.name(x.id, check_text(L, 2), where(L));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/// x:dim(name) -> its size.
+int dim(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    lua_pushinteger(L, x.value().type.shape[static_cast<size_t>(check_dim(L, 2, x))]);
+    return 1;
+}
+
+int to_text(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    push(L, label_of(*x.tape->program, x.id) + " " + text_of(x.value().type, x.value().dims));
+    return 1;
+}
+
+bool push_data_field(lua_State* L, const Symbol& x, const std::string& key) {
+    const Value& value = x.value();
+    if (key == "shape") push(L, value.type.shape);
+    else if (key == "dims") push(L, value.dims);
+    else if (key == "dtype") push(L, name_of(value.type.dtype));
+    else if (key == "name") push(L, label_of(*x.tape->program, x.id));
+    else return false;
+    return true;
+}
+
+std::vector<std::string> all_names(lua_State* L, int methods) {
+    std::vector<std::string> names = {"shape", "dims", "dtype", "name"};
+    for (lua_pushnil(L); lua_next(L, methods); lua_pop(L, 1)) names.emplace_back(lua_tostring(L, -2));
+    for (const OpDef* def : all_ops())
+        if (!def->collective) names.emplace_back(def->name);
+    return names;
+}
+
+/// Upvalue 1: the methods; ops are added to it when first used.
+int index(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    const std::string key = check_text(L, 2);
+    const int methods = lua_upvalueindex(1);
+    if (push_data_field(L, x, key)) return 1;
+    if (lua_getfield(L, methods, key.c_str()) != LUA_TNIL) return 1;
+    const OpDef* def = find_op_def(key);
+    if (!def || def->collective)
+        fail(L, fmt::format("values have no field or op {}{}", quote(key), choices("known", key, all_names(L, methods))));
+    lua_pushlightuserdata(L, const_cast<OpDef*>(def));
+    lua_pushcclosure(L, guard<call_op>, 1);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, methods, key.c_str());
+    return 1;
+}
+
+/// native.value_names() -> every field, method and op of values, for the test of meta.lua.
+int value_names(lua_State* L) {
+    luaL_getmetatable(L, Class<Symbol>::name);
+    lua_getfield(L, -1, "methods");
+    std::vector<std::string> names = all_names(L, lua_gettop(L));
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    push(L, names);
+    return 1;
+}
+
+}  // namespace
+
+void open_values(lua_State* L) {
+    const luaL_Reg operators[] = {{"__add", guard<op_add>},      {"__sub", guard<op_sub>}, {"__mul", guard<op_mul>},
+                                  {"__div", guard<op_div>},      {"__pow", guard<op_pow>}, {"__unm", guard<op_neg>},
+                                  {"__tostring", guard<to_text>}, {nullptr, nullptr}};
+    new_class<Symbol>(L, operators);
+    const luaL_Reg methods[] = {{"reshape", guard<reshape>}, {"dropout", guard<dropout>}, {"named", guard<named>},
+                                {"dim", guard<dim>},         {nullptr, nullptr}};
+    luaL_newlib(L, methods);
+    add_mark_methods(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_pushcclosure(L, guard<index>, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    lua_pushcfunction(L, guard<value_names>);
+    lua_setfield(L, -2, "value_names");
+}
+
+}  // namespace orrery::lua

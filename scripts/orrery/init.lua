@@ -1,0 +1,20 @@
+--- The library of training scripts: `local o = require "orrery"`. Types for editors are in meta.lua.
+local native = require "orrery.native"
+
+return {
+  config   = native.config,                 -- the resolved configuration, read-only
+  options  = native.options,                -- the script's own options, set by [script] and --set script.KEY=VALUE
+  trace    = native.trace,                  -- records a function as a program
+  array    = native.array,                  -- one input of a signature
+  param    = native.param,
+  scope    = native.scope,
+  constant = native.constant,
+  step     = native.step,
+  training = native.training,
+  data     = { text = native.text, tokens = native.tokens },
+  nn       = require "orrery.nn",
+  optim    = require "orrery.optim",
+  lr       = require "orrery.lr",
+  strategy = require "orrery.strategy".plugins,      -- o.strategy.data { axis = "dp" }: C++ plugins by name
+  strategies = require "orrery.strategy".twins,      -- o.strategies.data { axis = "dp" }: the same in Lua
+}

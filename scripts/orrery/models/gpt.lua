@@ -1,0 +1,70 @@
+--- GPT-2 (Radford et al. 2019): pre-LN blocks, learned positions, tanh GELU, head tied to the token table.
+-- Shapes: B batch, T seq, C embed, H heads, D head_dim, M mlp, V vocab.
+local nn = require "orrery.nn"
+
+local GPT = {}
+GPT.__index = GPT
+
+local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0, eps = 1e-5,
+                   tied = true }
+
+--- tokens i32 [B, T] -> logits [B, T, V]
+function GPT:logits(tokens)
+  local c = self.config
+  local vocab, embed = { "vocab", c.vocab }, { "embed", c.embed }
+  local std, std_out = 0.02, 0.02 / math.sqrt(2 * c.layers)           -- residual projections start smaller
+  local positions = nn.table("wpe", { "positions", c.seq }, embed, std)
+  if tokens:dim("seq") > c.seq then
+    error(("gpt: sequences of %d tokens, but the model has %d positions"):format(tokens:dim("seq"), c.seq), 2)
+  end
+  if tokens:dim("seq") < c.seq then
+    positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
+  end
+  positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
+  local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std) + positions, c.dropout)
+  for i = 0, c.layers - 1 do
+    nn.scope("h." .. i, function()
+      x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps),
+        { heads = c.heads, dropout = c.dropout, std = std, std_out = std_out })
+      x_BTC = x_BTC + nn.scope("mlp", nn.mlp, nn.layernorm(x_BTC, "ln_2", c.eps),
+        { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, std = std, std_out = std_out })
+    end)
+  end
+  x_BTC = nn.layernorm(x_BTC, "ln_f", c.eps)
+  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = false, std = std }) end
+  return x_BTC:matmul(nn.table("wte", vocab, embed, std), { trans_b = true })
+end
+
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
+function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
+
+--- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
+-- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim (counted from 0) of the tensor as
+-- stored; published GPT-2 weights are [in, out] like ours.
+function GPT:tensors()
+  local list = {}
+  local function add(param, tensor, part) list[#list + 1] = { param = param, tensor = tensor or param, part = part } end
+  add("wte.weight")
+  add("wpe.weight")
+  for i = 0, self.config.layers - 1 do
+    local h = ("h.%d."):format(i)
+    for _, kind in ipairs { "weight", "bias" } do
+      for index, name in ipairs { "q", "k", "v" } do
+        add(h .. "attn." .. name .. "." .. kind, h .. "attn.c_attn." .. kind,
+          { kind == "weight" and 1 or 0, index - 1, 3 })
+      end
+      add(h .. "attn.o." .. kind, h .. "attn.c_proj." .. kind)
+      add(h .. "mlp.up." .. kind, h .. "mlp.c_fc." .. kind)
+      add(h .. "mlp.down." .. kind, h .. "mlp.c_proj." .. kind)
+      add(h .. "ln_1." .. kind)
+      add(h .. "ln_2." .. kind)
+    end
+  end
+  add("ln_f.weight")
+  add("ln_f.bias")
+  if not self.config.tied then list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true } end
+  return list
+end
+
+--- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true }
+return function(options) return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT) end

@@ -1,0 +1,67 @@
+--- Llama (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU, grouped key/value heads, no biases.
+-- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, M mlp, V vocab.
+local nn = require "orrery.nn"
+
+local Llama = {}
+Llama.__index = Llama
+
+-- 0 and false: kv_heads as many as heads; head_dim embed / heads.
+local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
+                   theta = 10000, eps = 1e-5, tied = false, qkv_bias = false, std = 0.02 }
+
+local function or_nil(n) return n ~= 0 and n or nil end
+
+--- tokens i32 [B, T] -> logits [B, T, V]
+function Llama:logits(tokens)
+  local c = self.config
+  local vocab, embed, std = { "vocab", c.vocab }, { "embed", c.embed }, c.std
+  local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = c.theta,
+                      bias = c.qkv_bias and "qkv", std = std }
+  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, std)
+  for i = 0, c.layers - 1 do
+    nn.scope("layers." .. i, function()
+      x_BTC = x_BTC + nn.scope("self_attn", nn.attention, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
+      x_BTC = x_BTC + nn.scope("mlp", nn.swiglu, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps),
+        { mlp = c.mlp, std = std })
+    end)
+  end
+  x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
+  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = false, std = std }) end
+  return x_BTC:matmul(nn.table("embed_tokens", vocab, embed, std), { trans_b = true })
+end
+
+--- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
+function Llama:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
+
+--- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = }. Published
+-- linear weights are [out, in], ours [in, out].
+function Llama:tensors()
+  local list = {}
+  local function add(param, tensor, transpose)
+    list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false }
+  end
+  add("embed_tokens.weight", "model.embed_tokens.weight")
+  for i = 0, self.config.layers - 1 do
+    local ours, theirs = ("layers.%d."):format(i), ("model.layers.%d."):format(i)
+    for _, name in ipairs { "q", "k", "v", "o" } do
+      add(ours .. "self_attn." .. name .. ".weight", theirs .. "self_attn." .. name .. "_proj.weight", true)
+      if self.config.qkv_bias and name ~= "o" then
+        add(ours .. "self_attn." .. name .. ".bias", theirs .. "self_attn." .. name .. "_proj.bias")
+      end
+    end
+    for _, name in ipairs { "gate", "up", "down" } do
+      add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. "_proj.weight", true)
+    end
+    for _, name in ipairs { "input_layernorm", "post_attention_layernorm" } do
+      add(ours .. name .. ".weight", theirs .. name .. ".weight")
+    end
+  end
+  add("norm.weight", "model.norm.weight")
+  if not self.config.tied then add("lm_head.weight", "lm_head.weight", true) end
+  return list
+end
+
+--- llama { layers = 32, embed = 4096, heads = 32, kv_heads = heads, mlp = 11008, vocab = 32000, theta = 10000 }
+return function(options)
+  return setmetatable({ config = require "orrery.models.options"("llama", options, defaults) }, Llama)
+end

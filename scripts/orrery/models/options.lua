@@ -1,0 +1,18 @@
+--- options(name, given, defaults) -> both merged; an unknown or ill-typed option is an error at the caller's caller.
+return function(name, given, defaults)
+  local merged = {}
+  for key, default in pairs(defaults) do merged[key] = default end
+  for key, value in pairs(given or {}) do
+    local default = defaults[key]
+    if default == nil then
+      local names = {}
+      for known in pairs(defaults) do names[#names + 1] = known end
+      error(("%s: unknown option \"%s\"\n  known: %s"):format(name, tostring(key), table.concat(names, ", ")), 3)
+    end
+    if default and type(value) ~= type(default) and value ~= false then
+      error(("%s: %s is %s, expected a %s"):format(name, key, tostring(value), type(default)), 3)
+    end
+    merged[key] = value
+  end
+  return merged
+end

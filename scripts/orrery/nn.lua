@@ -1,0 +1,98 @@
+--- Layers as functions: each declares its params below the current scope and records its ops.
+-- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
+local native = require "orrery.native"
+
+local nn = { scope = native.scope, param = native.param }
+
+local function last(x) return { x.dims[#x.dims], x.shape[#x.shape] } end
+
+local function normal(std) return { kind = "normal", scale = std } end
+
+--- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true), std (1/sqrt(in)).
+function nn.linear(x, name, to, options)
+  options = options or {}
+  local from = last(x)
+  return nn.scope(name, function()
+    local w = nn.param { name = "weight", shape = { from, to }, init = normal(options.std or from[2] ^ -0.5) }
+    if options.bias == false then return x:matmul(w) end
+    return x:matmul(w, nn.param { name = "bias", shape = { to } })
+  end)
+end
+
+--- Layer normalisation over the last dim, with gain and bias (Ba et al. 2016).
+function nn.layernorm(x, name, eps)
+  return nn.scope(name, function()
+    local gain = nn.param { name = "weight", shape = { last(x) }, init = { kind = "ones" } }
+    local bias = nn.param { name = "bias", shape = { last(x) } }
+    return (x:layernorm(gain, bias, { eps = eps or 1e-5 }))
+  end)
+end
+
+--- Division by the root mean square over the last dim, with gain (Zhang and Sennrich 2019).
+function nn.rmsnorm(x, name, eps)
+  return nn.scope(name, function()
+    local gain = nn.param { name = "weight", shape = { last(x) }, init = { kind = "ones" } }
+    return (x:rmsnorm(gain, { eps = eps or 1e-5 }))
+  end)
+end
+
+--- The table [V, C] of an embedding: `rows` and `columns` are { name, size }. The same name gives the same table.
+function nn.table(name, rows, columns, std)
+  return nn.scope(name, function()
+    return nn.param { name = "weight", shape = { rows, columns }, init = normal(std or 0.02) }
+  end)
+end
+
+--- tokens i32 [...] -> [..., C]: one row of the table each.
+function nn.embedding(tokens, name, rows, columns, std)
+  return tokens:embedding(nn.table(name, rows, columns, std))
+end
+
+--- Zeroes a share p of the elements while training (Srivastava et al. 2014).
+function nn.dropout(x, p) return x:dropout(p or 0) end
+
+--- Causal self-attention of x [B, T, C]; H heads read G <= H key/value heads.
+-- options: heads, kv_heads (heads), head_dim (C/H), bias (true; also "qkv": not on the way out), rope (theta, off when
+-- nil), dropout, std, std_out (std).
+function nn.attention(x, options)
+  local embed = last(x)
+  local heads = options.heads
+  local kv_heads = options.kv_heads or heads
+  local size = options.head_dim or embed[2] // heads
+  if not options.head_dim and embed[2] % heads ~= 0 then
+    error(("attention: %d heads do not divide embed = %d"):format(heads, embed[2]), 2)
+  end
+  if heads % kv_heads ~= 0 then
+    error(("attention: %d kv_heads do not divide %d heads"):format(kv_heads, heads), 2)
+  end
+  local bias = options.bias ~= false
+  local function project(name, dim, count)              -- [B, T, C] -> [B, T, count, D]
+    local y = nn.linear(x, name, { dim, count * size }, { bias = bias, std = options.std })
+    y = y:reshape { "batch", "seq", { dim, count }, { "head_dim", size } }
+    if options.rope and name ~= "v" then y = y:rope { theta = options.rope } end
+    return y
+  end
+  local q, k, v = project("q", "heads", heads), project("k", "kv_heads", kv_heads), project("v", "kv_heads", kv_heads)
+  local y = q:attention(k, v, { causal = true })
+  y = y:reshape { "batch", "seq", { "heads", heads * size } }
+  y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
+  return nn.dropout(y, options.dropout)
+end
+
+--- A feed-forward block [..., C] -> [..., M] -> [..., C] with GELU.
+-- options: mlp, dropout, approx ("tanh" | "erf"), std, std_out.
+function nn.mlp(x, options)
+  local y = nn.linear(x, "up", { "mlp", options.mlp }, { std = options.std })
+  y = nn.linear(y:gelu { approx = options.approx or "tanh" }, "down", last(x), { std = options.std_out or options.std })
+  return nn.dropout(y, options.dropout)
+end
+
+--- The gated block of Llama (SwiGLU, Shazeer 2020) without biases: down(silu(gate x) * up x). options: mlp, std, std_out.
+function nn.swiglu(x, options)
+  local plain = { bias = false, std = options.std }
+  local gate = nn.linear(x, "gate", { "mlp", options.mlp }, plain)
+  local up = nn.linear(x, "up", { "mlp", options.mlp }, plain)
+  return nn.linear(gate:swiglu(up), "down", last(x), { bias = false, std = options.std_out or options.std })
+end
+
+return nn

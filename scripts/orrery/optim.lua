@@ -1,0 +1,106 @@
+--- Optimizers: functions over (param, gradient, state) values, traced once as the update phase of the program.
+-- Gradients are sums over the batch; everything here divides by `count`, what the sum of losses is divided by.
+local native = require "orrery.native"
+local lr = require "orrery.lr"
+
+local optim = {}
+
+local function check(name, options, known)
+  for key in pairs(options) do
+    if known[key] == nil then
+      local names = {}
+      for k in pairs(known) do names[#names + 1] = k end
+      error(("optim.%s: unknown option \"%s\"\n  known: %s"):format(name, key, table.concat(names, ", ")), 3)
+    end
+  end
+  local merged = {}
+  for key, default in pairs(known) do
+    merged[key] = options[key]
+    if merged[key] == nil then merged[key] = default end
+  end
+  return merged
+end
+
+local function has_dim(p, dim)
+  for _, name in ipairs(p.dims) do
+    if name == dim then return true end
+  end
+  return false
+end
+
+--- The options for one param: the last group that matches it, over the optimizer's own.
+-- A group is { match = "%.bias$" | dim = "vocab" | rank = 1, decay = , lr_scale = }.
+local function group_of(p, options)
+  local chosen = { decay = #p.shape >= 2 and options.decay or 0, lr_scale = 1 }  -- no decay for norms and biases
+  for _, group in ipairs(options.groups) do
+    if (not group.match or p.name:find(group.match)) and (not group.dim or has_dim(p, group.dim))
+      and (not group.rank or group.rank == #p.shape) then
+      chosen.decay = group.decay or chosen.decay
+      chosen.lr_scale = group.lr_scale or chosen.lr_scale
+    end
+  end
+  return chosen
+end
+
+--- What every gradient is multiplied by: 1/count, and less where the global norm is above `clip`. Also records the
+-- results grad_norm and lr.
+local function scale_and_rate(update, options)
+  local total
+  for p in update:params() do
+    local square = p:grad():sumsq()
+    total = total and total + square or square
+  end
+  local count = update:count()
+  local norm = total:sqrt() / count
+  local scale = 1 / count
+  if options.clip then scale = scale * (options.clip / norm:maximum(options.clip)) end  -- min(1, clip / norm)
+  local step = native.step()
+  local rate = lr.of(options.lr)(step)
+  update:result("grad_norm", norm)
+  update:result("lr", rate)
+  return scale, rate, step
+end
+
+--- AdamW (Loshchilov and Hutter 2019), one fused op a param.
+-- options: lr (number or o.lr.*), beta1 (0.9), beta2 (0.95), eps (1e-8), decay (0.1, only params of two or more dims),
+-- clip (1.0; false: none), groups.
+function optim.adamw(options)
+  local opt = check("adamw", options,
+    { lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0, groups = {} })
+  return function(update)
+    local scale, rate, step = scale_and_rate(update, opt)
+    for p in update:params() do
+      local group = group_of(p, opt)
+      local m, v = update:state(p, "m"), update:state(p, "v")
+      local rate_p = group.lr_scale == 1 and rate or rate * group.lr_scale
+      local p2, m2, v2 = p:adamw(p:grad(), m, v, rate_p, scale, step,
+        { beta1 = opt.beta1, beta2 = opt.beta2, eps = opt.eps, decay = group.decay })
+      update:set(p, p2)
+      update:set(m, m2)
+      update:set(v, v2)
+    end
+  end
+end
+
+--- Stochastic gradient descent with momentum (Polyak 1964): m = momentum m + g; p = p - lr m.
+-- options: lr (number or o.lr.*), momentum (0.9; 0 keeps no state), decay (0, added to the gradient), clip (false),
+-- groups.
+function optim.sgd(options)
+  local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {} })
+  return function(update)
+    local scale, rate = scale_and_rate(update, opt)
+    for p in update:params() do
+      local group = group_of(p, opt)
+      local g = p:grad() * scale
+      if group.decay ~= 0 then g = g + p * group.decay end
+      if opt.momentum ~= 0 then
+        local m = update:state(p, "m")
+        g = m * opt.momentum + g
+        update:set(m, g)
+      end
+      update:set(p, p - g * (group.lr_scale == 1 and rate or rate * group.lr_scale))
+    end
+  end
+end
+
+return optim

@@ -1,0 +1,11 @@
+--- Data parallelism: every rank holds all params and a part of the batch. The Lua twin of plugins/strategy/data.
+local strategy = require "orrery.strategy"
+local S = strategy.S
+
+return strategy.define("data", { axis = "dp", bucket_mib = 25 }, function(program, mesh, options)
+  for x in program:inputs() do
+    for _, dim in ipairs(x.dims) do
+      if dim == "batch" then x:store { [options.axis] = S "batch" } end
+    end
+  end
+end)

@@ -1,0 +1,4 @@
+local function f()
+  error("on purpose")
+end
+f()

@@ -1,0 +1,61 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "run/host.h"
+
+namespace orrery {
+
+/// A host that records what scripts ask for and starts nothing.
+class FakeHost : public Host {
+public:
+    explicit FakeHost(const std::string& toml = "", const std::vector<std::string>& sets = {})
+        : config_(parse_config(toml, "test.toml", sets)) {
+        std::vector<Axis> axes;
+        Config& mesh = config_.table("mesh");
+        for (const std::string& name : mesh.keys()) axes.push_back({name, mesh.integer(name, 1), false});
+        mesh_ = Mesh(axes);
+    }
+
+    Config& config() override { return config_; }
+    std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override {
+        if (strategies) return strategies(name, options, asked);
+        throw Error(asked, "no strategy \"" + std::string(name) + "\"");
+    }
+    const Mesh& mesh() override { return mesh_; }
+    void compile(Experiment made) override { experiment = std::make_unique<Experiment>(std::move(made)); }
+    std::string summary() override { return "summary"; }
+    void train(const DataSpec& spec, const TrainOptions& asked) override {
+        data = spec;
+        options = asked;
+        ++trained;
+    }
+    std::string sample(const SampleOptions& asked) override {
+        sampled = asked;
+        return "text";
+    }
+    void declare_options(const std::vector<Option>& all) override {
+        declared = all;
+        if (on_options) on_options();
+    }
+    void print(const std::string& line) override { lines.push_back(line); }
+
+    std::function<std::unique_ptr<Strategy>(std::string_view, Config&, const Origin&)> strategies;
+    std::function<void()> on_options;
+    std::unique_ptr<Experiment> experiment;
+    DataSpec data;
+    TrainOptions options;
+    SampleOptions sampled;
+    std::vector<Option> declared;
+    std::vector<std::string> lines;
+    int trained = 0;
+
+private:
+    Config config_;
+    Mesh mesh_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,149 @@
+#include <catch2/catch.hpp>
+
+#include "lua/fake_host.h"
+#include "lua/script.h"
+
+using namespace orrery;
+
+namespace {
+
+/// What the script printed, one line each.
+std::string run(const std::string& script, FakeHost& host) {
+    run_script_text(script, "a.lua", ORRERY_SOURCE "/tests/lua", host);
+    std::string out;
+    for (const std::string& line : host.lines) out += line + "\n";
+    return out;
+}
+
+std::string run(const std::string& script, const std::string& toml = "") {
+    FakeHost host(toml);
+    return run(script, host);
+}
+
+std::string failure(const std::string& script, const std::string& toml = "") {
+    try {
+        run(script, toml);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+bool has(const std::string& text, const std::string& part) {
+    INFO(text);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+struct Special : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+TEST_CASE("scripts print through the host") { CHECK(run("print('a', 1, nil)\nprint()") == "a\t1\tnil\n\n"); }
+
+TEST_CASE("pairs visits keys in order") {
+    CHECK(run("for k, v in pairs{ z = 1, a = 2, 7, 8, m = 3 } do print(k, v) end") == "1\t7\n2\t8\na\t2\nm\t3\nz\t1\n");
+    CHECK(run("local t = {a=1,b=2,c=3} for k in pairs(t) do t.b = nil print(k) end") == "a\nc\n");
+}
+
+TEST_CASE("random numbers are the same on every rank") {
+    CHECK(run("print(math.random(1, 1 << 40))") == run("print(math.random(1, 1 << 40))"));
+    CHECK(run("print(math.random(1, 1 << 40))") != run("print(math.random(1, 1 << 40))", "[run]\nseed = 2\n"));
+}
+
+TEST_CASE("scripts get no files, no bytecode, no system") {
+    CHECK(run("print(io, os, debug, dofile, loadfile, string.dump, package)") == "nil\tnil\tnil\tnil\tnil\tnil\tnil\n");
+    CHECK(has(run("print(load('\\27Lua'))"), "attempt to load a binary chunk"));
+    CHECK(run("print(load('return 1 + 1')())") == "2\n");
+    CHECK(has(failure("\x1bLua"), "a.lua: is Lua bytecode"));
+    CHECK(has(run("print(type(os.time))", "[lua]\nallow = [\"os\"]\n"), "function"));
+    CHECK(has(failure("", "[lua]\nallow = [\"ios\"]\n"), "test.toml:2:9: no library \"ios\""));
+}
+
+TEST_CASE("errors name the line and the calls that led there") {
+    const std::string text = failure("local function f()\n  error('no luck')\nend\nf()\n");
+    CHECK(has(text, "a.lua:2: no luck"));
+    CHECK(has(text, "called from a.lua:4"));
+    CHECK(has(failure("x = = 1"), "a.lua:1: unexpected symbol near '='"));
+    CHECK(has(failure("local t = nil\nprint(t.x)"), "a.lua:2: attempt to index a nil value (local 't')"));
+    CHECK(has(failure("error({})"), "table:"));
+    CHECK(has(failure("error(nil)"), "nil"));
+}
+
+TEST_CASE("exceptions of the host cross the script") {
+    FakeHost host;
+    host.on_options = [] { throw Special("mine"); };
+    CHECK_THROWS_AS(run("require 'orrery'.options { a = 1 }", host), Special);
+    host.on_options = [] { throw Error("disk full", Fault::failed); };
+    try {
+        run("local o = require 'orrery'\no.options { a = 1 }", host);
+        FAIL("no error");
+    } catch (const Error& error) {
+        CHECK(error.fault() == Fault::failed);
+        CHECK(has(error.what(), "disk full"));
+    }
+}
+
+TEST_CASE("a caught host error stays an error value with text") {
+    FakeHost host;
+    host.on_options = [] { throw Error("disk full", Fault::failed); };
+    CHECK(run("local ok, e = pcall(require 'orrery'.options, { a = 1 })\nprint(ok, e)", host) == "false\tdisk full\n");
+}
+
+TEST_CASE("a script that does not end is stopped") {
+    const std::string toml = "[lua]\ninstructions_million = 2\n";
+    const std::string text = failure("local x = 0\nwhile true do\n  x = x + 1\nend", toml);
+    CHECK((has(text, "a.lua:3: still running after 2 million") || has(text, "a.lua:2: still running")));
+    CHECK(has(text, "--set lua.instructions_million=4"));
+    CHECK(has(failure("while true do pcall(function() while true do end end) end", toml), "still running after 2 million"));
+    CHECK(has(failure("coroutine.wrap(function() while true do end end)()", toml), "still running after 2 million"));
+}
+
+TEST_CASE("a script that eats memory is stopped") {
+    const std::string toml = "[lua]\nmemory_mib = 8\n";
+    const std::string text = failure("local t = {}\nfor i = 1, 1e9 do\n  t[i] = ('x'):rep(1000) .. i\nend", toml);
+    CHECK(has(text, "a.lua:3: the script needs more than 8 MiB"));
+    CHECK(has(text, "--set lua.memory_mib=16"));
+    CHECK(has(failure("local s = ('x'):rep(1 << 40)", toml), "a.lua:1: "));
+}
+
+TEST_CASE("require finds the library and modules beside the script") {
+    CHECK(run("print(require 'beside'.name)\nprint(require 'beside' == require 'beside')") == "beside\ntrue\n");
+    CHECK(has(failure("require 'nowhere'"), "a.lua:1: no module \"nowhere\""));
+    CHECK(has(failure("require '../x'"), "bad module name"));
+    CHECK(has(failure("require 'circle'"), "requires itself"));
+    CHECK(has(failure("require 'broken'"), "broken.lua:2: on purpose"));
+    CHECK(has(failure("require 'broken'"), "called from a.lua:1"));
+    CHECK(has(failure("", "[lua]\nlibrary = \"/nowhere\"\n"), "no script library"));
+}
+
+TEST_CASE("the configuration is read-only and knows its keys") {
+    const std::string toml = "[mesh]\npp = 1\ndp = 2\n[train]\nsteps = 7\n[plugins]\npath = [\"a\"]\n";
+    CHECK(run("local c = require 'orrery'.config\nprint(c.train.steps, c.run.device, c.data.path, c.plugins.path[1])\n"
+              "for axis, size in pairs(c.mesh) do print(axis, size) end", toml) ==
+          "7\tcpu\tnil\ta\npp\t1\ndp\t2\n");
+    CHECK(has(failure("require 'orrery'.config.train.stepz = 3"), "o.config is read-only"));
+    const std::string text = failure("print(require 'orrery'.config.train.stepz)");
+    CHECK(has(text, "a.lua:1: the configuration knows no \"stepz\" in [train]"));
+    CHECK(has(text, "did you mean \"steps\"?"));
+    CHECK(has(failure("print(require 'orrery'.config.tain)"), "did you mean \"train\"?"));
+}
+
+TEST_CASE("options are declared with defaults and set by [script]") {
+    FakeHost host("[script]\nsteps = 5\nname = \"x\"\n");
+    CHECK(run("local opt = require 'orrery'.options { steps = { 300, 'how many' }, lr = 1e-3, name = '', fast = false }\n"
+              "print(opt.steps, opt.lr, opt.name, opt.fast)", host) == "5\t0.001\tx\tfalse\n");
+    REQUIRE(host.declared.size() == 4);
+    CHECK(host.declared[0].key == "fast");
+    CHECK(host.declared[3].key == "steps");
+    CHECK(host.declared[3].fallback == "300");
+    CHECK(host.declared[3].help == "how many");
+    const std::string script = "require 'orrery'.options { steps = 300 }";
+    CHECK(has(failure(script, "[script]\nstep = 3\n"), "test.toml:2:8: the script has no option \"step\""));
+    CHECK(has(failure(script, "[script]\nstep = 3\n"), "did you mean \"steps\"?"));
+    CHECK(has(failure(script, "[script]\nsteps = \"3\"\n"), "test.toml:2:9: script.steps is the text \"3\""));
+    CHECK(has(failure("require 'orrery'.options { steps = {} }"), "the default of steps is nil"));
+}

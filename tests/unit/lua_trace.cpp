@@ -1,0 +1,194 @@
+#include <catch2/catch.hpp>
+
+#include "lua/fake_host.h"
+#include "lua/script.h"
+
+using namespace orrery;
+
+namespace {
+
+const char* const config = "[train]\nsteps = 100\nsequences_per_step = 4\n[data]\npath = \"x.txt\"\n"
+                           "tokens_per_sequence = 8\n[mesh]\ndp = 2\ntp = 2\n";
+
+void run(const std::string& script, FakeHost& host) {
+    run_script_text(script, "a.lua", ORRERY_SOURCE "/tests/lua", host);
+}
+
+std::string failure(const std::string& script) {
+    FakeHost host(config);
+    try {
+        run(script, host);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+bool has(const std::string& text, const std::string& part) {
+    INFO(text);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+/// A script that traces one function of x f32[batch=4,embed=6].
+std::string tracing(const std::string& body) {
+    return "local o = require 'orrery'\nlocal nn = o.nn\n"
+           "local p = o.trace('t', { x = o.array('f32', { {'batch', 4}, {'embed', 6} }) }, function(b)\n"
+           "  local x = b.x\n" + body + "\nend)\n";
+}
+
+std::vector<std::string> kinds(const Program& program) {
+    std::vector<std::string> out;
+    for (const Op& op : program.ops) out.push_back(op.kind);
+    return out;
+}
+
+const std::string training = "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 })\np:compile()\n";
+
+}  // namespace
+
+TEST_CASE("a traced function becomes a program with origins and scopes") {
+    FakeHost host(config);
+    run(tracing("  local y = nn.scope('block', nn.linear, x, 'up', { 'mlp', 10 })\n"
+                "  return (y:gelu() * 2):sum()") + training, host);
+    const Program& program = host.experiment->train;
+    CHECK(program.name == "t");
+    const Value& w = program.value(*program.find("block.up.weight"));
+    CHECK(w.type.text() == "f32[6,10]");
+    CHECK(w.dims == std::vector<std::string>{"embed", "mlp"});
+    CHECK(program.value(*program.find("block.up.bias")).dims == std::vector<std::string>{"mlp"});
+    const Op& matmul = program.ops.at(0);
+    CHECK(matmul.kind == "matmul");
+    CHECK(matmul.scope == "block.up");
+    CHECK(matmul.origin.text() == "a.lua:5");
+    CHECK(program.ops.at(1).kind == "gelu");
+    CHECK(program.ops.at(2).kind == "scale");
+    CHECK(program.ops.at(2).attributes.number("by") == 2);
+    CHECK(program.ops.at(1).origin.text() == "a.lua:6");
+    REQUIRE(program.params().size() == 2);
+    for (const ValueId id : program.params()) CHECK(program.grad_of(id) != none);
+    CHECK(program.updates.size() == 2);
+    for (const char* name : {"loss_sum", "count", "grad_norm", "lr"}) CHECK(program.result(name));
+}
+
+TEST_CASE("operators take values and numbers") {
+    FakeHost host(config);
+    run(tracing("  local w = nn.param { name = 'w', shape = { {'embed', 6} }, init = { kind = 'ones' } }\n"
+                "  return ((1 - x) / w + 3 * x - x / 2 + -x ^ 2):sum()") + training, host);
+    std::vector<std::string> forward = kinds(host.experiment->train);
+    forward.resize(12);
+    CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow", "neg",
+                                              "add", "sum"});
+}
+
+TEST_CASE("mistakes in a trace name the script's line, the operands and their dims") {
+    std::string text = failure(tracing("  return x:matmul(b.x):sum()"));
+    CHECK(has(text, "a.lua:5: matmul"));
+    CHECK(has(text, "embed=6"));
+    CHECK(has(failure(tracing("  return x:matmul(3):sum()")), "a.lua:5"));
+    CHECK(has(failure(tracing("  return x:matmul()")), "bad argument #1 'b' to 'matmul' (a value expected, got nothing)"));
+    CHECK(has(failure(tracing("  return x:matmul('w')")), "bad argument #1 'b' to 'matmul' (a value expected, got the text \"w\")"));
+    CHECK(has(failure(tracing("  return x:gellu()")), "values have no field or op \"gellu\""));
+    CHECK(has(failure(tracing("  return x:gellu()")), "did you mean \"gelu\"?"));
+    CHECK(has(failure(tracing("  return x:gelu { aprox = 'erf' }")), "gelu: unknown option \"aprox\""));
+    CHECK(has(failure(tracing("  return x + {}")), "a.lua:5: '+': a value or a number expected, got a table"));
+    CHECK(has(failure(tracing("  return b.y")), "the batch has no \"y\""));
+    CHECK(has(failure(tracing("  return x:reshape { 'batch', 'embeds' }")), "no dim \"embeds\""));
+    CHECK(has(failure(tracing("  return x:reshape { 'batch', 5 }")), "a.lua:5: reshape"));
+    CHECK(has(failure(tracing("  return x")), "a.lua:3: the function given to o.trace returned"));
+    CHECK(has(failure(tracing("  return 3")), "returned the number 3 as the loss"));
+    CHECK(has(failure(tracing("  return x:dropout(2):sum()")), "a share in [0, 1) expected"));
+    CHECK(has(failure(tracing("  nn.linear(x, 'a', {'m', 4})\n nn.linear(x, 'a', {'m', 5})")), "param a.weight f32[embed=6,m=5] is there already"));
+    CHECK(has(failure("local o = require 'orrery'\nlocal k\n"
+                      "o.trace('t', { x = o.array('f32', { {'batch', 4} }) }, function(b) k = b.x return k:sum() end)\n"
+                      "k:sum()"), "a.lua:4: x belongs to the program \"t\", whose trace has ended"));
+    CHECK(has(failure("require 'orrery'.param { name = 'w', shape = { 3 } }"), "only inside the function given to o.trace"));
+    CHECK(has(failure("local o = require 'orrery'\no.trace('t', {}, print)"), "the signature has no inputs"));
+    CHECK(has(failure("local o = require 'orrery'\no.trace('t', { step = o.array('f32', {}) }, print)"), "cannot be called \"step\""));
+}
+
+TEST_CASE("errors in a model say who called it") {
+    const std::string text = failure("local o = require 'orrery'\nlocal gpt = require 'orrery.models.gpt'\n"
+                                     "local m = gpt { layers = 1, embed = 30, heads = 4, vocab = 16, seq = 8 }\n"
+                                     "local data = o.data.text {}\n"
+                                     "o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)");
+    CHECK(has(text, "attention: 4 heads do not divide embed = 30"));
+    CHECK(has(text, "called from a.lua:5"));
+    CHECK(has(failure("require 'orrery.models.gpt' { layer = 3 }"), "gpt: unknown option \"layer\""));
+    CHECK(has(failure("require 'orrery.models.gpt' { layers = 'x' }"), "a.lua:1: gpt: layers is x, expected a number"));
+}
+
+TEST_CASE("dropout and evaluation") {
+    FakeHost host(config);
+    run("local o = require 'orrery'\nlocal data = o.data.text {}\n"
+        "local m = require 'orrery.models.gpt' { layers = 2, embed = 16, heads = 2, vocab = 32, seq = 8, dropout = 0.1 }\n"
+        "local p = o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+        "p:train_with(o.optim.adamw { lr = o.lr.cosine { peak = 1e-3, warmup = 10 } }, { microbatches = 2 })\n"
+        "p:parallel { o.strategies.data { axis = 'dp' } }\n"
+        "local run = p:compile()\nrun:train(data, { evaluate_every = 10 })\nprint(run:summary())", host);
+    const Experiment& made = *host.experiment;
+    const auto count = [](const Program& program, const std::string& kind) {
+        int n = 0;
+        for (const Op& op : program.ops) n += op.kind == kind && op.phase == Phase::forward;
+        return n;
+    };
+    CHECK(count(made.train, "dropout") == 5);
+    std::vector<int64_t> streams;
+    for (const Op& op : made.train.ops)
+        if (op.kind == "dropout" && op.phase == Phase::forward) streams.push_back(op.attributes.integer("stream"));
+    CHECK(streams == std::vector<int64_t>{0, 1, 2, 3, 4});
+    CHECK(count(*made.eval, "dropout") == 0);
+    CHECK(made.eval->result("loss_sum"));
+    CHECK(made.eval->find("seed") == std::nullopt);
+    REQUIRE(made.logits);
+    const Value& logits = made.logits->value(*made.logits->result("logits"));
+    CHECK(logits.type.shape == Shape{1, 8, 32});
+    CHECK(made.logits->find("targets") == std::nullopt);
+    CHECK(made.logits->params().size() == made.train.params().size());
+    CHECK(made.mesh.text() == "dp=2 tp=2 micro=2");
+    REQUIRE(made.train.marks().size() == 2);
+    CHECK(made.train.marks()[0].axis == "dp");
+    CHECK(made.train.marks()[0].placement == Placement::split(0));
+    CHECK(made.train.marks()[0].origin.text() == "data, a.lua:6");
+    CHECK(made.logits->marks().empty());
+    CHECK(host.trained == 1);
+    CHECK(host.options.steps == 100);
+    CHECK(host.options.evaluate_every == 10);
+    CHECK(host.options.origin.text() == "a.lua:8");
+    CHECK(host.data.path == "x.txt");
+    CHECK(host.data.sequence == 8);
+    CHECK(host.lines == std::vector<std::string>{"summary"});
+}
+
+TEST_CASE("strategies mark by dim names and errors say what is wrong") {
+    const std::string start = "local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\n"
+                              "local R, S = strategy.R, strategy.S\n";
+    const auto with = [&](const std::string& body) {
+        return start + tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") +
+               "p:train_with(o.optim.adamw {})\np:parallel { strategy.define('mine', { axis = 'tp' }, function(program, mesh, opt)\n" +
+               body + "\nend) {} }\np:compile()\n";
+    };
+    FakeHost host(config);
+    run(with("for p in program:params() do\n  local d = p:first_dim_divisible_by(mesh:size(opt.axis))\n"
+             "  if d then p:store { [opt.axis] = S(d) } p:use { tp = R, keep = 'fragment' } p:grad():store { tp = S(d) } "
+             "p:state():store { tp = S(d), optional = true } end\nend"), host);
+    const auto& marks = host.experiment->train.marks();
+    REQUIRE(marks.size() == 10);  // 2 params: store, use, grad, two states
+    CHECK(marks[1].keep == Keep::fragment);
+    CHECK(marks[3].optional);
+    CHECK(has(failure(with("for p in program:params() do p:store { tp = S 'heads' } end")), "has no dim \"heads\""));
+    CHECK(has(failure(with("for p in program:params() do p:store { tp = S(3) } end")), "has no dim 3"));
+    CHECK(has(failure(with("for p in program:params() do p:store { tp = 0 } end")), "store: tp is the number 0, expected R or S(dim)"));
+    CHECK(has(failure(with("for p in program:params() do local q = p + p end")), "a strategy cannot add ops"));
+    CHECK(has(failure(with("S(0)")), "dims count from 1"));
+    CHECK(has(failure(start + "strategy.define('m', { axis = 'tp' }, print) { axes = 'dp' }"), "strategy \"m\": unknown option \"axes\""));
+}
+
+TEST_CASE("optimizers refuse unknown options and schedules need an end") {
+    CHECK(has(failure("require 'orrery'.optim.adamw { beta = 1 }"), "optim.adamw: unknown option \"beta\""));
+    CHECK(has(failure("require 'orrery'.lr.cosine { warmup = 1 }"), "lr.cosine: peak is missing"));
+    CHECK(has(failure(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:train_with(function() end)"),
+              "the optimizer updates no param"));
+    CHECK(has(failure(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:compile()"), "has no optimizer"));
+}
