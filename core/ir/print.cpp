@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/describe.h"
 #include "ir/parse.h"
 
@@ -43,6 +45,7 @@ public:
             heading(op);
             line(op);
         }
+        flush();
         notes();
         return std::move(text_);
     }
@@ -51,8 +54,22 @@ private:
     // A name that cannot be left out.
     static std::string word(const std::string& name) { return name.empty() ? "\"\"" : quoted(name); }
 
-    void columns(const std::string& left, const std::string& call, const std::string& rest) {
-        text_ += fmt::format("  {:<16} = {:<26}  {}\n", left, call, rest);
+    void columns(std::string left, std::string call, std::string rest) {
+        rows_.push_back({std::move(left), std::move(call), std::move(rest)});
+    }
+
+    // The rows of one section are aligned; a few long ones do not push the others out of sight.
+    void flush() {
+        size_t left = 0;
+        size_t call = 0;
+        for (const Row& row : rows_) {
+            if (row.left.size() <= 32) left = std::max(left, row.left.size());
+            if (row.call.size() <= 44) call = std::max(call, row.call.size());
+        }
+        for (const Row& row : rows_) {
+            text_ += fmt::format("  {:<{}} = {:<{}}  {}\n", row.left, left, row.call, call, row.rest);
+        }
+        rows_.clear();
     }
 
     std::string left_of(ValueId id) const {
@@ -87,6 +104,7 @@ private:
 
     void heading(const Op& op) {
         if (headed_ && op.phase == phase_ && op.scope == scope_) return;
+        flush();
         headed_ = true;
         phase_ = op.phase;
         scope_ = op.scope;
@@ -153,9 +171,14 @@ private:
         if (!notes_.empty()) text_ += "notes\n" + notes_;
     }
 
+    struct Row {
+        std::string left, call, rest;
+    };
+
     const Program& program_;
     const Mesh* mesh_;
     std::string text_;
+    std::vector<Row> rows_;
     std::string notes_;
     bool headed_ = false;
     Phase phase_ = Phase::forward;

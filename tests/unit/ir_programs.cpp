@@ -7,7 +7,7 @@
 
 #include "ir/describe.h"
 
-namespace orrery::testing {
+namespace orrery::test {
 
 namespace {
 
@@ -279,4 +279,4 @@ std::string difference(const Program& a, const Program& b) {
     return a.microbatches() == b.microbatches() ? "" : "micro-batches";
 }
 
-}  // namespace orrery::testing
+}  // namespace orrery::test

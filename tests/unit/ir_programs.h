@@ -6,7 +6,7 @@
 #include "orrery/program.h"
 
 /// Programs for the tests of every pass.
-namespace orrery::testing {
+namespace orrery::test {
 
 /// x [batch, embed] -> relu(x up + b) down, with the squared distance to y as loss_sum. tp splits mlp in its marks.
 Program mlp(int64_t batch = 8, int64_t embed = 6, int64_t hidden = 10);
@@ -24,4 +24,4 @@ Program random_program(uint32_t seed);
 /// "" when the programs are equal in every field, otherwise the first difference.
 std::string difference(const Program& a, const Program& b);
 
-}  // namespace orrery::testing
+}  // namespace orrery::test

@@ -14,27 +14,27 @@ using namespace orrery;
 
 TEST_CASE("random programs print and parse back to equal programs") {
     for (uint32_t seed = 0; seed < 300; ++seed) {
-        const Program program = testing::random_program(seed);
+        const Program program = test::random_program(seed);
         const std::string text = print(program);
         INFO("seed " << seed << "\n" << text);
         Program back;
         REQUIRE_NOTHROW(back = parse(text));
-        REQUIRE(testing::difference(program, back) == "");
+        REQUIRE(test::difference(program, back) == "");
         REQUIRE(print(back) == text);
     }
 }
 
 TEST_CASE("a differentiated decoder prints, parses and verifies") {
-    Program program = testing::decoder({});
+    Program program = test::decoder({});
     differentiate(program, *program.result("loss_sum"));
     verify(program);
     const Program back = parse(print(program));
-    CHECK(testing::difference(program, back) == "");
+    CHECK(test::difference(program, back) == "");
     verify(back);
 }
 
 TEST_CASE("layouts print with a mesh and parse back") {
-    Program program = testing::mlp(8, 6, 10);
+    Program program = test::mlp(8, 6, 10);
     const Mesh mesh({{"dp", 2, false}, {"tp", 2, false}});
     for (Value& value : program.values) {
         value.layout = Layout(value.type.shape.size());
@@ -45,7 +45,7 @@ TEST_CASE("layouts print with a mesh and parse back") {
     const std::string text = print(program, &mesh);
     CHECK(text.find("mesh dp=2 tp=2") != std::string::npos);
     CHECK(text.find("dp:S(0) tp:S(0)") != std::string::npos);
-    CHECK(testing::difference(program, parse(text)) == "");
+    CHECK(test::difference(program, parse(text)) == "");
 }
 
 TEST_CASE("origins read back, or are quoted") {
@@ -76,7 +76,7 @@ TEST_CASE("a program that is no program names the line and what is expected") {
 TEST_CASE("a 405B program is built, differentiated, verified, printed and parsed in linear time") {
     auto milliseconds = [](int64_t layers) {
         const auto start = std::chrono::steady_clock::now();
-        Program program = testing::decoder(
+        Program program = test::decoder(
             {.layers = layers, .batch = 16, .seq = 8192, .embed = 16384, .heads = 128, .kv_heads = 8, .mlp = 53248,
              .vocab = 128256});
         differentiate(program, *program.result("loss_sum"));
