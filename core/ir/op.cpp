@@ -102,7 +102,7 @@ std::string_view name_of(AttributeDef::Kind kind) {
 }
 
 // Set by passes after the op was built; scripts cannot know them.
-constexpr std::string_view pass_attributes[] = {"accumulate", "global_shape", "offset", "cause"};
+constexpr std::string_view pass_attributes[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends"};
 
 void check_known(const Infer& at, const OpDef& def) {
     for (const auto& [key, value] : at.attributes.items()) {

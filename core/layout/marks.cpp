@@ -54,19 +54,17 @@ private:
         const auto id = static_cast<size_t>(mark.value);
         const Target target{*axis, mark.placement, mark.keep, mark.optional, mark.origin};
         auto& targets = mark.what == Mark::What::store ? marks_.store[id] : marks_.use[id];
-        if (mark.placement.kind == Kind::split) {
-            Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
-            if (mark.what == Mark::What::use) layout = with_targets(layout, marks_.use[id]);
-            if (!divides(mark, layout, target)) return;
-        }
-        targets.push_back(target);
+        Layout layout = with_targets(Layout(value.type.shape.size()), marks_.store[id]);
+        if (mark.what == Mark::What::use) layout = with_targets(layout, marks_.use[id]);
+        layout.set(target.axis, target.placement);
+        if (divides(mark.value, layout, target)) targets.push_back(target);
     }
 
-    /// Whether the dim divides over all axes that are to split it.
-    bool divides(const Mark& mark, Layout layout, const Target& target) const {
-        const Value& value = program_.value(mark.value);
-        layout.set(target.axis, target.placement);
-        const auto dim = static_cast<size_t>(mark.placement.dim);
+    /// Whether the dim that the target splits divides over all its axes. Throws when it does not, unless optional.
+    bool divides(ValueId id, const Layout& layout, const Target& target) const {
+        if (target.placement.kind != Kind::split) return true;
+        const Value& value = program_.value(id);
+        const auto dim = static_cast<size_t>(target.placement.dim);
         int64_t parts = 1;
         std::string others;
         for (AxisId axis : layout.splits()[dim]) {
@@ -74,47 +72,41 @@ private:
             if (axis != target.axis) others += fmt::format(" {}={}", mesh_.axis(axis).name, mesh_.size(axis));
         }
         if (value.type.shape[dim] % parts == 0) return true;
-        if (mark.optional) return false;
-        throw Error(mark.origin,
+        if (target.optional) return false;
+        throw Error(target.origin,
                     fmt::format("cannot split {} over {}={}: {} is not a multiple of {}{}; choose a size or an axis "
                                 "that divides, or split another dim",
-                                describe(program_, mark.value), mark.axis, mesh_.size(target.axis),
-                                dim_text(value, mark.placement.dim), parts,
+                                describe(program_, id), mesh_.axis(target.axis).name, mesh_.size(target.axis),
+                                dim_text(value, target.placement.dim), parts,
                                 others.empty() ? "" : fmt::format(" (it is also split over{})", others)));
     }
 
     void inherit() {
         for (size_t id = 0; id < program_.values.size(); ++id) {
-            const Value& state = program_.values[id];
-            if (state.role != Role::state || state.of == none) continue;
-            const Value& param = program_.value(state.of);
-            if (param.type.shape != state.type.shape) continue;
-            std::vector<Target> own = std::move(marks_.store[id]);
-            std::vector<Target> both;
-            for (const Target& target : marks_.store[static_cast<size_t>(state.of)])
-                if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
-                    both.push_back(target);
-            both.insert(both.end(), own.begin(), own.end());
-            // The state's own mark was checked alone; behind the param's axes it splits further.
-            const Layout layout = with_targets(Layout(state.type.shape.size()), both);
-            for (const Target& target : own)
-                if (target.placement.kind == Kind::split)
-                    check_joint(static_cast<ValueId>(id), target, layout);
-            marks_.store[id] = std::move(both);
+            const Value& value = program_.values[id];
+            if (value.role == Role::state && value.of != none) inherit(static_cast<ValueId>(id), value.of);
+            if (value.role != Role::param || marks_.store[id].empty()) continue;
+            const ValueId grad = program_.grad_of(static_cast<ValueId>(id));
+            if (grad != none) inherit(grad, static_cast<ValueId>(id));
         }
     }
 
-    void check_joint(ValueId id, const Target& target, const Layout& layout) const {
+    /// A state or gradient lies as its param rests, on the axes that it does not mark itself.
+    void inherit(ValueId id, ValueId param) {
         const Value& value = program_.value(id);
-        const auto dim = static_cast<size_t>(target.placement.dim);
-        int64_t parts = 1;
-        for (AxisId axis : layout.splits()[dim]) parts *= mesh_.size(axis);
-        if (value.type.shape[dim] % parts == 0) return;
-        throw Error(target.origin,
-                    fmt::format("cannot split {} over {}={}: with the axes that split its parameter, {} would have "
-                                "to be a multiple of {}; split another dim",
-                                describe(program_, id), mesh_.axis(target.axis).name, mesh_.size(target.axis),
-                                dim_text(value, target.placement.dim), parts));
+        if (program_.value(param).type.shape != value.type.shape) return;
+        std::vector<Target> own = std::move(marks_.store[static_cast<size_t>(id)]);
+        std::vector<Target> both;
+        for (const Target& target : marks_.store[static_cast<size_t>(param)])
+            if (std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.axis == target.axis; }))
+                both.push_back(target);
+        // The value's own mark was checked alone; behind the param's axes it splits further.
+        for (Target& target : own) {
+            Layout layout = with_targets(Layout(value.type.shape.size()), both);
+            layout.set(target.axis, target.placement);
+            if (divides(id, layout, target)) both.push_back(std::move(target));
+        }
+        marks_.store[static_cast<size_t>(id)] = std::move(both);
     }
 
     void split_inputs() {

@@ -1,17 +1,15 @@
 #pragma once
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "orrery/checkpoint.h"
 #include "orrery/layout.h"
 
 namespace orrery {
-
-struct Manifest;
 
 /// One parameter, gradient or optimizer state as this rank holds it. `local` is host-readable and has
 /// layout.local_shape(global). Names are unique; ranks of one stage hold the same names, other stages may hold others.
@@ -27,10 +25,10 @@ struct StateValue {
 using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
 
 struct CheckpointOptions {
-    int64_t keep = 2;                          ///< verified checkpoints that stay, at least 2
-    int64_t object_bytes = int64_t{256} << 20; ///< a rank's shards are spread over objects of about this size
-    int64_t piece_bytes = int64_t{1} << 20;    ///< one CRC-32C per piece of an object
-    bool retire = true;                        ///< remove older ones
+    int64_t keep = 2;                           ///< verified checkpoints that stay, at least 2
+    int64_t object_bytes = int64_t{256} << 20;  ///< a rank's shards are spread over objects of about this size
+    int64_t piece_bytes = int64_t{1} << 20;     ///< one CRC-32C per piece of an object
+    bool retire = true;                         ///< remove older ones
 };
 
 struct Restored {
@@ -44,7 +42,6 @@ struct Restored {
 class Checkpoints {
 public:
     Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {});
-    ~Checkpoints();
 
     /// Each distinct shard is written once, by the lowest rank that holds it. Replicas vote on their contents; then the
     /// manifest is committed, everything is read back, and older checkpoints are retired. On failure the step is not
@@ -57,10 +54,12 @@ public:
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false);
 
 private:
-    struct Report;
     std::vector<std::string> exchange(const std::string& what, const std::string& mine);
-    void plan_owners(std::span<const StateValue> state);
-    Report write_objects(int64_t step, std::span<const StateValue> state);
+    void agree(const std::string& what, const std::string& problem, const std::string& task);
+    std::vector<Json> start(int64_t step, std::span<const StateValue> state, const std::string& task);
+    std::vector<Json> write(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
+                            const std::string& task);
+    std::string read_back(int64_t step);
     void retire();
 
     CheckpointStore& store_;
@@ -69,9 +68,7 @@ private:
     Gather gather_;
     CheckpointOptions options_;
     int64_t exchanges_ = 0;
-    std::string schema_;              ///< what `mine_` was made for
-    std::vector<bool> mine_;          ///< per value of the state: this rank writes it
-    std::vector<int64_t> verified_;   ///< steps that were read whole by this process
+    std::vector<int64_t> verified_;  ///< steps that were read whole by this job
 };
 
 /// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where.

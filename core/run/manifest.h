@@ -32,6 +32,7 @@ struct ManifestTensor {
 /// What a checkpoint says of itself, as JSON. The last key, `digest`, is the SHA-256 of all before it.
 struct Manifest {
     static constexpr int64_t version = 1;
+
     int64_t step = 0;
     std::string mesh;  ///< "dp=2 tp=2", for people
     std::string host;  ///< JSON object
@@ -59,6 +60,7 @@ public:
 private:
     void load(int64_t piece, std::string_view tensor);
     std::string name() const;
+    std::string tensors_in(int64_t begin, int64_t end) const;
 
     CheckpointStore& store_;
     const Manifest& manifest_;

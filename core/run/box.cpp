@@ -1,0 +1,60 @@
+#include "run/box.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace orrery {
+
+std::optional<Box> intersect(const Box& a, const Box& b) {
+    assert(a.shape.size() == b.shape.size());
+    Box both{a.offset, a.shape};
+    for (size_t dim = 0; dim < a.shape.size(); ++dim) {
+        const int64_t begin = std::max(a.offset[dim], b.offset[dim]);
+        const int64_t end = std::min(a.offset[dim] + a.shape[dim], b.offset[dim] + b.shape[dim]);
+        if (begin >= end) return std::nullopt;
+        both.offset[dim] = begin;
+        both.shape[dim] = end - begin;
+    }
+    return both;
+}
+
+void for_runs(const Box& part, const Box& from, const Box& to,
+              const std::function<void(int64_t, int64_t, int64_t)>& visit) {
+    const size_t rank = part.shape.size();
+    if (part.count() == 0) return;
+    // Trailing dims that are whole in both blocks join the run; the dim before them is its outermost.
+    size_t first = rank;
+    int64_t run = 1;
+    while (first > 0) {
+        --first;
+        run *= part.shape[first];
+        if (part.shape[first] != from.shape[first] || part.shape[first] != to.shape[first]) break;
+    }
+    std::vector<int64_t> from_stride(rank, 1), to_stride(rank, 1);
+    for (size_t dim = rank; dim-- > 1;) {
+        from_stride[dim - 1] = from_stride[dim] * from.shape[dim];
+        to_stride[dim - 1] = to_stride[dim] * to.shape[dim];
+    }
+    int64_t from_at = 0, to_at = 0;
+    for (size_t dim = 0; dim < rank; ++dim) {
+        from_at += (part.offset[dim] - from.offset[dim]) * from_stride[dim];
+        to_at += (part.offset[dim] - to.offset[dim]) * to_stride[dim];
+    }
+    Shape index(first, 0);  // counts the dims outside the run
+    for (;;) {
+        visit(from_at, to_at, run);
+        size_t dim = first;
+        for (; dim > 0; --dim) {
+            const size_t d = dim - 1;
+            from_at += from_stride[d];
+            to_at += to_stride[d];
+            if (++index[d] < part.shape[d]) break;
+            from_at -= part.shape[d] * from_stride[d];
+            to_at -= part.shape[d] * to_stride[d];
+            index[d] = 0;
+        }
+        if (dim == 0) return;
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,293 @@
+#include "run/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "run/checkpoint_messages.h"
+#include "run/manifest.h"
+#include "run/safetensors.h"
+
+namespace orrery {
+
+namespace {
+
+/// Runs `work`; the text of what it throws, "" when it ends well.
+template <class Work>
+std::string problem_of(Work&& work) {
+    try {
+        work();
+    } catch (const std::bad_alloc&) {
+        return "out of memory";
+    } catch (const std::exception& problem) {
+        return problem.what();
+    }
+    return "";
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+    return {static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())};
+}
+
+std::vector<uint32_t> crcs_of(std::span<const std::byte> bytes, int64_t piece_bytes) {
+    std::vector<uint32_t> crcs;
+    for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(piece_bytes))
+        crcs.push_back(crc32c(bytes.subspan(at, std::min(bytes.size() - at, static_cast<size_t>(piece_bytes)))));
+    return crcs;
+}
+
+/// Writes the shards that this rank owns, in objects of bounded size, and describes them.
+class Writer {
+public:
+    Writer(CheckpointStore& store, int64_t step, int64_t rank, const CheckpointOptions& options)
+        : store_(store), step_(step), rank_(rank), options_(options) {}
+
+    void add(const StateValue& value) {
+        open_.push_back({value.name, value.local});
+        bytes_ += value.local.bytes();
+        if (bytes_ >= options_.object_bytes) close();
+    }
+
+    void close() {
+        if (open_.empty()) return;
+        const std::vector<std::byte> file = write_safetensors(open_);
+        const std::string key = fmt::format("rank-{:05}-{:03}.safetensors", rank_, objects_.size());
+        const SafetensorsHeader header = parse_safetensors(file, static_cast<int64_t>(file.size()), key);
+        for (const StoredTensor& tensor : header.tensors) shards_[tensor.name] = {objects_.size(), tensor.begin};
+        objects_.push_back({{"key", key},
+                            {"bytes", file.size()},
+                            {"sha256", sha256(file)},
+                            {"crc32c", crcs_of(file, options_.piece_bytes)}});
+        store_.put(step_, key, file);
+        open_.clear();
+        bytes_ = 0;
+    }
+
+    Json objects() const { return objects_; }
+    Json shards() const { return shards_; }
+
+private:
+    CheckpointStore& store_;
+    int64_t step_, rank_;
+    const CheckpointOptions& options_;
+    std::vector<NamedTensor> open_;
+    int64_t bytes_ = 0;
+    Json objects_ = Json::array(), shards_ = Json::object();
+};
+
+/// Fills one value from the shards that overlap it.
+void fill(CheckpointStore& store, const Manifest& manifest, const ManifestTensor& tensor, const StateValue& value,
+          const Box& mine) {
+    const int64_t size = size_of(tensor.type.dtype);
+    for (const ManifestShard& shard : tensor.shards) {
+        const std::optional<Box> part = intersect(mine, shard.box);
+        if (!part) continue;
+        ObjectReader reader(store, manifest, shard.object);
+        for_runs(*part, shard.box, mine, [&](int64_t from, int64_t to, int64_t count) {
+            reader.read(shard.begin + from * size,
+                        {static_cast<std::byte*>(value.local.data) + to * size, static_cast<size_t>(count * size)},
+                        tensor.name);
+        });
+    }
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather,
+                         CheckpointOptions options)
+    : store_(store), mesh_(mesh.with_microbatches(1)), rank_(rank), gather_(std::move(gather)), options_(options) {
+    if (options_.keep < 2) throw Error(fmt::format("keeps {} checkpoints, expected at least 2", options_.keep));
+}
+
+std::vector<std::string> Checkpoints::exchange(const std::string& what, const std::string& mine) {
+    std::vector<std::string> all = gather_(fmt::format("checkpoint/{}/{}", exchanges_++, what), mine);
+    if (static_cast<int64_t>(all.size()) != mesh_.ranks())
+        throw Error(fmt::format("{} ranks answered, the mesh has {}", all.size(), mesh_.ranks()), Fault::peer);
+    return all;
+}
+
+/// Tells everyone this rank's problem; throws on every rank when any has one.
+void Checkpoints::agree(const std::string& what, const std::string& problem, const std::string& task) {
+    const std::vector<std::string> problems = exchange(what, problem);
+    for (size_t rank = 0; rank < problems.size(); ++rank) {
+        if (!problems[rank].empty())
+            throw Error(fmt::format("{} failed on rank {}: {}", task, rank, problems[rank]), Fault::failed);
+    }
+}
+
+std::vector<Json> Checkpoints::start(int64_t step, std::span<const StateValue> state, const std::string& task) {
+    Json mine = {{"step", step}, {"problem", ""}, {"schema", Json::array()}};
+    mine["problem"] = problem_of([&] {
+        mine["schema"] = schema_of(state, mesh_, rank_);
+        if (rank_ != 0) return;
+        // Drops a half-written one of the same step, and one that was found damaged and passed over.
+        store_.discard(step);
+        const std::vector<int64_t> steps = store_.steps();
+        if (std::find(steps.begin(), steps.end(), step) == steps.end()) return;
+        if (verify(store_, step).empty())
+            throw Error("it is there already\n  choose another folder for this run, or remove it");
+        store_.remove(step);
+    });
+    std::vector<Json> starts = parse_messages(exchange("start", mine.dump()));
+    for (size_t rank = 0; rank < starts.size(); ++rank) {
+        const auto problem = starts[rank].at("problem").get<std::string>();
+        if (!problem.empty()) throw Error(fmt::format("{} failed on rank {}: {}", task, rank, problem), Fault::failed);
+        if (starts[rank].at("step") != step)
+            throw Error(fmt::format("{}: rank {} is at step {}", task, rank, starts[rank].at("step").get<int64_t>()),
+                        Fault::peer);
+    }
+    return starts;
+}
+
+/// Puts this rank's shards, and returns every rank's report when all went well and the replicas agree.
+std::vector<Json> Checkpoints::write(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
+                                     const std::string& task) {
+    const std::vector<bool> owner = owned(starts, rank_);
+    Writer writer(store_, step, rank_, options_);
+    Json votes = Json::array();
+    const std::string problem = problem_of([&] {
+        for (size_t i = 0; i < state.size(); ++i) {
+            votes.push_back(sha256(fmt::format("{}", fmt::join(crcs_of(bytes_of(state[i].local), 1 << 20), " "))));
+            if (owner[i]) writer.add(state[i]);
+        }
+        writer.close();
+        store_.flush(step);
+    });
+    const Json report = {
+        {"problem", problem}, {"objects", writer.objects()}, {"shards", writer.shards()}, {"votes", votes}};
+    std::vector<Json> reports = parse_messages(exchange("written", report.dump()));
+    // Everyone has the same reports and comes to the same end.
+    const std::string failure = problem_of([&] {
+        for (size_t rank = 0; rank < reports.size(); ++rank) {
+            const auto said = reports[rank].at("problem").get<std::string>();
+            if (!said.empty()) throw Error(fmt::format("on rank {}: {}", rank, said));
+        }
+        count_votes(starts, reports);
+    });
+    if (failure.empty()) return reports;
+    if (rank_ == 0) problem_of([&] { store_.discard(step); });
+    throw Error(task + " failed: " + failure + "\n  earlier checkpoints are as they were", Fault::failed);
+}
+
+void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::string_view host) {
+    const std::string task = fmt::format("checkpoint of step {} in {}", step, store_.place());
+    const std::vector<Json> starts = start(step, state, task);
+    const std::vector<Json> reports = write(step, state, starts, task);
+
+    std::string failure;
+    if (rank_ == 0) {
+        failure = problem_of([&] {
+            Manifest manifest{step, mesh_.text(), std::string(host), options_.piece_bytes, {}, {}};
+            assemble(manifest, starts, reports);
+            store_.commit(step, manifest.text());
+        });
+        if (!failure.empty()) problem_of([&] { store_.discard(step); });
+    }
+    agree("commit", failure, task);
+
+    const std::vector<std::string> read = exchange("read", read_back(step));
+    const auto bad = std::find_if(read.begin(), read.end(), [](const std::string& said) { return !said.empty(); });
+    if (bad != read.end()) {
+        if (rank_ == 0) problem_of([&] { store_.remove(step); });
+        throw Error(fmt::format("{} could not be read back on rank {}: {}\n  it was removed, earlier ones are as they "
+                                "were",
+                                task, bad - read.begin(), *bad),
+                    Fault::failed);
+    }
+    verified_.push_back(step);
+    agree("retire", rank_ == 0 && options_.retire ? problem_of([&] { retire(); }) : "",
+          task + " is good, but removing older ones");
+}
+
+/// Reads what this rank wrote from the store again; the text of what is wrong.
+std::string Checkpoints::read_back(int64_t step) {
+    return problem_of([&] {
+        const Manifest manifest = Manifest::parse(store_.manifest(step), "manifest");
+        for (size_t i = 0; i < manifest.objects.size(); ++i) {
+            if (manifest.objects[i].rank != rank_) continue;
+            const std::string problem = ObjectReader(store_, manifest, static_cast<int64_t>(i)).verify();
+            if (!problem.empty()) throw Error(problem);
+        }
+    });
+}
+
+/// Keeps the newest `keep` that are known to be good; a damaged one counts for nothing and stays to be looked at.
+void Checkpoints::retire() {
+    int64_t good = 0;
+    for (const int64_t step : store_.steps()) {
+        if (good >= options_.keep) {
+            store_.remove(step);
+            continue;
+        }
+        const bool known = std::find(verified_.begin(), verified_.end(), step) != verified_.end();
+        if (known || verify(store_, step).empty()) {
+            ++good;
+            if (!known) verified_.push_back(step);
+        }
+    }
+}
+
+std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, bool some) {
+    Json mine = {{"problem", ""}, {"schema", Json::array()}, {"steps", Json::array()}};
+    mine["problem"] = problem_of([&] {
+        mine["schema"] = schema_of(state, mesh_, rank_);
+        if (rank_ == 0) mine["steps"] = store_.steps();
+    });
+    const std::vector<Json> starts = parse_messages(exchange("restore", mine.dump()));
+    for (size_t rank = 0; rank < starts.size(); ++rank) {
+        const auto problem = starts[rank].at("problem").get<std::string>();
+        if (!problem.empty())
+            throw Error(fmt::format("cannot restore from {}: rank {}: {}", store_.place(), rank, problem),
+                        Fault::failed);
+    }
+    owned(starts, rank_);  // throws when ranks disagree on a type
+    Restored restored;
+    for (const int64_t step : starts[0].at("steps").get<std::vector<int64_t>>()) {
+        std::string foreign;
+        const std::string damage = problem_of([&] {
+            const Manifest manifest = Manifest::parse(store_.manifest(step), fmt::format("step {}, manifest", step));
+            foreign = mismatch(manifest, starts, some);
+            if (!foreign.empty()) return;
+            for (const StateValue& value : state)
+                fill(store_, manifest, *manifest.find(value.name), value, box_of(value, mesh_, rank_));
+            restored.step = step;
+            restored.host = manifest.host;
+        });
+        std::string reason;
+        const std::vector<Json> ends =
+            parse_messages(exchange("filled", Json{{"damage", damage}, {"foreign", foreign}}.dump()));
+        for (size_t rank = 0; rank < ends.size(); ++rank) {
+            const auto other = ends[rank].at("foreign").get<std::string>();
+            if (!other.empty())
+                throw Error(
+                    fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another "
+                                "folder for this run, or restore the script that made it",
+                                step, store_.place(), other));
+            const auto said = ends[rank].at("damage").get<std::string>();
+            if (reason.empty() && !said.empty()) reason = said;
+        }
+        if (reason.empty()) {
+            if (!some) verified_.push_back(step);
+            return restored;
+        }
+        restored.passed_over.push_back(reason);
+    }
+    if (restored.passed_over.empty()) return std::nullopt;
+    throw Error("every checkpoint in " + store_.place() + " is damaged\n  " + join(restored.passed_over, "\n  "),
+                Fault::failed);
+}
+
+std::string verify(CheckpointStore& store, int64_t step) {
+    return problem_of([&] {
+        const Manifest manifest = Manifest::parse(store.manifest(step), fmt::format("step {}, manifest", step));
+        if (manifest.step != step) throw Error(fmt::format("step {}: its manifest is of step {}", step, manifest.step));
+        for (size_t i = 0; i < manifest.objects.size(); ++i) {
+            const std::string problem = ObjectReader(store, manifest, static_cast<int64_t>(i)).verify();
+            if (!problem.empty()) throw Error(problem);
+        }
+    });
+}
+
+}  // namespace orrery

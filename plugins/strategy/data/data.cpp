@@ -1,0 +1,50 @@
+// Data parallelism: every rank holds all params and a part of the batch. Gradients come out partial over the axis, and
+// propagation reduces them; this file only says how the inputs lie. scripts/orrery/strategies/data.lua gives the same
+// marks.
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+class Data : public Strategy {
+public:
+    Data(Config& options, Origin origin)
+        : axis_(options.text("axis", "dp")), bucket_mib_(options.integer("bucket_mib", 25)), origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "data";
+        if (options.integer("zero", 0) != 0)
+            throw Error(options.where("zero"),
+                        "strategy data keeps whole params, gradients and optimizer states on every rank and cannot do "
+                        "zero = " + std::to_string(options.integer("zero", 0)) +
+                        "; leave zero out, and split them with the strategy zero once there is one");
+        if (bucket_mib_ < 0)
+            throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
+                                                         "; give a number of MiB, or 0 to reduce each gradient alone");
+    }
+
+    void annotate(Program& program, const Mesh& mesh) override {
+        if (mesh.size(axis_) == 1) return;
+        for (ValueId input : program.inputs())
+            if (const auto dim = program.dim(input, "batch"))
+                program.store(input, axis_, Placement::split(*dim), origin_);
+        program.bucket(axis_, bucket_mib_ * 1024 * 1024, origin_);
+    }
+
+private:
+    std::string axis_;
+    int64_t bucket_mib_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy("data", [](Config& options, const Origin& origin) {
+        return std::make_unique<Data>(options, origin);
+    });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.data", "0.1", orrery::add);

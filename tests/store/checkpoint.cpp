@@ -1,0 +1,467 @@
+// Checkpoints of ranks that are threads: any layout to any layout, and no damage that goes unnamed.
+#include "run/checkpoint.h"
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "run/manifest.h"
+#include "stores.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The exchange of ranks that are threads. Also checks that all ask for the same topic.
+class Meeting {
+public:
+    explicit Meeting(int64_t ranks) : texts_(static_cast<size_t>(ranks)) {}
+
+    std::vector<std::string> gather(int64_t rank, const std::string& topic, const std::string& mine) {
+        std::unique_lock lock(mutex_);
+        if (arrived_ == 0) topic_ = topic;
+        same_ = same_ && topic_ == topic;
+        texts_[static_cast<size_t>(rank)] = mine;
+        const int64_t round = round_;
+        if (++arrived_ == static_cast<int64_t>(texts_.size())) {
+            last_ = texts_;
+            arrived_ = 0;
+            ++round_;
+            all_.notify_all();
+        } else if (!all_.wait_for(lock, std::chrono::seconds(20), [&] { return round_ != round; })) {
+            throw Error("a rank did not come to " + topic, Fault::peer);
+        }
+        return last_;
+    }
+    bool same() const { return same_; }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable all_;
+    std::vector<std::string> texts_, last_;
+    std::string topic_;
+    int64_t arrived_ = 0, round_ = 0;
+    bool same_ = true;
+};
+
+/// Runs `work(rank, gather)` on a thread per rank; what each threw, "" when nothing.
+template <class Work>
+std::vector<std::string> on_ranks(const Mesh& mesh, Work work) {
+    Meeting meeting(mesh.ranks());
+    std::vector<std::string> problems(static_cast<size_t>(mesh.ranks()));
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        threads.emplace_back([&, rank] {
+            try {
+                work(rank, [&, rank](const std::string& topic, const std::string& mine) {
+                    return meeting.gather(rank, topic, mine);
+                });
+            } catch (const std::exception& problem) {
+                problems[static_cast<size_t>(rank)] = problem.what();
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(meeting.same());
+    return problems;
+}
+
+std::vector<std::string> quiet(const Mesh& mesh) { return std::vector<std::string>(static_cast<size_t>(mesh.ranks())); }
+
+struct Variable {
+    std::string name;
+    TensorType type;
+    Layout layout;
+};
+
+uint8_t byte_at(const std::string& name, int64_t index, int seed) {
+    return static_cast<uint8_t>(index * 131 + static_cast<int64_t>(name.size()) * 17 + name.back() + seed * 89);
+}
+
+/// A rank's part of some variables. Byte b of global element e of a variable follows from (name, e, b, seed).
+struct RankState {
+    std::vector<std::vector<uint8_t>> memory;
+    std::vector<StateValue> values;
+
+    RankState(const std::vector<Variable>& variables, const Mesh& mesh, int64_t rank, int seed, bool filled) {
+        for (const Variable& variable : variables) {
+            const Shape local = variable.layout.local_shape(variable.type.shape, mesh);
+            const int64_t size = size_of(variable.type.dtype);
+            auto& bytes = memory.emplace_back(static_cast<size_t>(count_of(local) * size), uint8_t{0xee});
+            if (filled) bytes = expected(variable, mesh, rank, seed);
+            values.push_back(
+                {variable.name, variable.type, variable.layout, {bytes.data(), variable.type.dtype, local}});
+        }
+    }
+
+    static std::vector<uint8_t> expected(const Variable& variable, const Mesh& mesh, int64_t rank, int seed) {
+        const Shape& global = variable.type.shape;
+        const Shape local = variable.layout.local_shape(global, mesh),
+                    offset = variable.layout.offset(global, mesh, rank);
+        const int64_t size = size_of(variable.type.dtype);
+        std::vector<uint8_t> bytes;
+        for (int64_t i = 0; i < count_of(local); ++i) {
+            int64_t rest = i, element = 0, stride = 1;
+            for (size_t dim = global.size(); dim-- > 0;) {
+                element += (offset[dim] + rest % local[dim]) * stride;
+                rest /= local[dim];
+                stride *= global[dim];
+            }
+            for (int64_t b = 0; b < size; ++b) bytes.push_back(byte_at(variable.name, element * size + b, seed));
+        }
+        return bytes;
+    }
+
+    bool is(const std::vector<Variable>& variables, const Mesh& mesh, int64_t rank, int seed) const {
+        for (size_t i = 0; i < variables.size(); ++i) {
+            if (memory[i] != expected(variables[i], mesh, rank, seed)) return false;
+        }
+        return true;
+    }
+};
+
+const CheckpointOptions small{2, 700, 64, true};
+
+std::vector<std::string> save(const TestStore& stores, const std::string& place, const std::vector<Variable>& variables,
+                              const Mesh& mesh, int64_t step, int seed, const CheckpointOptions& options = small) {
+    return on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open(place);
+        const RankState state(variables, mesh, rank, seed, true);
+        Checkpoints(*store, mesh, rank, gather, options)
+            .save(step, state.values, R"({"seed":)" + std::to_string(seed) + "}");
+    });
+}
+
+struct Outcome {
+    std::vector<std::string> problems;
+    int64_t step = -1;
+    std::vector<std::string> passed_over;
+    bool equal = true;  ///< every rank holds what was saved with the seed that the checkpoint names
+};
+
+Outcome restore(const TestStore& stores, const std::string& place, const std::vector<Variable>& variables,
+                const Mesh& mesh, bool some = false) {
+    Outcome outcome;
+    std::mutex mutex;
+    outcome.problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open(place);
+        RankState state(variables, mesh, rank, 0, false);
+        const auto restored = Checkpoints(*store, mesh, rank, gather, small).restore(state.values, some);
+        const std::lock_guard lock(mutex);
+        if (!restored) return;
+        outcome.step = restored->step;
+        outcome.passed_over = restored->passed_over;
+        const int seed = std::stoi(restored->host.substr(restored->host.find(':') + 1));
+        outcome.equal = outcome.equal && state.is(variables, mesh, rank, seed);
+    });
+    return outcome;
+}
+
+Layout layout_of(const Mesh& mesh, std::vector<std::pair<std::string, int>> splits, size_t dims) {
+    Layout layout(dims);
+    for (const auto& [axis, dim] : splits) {
+        if (const auto id = mesh.find(axis)) layout.set(*id, Placement::split(dim));
+    }
+    return layout;
+}
+
+/// Two matrices, a vector and a scalar, spread in the manner of data and tensor parallelism.
+std::vector<Variable> model(const Mesh& mesh) {
+    std::vector<Variable> all;
+    all.push_back({"up.w", {DType::f32, {12, 24}}, layout_of(mesh, {{"tp", 1}}, 2)});
+    all.push_back({"down.w", {DType::bf16, {24, 12}}, layout_of(mesh, {{"tp", 0}, {"dp", 0}}, 2)});
+    all.push_back({"norm.g", {DType::f32, {12}}, layout_of(mesh, {}, 1)});
+    all.push_back({"step", {DType::i64, {}}, layout_of(mesh, {}, 0)});
+    return all;
+}
+
+const Mesh single, dp2({{"dp", 2, false}}), tp3({{"tp", 3, false}}), dp2tp2({{"dp", 2, false}, {"tp", 2, false}});
+
+/// Changes a file in place.
+template <class Edit>
+void edit(const fs::path& path, Edit change) {
+    std::ifstream in(path, std::ios::binary);
+    REQUIRE(in);
+    std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    change(bytes);
+    std::ofstream(path, std::ios::binary) << bytes;
+}
+
+}  // namespace
+
+TEST_CASE("state moves from any mesh and layout to any other, bit for bit") {
+    const std::vector<Mesh> meshes{single, dp2, tp3, dp2tp2, Mesh({{"tp", 2, false}, {"dp", 3, false}})};
+    const auto kind = GENERATE(as<std::string>(), "memory", "posix");
+    const TestStore stores(kind);
+    const Scratch scratch("checkpoint_reshard");
+    for (const Mesh& from : meshes) {
+        const std::string place = scratch.path / ("of " + from.text());
+        REQUIRE(save(stores, place, model(from), from, 10, 3) == quiet(from));
+        for (const Mesh& to : meshes) {
+            INFO(kind << ": from " << from.text() << " to " << to.text());
+            const Outcome outcome = restore(stores, place, model(to), to);
+            CHECK(outcome.problems == quiet(to));
+            CHECK(outcome.step == 10);
+            CHECK(outcome.equal);
+        }
+    }
+}
+
+TEST_CASE("state moves between random layouts") {
+    const TestStore stores("memory");
+    std::mt19937 random(7);
+    const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+    for (int trial = 0; trial < 40; ++trial) {
+        std::vector<Mesh> meshes;
+        std::vector<Variable> sides[2];
+        for (int side = 0; side < 2; ++side) {
+            std::vector<Axis> axes;
+            for (int i = draw(0, 2); i-- > 0;) axes.push_back({std::string(1, char('a' + i)), draw(1, 3), false});
+            meshes.emplace_back(axes);
+        }
+        for (int i = 0; i < 4; ++i) {
+            const auto dims = static_cast<size_t>(draw(0, 3));
+            TensorType type{
+                std::vector{DType::f32, DType::bf16, DType::u8, DType::i64}[static_cast<size_t>(draw(0, 3))], {}};
+            for (size_t dim = 0; dim < dims; ++dim) type.shape.push_back(36 * draw(1, 2));
+            for (int side = 0; side < 2; ++side) {
+                Layout layout(dims);
+                for (size_t axis = 0; axis < meshes[static_cast<size_t>(side)].axes().size(); ++axis) {
+                    if (dims > 0 && draw(0, 2) > 0)
+                        layout.set(static_cast<AxisId>(axis), Placement::split(draw(0, static_cast<int>(dims) - 1)));
+                }
+                sides[side].push_back({"v" + std::to_string(i), type, layout});
+            }
+        }
+        const std::string place = "trial" + std::to_string(trial);
+        INFO(place << ": from " << meshes[0].text() << " to " << meshes[1].text());
+        REQUIRE(save(stores, place, sides[0], meshes[0], 1, trial) == quiet(meshes[0]));
+        const Outcome outcome = restore(stores, place, sides[1], meshes[1]);
+        CHECK(outcome.problems == quiet(meshes[1]));
+        CHECK(outcome.equal);
+    }
+}
+
+TEST_CASE("each distinct shard is written once, by the lowest rank that holds it") {
+    const TestStore stores("memory");
+    REQUIRE(save(stores, "once", model(dp2tp2), dp2tp2, 5, 1) == quiet(dp2tp2));
+    const auto store = stores.open("once");
+    const Manifest manifest = Manifest::parse(store->manifest(5), "manifest");
+    std::map<std::string, size_t> shards;
+    int64_t bytes = 0;
+    for (const ManifestTensor& tensor : manifest.tensors) {
+        shards[tensor.name] = tensor.shards.size();
+        for (const ManifestShard& shard : tensor.shards) bytes += shard.box.count() * size_of(tensor.type.dtype);
+    }
+    CHECK(shards == std::map<std::string, size_t>{{"up.w", 2}, {"down.w", 4}, {"norm.g", 1}, {"step", 1}});
+    CHECK(bytes == 12 * 24 * 4 + 24 * 12 * 2 + 12 * 4 + 8);
+    CHECK(manifest.tensors[0].layout == "dp:R tp:S(1)");
+    for (const ManifestShard& shard : manifest.tensors[0].shards)
+        CHECK(manifest.objects[static_cast<size_t>(shard.object)].rank < 2);
+}
+
+TEST_CASE("at least two checkpoints stay, and damaged ones do not count") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_keep");
+    for (const int64_t step : {1, 2, 3}) REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, 1) == quiet(dp2));
+    const auto store = stores.open(scratch.path);
+    CHECK(store->steps() == std::vector<int64_t>{3, 2});
+    edit(scratch.path / "step-00000003" / "rank-00000-000.safetensors", [](std::string& bytes) { bytes[400] ^= 4; });
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 4, 1) == quiet(dp2));
+    CHECK(store->steps() == std::vector<int64_t>{4, 3, 2});
+    CHECK_THROWS_WITH(Checkpoints(*store, single, 0, nullptr, {1}), Contains("expected at least 2"));
+}
+
+TEST_CASE("damage is named and an older checkpoint is used") {
+    const Mesh to = std::vector<Mesh>{dp2tp2, single, tp3}.at(GENERATE(0u, 1u, 2u));
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_damage");
+    REQUIRE(save(stores, scratch.path, model(dp2tp2), dp2tp2, 1, 1) == quiet(dp2tp2));
+    REQUIRE(save(stores, scratch.path, model(dp2tp2), dp2tp2, 2, 2) == quiet(dp2tp2));
+    const fs::path folder = scratch.path / "step-00000002";
+    std::string expected;
+    SECTION("a flipped byte") {
+        edit(folder / "rank-00001-000.safetensors", [](std::string& bytes) { bytes[bytes.size() - 3] ^= 1; });
+        expected = "step 2, rank-00001-000.safetensors is damaged between bytes ";
+    }
+    SECTION("a truncated shard") {
+        edit(folder / "rank-00001-000.safetensors", [](std::string& bytes) { bytes.pop_back(); });
+        expected = "step 2, rank-00001-000.safetensors is cut short: it has ";
+    }
+    SECTION("a missing shard") {
+        fs::remove(folder / "rank-00002-000.safetensors");
+        expected = "step 2, rank-00002-000.safetensors is missing (tensor down.w)";
+    }
+    SECTION("swapped shards") {
+        fs::rename(folder / "rank-00002-000.safetensors", folder / "x");
+        fs::rename(folder / "rank-00003-000.safetensors", folder / "rank-00002-000.safetensors");
+        fs::rename(folder / "x", folder / "rank-00003-000.safetensors");
+        expected =
+            "step 2, rank-00002-000.safetensors holds the contents of rank-00003-000.safetensors (tensor down.w)";
+    }
+    SECTION("a flipped byte of the manifest") {
+        edit(folder / "manifest.json", [](std::string& bytes) { bytes[bytes.find("up.w")] = 'U'; });
+        expected = "step 2, manifest: the manifest is damaged: its contents do not match its digest";
+    }
+    SECTION("an empty manifest") {
+        edit(folder / "manifest.json", [](std::string& bytes) { bytes.clear(); });
+        expected = "step 2, manifest: not valid json";
+    }
+    const auto store = stores.open(scratch.path);
+    CHECK_THAT(verify(*store, 2), !Catch::Matchers::Equals(""));
+    CHECK(verify(*store, 1) == "");
+    const Outcome outcome = restore(stores, scratch.path, model(to), to);
+    CHECK(outcome.problems == quiet(to));
+    CHECK(outcome.step == 1);
+    CHECK(outcome.equal);
+    REQUIRE(outcome.passed_over.size() == 1);
+    CHECK_THAT(outcome.passed_over[0], Contains(expected));
+
+    // The run goes on from the older one, and writes the damaged step anew.
+    CHECK(save(stores, scratch.path, model(to), to, 2, 9) == quiet(to));
+    CHECK(restore(stores, scratch.path, model(to), to).step == 2);
+    CHECK_THAT(save(stores, scratch.path, model(to), to, 2, 9)[0], Contains("it is there already"));
+}
+
+TEST_CASE("a byte flipped anywhere is found") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_flip");
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
+    const auto store = stores.open(scratch.path);
+    int flips = 0;
+    for (const auto& file : fs::directory_iterator(scratch.path / "step-00000001")) {
+        if (file.file_size() == 0) continue;
+        for (size_t at = 0; at < file.file_size(); at += 13, ++flips) {
+            edit(file.path(), [&](std::string& bytes) { bytes[at] ^= 32; });
+            if (verify(*store, 1).empty()) FAIL_CHECK(file.path() << " byte " << at);
+            edit(file.path(), [&](std::string& bytes) { bytes[at] ^= 32; });
+        }
+    }
+    CHECK(flips > 100);
+    CHECK(verify(*store, 1) == "");
+}
+
+TEST_CASE("when every checkpoint is damaged the run does not start anew in silence") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_all");
+    CHECK(restore(stores, scratch.path, model(dp2), dp2).step == -1);  // none at all: a fresh start
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
+    fs::remove(scratch.path / "step-00000001" / "rank-00000-000.safetensors");
+    const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
+    for (const std::string& problem : outcome.problems) CHECK_THAT(problem, Contains("every checkpoint in"));
+}
+
+TEST_CASE("a checkpoint of another program is refused by name") {
+    const TestStore stores("memory");
+    REQUIRE(save(stores, "other", model(dp2), dp2, 1, 1) == quiet(dp2));
+    auto wider = model(dp2), more = model(dp2), fewer = model(dp2);
+    wider[0].type.shape = {12, 48};
+    more.push_back({"up.v", {DType::f32, {2}}, Layout(1)});
+    fewer.pop_back();
+    CHECK_THAT(restore(stores, "other", wider, dp2).problems[1],
+               Contains("its tensor \"up.w\" is f32[12,24], the program's is f32[12,48]"));
+    CHECK_THAT(restore(stores, "other", more, dp2).problems[0],
+               Contains("it has no tensor \"up.v\"") && Contains("did you mean \"up.w\"?"));
+    CHECK_THAT(restore(stores, "other", fewer, dp2).problems[0], Contains("the program has not: step"));
+    const Outcome part = restore(stores, "other", fewer, dp2, true);
+    CHECK(part.problems == quiet(dp2));
+    CHECK(part.equal);
+}
+
+TEST_CASE("replicas that differ are named and nothing is committed") {
+    const TestStore stores("memory");
+    const auto problems = on_ranks(Mesh({{"dp", 3, false}}), [&](int64_t rank, const Gather& gather) {
+        const Mesh mesh({{"dp", 3, false}});
+        const auto store = stores.open("vote");
+        RankState state(model(mesh), mesh, rank, 1, true);
+        if (rank == 1) state.memory[2][40] ^= 1;
+        Checkpoints(*store, mesh, rank, gather, small).save(1, state.values, "{}");
+    });
+    for (const std::string& problem : problems)
+        CHECK_THAT(problem, Contains("replicas of norm.g differ: ranks 0, 2 against rank 1") &&
+                                Contains("earlier checkpoints are as they were"));
+    CHECK(stores.open("vote")->steps().empty());
+}
+
+namespace {
+/// A store that fails, or loses a byte, in one call.
+class Faulty final : public CheckpointStore {
+public:
+    Faulty(std::unique_ptr<CheckpointStore> inner, std::string fails)
+        : inner_(std::move(inner)), fails_(std::move(fails)) {}
+    void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
+        fail("put");
+        std::vector<std::byte> copy(bytes.begin(), bytes.end());
+        if (fails_ == "lose") copy[copy.size() / 2] ^= std::byte{1};
+        inner_->put(step, key, copy);
+    }
+    void flush(int64_t step) override { fail("flush"), inner_->flush(step); }
+    void commit(int64_t step, std::string_view text) override { fail("commit"), inner_->commit(step, text); }
+    void discard(int64_t step) override { inner_->discard(step); }
+    std::vector<int64_t> steps() override { return inner_->steps(); }
+    std::string manifest(int64_t step) override { return fail("manifest"), inner_->manifest(step); }
+    int64_t size(int64_t step, std::string_view key) override { return inner_->size(step, key); }
+    void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> out) override {
+        fail("get"), inner_->get(step, key, offset, out);
+    }
+    void remove(int64_t step) override { fail("remove"), inner_->remove(step); }
+    std::string place() const override { return inner_->place(); }
+
+private:
+    void fail(const std::string& call) const {
+        if (call == fails_) throw Error("no space left on device", Fault::failed);
+    }
+    std::unique_ptr<CheckpointStore> inner_;
+    std::string fails_;
+};
+}  // namespace
+
+TEST_CASE("a store that fails on one rank fails the save on all, and earlier checkpoints stay") {
+    const TestStore stores("memory");
+    for (const std::string& call : std::vector<std::string>{"put", "flush", "commit", "manifest", "get", "lose"}) {
+        for (const int64_t bad : {0, 1}) {
+            if (bad == 1 && call == "commit") continue;  // rank 0's call
+            const std::string place = call + std::to_string(bad);
+            INFO(place);
+            REQUIRE(save(stores, place, model(tp3), tp3, 1, 1) == quiet(tp3));
+            const auto problems = on_ranks(tp3, [&](int64_t rank, const Gather& gather) {
+                Faulty store(stores.open(place), rank == bad ? call : "");
+                const RankState state(model(tp3), tp3, rank, 2, true);
+                Checkpoints(store, tp3, rank, gather, small).save(2, state.values, "{}");
+            });
+            for (const std::string& problem : problems) {
+                CHECK_THAT(problem, Contains("checkpoint of step 2 in " + place));
+                CHECK_THAT(problem, Contains(" rank " + std::to_string(bad) + ":"));
+                CHECK_THAT(problem, Contains(call == "lose" ? "is damaged between bytes" : "no space left on device"));
+            }
+            CHECK(stores.open(place)->steps() == std::vector<int64_t>{1});
+            CHECK(restore(stores, place, model(dp2), dp2).equal);
+            CHECK(save(stores, place, model(tp3), tp3, 2, 3) == quiet(tp3));
+        }
+    }
+}
+
+TEST_CASE("stages of a pipeline hold different values") {
+    const Mesh mesh({{"pp", 2, false}, {"dp", 2, false}});
+    const TestStore stores("memory");
+    const auto part = [&](int64_t rank) {
+        auto all = model(mesh);
+        all.erase(all.begin() + (rank < 2 ? 1 : 0));  // the last two are on both stages
+        return all;
+    };
+    const auto problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open("stages");
+        const RankState state(part(rank), mesh, rank, 1, true);
+        Checkpoints(*store, mesh, rank, gather, small).save(1, state.values, R"({"seed":1})");
+    });
+    CHECK(problems == quiet(mesh));
+    const Outcome outcome = restore(stores, "stages", model(tp3), tp3);
+    CHECK(outcome.problems == quiet(tp3));
+    CHECK(outcome.equal);
+}

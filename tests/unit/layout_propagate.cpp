@@ -1,0 +1,154 @@
+// Whole programs on meshes: every value equals the one-device run, and the collectives are those expected.
+#include "layout/propagate.h"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "layout_models.h"
+#include "mesh_interpreter.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+const auto S = Placement::split;
+const Placement R = Placement::replicated();
+
+Array small(const Value& value, ValueId id) { return fill_small(value, id); }
+
+Mesh mesh_of(std::vector<Axis> axes, int64_t micro = 1) { return Mesh(std::move(axes)).with_microbatches(micro); }
+
+/// Propagates and compares every value on every rank.
+Program sound(const Program& program, const Mesh& mesh) {
+    Program result = propagate(program, mesh);
+    MeshInterpreter(result, mesh, small).compare(evaluate(program, small));
+    for (const Result& r : result.results) CHECK(result.value(r.value).layout.partials().size() <= (mesh.microbatches() > 1));
+    for (const Update& u : result.updates) CHECK(result.value(u.value).layout == result.value(u.target).layout);
+    return result;
+}
+
+/// "all_reduce dp": 3, counting inserted ops.
+std::map<std::string, int> count(const Program& program) {
+    std::map<std::string, int> counts;
+    for (const Op& op : program.ops)
+        if (op_def(op.kind).collective) ++counts[op.kind + " " + op.attributes.text("axis")];
+    return counts;
+}
+using Counts = std::map<std::string, int>;
+
+}  // namespace
+
+TEST_CASE("data parallelism reduces each gradient and the loss once, and nothing else") {
+    for (bool clip : {false, true}) {
+        Model m = mlp(8, 4, 12, true, clip);
+        m.split_names({{"batch", "dp"}});
+        CHECK(count(sound(m.program, mesh_of({{"dp", 2}}))) == Counts{{"all_reduce dp", 5}});
+        CHECK(count(sound(m.program, mesh_of({{"dp", 4}}))) == Counts{{"all_reduce dp", 5}});
+        CHECK(count(sound(m.program, mesh_of({{"dp", 1}}))) == Counts{});
+        CHECK(count(sound(m.program, mesh_of({{"tp", 2}}))) == Counts{});
+    }
+}
+
+TEST_CASE("gradient accumulation adds no collective and keeps every value") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}}, 2))) == Counts{{"all_reduce dp", 5}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 1}}, 4))) == Counts{});
+    const Program p = propagate(m.program, mesh_of({{"dp", 2}}, 2));
+    const ValueId grad = m.program.grad_of(*m.program.find("up.w"));
+    CHECK(p.value(grad).layout.text(mesh_of({{"dp", 2}}, 2)) == "dp:P(sum) micro:P(sum)");
+    CHECK(p.value(p.grad_of(*p.find("up.w"))).layout.replicated());
+}
+
+TEST_CASE("a tensor-parallel perceptron needs one all-reduce forward and one backward for its input's gradient") {
+    for (int64_t tp : {2, 3}) {
+        Model m = mlp(4, 6, 12);
+        m.split_names({{"mlp", "tp"}});
+        // x has no gradient, so backward reduces nothing.
+        CHECK(count(sound(m.program, mesh_of({{"tp", tp}}))) == Counts{{"all_reduce tp", 1}});
+    }
+    Model m = mlp(4, 6, 12);
+    m.split_names({{"mlp", "tp"}});
+    m.split_names({{"batch", "dp"}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 3}}, 2))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
+}
+
+TEST_CASE("the batch split by two axes in order, and a dim split by a strategy's axis behind another's") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}, {"batch", "tp"}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
+    Model n = mlp(8, 4, 12);
+    n.split_names({{"batch", "tp"}, {"batch", "dp"}});
+    CHECK(count(sound(n.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
+}
+
+TEST_CASE("a block with heads, mlp and vocab over tp: q, k and v share one reduction") {
+    for (bool tied : {false, true}) {
+        Model m = block(4, 4, 2, 4, 12, tied);
+        m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"vocab", "tp"}, {"batch", "dp"}});
+        const Program p = sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}));
+        Counts counts = count(p);
+        // Forward: embedding, o, down; logits gathered (cross entropy reads vocab whole). Backward: head, mlp, qkv.
+        CHECK(counts["all_reduce tp"] == 6);
+        CHECK(counts["all_gather tp"] == 1);
+        sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
+    }
+}
+
+TEST_CASE("sequence parallelism: residual values split over seq turn all-reduces into pairs") {
+    Model m = block(4, 4, 2, 4, 12, false);
+    m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"batch", "dp"}});
+    for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1));
+    Counts counts = count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}})));
+    CHECK(counts["reduce_scatter tp"] >= 2);
+    sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
+}
+
+TEST_CASE("store S, use R: gathered before the first use, gradients scattered, states stay split") {
+    for (const Keep keep : {Keep::step, Keep::fragment}) {
+        Model m = mlp(8, 4, 12, true, true);
+        m.split_names({{"batch", "dp"}});
+        for (ValueId p : m.program.params()) {
+            m.store(m.program.value(p).name, "dp", S(0));
+            m.use(m.program.value(p).name, "dp", R, keep);
+        }
+        const Program p = sound(m.program, mesh_of({{"dp", 2}}));
+        const Counts counts = count(p);
+        CHECK(counts.at("reduce_scatter dp") == 4);
+        // down.w is read in both passes; up.w and the biases only forward.
+        CHECK(counts.at("all_gather dp") == (keep == Keep::step ? 4 : 5));
+        for (const Op& op : p.ops)
+            if (op.kind == "all_gather") CHECK(op.attributes.text("keep") == (keep == Keep::step ? "step" : "fragment"));
+        CHECK(p.value(*p.find("up.w.m")).layout.text(mesh_of({{"dp", 2}})) == "dp:S(0)");
+        sound(m.program, mesh_of({{"dp", 2}}, 2));
+    }
+}
+
+TEST_CASE("states split alone: gradients are scattered, updated params gathered") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}});
+    for (ValueId p : m.program.params())
+        for (const char* state : {".m", ".v"}) m.store(m.program.value(p).name + state, "dp", S(0));
+    const Counts counts = count(sound(m.program, mesh_of({{"dp", 2}})));
+    CHECK(counts == Counts{{"reduce_scatter dp", 4}, {"all_gather dp", 4}, {"shard dp", 4}, {"all_reduce dp", 1}});
+    sound(m.program, mesh_of({{"dp", 2}}, 4));
+}
+
+TEST_CASE("a gradient stored split is scattered inside the loop over micro-batches") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}});
+    for (ValueId p : m.program.params()) {
+        const std::string name = m.program.value(p).name;
+        m.program.store(m.program.grad_of(p), "dp", S(0), {"test", "strategy.lua", 3, 0});
+        for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(0));
+    }
+    const Mesh mesh = mesh_of({{"dp", 2}}, 2);
+    const Program p = sound(m.program, mesh);
+    int inside = 0;
+    for (const Op& op : p.ops)
+        if (op.kind == "reduce_scatter") inside += p.value(op.outputs[0]).layout.text(mesh) == "dp:S(0) micro:P(sum)";
+    CHECK(inside == 4);
+}
