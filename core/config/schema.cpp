@@ -18,6 +18,7 @@ std::string_view name_of(ConfigKind kind) {
 const std::vector<SchemaKey>& schema() {
     using enum ConfigKind;
     static const std::vector<SchemaKey> keys = {
+        {"run", "script", text, "\"\"", "the script of this run; set by the command"},
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
         {"run", "transport", text, "\"shm\"", "transport plugin for every axis that [transport.axis] leaves out"},
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
@@ -38,13 +39,14 @@ const std::vector<SchemaKey>& schema() {
         {"data", "path", text, "", "text file or token file (.bin)"},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
-        {"data", "validation", number, "0.05", "part of the data kept for evaluation, from its end"},
+        {"data", "validation", number, "0.05", "share of the samples kept for evaluation, in evenly spaced blocks of 16"},
         {"device", "memory_gib", number, "", "memory of one device; `orrery check` refuses plans that need more"},
         {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
         {"checkpoint", "keep", integer, "2", "verified checkpoints that stay", 2},
         {"checkpoint", "load", text, "", "safetensors file of initial weights"},
         {"sample", "tokens", integer, "256", "tokens to sample", 1},
         {"sample", "temperature", number, "0.8", "0 takes the likeliest token"},
+        {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
         {"sample", "prompt", text, "\"\"", "text to continue"},
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
         {"plugins", "path", texts, "[]", "more folders to look for plugins in"},

@@ -162,8 +162,8 @@ private:
             const Layout layout = output_layout(rule, i, assignment);
             inside = inside || in_loop(layout);
             ledger_.program.value(op.outputs[i]).layout = layout;
-            blame(read, op.outputs[i]);
         }
+        blame(rule, assignment, read, op.outputs);
         if (inside && late != none) refuse_sum_inside(op, read, late);
         for (ValueId output : op.outputs) {
             auto& held = ledger_.held(output);
@@ -217,19 +217,31 @@ private:
             ledger_.held(value).wish = with_targets(wanted, ledger_.held(value).uses);
     }
 
-    /// An output's split over an axis is caused by whoever caused it in the first input that has it.
-    void blame(const std::vector<ValueId>& read, ValueId output) {
-        const Layout& layout = ledger_.program.value(output).layout;
-        for (size_t a = 0; a < mesh_.axes().size(); ++a) {
-            const auto axis = static_cast<AxisId>(a);
-            if (!splits(layout, axis)) continue;
-            for (ValueId input : read) {
-                const Origin cause = ledger_.cause(input, axis);
-                if (!splits(ledger_.held(input).wish, axis) || cause == Origin{}) continue;
-                ledger_.set_cause(output, axis, cause);
-                break;
+    /// An output does on an axis what the first input that splits the same factor does there; who caused that, caused
+    /// this. Otherwise the first input that is not replicated over the axis.
+    void blame(const Rule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
+               const std::vector<ValueId>& made) {
+        std::vector<int> factor(mesh_.axes().size(), -1);
+        for (size_t f = 0; f < assignment.splits.size(); ++f)
+            for (AxisId axis : assignment.splits[f]) factor[static_cast<size_t>(axis)] = static_cast<int>(f);
+        std::vector<Origin> first(factor.size());
+        std::vector<Origin> same(factor.size());
+        for (size_t i = 0; i < read.size(); ++i) {
+            const Layout& wish = ledger_.held(read[i]).wish;
+            for (const auto& partial : wish.partials()) keep(first, partial.axis, read[i]);
+            for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_)) {
+                keep(first, w.axis, read[i]);
+                if (w.factor == factor[static_cast<size_t>(w.axis)]) keep(same, w.axis, read[i]);
             }
         }
+        for (ValueId output : made)
+            for (size_t a = 0; a < factor.size(); ++a)
+                if (splits(ledger_.program.value(output).layout, static_cast<AxisId>(a)))
+                    ledger_.set_cause(output, static_cast<AxisId>(a), same[a] == Origin{} ? first[a] : same[a]);
+    }
+    void keep(std::vector<Origin>& causes, AxisId axis, ValueId input) const {
+        Origin& cause = causes[static_cast<size_t>(axis)];
+        if (cause == Origin{}) cause = ledger_.cause(input, axis);
     }
 
     /// For messages: why input i has to lie as the assignment says.

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
 namespace orrery {
 
@@ -15,18 +16,27 @@ using Kind = Placement::Kind;
 constexpr int64_t message_cost = 512;
 constexpr int64_t shard_cost = 1;
 
-auto key_of(const Layout& layout) {
-    std::vector<std::pair<int, int>> partials;
-    for (const auto& partial : layout.partials()) partials.emplace_back(partial.axis, static_cast<int>(partial.op));
-    return std::make_pair(layout.splits(), partials);
-}
-
 struct LayoutLess {
+    static auto key(const Layout::Partial& partial) { return std::make_pair(partial.axis, partial.op); }
     bool operator()(const Layout& a, const Layout& b) const {
         if (a.splits() != b.splits()) return a.splits() < b.splits();
-        return key_of(a) < key_of(b);
+        return std::lexicographical_compare(a.partials().begin(), a.partials().end(), b.partials().begin(),
+                                            b.partials().end(), [](const auto& x, const auto& y) { return key(x) < key(y); });
     }
 };
+
+void append(std::string& key, int64_t number) { key.append(reinterpret_cast<const char*>(&number), sizeof(number)); }
+void append(std::string& key, const Layout& layout) {
+    for (const auto& axes : layout.splits()) {
+        for (AxisId axis : axes) key.push_back(static_cast<char>(axis));
+        key.push_back('\x7f');
+    }
+    for (const auto& partial : layout.partials()) {
+        key.push_back(static_cast<char>(partial.axis));
+        key.push_back(static_cast<char>(partial.op));
+    }
+    key.push_back('\x7e');
+}
 
 /// An axis goes only where it can stay: right behind axes that are already in the target's order.
 bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
@@ -156,17 +166,15 @@ private:
 
 }  // namespace
 
-bool Resharder::Less::operator()(const Query& a, const Query& b) const {
-    if (a.item != b.item) return a.item < b.item;
-    if (a.shape != b.shape) return a.shape < b.shape;
-    if (!(a.from == b.from)) return LayoutLess{}(a.from, b.from);
-    return LayoutLess{}(a.to, b.to);
-}
-
 const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, const Layout& to) {
     assert(from.splits().size() == to.splits().size());
-    Query query{type.shape, size_of(type.dtype), from, to};
-    const auto place = known_.find(query);
+    if (from == to) return &nothing_;
+    key_.clear();
+    append(key_, size_of(type.dtype));
+    for (int64_t size : type.shape) append(key_, size);
+    append(key_, from);
+    append(key_, to);
+    const auto place = known_.find(std::string_view(key_));
     if (place != known_.end()) return place->second.get();
     // Leaving the loop over micro-batches comes first: what follows then happens once a step.
     Layout start = from;
@@ -174,7 +182,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
         if (mesh_.axis(partial.axis).sequential && to.at(partial.axis).kind == Kind::replicate)
             start.set(partial.axis, Placement::replicated());
     auto path = Search(mesh_, type.shape, size_of(type.dtype), to).run(start);
-    return known_.emplace(std::move(query), std::move(path)).first->second.get();
+    return known_.emplace(key_, std::move(path)).first->second.get();
 }
 
 }  // namespace orrery

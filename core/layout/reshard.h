@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "orrery/layout.h"
@@ -47,16 +47,14 @@ public:
     const ReshardPath* path(const TensorType& type, const Layout& from, const Layout& to);
 
 private:
-    struct Query {
-        Shape shape;
-        int64_t item = 0;
-        Layout from, to;
-    };
-    struct Less {
-        bool operator()(const Query& a, const Query& b) const;
+    struct Hash {
+        using is_transparent = void;
+        size_t operator()(std::string_view key) const { return std::hash<std::string_view>{}(key); }
     };
     const Mesh& mesh_;
-    std::map<Query, std::unique_ptr<ReshardPath>, Less> known_;
+    const ReshardPath nothing_;
+    std::string key_;  ///< of the query at hand: item size, shape, both layouts
+    std::unordered_map<std::string, std::unique_ptr<ReshardPath>, Hash, std::equal_to<>> known_;
 };
 
 }  // namespace orrery

@@ -137,4 +137,22 @@ inline Model block(int64_t batch, int64_t seq, int64_t heads, int64_t head_dim, 
     return m;
 }
 
+/// Many layers of norm, up, silu, down and add.
+inline Model deep(int layers, int64_t batch, int64_t embed) {
+    Model m;
+    ValueId x = m.input("x", {batch, 16, embed}, {"batch", "seq", "embed"});
+    for (int i = 0; i < layers; ++i) {
+        const std::string name = "layers." + std::to_string(i);
+        m.build.push_scope(name);
+        const ValueId gain = m.param(name + ".gain", {embed}, {"embed"});
+        const ValueId h = m.build.add("rmsnorm", {x, gain}, {}, m.here())[0];
+        const ValueId up = m.op("matmul", {h, m.param(name + ".up", {embed, 4 * embed}, {"embed", "mlp"})});
+        const ValueId down = m.param(name + ".down", {4 * embed, embed}, {"mlp", "embed"});
+        x = m.op("add", {x, m.op("matmul", {m.op("silu", {up}), down})});
+        m.build.pop_scope();
+    }
+    m.train(m.op("sum", {m.op("square", {x})}, {{"dims", std::vector<int64_t>{0, 1, 2}}}), true);
+    return m;
+}
+
 }  // namespace orrery::test

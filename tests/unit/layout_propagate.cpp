@@ -3,8 +3,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <ctime>
 #include <map>
 
+#include "ir/print.h"
+#include "ir/verify.h"
 #include "layout_models.h"
 #include "mesh_interpreter.h"
 
@@ -23,6 +26,7 @@ Mesh mesh_of(std::vector<Axis> axes, int64_t micro = 1) { return Mesh(std::move(
 /// Propagates and compares every value on every rank.
 Program sound(const Program& program, const Mesh& mesh) {
     Program result = propagate(program, mesh);
+    CHECK_NOTHROW(verify(result));
     MeshInterpreter(result, mesh, small).compare(evaluate(program, small));
     for (const Result& r : result.results) CHECK(result.value(r.value).layout.partials().size() <= (mesh.microbatches() > 1));
     for (const Update& u : result.updates) CHECK(result.value(u.value).layout == result.value(u.target).layout);
@@ -151,4 +155,22 @@ TEST_CASE("a gradient stored split is scattered inside the loop over micro-batch
     for (const Op& op : p.ops)
         if (op.kind == "reduce_scatter") inside += p.value(op.outputs[0]).layout.text(mesh) == "dp:S(0) micro:P(sum)";
     CHECK(inside == 4);
+}
+
+TEST_CASE("ten thousand ops on a mesh of four axes take well under a second") {
+    Model m = deep(500, 16, 32);
+    REQUIRE(m.program.ops.size() > 9000);
+    m.split_names({{"mlp", "tp"}, {"batch", "pod"}, {"batch", "dp"}});
+    for (ValueId p : m.program.params()) {
+        m.store(m.program.value(p).name, "fsdp", S(0));
+        m.use(m.program.value(p).name, "fsdp", R, Keep::fragment);
+    }
+    const Mesh mesh = mesh_of({{"pod", 2}, {"fsdp", 2}, {"dp", 2}, {"tp", 2}}, 2);
+    const std::clock_t start = std::clock();
+    const Program p = propagate(m.program, mesh);
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    INFO(seconds << " s for " << m.program.ops.size() << " ops");
+    CHECK(p.ops.size() > m.program.ops.size());
+    CHECK(seconds < 3);  // 0.3 s of one core; sanitizers take longer, a quadratic pass takes minutes
+    CHECK_NOTHROW(verify(p));
 }

@@ -1,0 +1,146 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <new>
+
+#include "cli/bench_collectives.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "config/load.h"
+
+namespace orrery {
+namespace {
+
+void add_script_options(CLI::App& app, ScriptCommand& command, const char* what) {
+    app.add_option("script", command.script, what)->required();
+    app.add_option("-c,--config", command.config, "TOML file; see configs/");
+    app.add_option("-s,--set", command.sets, "table.key=value, over the config file; may repeat")->allow_extra_args(false);
+    app.set_help_flag();
+    app.add_flag("-h,--help", command.script_help, "print this help and the options that the script declares");
+}
+
+CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
+    CLI::App* run = app.add_subcommand("run", "train: start the ranks of this host and run a script on them");
+    add_script_options(*run, command, "experiment, a .lua file");
+    run->add_flag("--fresh", command.fresh, "start over: move what the run's folder holds aside");
+    run->add_option("--nodes", command.nodes, "hosts that take part");
+    run->add_option("--node-rank", command.node_rank, "which of them this is, from 0");
+    run->add_option("--rendezvous", command.rendezvous, "host:port where node 0 listens");
+    return run;
+}
+
+CLI::App* add_sample(CLI::App& app, ScriptCommand& command) {
+    CLI::App* sample = app.add_subcommand("sample", "draw text from a run's newest checkpoint");
+    add_script_options(*sample, command, "the run's folder, or the script with its config");
+    sample->add_option("-p,--prompt", command.sample.prompt, "text to go on from");
+    sample->add_option("-n,--tokens", command.sample.tokens, "tokens to draw");
+    sample->add_option("-t,--temperature", command.sample.temperature, "0: the likeliest token");
+    sample->add_option("--top-k", command.sample.top_k, "draw among the k likeliest, 0: all");
+    sample->add_option("--seed", command.sample.seed, "same seed, same text");
+    return sample;
+}
+
+struct BenchCommand {
+    CollectiveBench bench;
+    std::string begin = "1K", end = "256M", dtype = "f32", op = "sum", config;
+    std::vector<std::string> sets, arguments;
+};
+
+CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
+    CLI::App* bench = app.add_subcommand("bench", "time a collective between processes of this host, in nccl-tests' columns");
+    bench->add_option("collective", command.bench.collective, "which one")->required()->check(CLI::IsMember(bench_collective_names()));
+    bench->add_option("-b,--begin", command.begin, "smallest size, as 1K or 16M");
+    bench->add_option("-e,--end", command.end, "largest size");
+    bench->add_option("-f,--factor", command.bench.factor, "each size is this many times the last")->check(CLI::Range(2, 1024));
+    bench->add_option("-n,--iters", command.bench.iterations, "iterations; 0 chooses by size");
+    bench->add_option("-w,--warmup", command.bench.warmup, "iterations before timing");
+    bench->add_option("-c,--check", command.bench.check, "compare the results");
+    bench->add_option("--transport", command.bench.transport, "transport plugin");
+    bench->add_option("--ranks", command.bench.ranks, "processes");
+    bench->add_option("--dtype", command.dtype, "f32, bf16, f16, f64, i32 ...");
+    bench->add_option("--op", command.op, "sum, max or min")->check(CLI::IsMember({"sum", "max", "min"}));
+    bench->add_option("--config", command.config, "TOML file with [transport.NAME]");
+    bench->add_option("-s,--set", command.sets, "table.key=value")->allow_extra_args(false);
+    return bench;
+}
+
+int bench_command(BenchCommand& command) {
+    command.bench.begin = parse_size(command.begin);
+    command.bench.end = parse_size(command.end);
+    const auto dtype = parse_dtype(command.dtype);
+    if (!dtype) throw Error("--dtype " + command.dtype + ": no such type");
+    command.bench.dtype = *dtype;
+    command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
+    Config config = load_config(command.config, command.sets);
+    return bench_collectives(command.bench, config, command.arguments);
+}
+
+int dispatch(int argc, char** argv) {
+    CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
+    app.require_subcommand(1);
+    ScriptCommand script;
+    script.arguments.assign(argv, argv + argc);
+    TokenizeCommand tokenize;
+    BenchCommand bench;
+    bench.arguments = script.arguments;
+    std::vector<std::string> folders;
+
+    CLI::App* run = add_run(app, script);
+    CLI::App* check = app.add_subcommand("check", "compile and prove a script's plan, start nothing");
+    add_script_options(*check, script, "experiment, a .lua file");
+    CLI::App* sample = add_sample(app, script);
+    CLI::App* tokens = app.add_subcommand("tokenize", "write a token file from text, one token a byte");
+    tokens->add_option("text", tokenize.text, "text file")->required();
+    tokens->add_option("bin", tokenize.bin, "token file to write")->required();
+    tokens->add_option("--token-bytes", tokenize.token_bytes, "2 or 4")->check(CLI::IsMember({2, 4}));
+    CLI::App* plugins = app.add_subcommand("plugins", "list the plugins, and why one cannot load");
+    plugins->add_option("folder", folders, "further folders to look in");
+    add_bench(app, bench);
+
+    try {
+        app.parse(argc, argv);
+        if (script.script_help && script.script.empty()) throw CLI::CallForHelp();
+    } catch (const CLI::ParseError& error) {
+        // CLI11 prints help (0) or the mistake; every mistake of the command line is exit 2.
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+    if (script.script_help) std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
+    if (run->parsed()) return run_command(script);
+    if (check->parsed()) return check_command(script);
+    if (sample->parsed()) return sample_command(script);
+    if (tokens->parsed()) return tokenize_command(tokenize);
+    if (plugins->parsed()) return plugins_command(folders);
+    return bench_command(bench);
+}
+
+int exit_code(Fault fault) {
+    switch (fault) {
+        case Fault::usage: return 2;
+        case Fault::requeue: return 75;
+        case Fault::failed:
+        case Fault::peer: break;
+    }
+    return 1;
+}
+
+}  // namespace
+
+int command_line(int argc, char** argv) {
+    watch_lifeline();
+    try {
+        return dispatch(argc, argv);
+    } catch (const Error& error) {
+        std::fprintf(stderr, "orrery: %s\n", error.what());
+        return exit_code(error.fault());
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "orrery: out of memory\n");
+        return 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "orrery: internal error: %s\n  this is a mistake of Orrery's; please report it\n", error.what());
+        return 1;
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,10 @@
+#pragma once
+#include "orrery/api.h"
+
+namespace orrery {
+
+/// The `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped after a checkpoint,
+/// 128 + signal.
+ORRERY_API int command_line(int argc, char** argv);
+
+}  // namespace orrery

@@ -1,0 +1,26 @@
+#include <cstdio>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "plugin/loader.h"
+
+namespace orrery {
+
+int plugins_command(const std::vector<std::string>& more) {
+    std::vector<std::string> folders = more;
+    for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+    const Loader loader(folders);
+    std::printf("plugins of %s\n", std::string(describe_abi(this_abi())).c_str());
+    for (const PluginReport& report : loader.list()) {
+        if (report.reason.empty()) {
+            std::printf("  %-24s %-8s %s\n", report.name.c_str(), report.version.c_str(), report.path.c_str());
+            continue;
+        }
+        std::printf("  %-24s cannot be used\n", report.name.c_str());
+        for (const std::string& line : split(report.reason, '\n')) std::printf("      %s\n", line.c_str());
+    }
+    std::printf("looked in %s\n", join(folders, ", ").c_str());
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "cli/script_host.h"
+#include "run/rendezvous.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Moves a folder aside: runs/gpt -> runs/gpt.1, the first number that is free.
+void move_aside(const std::string& folder) {
+    if (!fs::exists(folder)) return;
+    int n = 1;
+    while (fs::exists(fmt::format("{}.{}", folder, n))) ++n;
+    fs::rename(folder, fmt::format("{}.{}", folder, n));
+    std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
+}
+
+struct Address {
+    std::string host = "127.0.0.1";
+    int port = 0;
+};
+
+Address address_of(const ScriptCommand& command) {
+    if (command.rendezvous.empty()) {
+        if (command.nodes > 1)
+            throw Error(fmt::format("--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
+        return {};
+    }
+    const size_t colon = command.rendezvous.rfind(':');
+    const int port = colon == std::string::npos ? 0 : std::atoi(command.rendezvous.c_str() + colon + 1);
+    if (port < 1 || port > 65535) throw Error(fmt::format("--rendezvous {}: expected HOST:PORT", command.rendezvous));
+    return {command.rendezvous.substr(0, colon), port};
+}
+
+std::string token_of(const ScriptCommand& command) {
+    const char* shared = std::getenv("ORRERY_TOKEN");
+    if (shared && *shared) return shared;
+    if (command.nodes > 1)
+        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
+    return random_token();
+}
+
+int start_ranks(const ScriptCommand& command, int64_t ranks) {
+    if (command.nodes < 1 || ranks % command.nodes != 0)
+        throw Error(fmt::format("{} ranks cannot be shared evenly by --nodes {}", ranks, command.nodes));
+    if (command.node_rank < 0 || command.node_rank >= command.nodes)
+        throw Error(fmt::format("--node-rank {}: expected 0 to {}", command.node_rank, command.nodes - 1));
+    const Address address = address_of(command);
+    LaunchSpec spec;
+    spec.arguments = command.arguments;
+    spec.job.id = fs::path(command.script).stem().string();
+    spec.job.token = token_of(command);
+    spec.job.ranks = ranks;
+    spec.job.host = address.host;
+    spec.job.port = address.port;
+    spec.local_ranks = ranks / command.nodes;
+    spec.first_rank = command.node_rank * spec.local_ranks;
+    std::unique_ptr<RendezvousServer> server;
+    if (command.node_rank == 0) {
+        RendezvousServer::Options options;
+        options.host = address.host;
+        options.port = address.port;
+        options.world = ranks;
+        options.token = {spec.job.token, spec.job.id, spec.job.generation};
+        server = std::make_unique<RendezvousServer>(options);
+        spec.job.port = server->port();
+    }
+    return launch(spec);
+}
+
+}  // namespace
+
+int run_command(const ScriptCommand& command) {
+    const Job job = job_from_environment();
+    if (command.script_help) {
+        ScriptHost(command, Mode::help, job).run_script();
+        return 0;
+    }
+    if (job.assigned) {
+        ScriptHost(command, Mode::run, job).run_script();
+        return 0;
+    }
+    // Everything that can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts.
+    ScriptHost checked(command, Mode::check, job);
+    checked.be_quiet();
+    checked.run_script();
+    if (command.fresh) move_aside(checked.folder());
+    const int64_t ranks = checked.settings().mesh.ranks();
+    if (ranks > 1) return start_ranks(command, ranks);
+    ScriptHost(command, Mode::run, job).run_script();
+    return 0;
+}
+
+}  // namespace orrery

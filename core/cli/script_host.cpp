@@ -1,0 +1,164 @@
+#include "cli/script_host.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/text.h"
+#include "config/load.h"
+#include "lua/script.h"
+#include "run/sample.h"
+#include "run/saved_state.h"
+#include "run/train.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+Config read_config(ScriptCommand& command) {
+    // A run's folder stands for its script and configuration.
+    if (fs::is_directory(command.script)) {
+        const fs::path folder = command.script;
+        const fs::path saved = folder / "config.toml";
+        if (!fs::exists(saved))
+            throw Error(fmt::format("{} is no run's folder: it has no config.toml", folder.string()));
+        command.config = saved.string();
+        command.sets.insert(command.sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
+        Config config = load_config(command.config, command.sets);
+        command.script = config.table("run").require_text("script");
+        return config;
+    }
+    if (!fs::exists(command.script)) throw Error(fmt::format("no script {}", command.script));
+    command.sets.push_back(fmt::format("run.script=\"{}\"", command.script));
+    return load_config(command.config, command.sets);
+}
+
+std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& config, const Registry& registry, const std::string& folder) {
+    return registry.store(settings.store, config.table("run").where("store"))(config.table("store").table(settings.store),
+                                                                               folder + "/checkpoints");
+}
+
+}  // namespace
+
+ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
+    : command_(command),
+      mode_(mode),
+      job_(job),
+      config_(read_config(command_)),
+      settings_(read_settings(config_)),
+      loader_([this] {
+          std::vector<std::string> folders = config_.table("plugins").texts("path");
+          for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+          return folders;
+      }()) {
+    script_ = command_.script;
+    if (mode_ == Mode::sample) settings_.mesh = Mesh();
+    if (mode_ == Mode::run && job_.ranks != settings_.mesh.ranks())
+        throw Error(config_.table("mesh").origin(),
+                    fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
+                                settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
+    if (mode_ == Mode::check) job_.local_ranks = std::max<int64_t>(1, settings_.mesh.ranks() / std::max<int64_t>(1, command_.nodes));
+    load_plugins();
+}
+
+ScriptHost::~ScriptHost() = default;
+
+void ScriptHost::load_plugins() {
+    Config& run = config_.table("run");
+    loader_.load("device", settings_.device, registry_, run.where("device"));
+    loader_.load("store", settings_.store, registry_, run.where("store"));
+    for (const Axis& axis : settings_.mesh.axes())
+        if (axis.size > 1)
+            loader_.load("transport", settings_.transport_of(axis.name), registry_,
+                         settings_.axis_transport.count(axis.name) ? config_.table("transport").table("axis").where(axis.name)
+                                                                   : run.where("transport"));
+    contracts_ = contracts_of(settings_, config_, registry_);
+}
+
+std::unique_ptr<Strategy> ScriptHost::make_strategy(std::string_view name, Config& options, const Origin& asked) {
+    loader_.load("strategy", name, registry_, asked);
+    return registry_.strategy(name, asked)(options, asked);
+}
+
+void ScriptHost::run_script() {
+    try {
+        orrery::run_script(script_, *this);
+    } catch (const Error&) {
+        if (!help_shown_) throw;
+    }
+    if (mode_ == Mode::help && !help_shown_) std::printf("%s declares no options\n", script_.c_str());
+}
+
+void ScriptHost::compile(Experiment experiment) {
+    CompileOptions options;
+    options.contracts = contracts_;
+    options.threads_per_rank = threads_of(settings_, job_);
+    options.memory_bytes = settings_.memory_bytes;
+    experiment_ = std::move(experiment);
+    compiled_ = mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
+}
+
+std::string ScriptHost::folder() const {
+    return !settings_.folder.empty() ? settings_.folder : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
+}
+
+std::string ScriptHost::summary() { return compiled_ ? orrery::summary(*compiled_) : ""; }
+
+void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
+    if (mode_ == Mode::check && !data.path.empty()) Dataset looked_at(data);  // bad data shows before a rank starts
+    if (mode_ != Mode::run) return;
+    if (job_.rank == 0) prepare_folder();
+    Session session(settings_, config_, registry_, job_, *compiled_);
+    try {
+        const auto store = open_store(settings_, config_, registry_, folder());
+        std::optional<MetricsWriter> metrics;
+        if (job_.rank == 0) metrics.emplace(folder() + "/metrics.jsonl", store->steps().empty() ? 0 : store->steps().front(), stdout);
+        orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep});
+        session.leave();
+    } catch (const Error& error) {
+        if (error.fault() == Fault::requeue) session.leave();
+        else session.fail(error.what());
+        throw Error(job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, error.what()) : error.what(), error.fault());
+    }
+}
+
+std::string ScriptHost::sample(const SampleOptions& options) {
+    if (mode_ == Mode::check || mode_ == Mode::help || job_.rank != 0) return "";
+    CompileOptions compiling;
+    Job alone;
+    alone.local_ranks = 1;
+    compiling.threads_per_rank = threads_of(settings_, alone);
+    Settings settings = settings_;
+    settings.mesh = Mesh();
+    Session session(settings, config_, registry_, alone, compile_sampling(*experiment_, compiling));
+    const auto store = open_store(settings, config_, registry_, folder());
+    SavedState(session, *store, settings.keep).load_params();
+    return draw_text(session, options);
+}
+
+void ScriptHost::declare_options(const std::vector<Option>& options) {
+    if (mode_ != Mode::help) return;
+    std::printf("options of %s, set in [script] or with --set script.KEY=VALUE:\n", script_.c_str());
+    for (const Option& option : options)
+        std::printf("  %-24s %s (default %s)\n", option.key.c_str(), option.help.c_str(), option.fallback.c_str());
+    help_shown_ = true;
+    throw Error("options shown");
+}
+
+void ScriptHost::print(const std::string& line) {
+    if (job_.rank == 0 && !(mode_ == Mode::check && quiet_)) std::printf("%s\n", line.c_str());
+}
+
+void ScriptHost::prepare_folder() {
+    fs::create_directories(folder());
+    const std::string resolved = render(config_);
+    std::ofstream(folder() + "/config.toml") << resolved;
+    fs::copy_file(script_, folder() + "/script.lua", fs::copy_options::overwrite_existing);
+    std::printf("%s\n", resolved.c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace orrery

@@ -1,0 +1,69 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "orrery/registry.h"
+#include "plugin/loader.h"
+#include "run/compile.h"
+#include "run/host.h"
+#include "run/job.h"
+#include "run/settings.h"
+
+namespace orrery {
+
+/// What a command does with the calls of a script.
+enum class Mode : uint8_t {
+    check,   ///< compile and prove, start nothing
+    run,     ///< train on this rank
+    sample,  ///< draw text on one rank
+    help,    ///< stop after the options are declared
+};
+
+/// Runs one script for one command: configuration, plugins, and the Host that Lua drives.
+class ScriptHost : public Host {
+public:
+    ScriptHost(const ScriptCommand& command, Mode mode, const Job& job);
+    ~ScriptHost() override;
+
+    /// Runs the script to its end, then rejects configuration that nothing has read.
+    void run_script();
+
+    Config& config() override { return config_; }
+    std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
+    const Mesh& mesh() override { return settings_.mesh; }
+    void compile(Experiment experiment) override;
+    std::string summary() override;
+    void train(const DataSpec& data, const TrainOptions& options) override;
+    std::string sample(const SampleOptions& options) override;
+    void declare_options(const std::vector<Option>& options) override;
+    void print(const std::string& line) override;
+
+    const Settings& settings() const { return settings_; }
+    /// The run's folder; known once the experiment is compiled.
+    std::string folder() const;
+    const Compiled* compiled() const { return compiled_ ? &*compiled_ : nullptr; }
+    const std::string& script() const { return script_; }
+    /// print() of the script shows nothing: the launcher's own check before it starts the ranks.
+    void be_quiet() { quiet_ = true; }
+
+private:
+    void load_plugins();
+    void prepare_folder();
+
+    ScriptCommand command_;
+    Mode mode_;
+    Job job_;
+    std::string script_;
+    Config config_;
+    Settings settings_;
+    Loader loader_;
+    Registry registry_;
+    std::map<std::string, TransportContract> contracts_;
+    std::optional<Compiled> compiled_;
+    std::optional<Experiment> experiment_;
+    bool help_shown_ = false;
+    bool quiet_ = false;
+};
+
+}  // namespace orrery

@@ -1,0 +1,14 @@
+#include <cstdio>
+
+#include "cli/commands.h"
+
+namespace orrery {
+
+int tokenize_command(const TokenizeCommand& command) {
+    const int64_t count = tokenize_bytes(command.text, command.bin, command.token_bytes);
+    std::printf("%s: %lld tokens of %d bytes, one a byte, vocabulary 256\n", command.bin.c_str(),
+                static_cast<long long>(count), command.token_bytes);
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,88 @@
+#include "run/compile.h"
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "layout/propagate.h"
+#include "plan/check.h"
+#include "plan/summary.h"
+
+namespace orrery {
+namespace {
+
+Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options) {
+    LowerOptions lowering;
+    lowering.contracts = options.contracts;
+    lowering.threads_per_rank = options.threads_per_rank;
+    Plan plan = lower(propagate(program, mesh), mesh, persistent, lowering);
+    check(plan, options.contracts, options.memory_bytes);
+    return plan;
+}
+
+int64_t parameters_of(const Program& program) {
+    int64_t count = 0;
+    for (ValueId id : program.params()) count += program.value(id).type.count();
+    return count;
+}
+
+int64_t tokens_of(const Program& program) {
+    for (ValueId id : program.inputs())
+        if (program.dim(id, "batch") && program.dim(id, "seq")) return program.value(id).type.count();
+    return 0;
+}
+
+double flops_of(const Program& program, int64_t parameters, int64_t tokens) {
+    double flops = 6.0 * static_cast<double>(parameters) * static_cast<double>(tokens);
+    for (const Op& op : program.ops) {
+        if (op.kind != "attention" || op.phase != Phase::forward) continue;
+        const Shape& q = program.value(op.inputs[0]).type.shape;  // [B,T,H,D]
+        flops += 12.0 * static_cast<double>(q[0] * q[1]) * static_cast<double>(q[1] * q[2] * q[3]);
+    }
+    return flops;
+}
+
+}  // namespace
+
+std::string Compiled::fingerprint() const {
+    std::string all;
+    for (const auto* plan : {&train, &eval, &logits})
+        if (*plan) all += (*plan)->fingerprint + "\n";
+    return sha256(all);
+}
+
+Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
+    Compiled compiled;
+    compiled.name = experiment.name;
+    compiled.contracts = options.contracts;
+    compiled.mesh = experiment.mesh;
+    compiled.parameters = parameters_of(experiment.train);
+    compiled.tokens_per_step = tokens_of(experiment.train);
+    compiled.flops_per_step = flops_of(experiment.train, compiled.parameters, compiled.tokens_per_step);
+    compiled.train = compile_one(experiment.train, experiment.mesh, compiled.persistent, options);
+    if (experiment.eval) compiled.eval = compile_one(*experiment.eval, experiment.mesh, compiled.persistent, options);
+    return compiled;
+}
+
+Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {
+    if (!experiment.logits)
+        throw Error(fmt::format("experiment \"{}\" has no logits program to sample from\n"
+                                "  give the model a function logits(tokens)", experiment.name));
+    Compiled compiled;
+    compiled.name = experiment.name;
+    compiled.contracts = options.contracts;
+    compiled.parameters = parameters_of(*experiment.logits);
+    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options);
+    return compiled;
+}
+
+std::string summary(const Compiled& compiled) {
+    std::string text = fmt::format("{}: {} parameters, mesh {}", compiled.name, count_text(compiled.parameters),
+                                   compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
+    if (compiled.train)
+        text += fmt::format("\n{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
+                            compiled.flops_per_step / 1e12, orrery::summary(*compiled.train).text(compiled.mesh));
+    return text;
+}
+
+}  // namespace orrery

@@ -1,0 +1,41 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "orrery/communicator.h"
+#include "plan/lower.h"
+#include "run/host.h"
+
+namespace orrery {
+
+struct CompileOptions {
+    std::map<std::string, TransportContract> contracts;  ///< by axis
+    int threads_per_rank = 1;
+    int64_t memory_bytes = 0;                            ///< 0: not judged
+};
+
+/// The proved plans of one experiment over one persistent arena.
+struct Compiled {
+    std::string name;
+    Mesh mesh;
+    std::map<std::string, TransportContract> contracts;  ///< by axis, as the plans were proved
+    Persistent persistent;
+    std::optional<Plan> train, eval, logits;
+    int64_t parameters = 0;
+    double flops_per_step = 0;  ///< 6 N per token plus 12 T H D per token and attention layer (PaLM, appendix B)
+    int64_t tokens_per_step = 0;
+
+    /// SHA-256 over the plans' fingerprints.
+    std::string fingerprint() const;
+};
+
+/// Propagates, lowers and checks train and eval for the experiment's mesh.
+Compiled compile_training(const Experiment& experiment, const CompileOptions& options);
+/// The same for `logits`, on one rank.
+Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options);
+
+/// Parameters, peak memory per rank, bytes and count of each collective, flops.
+std::string summary(const Compiled& compiled);
+
+}  // namespace orrery

@@ -1,0 +1,105 @@
+#include "run/saved_state.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace orrery {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Plan& plan_of(Session& session) {
+    const Compiled& compiled = session.compiled();
+    return compiled.train ? *compiled.train : *compiled.logits;
+}
+
+/// What a checkpoint must agree with to be resumed: the trajectory depends on it.
+Json identity_of(uint64_t seed, const Dataset& data) {
+    const DataSpec& spec = data.spec();
+    return {{"seed", seed},
+            {"data_tokens", data.tokens()},
+            {"data_seed", spec.seed},
+            {"sequence", spec.sequence},
+            {"sequences_per_step", spec.sequences_per_step},
+            {"validation", spec.validation}};
+}
+
+void compare(const Json& saved, const Json& now, const std::string& place) {
+    for (const auto& [key, value] : now.items())
+        if (!saved.contains(key) || saved[key] != value)
+            throw Error(fmt::format("cannot resume from {}: its {} is {}, this run's is {}\n"
+                                    "  put it back, choose another run.folder, or start over with --fresh",
+                                    place, key, saved.contains(key) ? saved[key].dump() : "unknown", value.dump()));
+}
+
+}  // namespace
+
+SavedState::SavedState(Session& session, CheckpointStore& store, int64_t keep)
+    : session_(session),
+      store_(store),
+      checkpoints_(store, plan_of(session).mesh, session.job().rank,
+                   [&session](const std::string& topic, const std::string& mine) { return session.exchange("checkpoint/" + topic, mine); },
+                   CheckpointOptions{.keep = keep}) {}
+
+std::vector<StateValue> SavedState::views() {
+    const Program& program = plan_of(session_).program;
+    Executor& executor = session_.train() ? *session_.train() : *session_.logits();
+    const bool direct = session_.device().limits().host_visible;
+    std::vector<StateValue> state;
+    for (size_t id = 0; id < program.values.size(); ++id) {
+        const Value& value = program.values[id];
+        if (value.role != Role::param && value.role != Role::state) continue;
+        StateValue saved{value.name, value.type, value.layout, executor.tensor(static_cast<ValueId>(id))};
+        if (!direct) {
+            staging_.resize(std::max(staging_.size(), state.size() + 1));
+            staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
+            saved.local.data = staging_[state.size()].data();
+        }
+        state.push_back(std::move(saved));
+    }
+    return state;
+}
+
+void SavedState::fetch(std::vector<StateValue>& state) {
+    if (session_.device().limits().host_visible) return;
+    const Program& program = plan_of(session_).program;
+    for (StateValue& value : state) session_.download(value.local.data, session_.train()->tensor(*program.find(value.name)));
+}
+
+void SavedState::put_back(const std::vector<StateValue>& state) {
+    if (session_.device().limits().host_visible) return;
+    const Program& program = plan_of(session_).program;
+    Executor& executor = session_.train() ? *session_.train() : *session_.logits();
+    for (const StateValue& value : state) session_.upload(executor.tensor(*program.find(value.name)), value.local.data);
+}
+
+SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
+    auto state = views();
+    const auto restored = checkpoints_.restore(state);
+    if (!restored) {
+        session_.initialize(seed);
+        return {};
+    }
+    compare(Json::parse(restored->host), identity_of(seed, data), store_.place());
+    put_back(state);
+    return {restored->step, restored->passed_over};
+}
+
+int64_t SavedState::load_params() {
+    auto state = views();
+    const auto restored = checkpoints_.restore(state, true);
+    if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
+    put_back(state);
+    return restored->step;
+}
+
+void SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples) {
+    auto state = views();
+    fetch(state);
+    Json host = identity_of(seed, data);
+    host["samples"] = samples;
+    checkpoints_.save(step, state, host.dump());
+}
+
+}  // namespace orrery

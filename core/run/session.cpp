@@ -1,0 +1,210 @@
+#include "run/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace orrery {
+namespace {
+
+/// The memory that every transport of the mesh can use.
+MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contracts) {
+    for (const auto& [axis, contract] : contracts)
+        if (contract.needs_arena && !contract.memory.empty()) return contract.memory.front();
+    return MemoryKind::device;
+}
+
+/// A random stream of its own per value, the same in every program and on every mesh.
+int64_t stream_of(const std::string& name) {
+    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
+    return static_cast<int64_t>(hash >> 1);
+}
+
+}  // namespace
+
+Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled)
+    : settings_(settings), job_(job), compiled_(std::move(compiled)) {
+    meet();
+    compare_plans();
+    Config& options = config.table("device").table(settings_.device);
+    if (!options.has("threads"))
+        options.set("threads", {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), false});
+    device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
+    allocate();
+    connect(config, registry);
+    const auto executor = [&](const std::optional<Plan>& plan) {
+        if (!plan) return std::unique_ptr<Executor>();
+        std::vector<Communicator*> by_axis;
+        for (const auto& c : communicators_) by_axis.push_back(c.get());
+        return std::make_unique<Executor>(*plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
+    };
+    train_ = executor(compiled_.train);
+    eval_ = executor(compiled_.eval);
+    logits_ = executor(compiled_.logits);
+}
+
+Session::~Session() {
+    train_.reset();
+    eval_.reset();
+    logits_.reset();
+    communicators_.clear();
+    transports_.clear();
+    if (device_)
+        for (auto arena = arenas_.rbegin(); arena != arenas_.rend(); ++arena) device_->release(*arena);
+}
+
+void Session::meet() {
+    if (job_.ranks == 1) return;
+    const JobToken token{job_.token, job_.id, job_.generation};
+    if (job_.serves) {
+        RendezvousServer::Options options;
+        options.host = job_.host;
+        options.port = job_.port;
+        options.world = job_.ranks;
+        options.home = job_.rank;
+        options.token = token;
+        server_ = std::make_unique<RendezvousServer>(options);
+    }
+    TcpRendezvous::Options options;
+    options.host = job_.host;
+    options.port = job_.port;
+    options.rank = job_.rank;
+    options.token = token;
+    options.timeout = settings_.timeout;
+    rendezvous_ = std::make_unique<TcpRendezvous>(options);
+}
+
+void Session::compare_plans() {
+    if (!rendezvous_) return;
+    const auto all = exchange("plan", compiled_.fingerprint());
+    for (size_t rank = 0; rank < all.size(); ++rank)
+        if (all[rank] != all[0])
+            throw Error(fmt::format("rank {} has plan {}, rank 0 has {}: they would not do the same step\n"
+                                    "  give every rank the same script, configuration and build; iterate tables in order "
+                                    "(ipairs), not with pairs",
+                                    rank, all[rank].substr(0, 12), all[0].substr(0, 12)),
+                        Fault::peer);
+}
+
+std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text) {
+    if (!rendezvous_) return {text};
+    const auto key = [&](int64_t rank) { return fmt::format("exchange/{}/{}", topic, rank); };
+    rendezvous_->set(key(job_.rank), text);
+    std::vector<std::string> all;
+    for (int64_t rank = 0; rank < job_.ranks; ++rank) all.push_back(rendezvous_->get(key(rank), settings_.timeout));
+    return all;
+}
+
+void Session::allocate() {
+    std::map<std::string, TransportContract> contracts;
+    int64_t scratch = 64;
+    for (const auto* plan : {&compiled_.train, &compiled_.eval, &compiled_.logits}) {
+        if (!*plan) continue;
+        // The same on every rank of the job, whatever its class: peers map each other's arenas by equal offsets.
+        for (const RankClass& ranks : (*plan)->classes) scratch = std::max(scratch, ranks.scratch_bytes);
+    }
+    const MemoryKind kind = wanted_memory(compiled_.contracts);
+    arenas_.push_back(device_->allocate(std::max<int64_t>(64, compiled_.persistent.bytes()), kind));
+    arenas_.push_back(device_->allocate(scratch, kind));
+}
+
+void Session::connect(Config& config, const Registry& registry) {
+    const Mesh& mesh = compiled_.mesh;
+    communicators_.resize(mesh.axes().size());
+    const auto coordinates = job_.ranks > 1 ? mesh.coordinates(job_.rank) : std::vector<int64_t>(mesh.axes().size(), 0);
+    for (size_t id = 0; id < mesh.axes().size(); ++id) {
+        const Axis& axis = mesh.axes()[id];
+        if (axis.sequential || axis.size == 1) continue;
+        const std::string& name = settings_.transport_of(axis.name);
+        auto& transport = transports_[name];
+        if (!transport) transport = registry.transport(name, config.table("run").where("transport"))(config.table("transport").table(name));
+        Group group;
+        group.axis = axis.name;
+        group.ranks = mesh.group(job_.rank, static_cast<AxisId>(id));
+        group.me = static_cast<int>(coordinates[id]);
+        group.name = fmt::format("{}/{}", axis.name, group.ranks.front());
+        communicators_[id] = transport->make(group, *rendezvous_, arenas_, settings_.timeout);
+    }
+}
+
+void Session::initialize(uint64_t seed) {
+    const Plan& plan = compiled_.train ? *compiled_.train : *compiled_.logits;
+    for (size_t id = 0; id < plan.program.values.size(); ++id) {
+        const Role role = plan.program.values[id].role;
+        if (role == Role::param || role == Role::state) fill(plan.program, static_cast<ValueId>(id), seed);
+    }
+    device_->synchronize(0);
+}
+
+void Session::fill(const Program& program, ValueId id, uint64_t seed) {
+    const Value& value = program.value(id);
+    Executor& executor = train_ ? *train_ : *logits_;
+    const Tensor local = executor.tensor(id);
+    const std::string kind = value.init.text("kind", "zeros");
+    KernelSpec spec;
+    spec.outputs = {{local.dtype, local.shape}};
+    spec.attributes.set("shape", local.shape);
+    std::vector<Tensor> operands;
+    uint32_t seed_word = static_cast<uint32_t>(seed ^ (seed >> 32));
+    Memory seed_memory;
+    if (kind == "zeros" || kind == "ones") {
+        spec.op = "full";
+        spec.attributes.set("value", kind == "ones" ? 1.0 : 0.0);
+        spec.attributes.set("dtype", std::string(name_of(local.dtype)));
+    } else {
+        spec.op = "random";
+        spec.attributes.set("kind", kind);
+        spec.attributes.set("scale", value.init.number("scale", 1));
+        spec.attributes.set("stream", stream_of(value.name));
+        spec.attributes.set("global_shape", value.type.shape);
+        spec.attributes.set("offset", value.layout.offset(value.type.shape, compiled_.mesh, job_.rank));
+        spec.inputs = {{DType::u32, {}}};
+        seed_memory = device_->allocate(64, MemoryKind::device);
+        operands.push_back({seed_memory.data, DType::u32, {}});
+        upload(operands.back(), &seed_word);
+    }
+    operands.push_back(local);
+    const auto kernel = device_->prepare(spec);
+    Memory scratch = device_->allocate(std::max<int64_t>(64, kernel->scratch_bytes()), MemoryKind::device);
+    device_->launch(0, *kernel, operands, scratch.data);
+    device_->synchronize(0);
+    device_->release(scratch);
+    if (seed_memory.data) device_->release(seed_memory);
+}
+
+void Session::upload(const Tensor& to, const void* from) {
+    device_->copy(0, to.data, from, to.bytes());
+    device_->synchronize(0);
+}
+
+void Session::download(void* to, const Tensor& from) {
+    device_->copy(0, to, from.data, from.bytes());
+    device_->synchronize(0);
+}
+
+double Session::scalar(Executor& executor, const Program& program, std::string_view result) {
+    const auto id = program.result(result);
+    if (!id) return 0;
+    float value = 0;
+    download(&value, executor.tensor(*id));
+    return value;
+}
+
+void Session::fail(const std::string& why) {
+    for (const auto& communicator : communicators_)
+        if (communicator) communicator->abort(why);
+    if (rendezvous_) rendezvous_->fail(why);
+}
+
+void Session::leave() {
+    if (!rendezvous_) return;
+    exchange("leave", "");
+    rendezvous_->leave();
+}
+
+}  // namespace orrery

@@ -1,0 +1,69 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orrery/registry.h"
+#include "run/compile.h"
+#include "run/executor.h"
+#include "run/job.h"
+#include "run/rendezvous.h"
+#include "run/settings.h"
+
+namespace orrery {
+
+/// One rank of a running job. Owns everything, in order: rendezvous, device, arenas, transports, communicators,
+/// executors; destroyed in reverse. Construction is collective: every rank of the job must come.
+class Session {
+public:
+    /// Throws Fault::peer naming a rank that does not come, or whose plan differs.
+    Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled);
+    ~Session();
+    Session(const Session&) = delete;
+
+    const Job& job() const { return job_; }
+    const Compiled& compiled() const { return compiled_; }
+    Device& device() { return *device_; }
+    Executor* train() { return train_.get(); }
+    Executor* eval() { return eval_.get(); }
+    Executor* logits() { return logits_.get(); }
+    /// nullptr in a job of one rank.
+    Rendezvous* rendezvous() { return rendezvous_.get(); }
+    std::chrono::milliseconds timeout() const { return settings_.timeout; }
+
+    /// Draws every param from (seed, its name, global element index); clears every state.
+    void initialize(uint64_t seed);
+    /// Copies between host memory and a local tensor of the device; returns when done.
+    void upload(const Tensor& to, const void* from);
+    void download(void* to, const Tensor& from);
+    /// A scalar result of an executor's last step.
+    double scalar(Executor& executor, const Program& program, std::string_view result);
+
+    /// Every rank's text in rank order. Collective; `topic` names the exchange once in the job's life.
+    std::vector<std::string> exchange(const std::string& topic, const std::string& text);
+    /// Tells the others why this rank gives up.
+    void fail(const std::string& why);
+    /// Ends in agreement: from here on, a closing connection is no loss.
+    void leave();
+
+private:
+    void meet();
+    void compare_plans();
+    void allocate();
+    void connect(Config& config, const Registry& registry);
+    void fill(const Program& program, ValueId id, uint64_t seed);
+
+    Settings settings_;
+    Job job_;
+    Compiled compiled_;
+    std::unique_ptr<RendezvousServer> server_;
+    std::unique_ptr<TcpRendezvous> rendezvous_;
+    std::unique_ptr<Device> device_;
+    std::vector<Memory> arenas_;  ///< persistent, scratch
+    std::map<std::string, std::unique_ptr<Transport>> transports_;
+    std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
+    std::unique_ptr<Executor> train_, eval_, logits_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,89 @@
+#include "run/settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "orrery/error.h"
+
+namespace orrery {
+namespace {
+
+int64_t at_least(Config& table, const char* key, int64_t fallback, int64_t least) {
+    const int64_t value = table.integer(key, fallback);
+    if (value < least)
+        throw Error(table.where(key), fmt::format("{}.{} = {}: expected {} or more", table.path(), key, value, least));
+    return value;
+}
+
+Mesh read_mesh(Config& table) {
+    std::vector<Axis> axes;
+    for (const std::string& name : table.keys()) axes.push_back({name, at_least(table, name.c_str(), 1, 1), false});
+    try {
+        return Mesh(std::move(axes));
+    } catch (const Error& error) {
+        throw Error(table.origin(), error.what());
+    }
+}
+
+}  // namespace
+
+const std::string& Settings::transport_of(const std::string& axis) const {
+    const auto found = axis_transport.find(axis);
+    return found == axis_transport.end() ? transport : found->second;
+}
+
+Settings read_settings(Config& config) {
+    Settings settings;
+    Config& run = config.table("run");
+    settings.device = run.text("device", settings.device);
+    settings.transport = run.text("transport", settings.transport);
+    settings.store = run.text("store", settings.store);
+    settings.folder = run.text("folder", "");
+    settings.seed = static_cast<uint64_t>(at_least(run, "seed", 1, 0));
+    settings.threads_per_rank = at_least(run, "threads_per_rank", 0, 0);
+    const double timeout_s = run.number("timeout_s", 30);
+    if (timeout_s <= 0)
+        throw Error(run.where("timeout_s"), fmt::format("run.timeout_s = {}: expected more than 0", timeout_s));
+    settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+    settings.mesh = read_mesh(config.table("mesh"));
+    Config& device = config.table("device");
+    const double memory_gib = device.number("memory_gib", 0);
+    if (memory_gib < 0)
+        throw Error(device.where("memory_gib"), fmt::format("device.memory_gib = {}: expected 0 or more", memory_gib));
+    settings.memory_bytes = static_cast<int64_t>(memory_gib * (int64_t{1} << 30));
+    settings.keep = at_least(config.table("checkpoint"), "keep", 2, 2);
+    Config& axes = config.table("transport").table("axis");
+    for (const std::string& axis : axes.keys()) {
+        settings.axis_transport[axis] = axes.require_text(axis);
+        if (!settings.mesh.find(axis))
+            throw Error(axes.where(axis), fmt::format("transport.axis.{0}: the mesh has no axis \"{0}\" ({1})\n"
+                                                      "  add {0} to [mesh] or remove this line", axis, settings.mesh.text()));
+    }
+    return settings;
+}
+
+int threads_of(const Settings& settings, const Job& job) {
+    if (settings.threads_per_rank > 0) return static_cast<int>(settings.threads_per_rank);
+    const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+    return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, job.local_ranks)));
+}
+
+std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry) {
+    std::map<std::string, TransportContract> contracts;
+    for (const Axis& axis : settings.mesh.axes()) {
+        if (axis.size == 1) continue;
+        const std::string& name = settings.transport_of(axis.name);
+        const bool own = settings.axis_transport.count(axis.name) > 0;
+        const Origin asked = own ? config.table("transport").table("axis").where(axis.name) : config.table("run").where("transport");
+        const auto made = registry.transport(name, asked)(config.table("transport").table(name));
+        const TransportContract contract = made->contract();
+        if (std::find(contract.devices.begin(), contract.devices.end(), settings.device) == contract.devices.end())
+            throw Error(asked, fmt::format("transport \"{}\" does not serve device \"{}\"", name, settings.device));
+        contracts[axis.name] = contract;
+    }
+    return contracts;
+}
+
+}  // namespace orrery

@@ -1,0 +1,200 @@
+#include "run/train.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "run/saved_state.h"
+
+namespace orrery {
+namespace {
+
+std::atomic<int> stop_signal{0};  // written by the handler: the one state that a signal can reach
+
+void on_signal(int signal) { stop_signal.store(signal); }
+
+/// Catches SIGTERM and SIGUSR1 while a run lasts.
+class SignalWatch {
+public:
+    SignalWatch() {
+        stop_signal.store(0);
+        struct sigaction action {};
+        action.sa_handler = on_signal;
+        for (size_t i = 0; i < 2; ++i) ::sigaction(caught[i], &action, &before_[i]);
+    }
+    ~SignalWatch() {
+        for (size_t i = 0; i < 2; ++i) ::sigaction(caught[i], &before_[i], nullptr);
+    }
+
+private:
+    static constexpr int caught[2] = {SIGTERM, SIGUSR1};
+    struct sigaction before_[2];
+};
+
+/// Agrees on the step after which all ranks stop. Rank 0 names a step two ahead, and no rank can pass that one
+/// without rank 0 having taken part in it; the others ask the store once a step.
+class StopVote {
+public:
+    explicit StopVote(Session& session) : session_(session) {}
+
+    bool after(int64_t step) {
+        if (!session_.rendezvous()) return stop_signal.load() != 0;
+        int64_t amount = 0;
+        if (session_.job().rank == 0 && stop_signal.load() != 0 && !named_) {
+            named_ = true;
+            amount = step + 2;
+        }
+        return session_.rendezvous()->add("stop after step", amount) == step;
+    }
+
+private:
+    Session& session_;
+    bool named_ = false;
+};
+
+class Trainer {
+public:
+    explicit Trainer(const TrainingRun& run)
+        : run_(run),
+          session_(run.session),
+          plan_(*run.session.compiled().train),
+          data_(run.data),
+          feed_(plan_.program, plan_.mesh, session_.job().rank, data_),
+          state_(session_, run.store, run.keep) {
+        if (session_.eval()) {
+            const Plan& plan = *session_.compiled().eval;
+            eval_feed_.emplace(plan.program, plan.mesh, session_.job().rank, data_);
+        }
+    }
+
+    void run() {
+        const SignalWatch signals;
+        const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
+        for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
+        if (resumed.step > 0) note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
+        const int64_t first = resumed.step + 1;
+        if (first > run_.options.steps) note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
+        const auto begin = std::chrono::steady_clock::now();
+        if (first <= run_.options.steps) steps(first);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        if (!evaluated_) evaluate(run_.options.steps);
+        if (saved_ != run_.options.steps && first <= run_.options.steps) save(run_.options.steps);
+        if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
+    }
+
+private:
+    void steps(int64_t first) {
+        Prefetch prefetch([this](int64_t step, Prefetch::Batch& batch) { feed_.fill(Split::train, (step - 1) * feed_.batch(), batch); },
+                          first);
+        StopVote vote(session_);
+        for (int64_t step = first; step <= run_.options.steps; ++step) {
+            one_step(step, prefetch.next());
+            const TrainOptions& o = run_.options;
+            if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
+            if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
+            if (!vote.after(step)) continue;
+            if (saved_ != step) save(step);
+            throw Error(fmt::format("stopped by signal {} after step {}; the checkpoint is committed: start again to go on",
+                                    stop_signal.load(), step), Fault::requeue);
+        }
+    }
+
+    void one_step(int64_t step, const Prefetch::Batch& batch) {
+        const auto begin = std::chrono::steady_clock::now();
+        feed_.upload(session_, *session_.train(), batch);
+        set_step(session_, *session_.train(), plan_.program, run_.seed, step);
+        session_.train()->run();
+        evaluated_ = false;
+
+        StepMetrics m;
+        m.step = step;
+        m.steps = run_.options.steps;
+        m.loss = loss(*session_.train(), plan_.program);
+        m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        if (!std::isfinite(m.loss))
+            throw Error(fmt::format("step {}: the loss is {}; checkpoints before it are intact\n"
+                                    "  lower the learning rate, clip the gradient norm or look at the data", step, m.loss),
+                        Fault::failed);
+        if (!run_.metrics) return;
+        m.grad_norm = session_.scalar(*session_.train(), plan_.program, "grad_norm");
+        m.lr = session_.scalar(*session_.train(), plan_.program, "lr");
+        m.tokens = session_.compiled().tokens_per_step;
+        m.flops = session_.compiled().flops_per_step;
+        m.peak_flops = peak_flops();
+        m.memory_bytes = resident_bytes();
+        const int64_t every = run_.options.log_every;
+        run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+    }
+
+    double peak_flops() {
+        if (peak_ < 0) peak_ = session_.device().limits().matrix_flops_f32 * static_cast<double>(session_.job().ranks);
+        return peak_;
+    }
+
+    double loss(Executor& executor, const Program& program) {
+        return session_.scalar(executor, program, "loss_sum") / session_.scalar(executor, program, "count");
+    }
+
+    std::vector<TimeShare> shares() {
+        std::vector<TimeShare> list;
+        for (const Executor::Time& time : session_.train()->times()) {
+            using enum Executor::Time::Kind;
+            const char* kind = time.kind == compute ? "compute: " : time.kind == communication ? "communication: " : "waiting: ";
+            list.push_back({kind + time.name, time.seconds});
+        }
+        return list;
+    }
+
+    void evaluate(int64_t step) {
+        evaluated_ = true;
+        const int64_t held_out = eval_feed_ ? data_.samples(Split::validation) : 0;
+        if (run_.options.evaluate_batches == 0 || held_out == 0) return;
+        const Program& program = session_.compiled().eval->program;
+        const int64_t whole = std::max<int64_t>(1, held_out / eval_feed_->batch());
+        const int64_t batches = std::min(run_.options.evaluate_batches, whole);
+        double sum = 0, count = 0;
+        Prefetch::Batch batch;
+        for (int64_t i = 0; i < batches; ++i) {
+            eval_feed_->fill(Split::validation, i * eval_feed_->batch(), batch);
+            eval_feed_->upload(session_, *session_.eval(), batch);
+            set_step(session_, *session_.eval(), program, run_.seed, step);
+            session_.eval()->run();
+            sum += session_.scalar(*session_.eval(), program, "loss_sum");
+            count += session_.scalar(*session_.eval(), program, "count");
+        }
+        if (run_.metrics) run_.metrics->evaluation(step, sum / count, static_cast<int64_t>(count));
+    }
+
+    void save(int64_t step) {
+        const auto begin = std::chrono::steady_clock::now();
+        state_.save(step, run_.seed, data_, step * feed_.batch());
+        saved_ = step;
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds, run_.store.place()));
+    }
+
+    void note(const std::string& line) {
+        if (run_.metrics) run_.metrics->note(line);
+    }
+
+    const TrainingRun& run_;
+    Session& session_;
+    const Plan& plan_;
+    Dataset data_;
+    Feed feed_;
+    std::optional<Feed> eval_feed_;
+    SavedState state_;
+    int64_t saved_ = 0;
+    bool evaluated_ = false;
+    double peak_ = -1;
+};
+
+}  // namespace
+
+void train(const TrainingRun& run) { Trainer(run).run(); }
+
+}  // namespace orrery

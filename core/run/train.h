@@ -1,0 +1,28 @@
+#pragma once
+#include <string>
+
+#include "run/checkpoint.h"
+#include "run/feed.h"
+#include "run/host.h"
+#include "run/metrics.h"
+#include "run/session.h"
+
+namespace orrery {
+
+/// Everything a training run needs besides its session.
+struct TrainingRun {
+    Session& session;
+    CheckpointStore& store;
+    MetricsWriter* metrics = nullptr;  ///< rank 0 only
+    DataSpec data;
+    TrainOptions options;
+    uint64_t seed = 1;
+    int64_t keep = 2;                  ///< verified checkpoints that stay
+};
+
+/// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads
+/// back the last checkpoint. SIGTERM and SIGUSR1 commit a checkpoint at a step that all ranks agree on and throw
+/// Fault::requeue. Collective.
+void train(const TrainingRun& run);
+
+}  // namespace orrery
