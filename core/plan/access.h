@@ -1,10 +1,13 @@
 #pragma once
+#include <algorithm>
+
+#include "ir/op.h"
 #include "orrery/plan.h"
 
 namespace orrery {
 
 /// Calls use(operand, reads, writes) for each place that an instruction touches. Members of a joined all_reduce lie
-/// inside its flat operands and are left out. An accumulating kernel reads what it writes.
+/// inside its flat operands and are left out. An accumulating kernel reads what it adds to.
 template <class Use>
 void for_each_access(const RankClass& rank_class, const Instruction& instruction, Use&& use) {
     const std::vector<Operand>& operands = instruction.operands;
@@ -12,9 +15,12 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
         case Do::kernel: {
             const KernelSpec& spec = rank_class.kernels[static_cast<size_t>(instruction.kernel)];
             const bool adds = spec.attributes.flag("accumulate");
+            const std::vector<int> sums = adds ? op_def(spec.op).accumulates : std::vector<int>{};
             for (size_t i = 0; i < operands.size(); ++i) {
                 const bool output = i >= spec.inputs.size();
-                use(operands[i], !output || adds, output);
+                const int place = static_cast<int>(i) - static_cast<int>(spec.inputs.size());
+                const bool summed = output && std::find(sums.begin(), sums.end(), place) != sums.end();
+                use(operands[i], !output || summed, output);
             }
             break;
         }

@@ -95,10 +95,10 @@ private:
         if ((i.what == Do::reduce_scatter || i.what == Do::all_to_all) && i.operands[0].type.count() % axis.size != 0)
             fail(fmt::format("cannot cut {} elements in {} equal blocks", i.operands[0].type.count(), axis.size));
         const auto found = contracts_.find(axis.name);
-        if (found == contracts_.end() || found->second.dtypes.empty()) return;
+        if (found == contracts_.end()) return;
         const auto& dtypes = found->second.dtypes;
         const DType dtype = i.operands[0].type.dtype;
-        if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
+        if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
             fail(fmt::format("the transport of axis {} does not carry {}; choose another in [transport.axis]", axis.name,
                              name_of(dtype)));
         if (i.what == Do::all_reduce && !found->second.in_place && overlap(i.operands[0], i.operands[1]))

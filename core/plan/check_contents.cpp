@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/describe.h"
+#include "ir/op.h"
 #include "plan/access.h"
 #include "plan/check.h"
 #include "plan/print.h"
@@ -23,15 +24,16 @@ struct Held {
 class Contents {
 public:
     Contents(const Plan& plan, const RankClass& c)
-        : plan_(plan), class_(c), queues_(static_cast<size_t>(queues_of(c))), runs_(plan.program.ops.size(), 0) {
-        for (const Instruction& i : c.stream) {
-            if (i.op != none) runs_[static_cast<size_t>(i.op)] = 1;
-            for (size_t o = 3; i.what == Do::all_reduce && o < i.operands.size(); o += 2)
-                if (const OpId maker = plan.program.value(i.operands[o].value).op; maker != none)
-                    runs_[static_cast<size_t>(maker)] = 1;
-        }
+        : plan_(plan), class_(c), queues_(static_cast<size_t>(queues_of(c))), runs_(plan.program.ops.size()) {
         for (size_t i = 0; i < plan.mesh.axes().size(); ++i)
             if (plan.mesh.axes()[i].sequential) micro_axis_ = static_cast<AxisId>(i);
+        for (const Instruction& i : c.stream) {
+            count(i.op, i);
+            for (size_t o = 3; i.what == Do::all_reduce && o < i.operands.size(); o += 2) {
+                const OpId maker = plan.program.value(i.operands[o].value).op;
+                if (maker != i.op) count(maker, i);
+            }
+        }
         clock_.assign(queues_ * queues_, none);
         done_.resize(c.stream.size() * queues_, none);
     }
@@ -41,6 +43,7 @@ public:
             if (plan_.program.value(place.value).role != Role::temporary) hold(place, place.value, none);
         for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) one();
         for (const Operand& place : class_.places) left_behind(place);
+        complete();
     }
 
 private:
@@ -49,16 +52,60 @@ private:
 
     [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
 
-    /// The value whose bytes these are: ops that no instruction runs only rename.
+    /// How often the instruction that does an op's own work runs, and in which micro-batches.
+    struct Runs {
+        int64_t count = 0;
+        int64_t micros = 0;  ///< sum of their numbers; -1 once a step
+    };
+
+    void count(OpId id, const Instruction& i) {
+        if (id == none) return;
+        const std::string& kind = plan_.program.op(id).kind;
+        if (i.what == Do::kernel) {
+            const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+            if (kernel != (kind == "shard" ? "slice" : kind)) return;  // packs, unpacks or adds for it
+        }
+        Runs& runs = runs_[static_cast<size_t>(id)];
+        ++runs.count;
+        runs.micros += i.fragment.micro;
+    }
+
+    /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their work.
+    bool renames(const Op& op) const {
+        const bool over_micro = op.attributes.has("axis") && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
+        return op_def(op.kind).alias || op.kind == "slice" || over_micro;
+    }
+
+    /// The value whose bytes these are.
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
-            if (maker == none || runs_[static_cast<size_t>(maker)]) return id;
-            const Op& op = plan_.program.op(maker);
-            if (op.inputs.size() != 1) return id;
-            id = op.inputs[0];
+            if (maker == none || runs_[static_cast<size_t>(maker)].count > 0 || !renames(plan_.program.op(maker))) return id;
+            id = plan_.program.op(maker).inputs[0];
         }
         return none;
+    }
+
+    /// Each op that the step needs has run once, or once in every micro-batch.
+    void complete() const {
+        std::vector<char> needed(plan_.program.values.size(), 0);
+        for (const Result& result : plan_.program.results) needed[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : plan_.program.updates) needed[static_cast<size_t>(update.value)] = 1;
+        const int64_t micros = plan_.mesh.microbatches();
+        for (size_t i = plan_.program.ops.size(); i-- > 0;) {
+            const Op& op = plan_.program.ops[i];
+            const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                            [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
+            if (!wanted) continue;
+            for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+            if (renames(op) || op.kind == "transpose" || op.kind == "add") continue;
+            const Runs& runs = runs_[i];
+            const bool once = runs.count == 1 && (runs.micros == -1 || (runs.micros == 0 && micros == 1));
+            const bool each = runs.count == micros && runs.micros == micros * (micros - 1) / 2;
+            if (!once && !each)
+                throw Error(fmt::format("class {}: {} runs {} times, expected {}", &class_ - plan_.classes.data(),
+                                        describe(plan_.program, op), runs.count, micros));
+        }
     }
 
     bool split_over_micro(ValueId id) const {
@@ -155,7 +202,7 @@ private:
     const RankClass& class_;
     size_t queues_;
     AxisId micro_axis_ = none;
-    std::vector<char> runs_;   ///< per op: some instruction runs it
+    std::vector<Runs> runs_;   ///< per op
     std::vector<int> clock_;   ///< [queue][other]: last instruction known to be done
     std::vector<int> done_;    ///< [instruction][other]
     Ranges<Held> ranges_[2];

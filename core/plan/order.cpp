@@ -104,16 +104,20 @@ private:
             for (ValueId output : op.outputs) made_at(roles_.instance(output, -1)) = at;
         }
         std::stable_sort(joining.begin(), joining.end());
-        std::map<std::tuple<AxisId, ReduceOp, DType>, size_t> open;
+        std::map<Key, size_t> open;
         for (const auto& [at, id] : joining) join(at, id, open);
         for (size_t i = 0; i < order_.buckets.size(); ++i) settle(i);
     }
 
-    void join(int at, OpId id, std::map<std::tuple<AxisId, ReduceOp, DType>, size_t>& open) {
+    /// What may share a message. The loss, made in the forward pass, does not hold a gradients' bucket open or alive.
+    using Key = std::tuple<AxisId, ReduceOp, DType, bool>;
+
+    void join(int at, OpId id, std::map<Key, size_t>& open) {
         const Op& op = program().op(id);
         const TensorType& type = roles_.value(op.inputs[0]).type;
         const AxisId axis = roles_.axis(op);
-        const auto key = std::make_tuple(axis, reduce_of(op), type.dtype);
+        const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
+        const Key key{axis, reduce_of(op), type.dtype, forward};
         auto found = open.find(key);
         if (found == open.end() || order_.buckets[found->second].bytes + type.bytes() >
                                        program().bucket_bytes(op.attributes.text("axis"))) {
@@ -130,8 +134,9 @@ private:
     /// Places the members and puts the message right after the last of them is made.
     void settle(size_t index) {
         Bucket& bucket = order_.buckets[index];
-        std::stable_partition(bucket.members.begin(), bucket.members.end(),
-                              [](const Bucket::Member& m) { return m.bytes % 64 == 0; });
+        auto alignment = [](const Bucket::Member& m) { return std::min<int64_t>(64, m.bytes & -m.bytes); };
+        std::stable_sort(bucket.members.begin(), bucket.members.end(),
+                         [&](const auto& a, const auto& b) { return alignment(a) > alignment(b); });
         int64_t offset = 0;
         for (Bucket::Member& member : bucket.members) {
             member.offset = offset;

@@ -13,8 +13,8 @@ struct Step {
     int bucket = none;  ///< index into Order::buckets; `op` is its first member
 };
 
-/// All-reduces that become one message. Their inputs lie side by side; those of a multiple of 64 bytes come first, so
-/// that no operand but the last few is unaligned.
+/// All-reduces that become one message. Their inputs lie side by side; the roundest sizes come first, in
+/// order of production: a multiple of 64 bytes is aligned to 64.
 struct Bucket {
     struct Member {
         OpId op = none;

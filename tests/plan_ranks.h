@@ -1,0 +1,176 @@
+// Runs plans with ranks as threads: the CPU device with reference kernels, the threads transport. Contents of sources
+// are functions of name and global index, so that every mesh starts alike.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "layout/propagate.h"
+#include "layout/shards.h"
+#include "orrery/registry.h"
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "plugin/loader.h"
+#include "ranks.h"
+#include "run/executor.h"
+
+namespace orrery::test {
+
+struct Lowered {
+    Persistent persistent;
+    Plan plan;
+};
+
+/// Propagated, lowered and proved.
+inline Lowered compile(const Program& annotated, const Mesh& mesh, const LowerOptions& options = {}) {
+    Lowered lowered;
+    lowered.plan = lower(propagate(annotated, mesh), mesh, lowered.persistent, options);
+    check(lowered.plan, options.contracts);
+    return lowered;
+}
+
+inline const Registry& registry() {
+    static const Registry all = [] {
+        Registry r;
+        const Loader loader({ORRERY_BUILD "/plugins"});
+        loader.load("device", "cpu", r, {});
+        loader.load("transport", "threads", r, {});
+        return r;
+    }();
+    return all;
+}
+
+/// Whole contents of a source. Params are small, inputs of integers below 5, "step" counts from 1.
+inline std::vector<char> contents(const Value& value, int64_t step) {
+    std::vector<char> bytes(static_cast<size_t>(value.type.bytes()), 0);
+    if (value.role == Role::state) return bytes;
+    uint32_t state = 2166136261u;
+    for (char c : value.name) state = (state ^ static_cast<uint32_t>(c)) * 16777619u;
+    if (value.role == Role::input) state += static_cast<uint32_t>(step);
+    for (int64_t i = 0; i < value.type.count(); ++i) {
+        state = state * 1664525u + 1013904223u;
+        const uint32_t draw = state >> 16;
+        const auto small = static_cast<float>(static_cast<int>(draw % 61) - 30) / 64.0f;
+        if (value.type.dtype == DType::f32) std::memcpy(&bytes[static_cast<size_t>(i) * 4], &small, 4);
+        const uint32_t integer = draw % 5;
+        if (value.type.dtype != DType::f32 && size_of(value.type.dtype) == 4)
+            std::memcpy(&bytes[static_cast<size_t>(i) * 4], &integer, 4);
+    }
+    const auto number = value.name == "step" ? static_cast<float>(step) : 0.01f;
+    if (value.name == "step" || value.name == "lr") std::memcpy(bytes.data(), &number, 4);
+    return bytes;
+}
+
+using Contents = std::map<std::string, std::vector<float>>;
+
+/// The layout without micro: how a rank holds all micro-batches of a value.
+inline Layout at_rest(const Value& value, const Mesh& mesh) {
+    Layout layout = value.layout;
+    for (size_t i = 0; i < mesh.axes().size(); ++i)
+        if (mesh.axes()[i].sequential) layout.set(static_cast<AxisId>(i), Placement::replicated());
+    return layout;
+}
+
+struct Ran {
+    Contents values;                               ///< params, states and results (global), by name
+    std::vector<std::vector<Traffic>> traffic;     ///< per rank and axis
+    std::vector<std::vector<Executor::Time>> times;
+};
+
+/// Runs `steps` steps on every rank and gathers what they leave behind.
+inline Ran run_steps(const Lowered& lowered, int64_t steps = 1, bool reference = true) {
+    const Plan& plan = lowered.plan;
+    const int64_t ranks = plan.mesh.ranks();
+    std::vector<std::vector<std::vector<char>>> held(static_cast<size_t>(ranks));
+    Ran ran;
+    ran.traffic.resize(static_cast<size_t>(ranks));
+    ran.times.resize(static_cast<size_t>(ranks));
+    const Registry& plugins = registry();
+    run_ranks(ranks, [&](int64_t rank, Rendezvous& rendezvous) {
+        Config device_config, transport_config;
+        device_config.set("reference", {reference, {}, false});
+        device_config.set("threads", {int64_t{1}, {}, false});
+        const auto device = plugins.device("cpu", {})(device_config);
+        const auto transport = plugins.transport("threads", {})(transport_config);
+        const RankClass& c = plan.class_of(rank);
+        std::vector<Memory> arenas{device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
+                                   device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
+        // What lowering forgets to write shows as NaN.
+        for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
+        {
+            std::vector<std::unique_ptr<Communicator>> communicators;
+            std::vector<Communicator*> by_axis;
+            const auto coordinates = plan.mesh.coordinates(rank);
+            for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
+                const Axis& a = plan.mesh.axes()[axis];
+                by_axis.push_back(nullptr);
+                if (a.sequential || a.size == 1) continue;
+                Group group;
+                group.axis = a.name;
+                group.ranks = plan.mesh.group(rank, static_cast<AxisId>(axis));
+                group.name = a.name + "/" + std::to_string(group.ranks.front());
+                group.me = static_cast<int>(coordinates[axis]);
+                communicators.push_back(transport->make(group, rendezvous, arenas, std::chrono::seconds(20)));
+                by_axis.back() = communicators.back().get();
+            }
+            Executor executor(plan, rank, *device, by_axis, arenas[0].data, arenas[1].data);
+            for (int64_t step = 1; step <= steps; ++step) {
+                for (const Operand& place : c.places) {
+                    const Value& v = plan.program.value(place.value);
+                    if (v.role == Role::temporary || (v.role != Role::input && step > 1)) continue;
+                    const std::vector<char> whole = contents(v, step);
+                    const Tensor local = executor.tensor(place.value);
+                    slice(whole.data(), v.type.shape, block_of(at_rest(v, plan.mesh), v.type.shape, plan.mesh, rank),
+                          size_of(v.type.dtype), local.data);
+                }
+                executor.run();
+            }
+            for (const Operand& place : c.places) {
+                const Tensor local = executor.tensor(place.value);
+                const char* data = static_cast<const char*>(local.data);
+                held[static_cast<size_t>(rank)].emplace_back(data, data + local.bytes());
+            }
+            for (Communicator* communicator : by_axis)
+                ran.traffic[static_cast<size_t>(rank)].push_back(communicator ? communicator->traffic() : Traffic{});
+            ran.times[static_cast<size_t>(rank)] = executor.times();
+        }
+        for (Memory& arena : arenas) device->release(arena);
+    });
+    const auto& places = plan.classes[0].places;
+    for (size_t p = 0; p < places.size(); ++p) {
+        const Value& v = plan.program.value(places[p].value);
+        if (v.type.dtype != DType::f32 || v.role == Role::input) continue;
+        std::vector<const void*> locals;
+        for (const auto& rank : held) locals.push_back(rank[p].data());
+        std::string name = v.name;
+        for (const Result& result : plan.program.results)
+            if (result.value == places[p].value) name = "result " + result.name;
+        std::vector<float>& whole = ran.values[name];
+        whole.resize(static_cast<size_t>(v.type.count()));
+        assemble(whole.data(), v.type.shape, at_rest(v, plan.mesh), plan.mesh, 4, locals);
+    }
+    return ran;
+}
+
+/// "" when both hold the same names with the same numbers, up to `tolerance` of the largest of each array.
+inline std::string difference(const Contents& a, const Contents& b, double tolerance) {
+    for (const auto& [name, values] : a)
+        if (!b.count(name)) return name + " is missing";
+    for (const auto& [name, values] : b) {
+        const auto found = a.find(name);
+        if (found == a.end()) return name + " is missing";
+        if (found->second.size() != values.size()) return name + " has another size";
+        double most = 1e-30;
+        for (float x : values) most = std::max(most, std::abs(static_cast<double>(x)));
+        for (size_t i = 0; i < values.size(); ++i) {
+            const double x = found->second[i], y = values[i];
+            if (std::isnan(x) || std::isnan(y) || std::abs(x - y) > tolerance * most)
+                return name + "[" + std::to_string(i) + "]: " + std::to_string(x) + " is not " + std::to_string(y);
+        }
+    }
+    return "";
+}
+
+}  // namespace orrery::test
