@@ -101,14 +101,13 @@ void apply_names(const std::string& kind, Typed& output, const Builder::DimNames
 
 std::vector<ValueId> Builder::add(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes,
                                   const Origin& origin, const std::vector<DimNames>& names) {
-    const OpDef* def = find_op_def(kind);
-    if (!def) throw Error(origin, fmt::format("no op \"{}\"; core/ir/README.md lists them", kind));
-    std::vector<Typed> outputs = infer(*def, program_, inputs, attributes, origin);
+    const OpDef& def = op_def(kind, origin);
+    std::vector<Typed> outputs = infer(def, program_, inputs, attributes, origin);
     if (names.size() > outputs.size()) {
         throw Error(origin, fmt::format("{} has {} results, got dim names for {}", kind, outputs.size(), names.size()));
     }
     Op op;
-    op.kind = def->name;
+    op.kind = def.name;
     op.attributes = std::move(attributes);
     op.inputs = std::move(inputs);
     op.phase = phase_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/suggest.h"
 #include "ir/describe.h"
 
 namespace orrery {
@@ -111,10 +112,12 @@ void check_known(const Infer& at, const OpDef& def) {
         if (known || std::find(std::begin(pass_attributes), std::end(pass_attributes), key) != std::end(pass_attributes)) {
             continue;
         }
-        std::vector<std::string_view> names;
-        for (const AttributeDef& a : def.attributes) names.push_back(a.name);
+        std::vector<std::string> names;
+        for (const AttributeDef& a : def.attributes) names.emplace_back(a.name);
+        const std::string guess = did_you_mean(key, names);
         at.fail(fmt::format("no attribute \"{}\"", key),
-                names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
+                names.empty() ? "it has none" : fmt::format("{}{}it has {}", guess, guess.empty() ? "" : " ",
+                                                            fmt::join(names, ", ")));
     }
 }
 

@@ -106,6 +106,7 @@ struct OpDef {
 
 /// Throws Error naming the kind, with a "did you mean", when there is no such op.
 const OpDef& op_def(std::string_view kind);
+const OpDef& op_def(std::string_view kind, const Origin& asked);
 /// nullptr when there is none.
 const OpDef* find_op_def(std::string_view kind);
 /// Every op, in the order of the table in core/ir/README.md.

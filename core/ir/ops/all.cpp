@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "base/suggest.h"
 #include "ir/op.h"
 
 namespace orrery {
@@ -69,9 +70,18 @@ const OpDef* find_op_def(std::string_view kind) {
     return place == by_name.end() ? nullptr : place->second;
 }
 
-const OpDef& op_def(std::string_view kind) {
+const OpDef& op_def(std::string_view kind, const Origin& asked) {
     if (const OpDef* def = find_op_def(kind)) return *def;
-    throw Error(fmt::format("no op \"{}\"; core/ir/README.md lists them", kind));
+    std::vector<std::string> names;
+    for (const OpDef* def : all_ops()) names.emplace_back(def->name);
+    const std::string guess = did_you_mean(kind, names);
+    throw Error(asked, fmt::format("no op \"{}\"; {}core/ir/README.md lists all ops", kind,
+                                   guess.empty() ? "" : guess + ' '));
+}
+
+const OpDef& op_def(std::string_view kind) {
+    const OpDef* def = find_op_def(kind);
+    return def ? *def : op_def(kind, Origin{});
 }
 
 }  // namespace orrery
