@@ -53,7 +53,8 @@ function nn.dropout(x, p) return x:dropout(p or 0) end
 
 --- Causal self-attention of x [B, T, C]; H heads read G <= H key/value heads.
 -- options: heads, kv_heads (heads), head_dim (C/H), bias (true; also "qkv": not on the way out), rope (theta, off when
--- nil), dropout, std, std_out (std).
+-- nil), qk_norm (eps of an RMSNorm of each head's q and k, Henry et al. 2020; off when nil), dropout, std,
+-- std_out (std).
 function nn.attention(x, options)
   local embed = last(x)
   local heads = options.heads
@@ -69,6 +70,7 @@ function nn.attention(x, options)
   local function project(name, dim, count)              -- [B, T, C] -> [B, T, count, D]
     local y = nn.linear(x, name, { dim, count * size }, { bias = bias, std = options.std })
     y = y:reshape { "batch", "seq", { dim, count }, { "head_dim", size } }
+    if options.qk_norm and name ~= "v" then y = nn.rmsnorm(y, name .. "_norm", options.qk_norm) end
     if options.rope and name ~= "v" then y = y:rope { theta = options.rope } end
     return y
   end

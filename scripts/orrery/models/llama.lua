@@ -5,9 +5,11 @@ local nn = require "orrery.nn"
 local Llama = {}
 Llama.__index = Llama
 
--- 0 and false: kv_heads as many as heads; head_dim embed / heads.
+-- 0 and false: kv_heads as many as heads; head_dim embed / heads; embed_std and std_out (the projections that end on
+-- the residual stream; 0 starts them at zero) as std. qk_norm normalises each head's q and k, as Qwen3 does.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
-                   theta = 10000, eps = 1e-5, tied = false, qkv_bias = false, std = 0.02 }
+                   theta = 10000, eps = 1e-5, tied = false, qkv_bias = false, qk_norm = false, std = 0.02,
+                   embed_std = false, std_out = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -15,19 +17,20 @@ local function or_nil(n) return n ~= 0 and n or nil end
 function Llama:logits(tokens)
   local c = self.config
   local vocab, embed, std = { "vocab", c.vocab }, { "embed", c.embed }, c.std
+  local embed_std, std_out = c.embed_std or std, c.std_out or std
   local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = c.theta,
-                      bias = c.qkv_bias and "qkv", std = std }
-  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, std)
+                      bias = c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps, std = std, std_out = std_out }
+  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std)
   for i = 0, c.layers - 1 do
     nn.scope("layers." .. i, function()
       x_BTC = x_BTC + nn.scope("self_attn", nn.attention, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
       x_BTC = x_BTC + nn.scope("mlp", nn.swiglu, nn.rmsnorm(x_BTC, "post_attention_layernorm", c.eps),
-        { mlp = c.mlp, std = std })
+        { mlp = c.mlp, std = std, std_out = std_out })
     end)
   end
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
   if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = false, std = std }) end
-  return x_BTC:matmul(nn.table("embed_tokens", vocab, embed, std), { trans_b = true })
+  return x_BTC:matmul(nn.table("embed_tokens", vocab, embed, embed_std), { trans_b = true })
 end
 
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
@@ -48,6 +51,9 @@ function Llama:tensors()
       if self.config.qkv_bias and name ~= "o" then
         add(ours .. "self_attn." .. name .. ".bias", theirs .. "self_attn." .. name .. "_proj.bias")
       end
+    end
+    for _, name in ipairs(self.config.qk_norm and { "q", "k" } or {}) do
+      add(ours .. "self_attn." .. name .. "_norm.weight", theirs .. "self_attn." .. name .. "_norm.weight")
     end
     for _, name in ipairs { "gate", "up", "down" } do
       add(ours .. "mlp." .. name .. ".weight", theirs .. "mlp." .. name .. "_proj.weight", true)
