@@ -37,5 +37,8 @@ function(orrery_plugin kind name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME orrery_${kind}_${name} PREFIX lib SUFFIX .so
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins INSTALL_RPATH "$ORIGIN/../..")
+  if(TARGET all_plugins)
+    add_dependencies(all_plugins ${target})
+  endif()
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
 endfunction()
