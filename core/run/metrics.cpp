@@ -8,16 +8,16 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "orrery/error.h"
 
 namespace orrery {
 namespace {
 
 /// JSON has no NaN: a diverged run writes null there.
-nlohmann::ordered_json number(double value) {
-    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+Json number(double value) {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
 double mfu_of(const StepMetrics& m) {
@@ -30,7 +30,7 @@ void trim(const std::string& path, int64_t last_step) {
     if (!in) return;
     std::string kept, line;
     while (std::getline(in, line)) {
-        const auto json = nlohmann::json::parse(line, nullptr, false);
+        const auto json = Json::parse(line, nullptr, false);
         if (!json.is_object() || json.value("step", last_step + 1) > last_step) continue;
         kept += line + "\n";
     }
@@ -62,7 +62,7 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     const double tokens_per_s = m.seconds > 0 ? static_cast<double>(m.tokens) / m.seconds : 0;
     const double tflops = m.seconds > 0 ? m.flops / m.seconds / 1e12 : 0;
     if (file_) {
-        nlohmann::ordered_json line = {{"step", m.step}, {"loss", number(m.loss)}, {"grad_norm", number(m.grad_norm)}, {"lr", number(m.lr)},
+        Json line = {{"step", m.step}, {"loss", number(m.loss)}, {"grad_norm", number(m.grad_norm)}, {"lr", number(m.lr)},
                                        {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)}, {"MFU", number(mfu_of(m))},
                                        {"memory", m.memory_bytes}};
         std::fprintf(file_, "%s\n", line.dump().c_str());
@@ -76,7 +76,7 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
 
 void MetricsWriter::evaluation(int64_t step, double loss, int64_t tokens) {
     if (file_) {
-        nlohmann::ordered_json line = {{"step", step}, {"eval_loss", number(loss)}, {"eval_tokens", tokens}};
+        Json line = {{"step", step}, {"eval_loss", number(loss)}, {"eval_tokens", tokens}};
         std::fprintf(file_, "%s\n", line.dump().c_str());
         std::fflush(file_);
     }

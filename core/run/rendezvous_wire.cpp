@@ -2,15 +2,14 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/crypto.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <utility>
 
+#include "base/env.h"
+#include "base/hash.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -37,12 +36,9 @@ Digest mac(const JobToken& token, std::string_view role, const Nonce& nonce, con
     text += '\0';
     text.append(nonce.data(), nonce.size());
     text.append(static_cast<const char*>(data), bytes);
+    const std::string raw = hmac_sha256(token.secret, text);
     Digest digest{};
-    unsigned size = 0;
-    if (!HMAC(EVP_sha256(), token.secret.data(), static_cast<int>(token.secret.size()),
-              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-              reinterpret_cast<unsigned char*>(digest.data()), &size))
-        throw Error("rendezvous: HMAC-SHA256 failed in OpenSSL", Fault::failed);
+    raw.copy(digest.data(), digest.size());
     return digest;
 }
 
@@ -63,8 +59,7 @@ T take(std::string_view& from) {
 }  // namespace
 
 void fill_random(Nonce& nonce) {
-    if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) != 1)
-        throw Error("rendezvous: OpenSSL has no random bytes", Fault::failed);
+    system_env()->random_bytes(nonce.size()).copy(nonce.data(), nonce.size());
 }
 
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& server) {
@@ -75,7 +70,7 @@ Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& client)
     return mac(token, "welcome", client, &welcome, offsetof(Welcome, proof));
 }
 
-bool same(const Digest& a, const Digest& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool same(const Digest& a, const Digest& b) { return same_secret({a.data(), a.size()}, {b.data(), b.size()}); }
 
 std::string encode(const Frame& frame) {
     std::string text;

@@ -1,0 +1,129 @@
+// Rules about single files: sizes, ordered iteration in Lua, paths of one machine, the framework of tests.
+#include <catch2/catch.hpp>
+#include <map>
+#include <regex>
+
+#include "source.h"
+
+using policy::Source;
+
+namespace {
+bool is_code(const Source& source) {
+    for (const char* extension : {".h", ".cpp", ".cu", ".cuh", ".lua", ".cmake", ".sh"}) {
+        if (source.is(extension)) return true;
+    }
+    return source.path.ends_with("CMakeLists.txt");
+}
+
+bool is_comment(const std::string& line) {
+    return line.starts_with("//") || line.starts_with("#") || line.starts_with("--") || line.starts_with("/*");
+}
+}  // namespace
+
+TEST_CASE("a file over 600 lines says in its first line why it is whole") {
+    for (const Source& source : policy::sources()) {
+        if (!is_code(source) || source.lines.size() <= 600) continue;
+        if (!is_comment(source.lines[0]) || source.lines[0].starts_with("#pragma"))
+            FAIL_CHECK(source.path << " has " << source.lines.size() << " lines: split it, or say why in line 1");
+    }
+}
+
+TEST_CASE("the nouns stay short") {
+    size_t headers = 0;
+    for (const Source& source : policy::sources()) {
+        if (!source.in("core/include/orrery")) continue;
+        ++headers;
+        if (source.lines.size() > 150)
+            FAIL_CHECK(source.path << " has " << source.lines.size() << " lines, at most 150");
+    }
+    CHECK(headers >= 10);
+    CHECK(headers <= 20);
+}
+
+TEST_CASE("lines are at most 120 characters and end clean") {
+    constexpr size_t longest = 160;
+    for (const Source& source : policy::sources()) {
+        if (!is_code(source)) continue;
+        for (size_t i = 0; i < source.lines.size(); ++i) {
+            const std::string& line = source.lines[i];
+            size_t letters = 0;
+            for (unsigned char c : line) letters += (c & 0xc0) != 0x80;  // UTF-8: count first bytes
+            if (letters > longest) FAIL_CHECK(source.path << ":" << i + 1 << ": " << letters << " characters");
+            if (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
+                FAIL_CHECK(source.path << ":" << i + 1 << ": ends in white space");
+            if (line.find('\t') != std::string::npos) FAIL_CHECK(source.path << ":" << i + 1 << ": has a tab");
+        }
+    }
+}
+
+TEST_CASE("strategies and schedules iterate in order") {
+    // The order of pairs() differs from process to process, and ranks would derive different plans.
+    const std::regex unordered(R"((^|[^i\w])(pairs|next)\s*\()");
+    CHECK(std::regex_search("for k, v in pairs(t) do", unordered));
+    CHECK_FALSE(std::regex_search("for i, v in ipairs(t) do", unordered));
+    for (const Source& source : policy::sources()) {
+        if (!source.is(".lua") || !(source.in("scripts/orrery/strategies") || source.in("scripts/orrery/schedules")))
+            continue;
+        for (size_t i = 0; i < source.lines.size(); ++i) {
+            const std::string code = source.lines[i].substr(0, source.lines[i].find("--"));
+            if (std::regex_search(code, unordered))
+                FAIL_CHECK(source.path << ":" << i + 1
+                                       << ": iterates in an order that differs from process to process");
+        }
+    }
+}
+
+TEST_CASE("no file names a place on somebody's machine") {
+    const std::regex place(R"((^|[^\w.$}])/(work|home|root|Users|mnt)/\w)");
+    CHECK(
+        std::regex_search("see /"
+                          "home/me/x",
+                          place));
+    CHECK_FALSE(
+        std::regex_search("core/"
+                          "work/x",
+                          place));
+    for (const Source& source : policy::sources()) {
+        for (size_t i = 0; i < source.lines.size(); ++i) {
+            if (std::regex_search(source.lines[i], place))
+                FAIL_CHECK(source.path << ":" << i + 1 << ": " << source.lines[i]);
+        }
+    }
+}
+
+TEST_CASE("tests use one framework, and the library does not print or exit") {
+    const std::regex prints(R"((^|[^\w:.>])(std::)?(printf|puts|exit|_exit|quick_exit)\s*\(|std::(cout|cerr)\b)");
+    CHECK(std::regex_search("    std::cout << 1;", prints));
+    CHECK(std::regex_search("    exit(1);", prints));
+    CHECK_FALSE(std::regex_search("    snprintf(text, sizeof text, format);", prints));
+    for (const Source& source : policy::sources()) {
+        if (source.in("tests")) {
+            for (const auto& include : policy::includes_of(source)) {
+                const bool other = include.name.starts_with("catch2/") && include.name != "catch2/catch.hpp";
+                if (other || include.name.starts_with("gtest/")) FAIL_CHECK(source.path << ": " << include.name);
+            }
+        }
+        // The command's own files print, and end the process.
+        const bool library =
+            (source.in("core") && !source.in("core/cli")) || source.in("plugins") || source.in("kernels");
+        if (!library || !(source.is(".cpp") || source.is(".h"))) continue;
+        for (size_t i = 0; i < source.lines.size(); ++i) {
+            const std::string code = source.lines[i].substr(0, source.lines[i].find("//"));
+            if (std::regex_search(code, prints)) FAIL_CHECK(source.path << ":" << i + 1 << ": " << code);
+        }
+    }
+}
+
+TEST_CASE("every folder of the tree has a manual") {
+    std::map<std::string, bool> manual;
+    for (const Source& source : policy::sources()) {
+        static const std::regex folder(R"(^(core|kernels|tests|bench|plugins/store)/(.*))");
+        std::smatch match;
+        if (!std::regex_match(source.path, match, folder)) continue;
+        manual.try_emplace(match[1], false);
+        if (match[2] == "README.md") manual[match[1]] = true;
+    }
+    for (const auto& [folder, there] : manual) {
+        if (!there) FAIL_CHECK(folder << " has no README.md");
+    }
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# The manuals are true. Every block ```sh of every README.md must be good shell and name files that exist; a block
+# ```sh run is run, from the root, and must succeed within two minutes.
+# usage: manuals.sh SOURCE BUILD
+set -eu
+source=$1 build=$2 bad=0 ran=0
+cd "$source"
+work=$build/tests/manuals
+rm -rf "$work"
+mkdir -p "$work"
+
+find . -name README.md -not -path './build*' -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
+while read -r manual; do
+    # one file per block: NAME.N.sh, or NAME.N.run.sh
+    name=$(echo "$manual" | sed 's|^\./||; s|/README.md$||; s|README.md|top|; s|/|_|g')
+    awk -v base="$work/$name" '
+        /^```sh( run)?$/ { n++; out = base "." n ($2 == "run" ? ".run" : "") ".sh"; printf "" > out; inside = 1; next }
+        /^```$/ { inside = 0 }
+        inside { print > out }' "$manual"
+done < "$work/list"
+
+for block in "$work"/*.sh; do
+    [ -e "$block" ] || break
+    label=$(basename "$block" .sh)
+    sh -n "$block" || { echo "$label: not good shell"; bad=1; continue; }
+    for path in $(grep -oE '(^|[ =])(core|plugins|kernels|scripts|configs|tests|bench)/[A-Za-z0-9_./-]+' "$block" | tr -d ' ='); do
+        [ -e "$path" ] || { echo "$label: there is no $path"; bad=1; }
+    done
+    case $block in
+    *.run.sh)
+        [ "$build" = "$source/build" ] || continue # the manuals speak of build/
+        ran=$((ran + 1))
+        timeout 120 sh -eu "$block" > "$block.out" 2>&1 || {
+            echo "$label: failed"
+            tail -n 20 "$block.out"
+            bad=1
+        }
+        ;;
+    esac
+done
+echo "$ran blocks run"
+exit $bad

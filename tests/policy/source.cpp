@@ -1,0 +1,64 @@
+#include "source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+namespace policy {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool skipped(const std::string& name) {
+    return name == ".git" || name == "data" || name == "runs" || name == "shared" || name.starts_with("build");
+}
+
+void collect(const fs::path& root, const fs::path& folder, std::vector<Source>& found) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const std::string name = entry.path().filename();
+        const std::string path = entry.path().lexically_relative(root);
+        if (entry.is_directory()) {
+            // "data", "runs" and build folders are at the top only
+            if (folder != root || !skipped(name)) collect(root, entry.path(), found);
+            continue;
+        }
+        if (name == ".git" || name.ends_with(".swp")) continue;
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+        if (bytes.find('\0') != std::string::npos) continue;
+        Source source{path, {}};
+        for (size_t at = 0; at < bytes.size();) {
+            const size_t end = std::min(bytes.find('\n', at), bytes.size());
+            source.lines.push_back(bytes.substr(at, end - at));
+            at = end + 1;
+        }
+        found.push_back(std::move(source));
+    }
+}
+
+}  // namespace
+
+const std::vector<Source>& sources() {
+    static const std::vector<Source> all = [] {
+        std::vector<Source> found;
+        collect(ORRERY_SOURCE, ORRERY_SOURCE, found);
+        std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) { return a.path < b.path; });
+        return found;
+    }();
+    return all;
+}
+
+std::vector<Include> includes_of(const Source& source) {
+    static const std::regex directive(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"].*)");
+    std::vector<Include> found;
+    std::smatch match;
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+        if (std::regex_match(source.lines[i], match, directive)) found.push_back({match[2], match[1] == "<", i + 1});
+    }
+    return found;
+}
+
+}  // namespace policy
