@@ -113,7 +113,8 @@ private:
         for (size_t i = 0; i < inputs_.size(); ++i) {
             const int64_t cost = cost_of(inputs_[i], input_layout(rule_, i, assignment));
             all += cost;
-            if (inputs_[i].pinned) pinned += cost;
+            // What cannot be reached is worse than moving what is pinned.
+            if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
         for (const Demand& demand : demands_) {
             const Layout natural = output_layout(rule_, demand.output, assignment);

@@ -64,6 +64,11 @@ void Ledger::set_cause(ValueId value, AxisId axis, const Origin& origin) {
 
 void Ledger::copy_causes(ValueId from, ValueId to) { causes_[static_cast<size_t>(to)] = causes_[static_cast<size_t>(from)]; }
 
+namespace {
+/// "for matmul %7" as the subject of a sentence.
+std::string subject(const std::string& cause) { return cause.rfind("for ", 0) == 0 ? cause.substr(4) : cause; }
+}  // namespace
+
 std::string Ledger::causes_text(ValueId value, const Layout& layout) const {
     std::string text;
     for (size_t i = 0; i < mesh_.axes().size(); ++i) {
@@ -218,26 +223,27 @@ void Ledger::judge(ValueId value, const Layout& needed, const ReshardPath& path,
     throw Error(reader.origin,
                 fmt::format("{} would move {} that no strategy asked for: {} sends {} per rank{}\n  {} lies {}\n"
                             "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
-                            reader.cause, describe(program, value), steps, bytes_text(bytes),
+                            subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
                             options_.forbid_implicit ? "" : fmt::format(", over the budget of {}",
                                                                         bytes_text(options_.budget_bytes)),
                             label_of(program, value), causes_text(value, held_[static_cast<size_t>(value)].wish),
-                            reader.cause, needed.text(mesh_), reader.why));
+                            subject(reader.cause), needed.text(mesh_), reader.why));
 }
 
 void Ledger::fail(ValueId value, const Layout& needed, const Reader& reader) const {
-    const Layout& wish = held_[static_cast<size_t>(value)].wish;
+    const Held& here = held_[static_cast<size_t>(value)];
+    const Layout& lies = program.value(here.versions.front()).layout;
     std::string remedy = "split another dim, or choose sizes that divide";
     for (size_t i = 0; i < mesh_.axes().size(); ++i) {
         const auto axis = static_cast<AxisId>(i);
-        if (!mesh_.axis(axis).sequential || wish.at(axis) == needed.at(axis)) continue;
-        if (wish.at(axis).kind == Kind::split)
+        if (!mesh_.axis(axis).sequential || lies.at(axis) == needed.at(axis)) continue;
+        if (lies.at(axis).kind == Kind::split)
             remedy = "it exists one micro-batch at a time and cannot be gathered; use one micro-batch, or keep the "
                      "batch dim out of this op";
     }
-    throw Error(reader.origin, fmt::format("{} cannot have {} as {}\n  it lies {}\n  {}\n  {}", reader.cause,
-                                           describe(program, value), needed.text(mesh_), causes_text(value, wish),
-                                           reader.why, remedy));
+    throw Error(reader.origin, fmt::format("{} cannot have {} as {}\n  it lies {}\n  {}\n  {}", subject(reader.cause),
+                                           describe(program, value), needed.text(mesh_), causes_text(value, lies),
+                                           reader.why.empty() ? "its use is marked so" : reader.why, remedy));
 }
 
 Program Ledger::finish() {

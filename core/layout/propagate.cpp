@@ -129,18 +129,23 @@ private:
         return name.empty() ? look(op.inputs, rule.inputs) : name;
     }
 
+    static std::string title(const Op& op) { return fmt::format("{} %{}", op.kind, op.outputs[0]); }
+
     void refuse_uneven(const Op& op, ValueId input, const Layout& wish, const Rule& rule, size_t i) const {
         for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_)) {
             if (w.blocked != Blocked::uneven) continue;
             const std::string name = name_of_factor(op, rule, w.factor);
             const std::string cause = ledger_.cause(input, w.axis).text();
+            std::string others;
+            for (AxisId axis : wish.splits()[static_cast<size_t>(w.dim)])
+                if (axis != w.axis) others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
+            const std::string axis = fmt::format("{}={}", mesh_.axis(w.axis).name, mesh_.size(w.axis));
             throw Error(op.origin,
-                        fmt::format("{} cannot be split over {}={}: {} is split in dim {}{}, which holds {}of size {}; "
-                                    "choose a size that {} divides, or keep that dim whole over {}",
-                                    describe(ledger_.program, op), mesh_.axis(w.axis).name, mesh_.size(w.axis),
-                                    describe(ledger_.program, input), w.dim, cause.empty() ? "" : " by " + cause,
-                                    name.empty() ? "a factor " : name + " ",
-                                    rule.factors[static_cast<size_t>(w.factor)].size, mesh_.size(w.axis),
+                        fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
+                                    "choose a size that {}{} divide, or keep that dim whole over {}",
+                                    title(op), axis, describe(ledger_.program, input), w.dim,
+                                    cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
+                                    rule.factors[static_cast<size_t>(w.factor)].size, axis, others,
                                     mesh_.axis(w.axis).name));
         }
     }
@@ -152,7 +157,7 @@ private:
         const std::vector<ValueId> read = op.inputs;
         for (size_t i = 0; i < read.size(); ++i) {
             const Layout needed = input_layout(rule, i, assignment);
-            const Reader reader{index, fmt::format("for {} %{}", op.kind, op.outputs[0]),
+            const Reader reader{index, "for " + title(op),
                                 why(op, rule, assignment, read, i), op.origin, false};
             op.inputs[i] = ledger_.obtain(read[i], needed, reader);
             if (ledger_.leaves_loop(op.inputs[i], needed)) late = read[i];
@@ -273,7 +278,7 @@ private:
         throw Error(op.origin,
                     fmt::format("{} uses {}, a sum over all {} micro-batches, together with {}, of which there is one "
                                 "micro-batch at a time; compute it per sample, or use one micro-batch",
-                                describe(ledger_.program, op), describe(ledger_.program, late), mesh_.microbatches(),
+                                title(op), describe(ledger_.program, late), mesh_.microbatches(),
                                 piece.empty() ? "another value" : piece));
     }
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <map>
 
+#include "golden.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "layout_models.h"
@@ -173,4 +174,64 @@ TEST_CASE("ten thousand ops on a mesh of four axes take well under a second") {
     CHECK(p.ops.size() > m.program.ops.size());
     CHECK(seconds < 3);  // 0.3 s of one core; sanitizers take longer, a quadratic pass takes minutes
     CHECK_NOTHROW(verify(p));
+}
+
+TEST_CASE("the printed perceptron on dp=2 tp=2") {
+    Model m = mlp(8, 512, 2048, false);
+    m.program.name = "mlp";
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}});
+    check_golden("layout_mlp.txt", print(propagate(m.program, mesh), &mesh));
+}
+
+TEST_CASE("the printed block with heads, mlp and the sequence over tp") {
+    Model m = block(4, 16, 2, 4, 12, false);
+    m.program.name = "block";
+    m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"batch", "dp"}});
+    for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1), "sequence");
+    const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}}, 2);
+    check_golden("layout_block.txt", print(propagate(m.program, mesh), &mesh));
+}
+
+TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right") {
+    uint32_t state = 2024;
+    const auto draw = [&](size_t n) {
+        state = state * 1664525u + 1013904223u;
+        return static_cast<size_t>(state >> 16) % n;
+    };
+    const std::vector<std::vector<Axis>> meshes = {
+        {{"dp", 2}}, {{"tp", 3}}, {{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"fs", 2}, {"tp", 2}}, {{"dp", 4}, {"tp", 2}}};
+    int right = 0;
+    std::map<std::string, int> refused;
+    for (int round = 0; round < 400; ++round) {
+        Model m = draw(3) == 0 ? mlp(8, 12, 24, draw(2) == 0, draw(2) == 0)
+                               : block(4, 4, 4, 2, 12, draw(2) == 0, draw(2) == 0);
+        const std::vector<Axis>& axes = meshes[draw(meshes.size())];
+        if (draw(2) == 0) m.split_names({{"batch", "dp"}});
+        if (draw(2) == 0) m.split_names({{"heads", "tp"}, {"mlp", "tp"}});
+        for (size_t i = draw(8); i > 0; --i) {
+            const auto value = static_cast<ValueId>(draw(m.program.values.size()));
+            const size_t rank = m.program.value(value).type.shape.size();
+            const Placement placement = rank == 0 || draw(4) == 0 ? R : S(static_cast<int>(draw(rank)));
+            const std::string& axis = axes[draw(axes.size())].name;
+            const Origin origin{"drawn", "strategy.lua", static_cast<int>(i), 0};
+            if (draw(4) == 0) {
+                m.program.use(value, axis, placement, origin, draw(2) == 0 ? Keep::step : Keep::fragment);
+            } else {
+                m.program.store(value, axis, placement, origin, draw(2) == 0);
+            }
+        }
+        const Mesh mesh = mesh_of(axes, draw(2) == 0 ? 1 : 2);
+        INFO("round " << round << " on " << mesh.text());
+        try {
+            sound(m.program, mesh);
+            ++right;
+        } catch (const Error& error) {
+            ++refused[error.what()];
+        }
+    }
+    std::string all;
+    for (const auto& [text, times] : refused) all += text + "\n";
+    INFO(all);
+    CHECK(right > 250);
 }
