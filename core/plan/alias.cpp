@@ -135,14 +135,20 @@ void Roles::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const Value& v = program.value(leaf);
         const Readers& reading = readers(leaf);
         const ValueRole& role = value(leaf);
-        bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none && !role.accumulated;
-        own = own && ops[static_cast<size_t>(v.op)].section == ops[static_cast<size_t>(root)].section &&
-              !ops[static_cast<size_t>(v.op)].absorbed && !collective(program.op(v.op)) && !sums.count(v.op) &&
+        const Section made = v.op == none ? Section::unused : ops[static_cast<size_t>(v.op)].section;
+        const Section summed = ops[static_cast<size_t>(root)].section;
+        // A sum after the loop takes the contributions of every micro-batch, too.
+        const Placement micro = over_micro(leaf);
+        const bool looped = made == Section::inside && summed == Section::after && role.accumulated && !role.per_micro &&
+                            micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
+        bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
+                   (looped || (made == summed && !role.accumulated));
+        own = own && !ops[static_cast<size_t>(v.op)].absorbed && !collective(program.op(v.op)) && !sums.count(v.op) &&
               program.op(v.op).kind != "shard";
         const std::vector<int> adds = own ? def(v.op).accumulates : std::vector<int>{};
         const bool capable = own && adds == std::vector<int>{0} && program.op(v.op).outputs.size() == 1;
         if (own && (capable || direct.empty())) {
-            accumulating += capable && (!direct.empty() || value(total).accumulated);
+            accumulating += capable && (!direct.empty() || looped || value(total).accumulated);
             direct.push_back(leaf);
         } else {
             rest.push_back(leaf);
