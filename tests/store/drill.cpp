@@ -1,5 +1,6 @@
 // drill save PLACE STEP: writes and commits a step whose contents follow from its number; exit 1 on an error.
 // drill check PLACE LEAST: every step that is visible is whole, and there are at least LEAST of them.
+// drill list PLACE 0: prints the visible steps.
 #include <cstdio>
 
 #include "stores.h"
@@ -41,14 +42,20 @@ int check(CheckpointStore& store, size_t least) {
     return 0;
 }
 
+int list(CheckpointStore& store) {
+    for (const int64_t step : store.steps()) std::printf("%lld ", static_cast<long long>(step));
+    return 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
     if (count != 4) return 2;
     try {
         const auto store = TestStore("posix").open(words[2]);
-        return std::string(words[1]) == "save" ? save(*store, std::stoll(words[3]))
-                                               : check(*store, std::stoul(words[3]));
+        const std::string what = words[1];
+        if (what == "list") return list(*store);
+        return what == "save" ? save(*store, std::stoll(words[3])) : check(*store, std::stoul(words[3]));
     } catch (const Error& problem) {
         std::fprintf(stderr, "%s\n", problem.what());
         return 1;
