@@ -111,6 +111,7 @@ std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds) 
     double named = 0;
     std::string text = "where the time went\n";
     for (const TimeShare& share : shares) {
+        if (share.seconds < 0.001 * total_seconds) continue;  // joins the rest
         named += share.seconds;
         text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %\n", share.what, share.seconds,
                             total_seconds > 0 ? 100 * share.seconds / total_seconds : 0);

@@ -1,0 +1,17 @@
+#pragma once
+#include <span>
+#include <string>
+
+#include "run/host.h"
+#include "run/session.h"
+
+namespace orrery {
+
+/// Throws Error naming file, tensor, what was found and expected, unless every param of the program has a source of its
+/// shape and of a floating dtype in the safetensors file. Reads the header only.
+void check_weights(const Program& program, const std::string& path, std::span<const WeightSource> sources);
+
+/// Fills this rank's part of every param from a published safetensors file. Stored bf16 and f16 are widened to f32.
+void load_weights(Session& session, const std::string& path, std::span<const WeightSource> sources);
+
+}  // namespace orrery

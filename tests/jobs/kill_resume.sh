@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SIGKILL of either rank in any phase: the other ends within 5 s and says why, nothing is left behind, and a resumed
+# run has the losses and gradient norms of the uninterrupted one, bit for bit.
+source "$(dirname "$0")/lib.sh"
+steps=60
+run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
+losses whole > whole.txt
+[ "$(wc -l < whole.txt)" -eq $steps ] || fail "the uninterrupted run has $(wc -l < whole.txt) of $steps step lines"
+
+ranks_of() { pgrep -P "$1" || true; }
+two_ranks() { [ "$(ranks_of "$1" | wc -l)" -eq 2 ]; }
+
+# drill NAME RANK PHASE...: start, wait for the phase, kill the rank, look, resume.
+drill() {
+    local name=$1 rank=$2
+    shift 2
+    tiny_exec=exec run_tiny "$name" $steps ${drill_arguments:-} > "$name.log" 2>&1 &
+    local launcher=$!
+    wait_for two_ranks $launcher || { cat "$name.log"; fail "$name: the ranks did not start"; }
+    wait_for "$@" || { cat "$name.log"; fail "$name: the phase did not come"; }
+    local pids victim begin
+    pids=$(ranks_of $launcher)
+    victim=$(echo "$pids" | sed -n "$((rank + 1))p")
+    begin=$(date +%s%N)
+    kill -9 "$victim" 2>/dev/null || fail "$name: the rank had already ended"
+    wait $launcher
+    local code=$? took=$((($(date +%s%N) - begin) / 1000000))
+    [ $code -eq 1 ] || { cat "$name.log"; fail "$name: exit code $code, expected 1"; }
+    [ $took -le 5000 ] || { cat "$name.log"; fail "$name: ended after $took ms, expected at most 5000"; }
+    grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" || { cat "$name.log"; fail "$name: the dead rank is not named"; }
+    local pid
+    for pid in $pids; do [ ! -e "/proc/$pid" ] || fail "$name: process $pid is left"; done
+    echo "$name: rank $rank killed, ended after $took ms: $(grep -m1 'rank '$((1 - rank))'\]' "$name.log" | cut -c1-160)"
+    run_tiny "$name" $steps > "$name.resumed.log" 2>&1 || { cat "$name.resumed.log"; fail "$name: the resumed run"; }
+    losses "$name" > "$name.txt"
+    cmp whole.txt "$name.txt" || { diff whole.txt "$name.txt" | head -6; fail "$name: another trajectory after resuming"; }
+}
+
+before=$(ls /dev/shm | wc -l)
+always() { true; }
+checkpoint_begins() { ls "$1"/checkpoints 2>/dev/null | grep -q .; }
+drill start0 0 always
+drill start1 1 always
+# Without checkpoints, so that the kill falls into a step.
+drill_arguments="--set checkpoint.every_steps=0 --set train.evaluate_every=0"
+drill step0 0 steps_done step0 3
+drill step1 1 steps_done step1 14
+drill_arguments=
+drill save0 0 checkpoint_begins save0
+drill save1 1 checkpoint_begins save1
+drill eval0 0 steps_done eval0 20
+drill eval1 1 steps_done eval1 40
+# In a step, the survivor names the operation that it waited in.
+grep -hE '\[rank [01]\].*(all_reduce|broadcast|all_gather)' step0.log step1.log > /dev/null || { cat step0.log; fail "no survivor named the operation"; }
+[ "$(ls /dev/shm | wc -l)" -eq "$before" ] || fail "shared-memory segments are left: $(ls /dev/shm)"
+echo "1 passed, 0 failed"

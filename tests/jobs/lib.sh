@@ -1,0 +1,44 @@
+# Shared by the job tests: a tiny corpus, a tiny GPT, and checks. Sourced, not run.
+set -u
+source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+orrery=${ORRERY_PROGRAM:-$source_root/build/orrery}
+work=$(mktemp -d)
+trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# 60 kB of text that a model can learn something from.
+awk 'BEGIN { for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11 }' > text.txt
+
+# run_tiny FOLDER STEPS [more arguments]: two ranks unless told otherwise.
+# In the background, `tiny_exec=exec run_tiny ... &` makes $! the launcher itself.
+run_tiny() {
+    local folder=$1 steps=$2
+    shift 2
+    ${tiny_exec:-} "$orrery" run "$source_root/scripts/gpt.lua" --set run.folder="$folder" --set run.seed=5 --set mesh.dp=2 \
+        --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1 \
+        --set train.sequences_per_step=4 --set train.steps="$steps" --set train.evaluate_every=20 --set train.evaluate_batches=2 \
+        --set checkpoint.every_steps=10 --set script.layers=2 --set script.embed=48 --set script.heads=3 \
+        --set script.warmup=5 --set run.timeout_s=20 "$@"
+}
+
+# The exact losses, one line a step: the JSON numbers read back to the same bits.
+losses() {
+    grep -v eval_loss "$1/metrics.jsonl" | sed -E 's/.*"step":([0-9]+),"loss":([^,]+),"grad_norm":([^,]+).*/\1 \2 \3/'
+}
+
+# wait_for COMMAND...: up to 30 s.
+wait_for() {
+    local i
+    for i in $(seq 600); do
+        "$@" && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+steps_done() { [ -f "$1/metrics.jsonl" ] && [ "$(grep -c '"loss"' "$1/metrics.jsonl")" -ge "$2" ]; }
