@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace orrery {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const Plan& plan_of(Session& session) {
     const Compiled& compiled = session.compiled();

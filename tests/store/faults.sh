@@ -41,6 +41,25 @@ inject write error=ENOSPC
 inject fsync error=EIO
 inject renameat2 error=EIO
 inject mkdirat error=ENOSPC
+
+# A disk that is really full, where we may mount one: the save fails with the reason, the earlier steps are whole.
+mkdir -p "$work/disk"
+if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs "$work/disk" 2> /dev/null; then
+    trap 'umount "$work/disk"' EXIT
+    step=1
+    while "$drill" save "$work/disk/ckpt" $step 2> "$work/said"; do
+        # what removing older ones frees is taken by something else
+        head -c 9k /dev/zero > "$work/disk/other.$step" 2> /dev/null || true
+        step=$((step + 1))
+        [ $step -lt 20 ] || { echo "a full disk was not noticed"; exit 1; }
+    done
+    grep -q "No space left on device" "$work/said" || { cat "$work/said"; exit 1; }
+    "$drill" check "$work/disk/ckpt" 2
+    rm "$work"/disk/other.*
+    "$drill" save "$work/disk/ckpt" $step
+    umount "$work/disk"
+    trap - EXIT
+fi
 rm -rf "$work"
 [ $runs -ge 30 ] || { echo "only $runs faults were injected"; exit 1; }
 echo "$runs faults injected"
