@@ -92,7 +92,8 @@ private:
 void check_toml_bounds(std::string_view toml, const std::string& name) {
     if (toml.size() > max_toml_bytes)
         throw Error({"", name, 0, 0}, fmt::format("configuration of {} bytes, at most {} are read\n  "
-                                                  "is this a TOML file?", toml.size(), max_toml_bytes));
+                                                  "is this a TOML file?",
+                                                  toml.size(), max_toml_bytes));
     KeyScan(toml, name).run();
 }
 

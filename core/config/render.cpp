@@ -14,8 +14,10 @@ std::string toml_string(std::string_view text) {
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);
         if (c == '"' || c == '\\') out += '\\';
-        if (byte < 32 || byte == 127) out += fmt::format("\\u{:04x}", byte);
-        else out += c;
+        if (byte < 32 || byte == 127)
+            out += fmt::format("\\u{:04x}", byte);
+        else
+            out += c;
     }
     return out + "\"";
 }
@@ -129,8 +131,10 @@ void check_backends(const Config& config, const std::vector<std::string>& names)
         for (const auto& [name, entry] : tables->items()) {
             if (!std::holds_alternative<std::shared_ptr<Config>>(entry.data)) continue;
             const Config& table = *std::get<std::shared_ptr<Config>>(entry.data);
-            if (kind == "transport" && name == "axis") check_axes(config, table, names);
-            else check_name(kind, name, table.origin(), names);
+            if (kind == "transport" && name == "axis")
+                check_axes(config, table, names);
+            else
+                check_name(kind, name, table.origin(), names);
         }
     }
 }

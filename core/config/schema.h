@@ -12,8 +12,8 @@ std::string_view name_of(ConfigKind kind);  ///< "an integer"
 
 /// One key that the core reads.
 struct SchemaKey {
-    std::string_view table;     ///< "run"
-    std::string_view key;       ///< "device"; "*": every key of the table
+    std::string_view table;  ///< "run"
+    std::string_view key;    ///< "device"; "*": every key of the table
     ConfigKind kind;
     std::string_view fallback;  ///< the default as TOML text; "": absent unless set
     std::string_view help;

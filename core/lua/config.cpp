@@ -27,10 +27,14 @@ struct Class<ConfigView> {
 namespace {
 
 void push_value(lua_State* L, const ConfigValue& value) {
-    if (const bool* flag = std::get_if<bool>(&value.data)) lua_pushboolean(L, *flag);
-    else if (const int64_t* integer = std::get_if<int64_t>(&value.data)) lua_pushinteger(L, *integer);
-    else if (const double* number = std::get_if<double>(&value.data)) lua_pushnumber(L, *number);
-    else if (const std::string* text = std::get_if<std::string>(&value.data)) push(L, *text);
+    if (const bool* flag = std::get_if<bool>(&value.data))
+        lua_pushboolean(L, *flag);
+    else if (const int64_t* integer = std::get_if<int64_t>(&value.data))
+        lua_pushinteger(L, *integer);
+    else if (const double* number = std::get_if<double>(&value.data))
+        lua_pushnumber(L, *number);
+    else if (const std::string* text = std::get_if<std::string>(&value.data))
+        push(L, *text);
     else if (const auto* list = std::get_if<ConfigValue::List>(&value.data)) {
         lua_newtable(L);
         for (size_t i = 0; i < list->size(); ++i) {
@@ -104,10 +108,14 @@ void override_option(lua_State* L, Config& script, const std::string& key) {
     const int type = lua_type(L, -1);
     const bool whole = lua_isinteger(L, -1);
     lua_pop(L, 1);
-    if (type == LUA_TBOOLEAN) lua_pushboolean(L, script.flag(key, false));
-    else if (type == LUA_TSTRING) push(L, script.text(key, ""));
-    else if (whole) lua_pushinteger(L, script.integer(key, 0));
-    else lua_pushnumber(L, script.number(key, 0));
+    if (type == LUA_TBOOLEAN)
+        lua_pushboolean(L, script.flag(key, false));
+    else if (type == LUA_TSTRING)
+        push(L, script.text(key, ""));
+    else if (whole)
+        lua_pushinteger(L, script.integer(key, 0));
+    else
+        lua_pushnumber(L, script.number(key, 0));
 }
 
 /// o.options { steps = 300, lr = { 6e-4, "peak learning rate" } } -> { steps = ..., lr = ... }
@@ -136,8 +144,8 @@ int options(lua_State* L) {
         const int type = lua_type(L, 4);
         if (type != LUA_TBOOLEAN && type != LUA_TNUMBER && type != LUA_TSTRING)
             fail(L, fmt::format("o.options: the default of {} is {}, expected a number, a text, true or false\n  "
-                                "write {} = default or {} = {{ default, \"help\" }}", option.key, type_text(L, 4),
-                                option.key, option.key));
+                                "write {} = default or {} = {{ default, \"help\" }}",
+                                option.key, type_text(L, 4), option.key, option.key));
         option.fallback = shown(L, 4);
         override_option(L, script, option.key);
         lua_setfield(L, 2, option.key.c_str());
@@ -147,8 +155,8 @@ int options(lua_State* L) {
     state.host().declare_options(declared);
     for (const auto& [key, value] : script.items())
         if (std::ranges::find(names, key) == names.end())
-            throw Error(value.origin, fmt::format("the script has no option {}{}", quote(key),
-                                                  choices("its options", key, names)));
+            throw Error(value.origin,
+                        fmt::format("the script has no option {}{}", quote(key), choices("its options", key, names)));
     lua_settop(L, 2);
     return 1;
 }
@@ -161,7 +169,8 @@ void check_script_table(State& state) {
     if (script.items().empty()) return;
     const auto& [key, value] = script.items().front();
     throw Error(value.origin, fmt::format("script.{} is set, but the script declares no options\n  declare it with "
-                                          "o.options {{ {} = default }}", key, key));
+                                          "o.options {{ {} = default }}",
+                                          key, key));
 }
 
 void open_config(lua_State* L) {

@@ -57,7 +57,8 @@ int64_t required(lua_State* L, std::optional<int64_t> given, const std::string& 
                  const char* table, const char* key) {
     const int64_t value = given.value_or(state_of(L).host().config().table(table).integer(key, 0));
     if (value > 0) return value;
-    fail(L, fmt::format("{}: {} is missing\n  give it here or as {}.{} in the configuration", function, option, table, key));
+    fail(L, fmt::format("{}: {} is missing\n  give it here or as {}.{} in the configuration", function, option, table,
+                        key));
 }
 
 int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {

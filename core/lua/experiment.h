@@ -7,6 +7,7 @@
 
 #include "lua/tape.h"
 #include "orrery/strategy.h"
+#include "run/host.h"
 
 namespace orrery::lua {
 
@@ -37,7 +38,7 @@ struct Class<Asked> {
 struct Traced {
     std::string name;
     Origin origin;
-    int function = LUA_NOREF;             ///< in the registry
+    int function = LUA_NOREF;  ///< in the registry
     std::vector<InputSpec> signature;
     std::shared_ptr<Tape> train;
     ValueId loss_sum = none, count = none;
@@ -46,11 +47,16 @@ struct Traced {
     bool has_optimizer = false;
     bool compiled = false;
     std::vector<Asked> strategies;
+    std::vector<WeightSource> weights;
 };
 
 /// Runs the function once more on a new tape. `batch` > 0 replaces the size of every dim named "batch".
 void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch,
                     ValueId& loss_sum, ValueId& count);
+
+/// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }: dim and index count from 1.
+/// Throws when a param is unknown, missing or named twice, or a part does not fit.
+std::vector<WeightSource> check_weights(lua_State* L, int index, const Program& program);
 
 /// The program up to the logits of its cross entropy, as the result "logits"; nullopt when it has not exactly one.
 std::optional<Program> logits_of(const Program& forward);

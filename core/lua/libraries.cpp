@@ -93,11 +93,15 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     open(L, "utf8", luaopen_utf8);
     open(L, "coroutine", luaopen_coroutine);
     for (const std::string& name : allow) {
-        if (name == "os") open(L, "os", luaopen_os);
-        else if (name == "io") open(L, "io", luaopen_io);
-        else if (name == "debug") open(L, "debug", luaopen_debug);
-        else throw Error(state_of(L).host().config().table("lua").where("allow"),
-                         fmt::format("no library {}{}", quote(name), choices("known", name, {"os", "io", "debug"})));
+        if (name == "os")
+            open(L, "os", luaopen_os);
+        else if (name == "io")
+            open(L, "io", luaopen_io);
+        else if (name == "debug")
+            open(L, "debug", luaopen_debug);
+        else
+            throw Error(state_of(L).host().config().table("lua").where("allow"),
+                        fmt::format("no library {}{}", quote(name), choices("known", name, {"os", "io", "debug"})));
     }
     for (const char* name : {"dofile", "loadfile", "warn"}) remove_field(L, "_G", name);
     remove_field(L, "string", "dump");

@@ -39,8 +39,10 @@ std::filesystem::path script_library(const std::string& configured) {
         if (std::filesystem::is_regular_file(place / "orrery/init.lua")) return place;
         names.push_back(place.string());
     }
-    throw Error(fmt::format("no script library: orrery/init.lua is in none of\n  {}\n  name its folder with "
-                            "--set lua.library=FOLDER", join(names, "\n  ")));
+    throw Error(
+        fmt::format("no script library: orrery/init.lua is in none of\n  {}\n  name its folder with "
+                    "--set lua.library=FOLDER",
+                    join(names, "\n  ")));
 }
 
 }  // namespace orrery

@@ -78,7 +78,8 @@ Placement resolve(lua_State* L, const Place& place, const Tape& tape, ValueId id
                             choices("its dims", place.name, names)));
     }
     if (place.number > rank)
-        fail(L, fmt::format("{} has no dim {}: dims count from 1 to {}", describe(*tape.program, id), place.number, rank));
+        fail(L,
+             fmt::format("{} has no dim {}: dims count from 1 to {}", describe(*tape.program, id), place.number, rank));
     return Placement::split(static_cast<int>(place.number - 1));
 }
 
@@ -106,13 +107,14 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
         }
         lua_rawget(L, 2);
         const Place* place = test<Place>(L, -1);
-        if (!place)
-            fail(L, fmt::format("{}: {} is {}, expected R or S(dim)", function, axis, type_text(L, -1)));
+        if (!place) fail(L, fmt::format("{}: {} is {}, expected R or S(dim)", function, axis, type_text(L, -1)));
         for (const ValueId id : ids) {
             const Placement placement = resolve(L, *place, tape, id);
-            if (what == Mark::What::store) tape.program->store(id, axis, placement, mark_origin(tape), optional);
-            else tape.program->use(id, axis, placement, mark_origin(tape),
-                                   keep == "fragment" ? Keep::fragment : Keep::step, optional);
+            if (what == Mark::What::store)
+                tape.program->store(id, axis, placement, mark_origin(tape), optional);
+            else
+                tape.program->use(id, axis, placement, mark_origin(tape),
+                                  keep == "fragment" ? Keep::fragment : Keep::step, optional);
         }
         lua_pop(L, 1);
     }
@@ -151,9 +153,12 @@ int grad(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "grad");
     const ValueId id = x.tape->program->grad_of(x.id);
-    if (id != none) push_symbol(L, x.tape, id);
-    else if (x.tape->use == TapeUse::annotate) push_object(L, Group{x.tape, {}});
-    else lua_pushnil(L);
+    if (id != none)
+        push_symbol(L, x.tape, id);
+    else if (x.tape->use == TapeUse::annotate)
+        push_object(L, Group{x.tape, {}});
+    else
+        lua_pushnil(L);
     return 1;
 }
 
@@ -223,8 +228,10 @@ Tape& annotated(lua_State* L, std::string_view function) {
 int find(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<AnnotatedProgram>(L, 1).tape;
     const auto id = tape->program->find(check_text(L, 2));
-    if (id) push_symbol(L, tape, *id);
-    else lua_pushnil(L);
+    if (id)
+        push_symbol(L, tape, *id);
+    else
+        lua_pushnil(L);
     return 1;
 }
 
@@ -254,7 +261,7 @@ int microbatches(lua_State* L) {
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);
-    if (!(mib > 0)) bad_argument(L, 3, fmt::format("more than 0 MiB expected, got {}", mib));
+    if (!(mib >= 0)) bad_argument(L, 3, fmt::format("0 MiB or more expected, got {}", mib));
     tape.program->bucket(check_text(L, 2), static_cast<int64_t>(mib * (1 << 20)), mark_origin(tape));
     return 0;
 }
@@ -290,8 +297,11 @@ void push_annotated(lua_State* L, const std::shared_ptr<Tape>& tape) { push_obje
 void push_mesh(lua_State* L, const Mesh& mesh) { push_object(L, MeshView{mesh}); }
 
 void add_mark_methods(lua_State* L) {
-    const luaL_Reg methods[] = {{"store", guard<store>}, {"use", guard<use>}, {"grad", guard<grad>},
-                                {"state", guard<state>}, {"first_dim_divisible_by", guard<first_dim_divisible_by>},
+    const luaL_Reg methods[] = {{"store", guard<store>},
+                                {"use", guard<use>},
+                                {"grad", guard<grad>},
+                                {"state", guard<state>},
+                                {"first_dim_divisible_by", guard<first_dim_divisible_by>},
                                 {nullptr, nullptr}};
     luaL_setfuncs(L, methods, 0);
 }
@@ -299,13 +309,17 @@ void add_mark_methods(lua_State* L) {
 void open_marks(lua_State* L) {
     const luaL_Reg group[] = {{"store", guard<group_store>}, {nullptr, nullptr}};
     add_class<Group>(L, group);
-    const luaL_Reg program[] = {{"params", guard<values<Role::param>>}, {"inputs", guard<values<Role::input>>},
-                                {"find", guard<find>},                  {"stage", guard<stage>},
-                                {"recompute", guard<recompute>},        {"microbatches", guard<microbatches>},
-                                {"bucket", guard<bucket>},              {nullptr, nullptr}};
+    const luaL_Reg program[] = {{"params", guard<values<Role::param>>},
+                                {"inputs", guard<values<Role::input>>},
+                                {"find", guard<find>},
+                                {"stage", guard<stage>},
+                                {"recompute", guard<recompute>},
+                                {"microbatches", guard<microbatches>},
+                                {"bucket", guard<bucket>},
+                                {nullptr, nullptr}};
     add_class<AnnotatedProgram>(L, program);
-    const luaL_Reg mesh[] = {{"size", guard<mesh_size>}, {"ranks", guard<mesh_ranks>}, {"text", guard<mesh_text>},
-                             {nullptr, nullptr}};
+    const luaL_Reg mesh[] = {
+        {"size", guard<mesh_size>}, {"ranks", guard<mesh_ranks>}, {"text", guard<mesh_text>}, {nullptr, nullptr}};
     add_class<MeshView>(L, mesh);
     const luaL_Reg nothing[] = {{nullptr, nullptr}};
     new_class<Place>(L, nothing);

@@ -94,8 +94,8 @@ int train_with(lua_State* L) {
     State& state = state_of(L);
     Fields fields(L, 3, "train_with");
     traced.precision = read_precision(L, fields);
-    traced.microbatches = fields.integer("microbatches", 1).value_or(
-        state.host().config().table("train").integer("microbatches", 1));
+    traced.microbatches =
+        fields.integer("microbatches", 1).value_or(state.host().config().table("train").integer("microbatches", 1));
     fields.finish();
     const Origin origin = where(L);
     Program program = *traced.train->program;
@@ -118,7 +118,8 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     push_object(L, UpdateView{tape});
     lua_call(L, 1, 0);
-    if (tape->program->updates.empty()) fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
+    if (tape->program->updates.empty())
+        fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
     traced.train = tape;
     traced.has_optimizer = true;
     lua_settop(L, 1);
@@ -135,6 +136,14 @@ int parallel(lua_State* L) {
         traced.strategies.push_back(*asked);
         lua_pop(L, 1);
     }
+    lua_settop(L, 1);
+    return 1;
+}
+
+/// program:weights(model:tensors()): where published checkpoints hold the params, for checkpoint.load.
+int weights(lua_State* L) {
+    Traced& traced = open_program(L, "weights");
+    traced.weights = check_weights(L, 2, *traced.train->program);
     lua_settop(L, 1);
     return 1;
 }
@@ -169,7 +178,8 @@ std::optional<Program> sample_program(lua_State* L, const Traced& traced, const 
         if (marked.value(mark.value).role == Role::input) continue;
         if (mark.what == Mark::What::store)
             program->store(mark.value, mark.axis, mark.placement, mark.origin, mark.optional);
-        else program->use(mark.value, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
+        else
+            program->use(mark.value, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
     }
     return program;
 }
@@ -188,6 +198,7 @@ int compile(lua_State* L) {
     experiment.eval = eval_program(L, traced, experiment.train, mesh);
     experiment.logits = sample_program(L, traced, mesh);
     experiment.mesh = mesh.with_microbatches(experiment.train.microbatches());
+    experiment.weights = traced.weights;
     traced.compiled = true;
     state.host().compile(std::move(experiment));
     push_object(L, Run{traced.name});
@@ -276,11 +287,12 @@ int run_train(lua_State* L) {
     TrainOptions options;
     options.origin = where(L);
     options.steps = fields.integer("steps", 1).value_or(train.integer("steps", 0));
-    if (options.steps < 1) fail(L, "run:train: steps is missing\n  give it here or as train.steps in the configuration");
+    if (options.steps < 1)
+        fail(L, "run:train: steps is missing\n  give it here or as train.steps in the configuration");
     options.evaluate_every = fields.integer("evaluate_every", 0).value_or(train.integer("evaluate_every", 0));
     options.evaluate_batches = fields.integer("evaluate_batches", 0).value_or(train.integer("evaluate_batches", 8));
-    options.checkpoint_every = fields.integer("checkpoint_every", 0).value_or(
-        host.config().table("checkpoint").integer("every_steps", 0));
+    options.checkpoint_every =
+        fields.integer("checkpoint_every", 0).value_or(host.config().table("checkpoint").integer("every_steps", 0));
     options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
     fields.finish();
     host.train(data.spec, options);
@@ -299,7 +311,8 @@ int run_sample(lua_State* L) {
     options.temperature = fields.number("temperature").value_or(config.number("temperature", 0.8));
     if (!(options.temperature >= 0)) fields.wrong("temperature", "0 or more");
     options.top_k = fields.integer("top_k", 0).value_or(config.integer("top_k", 0));
-    options.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(host.config().table("run").integer("seed", 1)));
+    options.seed =
+        static_cast<uint64_t>(fields.integer("seed", 0).value_or(host.config().table("run").integer("seed", 1)));
     fields.finish();
     push(L, host.sample(options));
     return 1;
@@ -319,15 +332,17 @@ void add_class(lua_State* L, const luaL_Reg* methods) {
 
 void open_program(lua_State* L) {
     const luaL_Reg program[] = {{"train_with", guard<train_with>}, {"parallel", guard<parallel>},
-                                {"compile", guard<compile>},       {"text", guard<program_text>},
-                                {nullptr, nullptr}};
+                                {"weights", guard<weights>},       {"compile", guard<compile>},
+                                {"text", guard<program_text>},     {nullptr, nullptr}};
     add_class<Traced>(L, program);
     const luaL_Reg update[] = {{"params", guard<update_params>}, {"count", guard<update_count>},
                                {"state", guard<update_state>},   {"set", guard<update_set>},
                                {"result", guard<update_result>}, {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
-    const luaL_Reg run[] = {{"summary", guard<run_summary>}, {"train", guard<run_train>},
-                            {"sample", guard<run_sample>},   {nullptr, nullptr}};
+    const luaL_Reg run[] = {{"summary", guard<run_summary>},
+                            {"train", guard<run_train>},
+                            {"sample", guard<run_sample>},
+                            {nullptr, nullptr}};
     add_class<Run>(L, run);
     lua_pushcfunction(L, guard<trace>);
     lua_setfield(L, -2, "trace");

@@ -172,7 +172,8 @@ void State::rethrow(int status, const std::string& shown) {
         const Origin place = refused_.file.empty() ? Origin{"", shown, 0, 0} : refused_;
         const int64_t mib = limits_.memory_bytes >> 20;
         throw Error(place, fmt::format("the script needs more than {} MiB of memory\n  where that is meant, "
-                                       "--set lua.memory_mib={}", mib, 2 * mib));
+                                       "--set lua.memory_mib={}",
+                                       mib, 2 * mib));
     }
     std::exception_ptr error = exception_at(L_, -1);
     if (!error) {
@@ -242,7 +243,8 @@ void State::require(const std::string& module) {
         lua_remove(L_, loaded);
         return;
     }
-    fail(L_, fmt::format("no module {}\n  tried {}", quote(module), join({tried[0].string(), tried[1].string()}, ", ")));
+    fail(L_,
+         fmt::format("no module {}\n  tried {}", quote(module), join({tried[0].string(), tried[1].string()}, ", ")));
 }
 
 }  // namespace orrery::lua

@@ -78,7 +78,8 @@ int make_defined(lua_State* L) {
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
     // The main thread: a coroutine may be gone when the strategy is used.
-    push_object(L, Asked{std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin), name, origin});
+    push_object(L,
+                Asked{std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin), name, origin});
     return 1;
 }
 
@@ -112,17 +113,22 @@ void fill_config(lua_State* L, int index, Config& config, const Origin& origin) 
         switch (lua_type(L, -1)) {
             case LUA_TBOOLEAN: value.data = static_cast<bool>(lua_toboolean(L, -1)); break;
             case LUA_TNUMBER:
-                if (lua_isinteger(L, -1)) value.data = static_cast<int64_t>(lua_tointeger(L, -1));
-                else value.data = static_cast<double>(lua_tonumber(L, -1));
+                if (lua_isinteger(L, -1))
+                    value.data = static_cast<int64_t>(lua_tointeger(L, -1));
+                else
+                    value.data = static_cast<double>(lua_tonumber(L, -1));
                 break;
             case LUA_TSTRING: value.data = check_text(L, -1); break;
             case LUA_TTABLE: {
                 if (lua_rawlen(L, -1) > 0) {
                     ConfigValue::List list;
                     for (lua_Integer k = 1; lua_rawgeti(L, -1, k) != LUA_TNIL; ++k) {
-                        if (lua_isinteger(L, -1)) list.push_back({static_cast<int64_t>(lua_tointeger(L, -1)), origin, false});
-                        else if (lua_type(L, -1) == LUA_TNUMBER) list.push_back({lua_tonumber(L, -1), origin, false});
-                        else list.push_back({check_text(L, -1), origin, false});
+                        if (lua_isinteger(L, -1))
+                            list.push_back({static_cast<int64_t>(lua_tointeger(L, -1)), origin, false});
+                        else if (lua_type(L, -1) == LUA_TNUMBER)
+                            list.push_back({lua_tonumber(L, -1), origin, false});
+                        else
+                            list.push_back({check_text(L, -1), origin, false});
                         lua_pop(L, 1);
                     }
                     lua_pop(L, 1);
@@ -134,8 +140,9 @@ void fill_config(lua_State* L, int index, Config& config, const Origin& origin) 
                 }
                 break;
             }
-            default: fail(L, fmt::format("{}: {} is {}, expected a number, a text, true, false or a table", config.path(),
-                                         key, type_text(L, -1)));
+            default:
+                fail(L, fmt::format("{}: {} is {}, expected a number, a text, true, false or a table", config.path(),
+                                    key, type_text(L, -1)));
         }
         config.set(key, std::move(value));
         lua_pop(L, 1);

@@ -24,7 +24,11 @@ struct Tape {
         : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
     /// A view for a strategy: marks go to `annotated`, on behalf of `who`, called at `asked`.
     Tape(Program& annotated, const Mesh& on, std::string behalf, Origin called)
-        : program(&annotated), builder(annotated), use(TapeUse::annotate), mesh(&on), who(std::move(behalf)),
+        : program(&annotated),
+          builder(annotated),
+          use(TapeUse::annotate),
+          mesh(&on),
+          who(std::move(behalf)),
           asked(std::move(called)) {}
 
     std::unique_ptr<Program> own;  ///< null for a view
@@ -32,8 +36,8 @@ struct Tape {
     Builder builder;
     TapeUse use = TapeUse::forward;
     bool training = true;
-    int64_t streams = 0;           ///< dropouts so far: each draws numbers of its own
-    const Mesh* mesh = nullptr;    ///< annotate only
+    int64_t streams = 0;         ///< dropouts so far: each draws numbers of its own
+    const Mesh* mesh = nullptr;  ///< annotate only
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed

@@ -30,7 +30,9 @@ DType dtype_field(lua_State* L, Fields& fields, DType fallback) {
     const auto name = fields.text("dtype");
     if (!name) return fallback;
     const auto dtype = parse_dtype(*name);
-    if (!dtype) fail(L, fmt::format("no dtype {}{}", quote(*name), choices("known", *name, {"f32", "bf16", "f16", "i32", "u8"})));
+    if (!dtype)
+        fail(L,
+             fmt::format("no dtype {}{}", quote(*name), choices("known", *name, {"f32", "bf16", "f16", "i32", "u8"})));
     return *dtype;
 }
 
@@ -52,8 +54,8 @@ void shape_fields(lua_State* L, Fields& fields, Shape& shape, std::vector<std::s
         int is_integer = 0;
         const int64_t size = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
         if (!is_integer)
-            fail(L, fmt::format("the size of dim {} {}is {}, expected an integer", i, name.empty() ? "" : quote(name) + " ",
-                                type_text(L, -1)));
+            fail(L, fmt::format("the size of dim {} {}is {}, expected an integer", i,
+                                name.empty() ? "" : quote(name) + " ", type_text(L, -1)));
         shape.push_back(size);
         dims.push_back(name);
         lua_pop(L, 1);
@@ -97,8 +99,8 @@ int param(lua_State* L) {
     if (const auto old = tape->program->find(name)) {
         const Value& value = tape->program->value(*old);
         if (value.role != Role::param || value.type != type || value.dims != dims)
-            fail(L, fmt::format("param {} {} is there already as {}\n  a second param needs another name or scope", name,
-                                text_of(type, dims), describe(*tape->program, *old)));
+            fail(L, fmt::format("param {} {} is there already as {}\n  a second param needs another name or scope",
+                                name, text_of(type, dims), describe(*tape->program, *old)));
         push_symbol(L, tape, *old);
         return 1;
     }
@@ -180,8 +182,9 @@ std::vector<InputSpec> check_signature(lua_State* L, int index) {
         const std::string name = listed ? "" : check_text(L, -1);
         lua_rawget(L, index);
         if (!lua_istable(L, -1))
-            bad_argument(L, index, fmt::format("entry {} of the signature is {}, expected o.array(dtype, shape)",
-                                               listed ? std::to_string(i) : quote(name), type_text(L, -1)));
+            bad_argument(L, index,
+                         fmt::format("entry {} of the signature is {}, expected o.array(dtype, shape)",
+                                     listed ? std::to_string(i) : quote(name), type_text(L, -1)));
         specs.push_back(input_spec(L, name));
         if (specs.back().name.empty()) bad_argument(L, index, fmt::format("entry {} of the signature has no name", i));
         lua_pop(L, 1);
@@ -225,9 +228,10 @@ ValueId check_result(lua_State* L, int index, const Traced& traced, const Tape& 
                                                type_text(L, index), what));
     const Value& value = symbol->value();
     if (symbol->tape.get() != &tape || value.type.dtype != DType::f32 || !value.type.shape.empty())
-        throw Error(traced.origin, fmt::format("the function given to o.trace returned {} as {}, expected an f32 scalar\n"
-                                               "  logits:cross_entropy(targets) gives the sum of losses and their count",
-                                               describe(*symbol->tape->program, symbol->id), what));
+        throw Error(traced.origin,
+                    fmt::format("the function given to o.trace returned {} as {}, expected an f32 scalar\n"
+                                "  logits:cross_entropy(targets) gives the sum of losses and their count",
+                                describe(*symbol->tape->program, symbol->id), what));
     return symbol->id;
 }
 
@@ -248,7 +252,8 @@ void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Ta
     lua_call(L, 1, 2);
     loss_sum = check_result(L, top + 1, traced, *tape, "the loss");
     if (lua_isnil(L, top + 2)) {
-        count = tape->builder.one("full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}},
+        count = tape->builder.one("full", {},
+                                  {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}},
                                   traced.origin);
     } else {
         count = check_result(L, top + 2, traced, *tape, "the count");
@@ -260,9 +265,9 @@ void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Ta
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},       {"step", guard<step>},
-                                  {"training", guard<training>}, {"constant", guard<constant>}, {"array", guard<array>},
-                                  {nullptr, nullptr}};
+    const luaL_Reg functions[] = {
+        {"param", guard<param>},       {"scope", guard<scope>}, {"step", guard<step>}, {"training", guard<training>},
+        {"constant", guard<constant>}, {"array", guard<array>}, {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
 }
 

@@ -27,6 +27,17 @@ struct SampleOptions {
     uint64_t seed = 0;
 };
 
+/// Where a param lies in a published checkpoint (safetensors), as the script's model says.
+struct WeightSource {
+    std::string param;       ///< its name in the programs
+    std::string tensor;      ///< its name in the file
+    bool transpose = false;  ///< the file holds [out, in], the param is [in, out]
+    int dim = -1;            ///< a part of the stored tensor along this dim; -1: all of it
+    int64_t start = 0;
+    int64_t size = 0;
+    Origin origin;
+};
+
 /// The programs of one experiment, over the same params: names agree, layouts at rest agree. Annotated, not propagated.
 struct Experiment {
     std::string name;
@@ -34,6 +45,7 @@ struct Experiment {
     std::optional<Program> eval;   ///< forward without dropout; results loss_sum, count
     std::optional<Program> logits; ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
     Mesh mesh;                     ///< with micro
+    std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 
 /// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts

@@ -11,7 +11,7 @@ return {
   constant = native.constant,
   step     = native.step,
   training = native.training,
-  data     = { text = native.text, tokens = native.tokens },
+  data     = require "orrery.data",
   nn       = require "orrery.nn",
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",

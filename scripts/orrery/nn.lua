@@ -89,7 +89,8 @@ function nn.mlp(x, options)
   return nn.dropout(y, options.dropout)
 end
 
---- The gated block of Llama (SwiGLU, Shazeer 2020) without biases: down(silu(gate x) * up x). options: mlp, std, std_out.
+--- The gated block of Llama (SwiGLU, Shazeer 2020) without biases: down(silu(gate x) * up x).
+-- options: mlp, std, std_out.
 function nn.swiglu(x, options)
   local plain = { bias = false, std = options.std }
   local gate = nn.linear(x, "gate", { "mlp", options.mlp }, plain)

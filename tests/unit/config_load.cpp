@@ -72,8 +72,9 @@ TEST_CASE("wrong types say what was found and expected") {
 }
 
 TEST_CASE("--set takes TOML values and bare words") {
-    const std::vector<std::string> sets = {"transport.gloo.interface=veth0", "data.path=/a b/1.txt", "run.folder=2024",
-                                           "script.decay=1e-2", "plugins.path=[\"x\",\"y\"]", "run.resume=false"};
+    const std::vector<std::string> sets = {
+        "transport.gloo.interface=veth0", "data.path=/a b/1.txt", "run.folder=2024", "script.decay=1e-2",
+        "plugins.path=[\"x\",\"y\"]",     "run.resume=false"};
     Config c = parse_config("", "a.toml", sets);
     CHECK(c.table("transport").table("gloo").text("interface", "") == "veth0");
     CHECK(c.table("data").text("path", "") == "/a b/1.txt");
@@ -88,8 +89,9 @@ TEST_CASE("--set takes TOML values and bare words") {
 
 TEST_CASE("the rendered configuration loads back equal and names its sources") {
     const std::vector<std::string> sets = {"script.name=\"a\\\"b\\n\"", "train.precision=bf16"};
-    const std::string toml = "[mesh]\npp = 2\ndp = 2\n[transport.axis]\npp = \"ucx\"\n[transport.gloo]\nx = 1.0\n"
-                             "deep = { a = [1, 2], b = \"c\" }\n[data]\nvalidation = 1e-7\n";
+    const std::string toml =
+        "[mesh]\npp = 2\ndp = 2\n[transport.axis]\npp = \"ucx\"\n[transport.gloo]\nx = 1.0\n"
+        "deep = { a = [1, 2], b = \"c\" }\n[data]\nvalidation = 1e-7\n";
     const Config c = parse_config(toml, "a.toml", sets);
     const std::string text = render(c);
     CHECK(has(text, "[transport.gloo]\nx = 1.0"));
@@ -123,7 +125,8 @@ TEST_CASE("hostile TOML is refused before it is parsed") {
     CHECK(has(message("x = " + std::string(300000, '[')), "a.toml:1:"));
     CHECK(has(message(std::string(max_toml_bytes + 1, ' ')), "configuration of 1048577 bytes"));
     CHECK(has(message("x = \"\"\"" + std::string(1000, '.')), "a.toml:1:"));
-    CHECK(message("# " + std::string(5000, '.') + "\n[data]\npath = \"" + std::string(5000, '.') + "\"\n") == "no error");
+    CHECK(message("# " + std::string(5000, '.') + "\n[data]\npath = \"" + std::string(5000, '.') + "\"\n") ==
+          "no error");
 }
 
 TEST_CASE("a missing file and a folder are named") {

@@ -1,55 +1,228 @@
-// The models of scripts/orrery/models as programs.
-#include <algorithm>
-
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "golden.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "layout/propagate.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "plugin/loader.h"
 
 using namespace orrery;
 
 namespace {
 
-Program llama(const std::string& more) {
-    FakeHost host("[train]\nsteps = 100\n");
-    run_script_text("local o = require 'orrery'\n"
-                    "local model = require 'orrery.models.llama' { layers = 2, embed = 24, heads = 6,\n"
-                    "  kv_heads = 2, mlp = 20, vocab = 17" + more + " }\n"
-                    "local t = o.array('i32', { {'batch', 3}, {'seq', 5} })\n"
-                    "local p = o.trace('t', { tokens = t, targets = t },\n"
-                    "  function(b) return model:loss(b.tokens, b.targets) end)\n"
-                    "p:train_with(o.optim.adamw { lr = 0.1 })\np:compile()\n",
-                    "a.lua", ORRERY_SOURCE "/tests/lua", host);
-    return host.experiment->train;
+const std::string source = ORRERY_SOURCE;
+
+/// Scripts that ask for o.strategy.NAME get the plugin.
+void give_plugins(FakeHost& host) {
+    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
+        static Registry registry;
+        Loader({ORRERY_BUILD "/plugins"}).load("strategy", name, registry, asked);
+        return registry.strategy(name, asked)(options, asked);
+    };
 }
 
-int64_t count(const Program& program, const std::string& kind) {
-    return std::count_if(program.ops.begin(), program.ops.end(), [&](const Op& op) { return op.kind == kind; });
+std::string read(const std::string& path) {
+    std::ifstream in(path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+int64_t parameters(const Program& program) {
+    int64_t n = 0;
+    for (const ValueId id : program.params()) n += program.value(id).type.count();
+    return n;
+}
+
+/// Traces scripts/NAME with a config of configs/ and returns what was compiled.
+std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& config,
+                                       const std::vector<std::string>& sets = {}) {
+    FakeHost host(read(source + "/configs/" + config), sets);
+    give_plugins(host);
+    run_script(source + "/scripts/" + script, host);
+    CHECK(host.trained == 1);
+    REQUIRE(host.experiment);
+    return std::move(host.experiment);
+}
+
+/// A model of one block, traced as `scripts` would: {train, eval, logits}.
+std::unique_ptr<Experiment> small(const std::string& model, const std::string& sizes, const std::string& with = "{}") {
+    FakeHost host("[train]\nsteps = 10\nsequences_per_step = 2\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n");
+    run_script_text(
+        "local o = require 'orrery'\nlocal data = o.data.text {}\n"
+        "local m = require('orrery.models." +
+            model + "') { layers = 1, vocab = 11, " + sizes +
+            " }\n"
+            "local p = o.trace('" +
+            model +
+            "', data.signature, function(b)\n"
+            "  return m:loss(b.tokens, b.targets)\nend)\n"
+            "p:train_with(o.optim.adamw { lr = 1e-3 }, " +
+            with +
+            ")\np:weights(m.tensors and m:tensors() or {})\n"
+            "p:compile()\n",
+        "small.lua", source, host);
+    return std::move(host.experiment);
 }
 
 }  // namespace
 
-TEST_CASE("llama normalises q and k by head when asked") {
-    const Program plain = llama(""), normed = llama(", qk_norm = true");
-    CHECK(count(plain, "rmsnorm") == 5);
-    CHECK(count(normed, "rmsnorm") == 9);
-    CHECK_FALSE(plain.find("layers.0.self_attn.q_norm.weight"));
-    REQUIRE(normed.params().size() == plain.params().size() + 4);
-    const Value& gain = normed.value(*normed.find("layers.1.self_attn.k_norm.weight"));
-    CHECK(gain.type.text() == "f32[4]");
-    CHECK(gain.dims == std::vector<std::string>{"head_dim"});
-    for (const ValueId id : normed.params()) CHECK(normed.grad_of(id) != none);
+TEST_CASE("the models' programs are as blessed") {
+    test::check_golden("lua_gpt.txt", print(small("gpt", "embed = 6, heads = 2, seq = 4, dropout = 0.1")->train));
+    test::check_golden("lua_llama.txt", print(small("llama", "embed = 8, heads = 2, kv_heads = 1, mlp = 5")->train));
+    test::check_golden("lua_qwen2.txt", print(*small("qwen2", "embed = 8, heads = 2, kv_heads = 1, mlp = 5")->eval));
+    test::check_golden("lua_gpt_bf16.txt",
+                       print(*small("gpt", "embed = 6, heads = 2, seq = 5", "{ precision = 'bf16' }")->logits));
 }
 
-TEST_CASE("llama's initial scales follow its options") {
-    const Program p = llama(", std = 0.5, embed_std = 0.3, std_out = 0");
-    const auto scale = [&](const std::string& name) { return p.value(*p.find(name)).init.number("scale"); };
-    CHECK(scale("embed_tokens.weight") == Approx(0.3));
-    CHECK(scale("lm_head.weight") == Approx(0.5));
-    for (const std::string layer : {"layers.0.", "layers.1."}) {
-        for (const char* name : {"self_attn.q.weight", "self_attn.v.weight", "mlp.gate.weight"}) {
-            CHECK(scale(layer + name) == Approx(0.5));
+TEST_CASE("parameter counts are the published ones") {
+    const auto count = [](const std::string& body) {
+        FakeHost host("[train]\nsteps = 10\nsequences_per_step = 1\n[data]\npath = \"x\"\ntokens_per_sequence = 16\n");
+        run_script_text("local o = require 'orrery'\nlocal m = " + body +
+                            "\nlocal p = o.trace('m', o.data.text{}.signature,"
+                            "function(b) return m:loss(b.tokens, b.targets) end)\n"
+                            "p:train_with(o.optim.adamw {})\np:weights(m:tensors())\np:compile()",
+                        "a.lua", ".", host);
+        verify(host.experiment->train);
+        CHECK(host.experiment->weights.size() == host.experiment->train.params().size());
+        return parameters(host.experiment->train);
+    };
+    CHECK(count("require 'orrery.models.gpt' {}") == 124'439'808);
+    CHECK(count("require 'orrery.models.gpt' { layers = 48, embed = 1600, heads = 25 }") == 1'557'611'200);
+    CHECK(count("require 'orrery.models.llama' {}") == 6'738'415'616);
+    CHECK(count("require 'orrery.models.llama' { layers = 80, embed = 8192, heads = 64, kv_heads = 8, mlp = 28672 }") ==
+          68'976'648'192);
+    CHECK(count("require 'orrery.models.qwen2' {}") == 494'032'768);
+}
+
+TEST_CASE("weights say where GPT-2's fused projection is cut") {
+    const auto made = small("gpt", "embed = 6, heads = 2, seq = 4");
+    const auto find = [&](const std::string& param) {
+        for (const WeightSource& w : made->weights)
+            if (w.param == param) return w;
+        FAIL(param);
+        return WeightSource{};
+    };
+    const WeightSource v = find("h.0.attn.v.weight");
+    CHECK(v.tensor == "h.0.attn.c_attn.weight");
+    CHECK((v.dim == 1 && v.start == 12 && v.size == 6 && !v.transpose));
+    const WeightSource k = find("h.0.attn.k.bias");
+    CHECK((k.dim == 0 && k.start == 6 && k.size == 6));
+    CHECK(find("h.0.mlp.up.weight").tensor == "h.0.mlp.c_fc.weight");
+    const auto llama = small("llama", "embed = 8, heads = 2, kv_heads = 1, mlp = 5");
+    for (const WeightSource& w : llama->weights)
+        CHECK(w.transpose == (w.tensor.find("proj") != std::string::npos || w.tensor == "lm_head.weight"));
+}
+
+TEST_CASE("every parameter and input names its dims") {
+    for (const char* model : {"gpt", "llama", "qwen2"}) {
+        const auto made =
+            small(model, "embed = 8, heads = 2, mlp = 5" + std::string(model == std::string("gpt") ? ", seq = 4" : ""));
+        for (const Value& value : made->train.values) {
+            if (value.role != Role::param && value.role != Role::input) continue;
+            for (const std::string& dim : value.dims) CHECK_FALSE(dim.empty());
         }
-        for (const char* name : {"self_attn.o.weight", "mlp.down.weight"}) CHECK(scale(layer + name) == 0);
     }
+}
+
+TEST_CASE("initial weights are as in the papers") {
+    const auto made = small("gpt", "embed = 6, heads = 2, seq = 4");
+    const auto init = [&](const std::string& name) { return made->train.value(*made->train.find(name)).init; };
+    CHECK(init("wte.weight").number("scale") == 0.02);
+    CHECK(init("h.0.attn.q.weight").number("scale") == 0.02);
+    CHECK(init("h.0.attn.o.weight").number("scale") == Approx(0.02 / std::sqrt(2.0)));
+    CHECK(init("h.0.mlp.down.weight").number("scale") == Approx(0.02 / std::sqrt(2.0)));
+    CHECK(init("h.0.ln_1.weight").text("kind") == "ones");
+    CHECK(init("h.0.ln_1.bias").text("kind") == "zeros");
+}
+
+TEST_CASE("decay is for matrices only, unless a group says otherwise") {
+    const auto decays = [](const std::string& groups) {
+        FakeHost host("[train]\nsteps = 10\nsequences_per_step = 2\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n");
+        run_script_text(
+            "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 1, embed = 6, heads = 2,"
+            "vocab = 11, seq = 4 }\nlocal p = o.trace('m', o.data.text{}.signature,"
+            "function(b) return m:loss(b.tokens, b.targets) end)\n"
+            "p:train_with(o.optim.adamw { decay = 0.1, groups = " +
+                groups + " })\np:compile()",
+            "a.lua", ".", host);
+        std::map<std::string, double> out;
+        const Program& program = host.experiment->train;
+        for (const Op& op : program.ops)
+            if (op.kind == "adamw") out[program.value(op.inputs[0]).name] = op.attributes.number("decay");
+        return out;
+    };
+    auto all = decays("{}");
+    CHECK(all.at("h.0.attn.q.weight") == 0.1);
+    CHECK(all.at("wte.weight") == 0.1);
+    CHECK(all.at("h.0.attn.q.bias") == 0);
+    CHECK(all.at("h.0.ln_1.weight") == 0);
+    all = decays("{ { dim = 'vocab', decay = 0 }, { match = '%.bias$', decay = 0.5 } }");
+    CHECK(all.at("wte.weight") == 0);
+    CHECK(all.at("h.0.attn.q.bias") == 0.5);
+    CHECK(all.at("h.0.attn.q.weight") == 0.1);
+}
+
+TEST_CASE("the shipped scripts and configurations compile") {
+    CHECK(parameters(experiment("gpt.lua", "quickstart.toml")->train) == 10'844'160);
+    experiment("llama.lua", "laptop.toml");
+    experiment("gpt.lua", "two_ranks.toml", {"script.model=qwen2", "script.kv_heads=2"});
+    experiment("gpt.lua", "four_ranks.toml", {"train.microbatches=2", "train.precision=bf16", "script.dropout=0.1"});
+    experiment("gpt.lua", "two_nodes.toml");
+    for (const char* tp : {"mesh.tp=2", "mesh.tp=3"}) {
+        const auto made = experiment("mlp.lua", "laptop.toml", {tp});
+        const Program spread = propagate(made->train, made->mesh);
+        int64_t reduces = 0;
+        for (const Op& op : spread.ops) reduces += op.kind == "all_reduce" && op.attributes.text("axis") == "tp";
+        CHECK(reduces >= 4);  // two blocks, forward and backward
+    }
+}
+
+TEST_CASE("data parallelism of gpt adds one reduction a gradient and two scalars") {
+    const auto made = experiment("gpt.lua", "quickstart.toml");
+    const Program spread = propagate(made->train, made->mesh);
+    std::map<std::string, int64_t> collectives;
+    for (const Op& op : spread.ops)
+        for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+            if (op.kind == kind) ++collectives[kind];
+    CHECK(collectives.size() == 1);
+    CHECK(collectives["all_reduce"] == static_cast<int64_t>(made->train.params().size()) + 2);
+}
+
+TEST_CASE("llama70b traces in the time and memory that check has") {
+    const auto made = experiment("gpt.lua", "llama70b.toml");
+    CHECK(parameters(made->train) == 68'976'648'192);
+    CHECK(made->mesh.ranks() == 1024);
+}
+
+TEST_CASE("the Lua twin of the data strategy gives the identical program") {
+    const auto spread = [](const std::string& kind) {
+        FakeHost host(read(source + "/configs/two_ranks.toml"));
+        give_plugins(host);
+        run_script_text(
+            "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 2, embed = 12, heads = 2,"
+            "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
+            "function(b) return m:loss(b.tokens, b.targets) end)\np:train_with(o.optim.adamw {})\n"
+            "p:parallel { o." +
+                kind + ".data { axis = 'dp', bucket_mib = 4 } }\np:compile()",
+            "a.lua", ".", host);
+        const Experiment& made = *host.experiment;
+        const auto text = [&](const Program& program) {
+            const Program done = propagate(program, made.mesh);
+            return print(done, &made.mesh);
+        };
+        return print(made.train) + text(made.train) + text(*made.eval);
+    };
+    const std::string plugin = spread("strategy");
+    CHECK(plugin.find("all_reduce") != std::string::npos);
+    CHECK(plugin.find("by data, a.lua:5") != std::string::npos);
+    CHECK(plugin == spread("strategies"));
 }

@@ -98,7 +98,8 @@ TEST_CASE("a script that does not end is stopped") {
     const std::string text = failure("local x = 0\nwhile true do\n  x = x + 1\nend", toml);
     CHECK((has(text, "a.lua:3: still running after 2 million") || has(text, "a.lua:2: still running")));
     CHECK(has(text, "--set lua.instructions_million=4"));
-    CHECK(has(failure("while true do pcall(function() while true do end end) end", toml), "still running after 2 million"));
+    CHECK(has(failure("while true do pcall(function() while true do end end) end", toml),
+              "still running after 2 million"));
     CHECK(has(failure("coroutine.wrap(function() while true do end end)()", toml), "still running after 2 million"));
 }
 
@@ -123,8 +124,8 @@ TEST_CASE("require finds the library and modules beside the script") {
 TEST_CASE("the configuration is read-only and knows its keys") {
     const std::string toml = "[mesh]\npp = 1\ndp = 2\n[train]\nsteps = 7\n[plugins]\npath = [\"a\"]\n";
     CHECK(run("local c = require 'orrery'.config\nprint(c.train.steps, c.run.device, c.data.path, c.plugins.path[1])\n"
-              "for axis, size in pairs(c.mesh) do print(axis, size) end", toml) ==
-          "7\tcpu\tnil\ta\npp\t1\ndp\t2\n");
+              "for axis, size in pairs(c.mesh) do print(axis, size) end",
+              toml) == "7\tcpu\tnil\ta\npp\t1\ndp\t2\n");
     CHECK(has(failure("require 'orrery'.config.train.stepz = 3"), "o.config is read-only"));
     const std::string text = failure("print(require 'orrery'.config.train.stepz)");
     CHECK(has(text, "a.lua:1: the configuration knows no \"stepz\" in [train]"));
@@ -134,8 +135,10 @@ TEST_CASE("the configuration is read-only and knows its keys") {
 
 TEST_CASE("options are declared with defaults and set by [script]") {
     FakeHost host("[script]\nsteps = 5\nname = \"x\"\n");
-    CHECK(run("local opt = require 'orrery'.options { steps = { 300, 'how many' }, lr = 1e-3, name = '', fast = false }\n"
-              "print(opt.steps, opt.lr, opt.name, opt.fast)", host) == "5\t0.001\tx\tfalse\n");
+    CHECK(
+        run("local opt = require 'orrery'.options { steps = { 300, 'how many' }, lr = 1e-3, name = '', fast = false }\n"
+            "print(opt.steps, opt.lr, opt.name, opt.fast)",
+            host) == "5\t0.001\tx\tfalse\n");
     REQUIRE(host.declared.size() == 4);
     CHECK(host.declared[0].key == "fast");
     CHECK(host.declared[3].key == "steps");

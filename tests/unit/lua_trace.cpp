@@ -7,8 +7,9 @@ using namespace orrery;
 
 namespace {
 
-const char* const config = "[train]\nsteps = 100\nsequences_per_step = 4\n[data]\npath = \"x.txt\"\n"
-                           "tokens_per_sequence = 8\n[mesh]\ndp = 2\ntp = 2\n";
+const char* const config =
+    "[train]\nsteps = 100\nsequences_per_step = 4\n[data]\npath = \"x.txt\"\n"
+    "tokens_per_sequence = 8\n[mesh]\ndp = 2\ntp = 2\n";
 
 void run(const std::string& script, FakeHost& host) {
     run_script_text(script, "a.lua", ORRERY_SOURCE "/tests/lua", host);
@@ -35,7 +36,8 @@ bool has(const std::string& text, const std::string& part) {
 std::string tracing(const std::string& body) {
     return "local o = require 'orrery'\nlocal nn = o.nn\n"
            "local p = o.trace('t', { x = o.array('f32', { {'batch', 4}, {'embed', 6} }) }, function(b)\n"
-           "  local x = b.x\n" + body + "\nend)\n";
+           "  local x = b.x\n" +
+           body + "\nend)\n";
 }
 
 std::vector<std::string> kinds(const Program& program) {
@@ -51,7 +53,9 @@ const std::string training = "p:train_with(o.optim.sgd { lr = 0.1, momentum = 0 
 TEST_CASE("a traced function becomes a program with origins and scopes") {
     FakeHost host(config);
     run(tracing("  local y = nn.scope('block', nn.linear, x, 'up', { 'mlp', 10 })\n"
-                "  return (y:gelu() * 2):sum()") + training, host);
+                "  return (y:gelu() * 2):sum()") +
+            training,
+        host);
     const Program& program = host.experiment->train;
     CHECK(program.name == "t");
     const Value& w = program.value(*program.find("block.up.weight"));
@@ -75,11 +79,13 @@ TEST_CASE("a traced function becomes a program with origins and scopes") {
 TEST_CASE("operators take values and numbers") {
     FakeHost host(config);
     run(tracing("  local w = nn.param { name = 'w', shape = { {'embed', 6} }, init = { kind = 'ones' } }\n"
-                "  return ((1 - x) / w + 3 * x - x / 2 + -x ^ 2):sum()") + training, host);
+                "  return ((1 - x) / w + 3 * x - x / 2 + -x ^ 2):sum()") +
+            training,
+        host);
     std::vector<std::string> forward = kinds(host.experiment->train);
     forward.resize(12);
-    CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow", "neg",
-                                              "add", "sum"});
+    CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow",
+                                              "neg", "add", "sum"});
 }
 
 TEST_CASE("mistakes in a trace name the script's line, the operands and their dims") {
@@ -87,8 +93,10 @@ TEST_CASE("mistakes in a trace name the script's line, the operands and their di
     CHECK(has(text, "a.lua:5: matmul"));
     CHECK(has(text, "embed=6"));
     CHECK(has(failure(tracing("  return x:matmul(3):sum()")), "a.lua:5"));
-    CHECK(has(failure(tracing("  return x:matmul()")), "bad argument #1 'b' to 'matmul' (a value expected, got nothing)"));
-    CHECK(has(failure(tracing("  return x:matmul('w')")), "bad argument #1 'b' to 'matmul' (a value expected, got the text \"w\")"));
+    CHECK(has(failure(tracing("  return x:matmul()")),
+              "bad argument #1 'b' to 'matmul' (a value expected, got nothing)"));
+    CHECK(has(failure(tracing("  return x:matmul('w')")),
+              "bad argument #1 'b' to 'matmul' (a value expected, got the text \"w\")"));
     CHECK(has(failure(tracing("  return x:gellu()")), "values have no field or op \"gellu\""));
     CHECK(has(failure(tracing("  return x:gellu()")), "did you mean \"gelu\"?"));
     CHECK(has(failure(tracing("  return x:gelu { aprox = 'erf' }")), "gelu: unknown option \"aprox\""));
@@ -99,20 +107,25 @@ TEST_CASE("mistakes in a trace name the script's line, the operands and their di
     CHECK(has(failure(tracing("  return x")), "a.lua:3: the function given to o.trace returned"));
     CHECK(has(failure(tracing("  return 3")), "returned the number 3 as the loss"));
     CHECK(has(failure(tracing("  return x:dropout(2):sum()")), "a share in [0, 1) expected"));
-    CHECK(has(failure(tracing("  nn.linear(x, 'a', {'m', 4})\n nn.linear(x, 'a', {'m', 5})")), "param a.weight f32[embed=6,m=5] is there already"));
+    CHECK(has(failure(tracing("  nn.linear(x, 'a', {'m', 4})\n nn.linear(x, 'a', {'m', 5})")),
+              "param a.weight f32[embed=6,m=5] is there already"));
     CHECK(has(failure("local o = require 'orrery'\nlocal k\n"
                       "o.trace('t', { x = o.array('f32', { {'batch', 4} }) }, function(b) k = b.x return k:sum() end)\n"
-                      "k:sum()"), "a.lua:4: x belongs to the program \"t\", whose trace has ended"));
-    CHECK(has(failure("require 'orrery'.param { name = 'w', shape = { 3 } }"), "only inside the function given to o.trace"));
+                      "k:sum()"),
+              "a.lua:4: x belongs to the program \"t\", whose trace has ended"));
+    CHECK(has(failure("require 'orrery'.param { name = 'w', shape = { 3 } }"),
+              "only inside the function given to o.trace"));
     CHECK(has(failure("local o = require 'orrery'\no.trace('t', {}, print)"), "the signature has no inputs"));
-    CHECK(has(failure("local o = require 'orrery'\no.trace('t', { step = o.array('f32', {}) }, print)"), "cannot be called \"step\""));
+    CHECK(has(failure("local o = require 'orrery'\no.trace('t', { step = o.array('f32', {}) }, print)"),
+              "cannot be called \"step\""));
 }
 
 TEST_CASE("errors in a model say who called it") {
-    const std::string text = failure("local o = require 'orrery'\nlocal gpt = require 'orrery.models.gpt'\n"
-                                     "local m = gpt { layers = 1, embed = 30, heads = 4, vocab = 16, seq = 8 }\n"
-                                     "local data = o.data.text {}\n"
-                                     "o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)");
+    const std::string text = failure(
+        "local o = require 'orrery'\nlocal gpt = require 'orrery.models.gpt'\n"
+        "local m = gpt { layers = 1, embed = 30, heads = 4, vocab = 16, seq = 8 }\n"
+        "local data = o.data.text {}\n"
+        "o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)");
     CHECK(has(text, "attention: 4 heads do not divide embed = 30"));
     CHECK(has(text, "called from a.lua:5"));
     CHECK(has(failure("require 'orrery.models.gpt' { layer = 3 }"), "gpt: unknown option \"layer\""));
@@ -122,11 +135,13 @@ TEST_CASE("errors in a model say who called it") {
 TEST_CASE("dropout and evaluation") {
     FakeHost host(config);
     run("local o = require 'orrery'\nlocal data = o.data.text {}\n"
-        "local m = require 'orrery.models.gpt' { layers = 2, embed = 16, heads = 2, vocab = 32, seq = 8, dropout = 0.1 }\n"
+        "local m = require 'orrery.models.gpt' { layers = 2, embed = 16, heads = 2, vocab = 32, seq = 8, dropout = 0.1 "
+        "}\n"
         "local p = o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
         "p:train_with(o.optim.adamw { lr = o.lr.cosine { peak = 1e-3, warmup = 10 } }, { microbatches = 2 })\n"
         "p:parallel { o.strategies.data { axis = 'dp' } }\n"
-        "local run = p:compile()\nrun:train(data, { evaluate_every = 10 })\nprint(run:summary())", host);
+        "local run = p:compile()\nrun:train(data, { evaluate_every = 10 })\nprint(run:summary())",
+        host);
     const Experiment& made = *host.experiment;
     const auto count = [](const Program& program, const std::string& kind) {
         int n = 0;
@@ -162,27 +177,33 @@ TEST_CASE("dropout and evaluation") {
 }
 
 TEST_CASE("strategies mark by dim names and errors say what is wrong") {
-    const std::string start = "local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\n"
-                              "local R, S = strategy.R, strategy.S\n";
+    const std::string start =
+        "local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\n"
+        "local R, S = strategy.R, strategy.S\n";
     const auto with = [&](const std::string& body) {
         return start + tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") +
-               "p:train_with(o.optim.adamw {})\np:parallel { strategy.define('mine', { axis = 'tp' }, function(program, mesh, opt)\n" +
+               "p:train_with(o.optim.adamw {})\np:parallel { strategy.define('mine', { axis = 'tp' }, "
+               "function(program, mesh, opt)\n" +
                body + "\nend) {} }\np:compile()\n";
     };
     FakeHost host(config);
     run(with("for p in program:params() do\n  local d = p:first_dim_divisible_by(mesh:size(opt.axis))\n"
-             "  if d then p:store { [opt.axis] = S(d) } p:use { tp = R, keep = 'fragment' } p:grad():store { tp = S(d) } "
-             "p:state():store { tp = S(d), optional = true } end\nend"), host);
+             "  if d then p:store { [opt.axis] = S(d) } p:use { tp = R, keep = 'fragment' } p:grad():store { tp = S(d) "
+             "} "
+             "p:state():store { tp = S(d), optional = true } end\nend"),
+        host);
     const auto& marks = host.experiment->train.marks();
     REQUIRE(marks.size() == 10);  // 2 params: store, use, grad, two states
     CHECK(marks[1].keep == Keep::fragment);
     CHECK(marks[3].optional);
     CHECK(has(failure(with("for p in program:params() do p:store { tp = S 'heads' } end")), "has no dim \"heads\""));
     CHECK(has(failure(with("for p in program:params() do p:store { tp = S(3) } end")), "has no dim 3"));
-    CHECK(has(failure(with("for p in program:params() do p:store { tp = 0 } end")), "store: tp is the number 0, expected R or S(dim)"));
+    CHECK(has(failure(with("for p in program:params() do p:store { tp = 0 } end")),
+              "store: tp is the number 0, expected R or S(dim)"));
     CHECK(has(failure(with("for p in program:params() do local q = p + p end")), "a strategy cannot add ops"));
     CHECK(has(failure(with("S(0)")), "dims count from 1"));
-    CHECK(has(failure(start + "strategy.define('m', { axis = 'tp' }, print) { axes = 'dp' }"), "strategy \"m\": unknown option \"axes\""));
+    CHECK(has(failure(start + "strategy.define('m', { axis = 'tp' }, print) { axes = 'dp' }"),
+              "strategy \"m\": unknown option \"axes\""));
 }
 
 TEST_CASE("optimizers refuse unknown options and schedules need an end") {

@@ -5,8 +5,8 @@ local nn = require "orrery.nn"
 local GPT = {}
 GPT.__index = GPT
 
-local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0, eps = 1e-5,
-                   tied = true }
+local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0,
+                   eps = 1e-5, tied = true }
 
 --- tokens i32 [B, T] -> logits [B, T, V]
 function GPT:logits(tokens)
@@ -39,8 +39,8 @@ end
 function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
 --- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
--- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim (counted from 0) of the tensor as
--- stored; published GPT-2 weights are [in, out] like ours.
+-- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim of the tensor as stored.
+-- Published GPT-2 weights are [in, out] like ours.
 function GPT:tensors()
   local list = {}
   local function add(param, tensor, part) list[#list + 1] = { param = param, tensor = tensor or param, part = part } end
@@ -51,7 +51,7 @@ function GPT:tensors()
     for _, kind in ipairs { "weight", "bias" } do
       for index, name in ipairs { "q", "k", "v" } do
         add(h .. "attn." .. name .. "." .. kind, h .. "attn.c_attn." .. kind,
-          { kind == "weight" and 1 or 0, index - 1, 3 })
+          { kind == "weight" and 2 or 1, index, 3 })
       end
       add(h .. "attn.o." .. kind, h .. "attn.c_proj." .. kind)
       add(h .. "mlp.up." .. kind, h .. "mlp.c_fc." .. kind)
@@ -62,9 +62,13 @@ function GPT:tensors()
   end
   add("ln_f.weight")
   add("ln_f.bias")
-  if not self.config.tied then list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true } end
+  if not self.config.tied then
+    list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true }
+  end
   return list
 end
 
 --- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true }
-return function(options) return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT) end
+return function(options)
+  return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT)
+end

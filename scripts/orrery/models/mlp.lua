@@ -21,4 +21,6 @@ end
 function MLP:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
 --- mlp { layers = 2, embed = 64, mlp = 256, vocab = 256 }
-return function(options) return setmetatable({ config = require "orrery.models.options"("mlp", options, defaults) }, MLP) end
+return function(options)
+  return setmetatable({ config = require "orrery.models.options"("mlp", options, defaults) }, MLP)
+end

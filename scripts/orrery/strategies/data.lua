@@ -1,11 +1,15 @@
---- Data parallelism: every rank holds all params and a part of the batch. The Lua twin of plugins/strategy/data.
+--- Data parallelism: every rank holds all params and a part of the batch.
+-- Propagation reduces the gradients, in messages of at most `bucket_mib` (0: each alone). The Lua twin of
+-- plugins/strategy/data.
 local strategy = require "orrery.strategy"
 local S = strategy.S
 
 return strategy.define("data", { axis = "dp", bucket_mib = 25 }, function(program, mesh, options)
+  if mesh:size(options.axis) == 1 then return end
   for x in program:inputs() do
     for _, dim in ipairs(x.dims) do
       if dim == "batch" then x:store { [options.axis] = S "batch" } end
     end
   end
+  program:bucket(options.axis, options.bucket_mib)
 end)

@@ -1,0 +1,43 @@
+--- Trains a language model on a text or token file: GPT-2 by default, Llama or Qwen2 by script.model.
+-- orrery run scripts/gpt.lua --config configs/quickstart.toml
+local o = require "orrery"
+
+local cfg = o.config                                          -- the TOML file, read-only
+local opt = o.options {
+  model    = { "gpt", "gpt, llama or qwen2" },
+  layers   = { 6, "blocks" },
+  embed    = { 384, "width of the residual stream" },
+  heads    = { 6, "query heads" },
+  kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
+  mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
+  dropout  = { 0.0, "share of activations dropped while training; gpt only" },
+  lr       = { 1e-3, "peak learning rate" },
+  warmup   = { 50, "steps until the peak" },
+  decay    = { 0.1, "weight decay of matrices and tables" },
+}
+
+local data = o.data.file {}
+local sizes = {
+  layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab,
+  mlp = opt.mlp > 0 and opt.mlp or 4 * opt.embed,
+}
+if opt.model == "gpt" then
+  sizes.seq, sizes.dropout = data.seq, opt.dropout            -- gpt learns one vector per position
+else
+  sizes.kv_heads = opt.kv_heads
+end
+local model = require("orrery.models." .. opt.model)(sizes)
+
+local program = o.trace(opt.model, data.signature, function(batch)    -- runs once, records
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw {
+  lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10, steps = cfg.train.steps },
+  decay = opt.decay, beta2 = 0.95, clip = 1.0,
+})
+program:weights(model:tensors())                              -- what checkpoint.load finds in published files
+program:parallel { o.strategy.data { axis = "dp" } }
+
+local run = program:compile()                                 -- one instruction stream per rank class
+print(run:summary())
+run:train(data)                                               -- [train] says how long

@@ -1,0 +1,29 @@
+--- Trains a Llama (RMSNorm, rotary positions, SwiGLU, grouped key/value heads).
+-- orrery run scripts/llama.lua --config configs/laptop.toml
+local o     = require "orrery"
+local llama = require "orrery.models.llama"
+
+local opt = o.options {
+  layers   = { 4, "blocks" },
+  embed    = { 256, "width of the residual stream" },
+  heads    = { 8, "query heads" },
+  kv_heads = { 4, "key and value heads" },
+  mlp      = { 688, "width of the feed-forward layer" },
+  lr       = { 1e-3, "peak learning rate" },
+  warmup   = { 50, "steps until the peak" },
+}
+
+local data = o.data.file {}
+local model = llama {
+  layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
+}
+local program = o.trace("llama", data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10 } })
+program:weights(model:tensors())
+program:parallel { o.strategy.data { axis = "dp" } }
+
+local run = program:compile()
+print(run:summary())
+run:train(data)
