@@ -8,7 +8,8 @@
 namespace orrery {
 
 /// What the gradient of one op sees. Ops that it adds belong to the backward phase, to the scope and to the forward op
-/// of the op. A gradient that is one constant everywhere (the seed, sums of it) stays symbolic until it must be a value.
+/// of the op. A gradient that is one constant everywhere (the seed, sums of it) stays symbolic until it must be a
+/// value.
 class Backward {
 public:
     /// Gradients of one value while they are collected.

@@ -26,8 +26,8 @@ ValueId Builder::source(Value value) {
     const Shape& shape = value.type.shape;
     for (int64_t size : shape) {
         if (size >= 1) continue;
-        throw Error(value.origin, fmt::format("{} {}: every dim must be at least 1", value.name,
-                                              text_of(value.type, value.dims)));
+        throw Error(value.origin,
+                    fmt::format("{} {}: every dim must be at least 1", value.name, text_of(value.type, value.dims)));
     }
     if (value.dims.empty()) value.dims.resize(shape.size());
     if (value.dims.size() != shape.size()) {

@@ -65,7 +65,8 @@ bool Backward::is_weight(ValueId id) const {
 void Backward::expect_no_dy(size_t o, std::string_view name) const {
     if (!has_dy(o)) return;
     throw Error(op_.origin, fmt::format("no gradient flows through the result \"{}\" of {}: the loss must not depend "
-                                        "on it", name, describe(program_, op_)));
+                                        "on it",
+                                        name, describe(program_, op_)));
 }
 
 ValueId Backward::sum_to(ValueId gradient, ValueId like) {
@@ -151,8 +152,8 @@ ValueId Backward::total(ValueId id) {
     if (sum != none) {
         accumulate(id, scalar(*uniform, type(sum).dtype));
     } else {
-        const ValueId full = one("full", {}, {{"shape", shape(id)}, {"value", *uniform},
-                                              {"dtype", std::string(name_of(type(id).dtype))}});
+        const ValueId full = one(
+            "full", {}, {{"shape", shape(id)}, {"value", *uniform}, {"dtype", std::string(name_of(type(id).dtype))}});
         program_.value(full).dims = program_.value(id).dims;
         accumulate(id, full);
     }
@@ -188,7 +189,8 @@ std::vector<char> wanted_values(const Program& program) {
 void check_loss(const Program& program, ValueId loss, const std::vector<char>& wanted) {
     const Value& value = program.value(loss);
     if (value.type != TensorType{DType::f32, {}}) {
-        throw Error(value.origin, fmt::format("the loss must be one f32 number, got {}; sum it", describe(program, loss)));
+        throw Error(value.origin,
+                    fmt::format("the loss must be one f32 number, got {}; sum it", describe(program, loss)));
     }
     if (!wanted[static_cast<size_t>(loss)]) {
         throw Error(value.origin, fmt::format("the loss {} does not depend on any param", describe(program, loss)));

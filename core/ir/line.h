@@ -19,13 +19,13 @@ public:
     bool sees(std::string_view token);  ///< skips blanks first, as all others do
     bool take(std::string_view token);
     void expect(std::string_view token);
-    std::string_view bare();            ///< letters, digits and _ . - / +; "" when there are none
-    std::string word();                 ///< bare or quoted
+    std::string_view bare();  ///< letters, digits and _ . - / +; "" when there are none
+    std::string word();       ///< bare or quoted
     std::string quoted();
     int64_t integer() { return number<int64_t>("an integer"); }
-    ValueId value();                    ///< "%3"
+    ValueId value();  ///< "%3"
     std::string_view rest();
-    Origin origin();                    ///< up to " by ", " at %", ";" or the end
+    Origin origin();  ///< up to " by ", " at %", ";" or the end
 
     template <class Number>
     Number number(std::string_view what) {

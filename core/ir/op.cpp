@@ -109,15 +109,16 @@ void check_known(const Infer& at, const OpDef& def) {
     for (const auto& [key, value] : at.attributes.items()) {
         const bool known = std::any_of(def.attributes.begin(), def.attributes.end(),
                                        [&k = key](const AttributeDef& a) { return a.name == k; });
-        if (known || std::find(std::begin(pass_attributes), std::end(pass_attributes), key) != std::end(pass_attributes)) {
+        if (known ||
+            std::find(std::begin(pass_attributes), std::end(pass_attributes), key) != std::end(pass_attributes)) {
             continue;
         }
         std::vector<std::string> names;
         for (const AttributeDef& a : def.attributes) names.emplace_back(a.name);
         const std::string guess = did_you_mean(key, names);
         at.fail(fmt::format("no attribute \"{}\"", key),
-                names.empty() ? "it has none" : fmt::format("{}{}it has {}", guess, guess.empty() ? "" : " ",
-                                                            fmt::join(names, ", ")));
+                names.empty() ? "it has none"
+                              : fmt::format("{}{}it has {}", guess, guess.empty() ? "" : " ", fmt::join(names, ", ")));
     }
 }
 

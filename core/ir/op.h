@@ -74,8 +74,8 @@ struct AttributeDef {
     std::string_view name;
     Kind kind = Kind::flag;
     bool required = false;
-    std::optional<Attribute> fallback = {};         ///< stored when the caller gives nothing
-    std::vector<std::string_view> choices = {};     ///< text: legal values; empty: any
+    std::optional<Attribute> fallback = {};      ///< stored when the caller gives nothing
+    std::vector<std::string_view> choices = {};  ///< text: legal values; empty: any
 };
 
 /// An operand of an op, counted among inputs or among outputs.

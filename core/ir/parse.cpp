@@ -117,7 +117,8 @@ private:
             phase_ = first == "forward" ? Phase::forward : first == "backward" ? Phase::backward : Phase::update;
             scope_ = line.done() ? "" : line.word();
         } else {
-            throw Error(place_, fmt::format("expected program, forward, backward, update or notes, found \"{}\"", first));
+            throw Error(place_,
+                        fmt::format("expected program, forward, backward, update or notes, found \"{}\"", first));
         }
     }
 
@@ -272,7 +273,8 @@ private:
 
     ValueId known(Line& line) {
         const ValueId id = line.value();
-        if (static_cast<size_t>(id) >= program_.values.size()) line.fail(fmt::format("a known value instead of %{}", id));
+        if (static_cast<size_t>(id) >= program_.values.size())
+            line.fail(fmt::format("a known value instead of %{}", id));
         return id;
     }
 
@@ -320,8 +322,10 @@ private:
             std::string name = line.word();
             program_.results.push_back({std::move(name), known(line)});
         } else {
-            line.fail(fmt::format("store, use, microbatches, bucket, stage, recompute, grad, update or result "
-                                  "instead of \"{}\"", what));
+            line.fail(
+                fmt::format("store, use, microbatches, bucket, stage, recompute, grad, update or result "
+                            "instead of \"{}\"",
+                            what));
         }
     }
 

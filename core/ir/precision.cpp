@@ -101,7 +101,8 @@ void set_precision(Program& program, DType compute) {
     for (const Op& op : program.ops) {
         if (op.phase == Phase::forward) continue;
         throw Error(op.origin, fmt::format("the precision must be set before the program is differentiated: {} is no "
-                                           "forward op", describe(program, op)));
+                                           "forward op",
+                                           describe(program, op)));
     }
     Precision(program, compute).run();
 }

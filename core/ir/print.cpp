@@ -11,9 +11,11 @@ namespace orrery {
 
 std::string print(const Origin& origin) {
     std::string text = origin.text();
-    const bool edges = text.starts_with("by ") || text.starts_with("at %") || text.starts_with(' ') || text.ends_with(' ');
-    const bool plain = !edges && text.find_first_of("\"\n;") == std::string::npos && text.find(" by ") == std::string::npos &&
-                       text.find(" at %") == std::string::npos && parse_origin(text) == origin;
+    const bool edges =
+        text.starts_with("by ") || text.starts_with("at %") || text.starts_with(' ') || text.ends_with(' ');
+    const bool plain = !edges && text.find_first_of("\"\n;") == std::string::npos &&
+                       text.find(" by ") == std::string::npos && text.find(" at %") == std::string::npos &&
+                       parse_origin(text) == origin;
     if (plain) return text;
     auto in_quotes = [](std::string_view s) {
         std::string q = quoted(std::string(s) + ' ');  // the blank forces quotes
@@ -147,7 +149,9 @@ private:
         columns(left, call, types + comment(op.origin, more));
     }
 
-    void note(const std::string& text, const Origin& origin = {}) { notes_ += "  " + text + comment(origin, "") + '\n'; }
+    void note(const std::string& text, const Origin& origin = {}) {
+        notes_ += "  " + text + comment(origin, "") + '\n';
+    }
 
     void mark(const Mark& mark) {
         note(fmt::format("{} %{} {} {}{}{}", mark.what == Mark::What::store ? "store" : "use", mark.value,

@@ -12,16 +12,15 @@ namespace orrery {
 
 namespace {
 
-bool exists(const Program& program, ValueId id) {
-    return id >= 0 && static_cast<size_t>(id) < program.values.size();
-}
+bool exists(const Program& program, ValueId id) { return id >= 0 && static_cast<size_t>(id) < program.values.size(); }
 
 // Each check returns "" when all is well. They run in this order: later ones rely on earlier ones.
 
 std::string value_form(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     if (v.dims.size() != v.type.shape.size()) return "has another number of dim names than dims";
-    if (std::any_of(v.type.shape.begin(), v.type.shape.end(), [](int64_t n) { return n < 1; })) return "has an empty dim";
+    if (std::any_of(v.type.shape.begin(), v.type.shape.end(), [](int64_t n) { return n < 1; }))
+        return "has an empty dim";
     const bool source = v.role != Role::temporary;
     if (source && v.op != none) return "is an input, param or state, yet an op makes it";
     if (source && v.name.empty()) return "is an input, param or state without a name";
@@ -33,8 +32,8 @@ std::string value_maker(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     if (v.op == none) return "";
     const auto& outputs = program.op(v.op).outputs;
-    const bool listed = v.output >= 0 && static_cast<size_t>(v.output) < outputs.size() &&
-                        outputs[static_cast<size_t>(v.output)] == id;
+    const bool listed =
+        v.output >= 0 && static_cast<size_t>(v.output) < outputs.size() && outputs[static_cast<size_t>(v.output)] == id;
     return listed ? "" : fmt::format("is not output {} of the op that should make it", v.output);
 }
 
@@ -108,7 +107,8 @@ std::string program_names(const Program& program) {
 std::string program_updates(const Program& program) {
     std::unordered_set<ValueId> seen;
     for (const Update& u : program.updates) {
-        if (!exists(program, u.target) || !exists(program, u.value)) return "an update names a value that does not exist";
+        if (!exists(program, u.target) || !exists(program, u.value))
+            return "an update names a value that does not exist";
         const Value& target = program.value(u.target);
         if (target.role != Role::param && target.role != Role::state) {
             return fmt::format("{} is updated but is neither param nor state", describe(program, u.target));
@@ -154,8 +154,8 @@ void verify(const Program& program) {
         for (ValueId id = 0; static_cast<size_t>(id) < program.values.size(); ++id) {
             const std::string wrong = check(program, id);
             if (wrong.empty()) continue;
-            throw Error(program.value(id).origin, fmt::format("program {}: %{} {} {}", program.name, id,
-                                                              program.value(id).name, wrong));
+            throw Error(program.value(id).origin,
+                        fmt::format("program {}: %{} {} {}", program.name, id, program.value(id).name, wrong));
         }
     }
     for (auto check : op_checks) {

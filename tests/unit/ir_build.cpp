@@ -59,8 +59,8 @@ TEST_CASE_METHOD(Fixture, "a shape error names the op, both operands with dim na
           "mlp.lua:9: scale: attribute \"by\" has the wrong type; expected a number");
     CHECK(fails("gleu", {x}) == "mlp.lua:9: no op \"gleu\"; did you mean \"gelu\"? core/ir/README.md lists all ops");
     CHECK(fails("softmax", {ValueId{99}}).find("operand %99 does not exist") != std::string::npos);
-    CHECK(fails("slice", {x}, {{"dim", int64_t{2}}, {"start", int64_t{0}}, {"size", int64_t{1}}}).find(
-              "dim = 2 is not a dim of x") != std::string::npos);
+    CHECK(fails("slice", {x}, {{"dim", int64_t{2}}, {"start", int64_t{0}}, {"size", int64_t{1}}})
+              .find("dim = 2 is not a dim of x") != std::string::npos);
     CHECK(fails("reshape", {x}, {{"shape", Shape{5, -1}}}).find("has a multiple of 5") != std::string::npos);
 }
 
@@ -85,9 +85,11 @@ TEST_CASE_METHOD(Fixture, "reshape declares split, merge and renaming") {
     CHECK(p.value(bare).dims == std::vector<std::string>{"batch", "", ""});
     const ValueId merged = b.one("reshape", {heads}, {{"shape", Shape{8, 512}}}, at(10), {{"", "embed"}});
     CHECK(p.value(merged).dims == std::vector<std::string>{"batch", "embed"});
-    CHECK(p.value(b.one("reshape", {x}, {{"shape", Shape{8, 512}}}, at(11), {{"batch", "hidden"}})).dims[1] == "hidden");
-    CHECK(message([&] { b.one("relu", {x}, {}, at(12), {{"batch", "mlp"}}); }).find("rename with reshape") !=
-          std::string::npos);
+    CHECK(p.value(b.one("reshape", {x}, {{"shape", Shape{8, 512}}}, at(11), {{"batch", "hidden"}})).dims[1] ==
+          "hidden");
+    CHECK(message([&] {
+              b.one("relu", {x}, {}, at(12), {{"batch", "mlp"}});
+          }).find("rename with reshape") != std::string::npos);
 }
 
 TEST_CASE_METHOD(Fixture, "attributes are stored in one form") {
@@ -101,14 +103,19 @@ TEST_CASE_METHOD(Fixture, "attributes are stored in one form") {
 }
 
 TEST_CASE_METHOD(Fixture, "names, updates and results are checked") {
-    CHECK(message([&] { b.param("w", {DType::f32, {2}}, {}, {}, at(20)); }) ==
-          "mlp.lua:20: there are two values named \"w\": the other is w f32[embed=500,mlp=2048] (mlp.lua:4); rename one "
-          "of them");
+    CHECK(
+        message([&] {
+            b.param("w", {DType::f32, {2}}, {}, {}, at(20));
+        }) ==
+        "mlp.lua:20: there are two values named \"w\": the other is w f32[embed=500,mlp=2048] (mlp.lua:4); rename one "
+        "of them");
     CHECK(message([&] { b.input("e", {DType::f32, {0}}, {}, at(21)); }).find("at least 1") != std::string::npos);
-    CHECK(message([&] { b.input("e", {DType::f32, {2}}, {"a", "b"}, at(22)); }).find("1 dims but 2 dim names") !=
-          std::string::npos);
-    CHECK(message([&] { b.state(x, "m", {DType::f32, {8}}, {}, at(23)); }).find("must belong to a param") !=
-          std::string::npos);
+    CHECK(message([&] {
+              b.input("e", {DType::f32, {2}}, {"a", "b"}, at(22));
+          }).find("1 dims but 2 dim names") != std::string::npos);
+    CHECK(message([&] {
+              b.state(x, "m", {DType::f32, {8}}, {}, at(23));
+          }).find("must belong to a param") != std::string::npos);
     CHECK(message([&] { b.update(x, x, at(24)); }).find("neither param nor state") != std::string::npos);
     CHECK(message([&] { b.update(w, good, at(25)); }).find("the types differ") != std::string::npos);
     const ValueId m = b.state(w, "w.m", {DType::f32, {500, 2048}}, {}, at(26));

@@ -59,8 +59,14 @@ TEST_CASE("a decoder's backward pass holds nothing that is not needed") {
         test::check_golden(compute == DType::f32 ? "ir_decoder_f32.txt" : "ir_decoder_bf16.txt", print(program));
         const std::map<std::string, int> expected{
             {"add", 6},  // x twice in each half of the layer: 2; q, k, v: 2; gate, up: 1; the tied table: 1
-            {"attention_grad", 1}, {"embedding_grad", 1}, {"matmul", 8}, {"matmul_dw", 8}, {"reshape", 4},
-            {"rmsnorm_grad", 3}, {"rope", 2}, {"swiglu_grad", 1}};
+            {"attention_grad", 1},
+            {"embedding_grad", 1},
+            {"matmul", 8},
+            {"matmul_dw", 8},
+            {"reshape", 4},
+            {"rmsnorm_grad", 3},
+            {"rope", 2},
+            {"swiglu_grad", 1}};
         CHECK(kinds(program, Phase::backward) == expected);
         for (ValueId param : program.params()) {
             INFO(describe(program, param));
@@ -79,8 +85,8 @@ TEST_CASE("a decoder's backward pass holds nothing that is not needed") {
 
 TEST_CASE("cross entropy makes dlogits itself, over the logits") {
     const Program program = differentiated(test::decoder({}));
-    const auto op = std::find_if(program.ops.begin(), program.ops.end(),
-                                 [](const Op& o) { return o.kind == "cross_entropy"; });
+    const auto op =
+        std::find_if(program.ops.begin(), program.ops.end(), [](const Op& o) { return o.kind == "cross_entropy"; });
     CHECK(op->attributes.flag("grad"));
     REQUIRE(op->outputs.size() == 3);
     CHECK(program.value(op->outputs[2]).type == program.value(op->inputs[0]).type);
@@ -127,7 +133,8 @@ TEST_CASE("bf16 casts biases of products and leaves f32 programs alone") {
 namespace {
 
 double loss_of(const Program& program, const std::vector<test::Array>& sources) {
-    const auto values = test::evaluate(program, [&](const Value&, ValueId id) { return sources[static_cast<size_t>(id)]; });
+    const auto values =
+        test::evaluate(program, [&](const Value&, ValueId id) { return sources[static_cast<size_t>(id)]; });
     return values[static_cast<size_t>(*program.result("loss_sum"))].f64()[0];
 }
 
@@ -136,9 +143,11 @@ void check_model(const Program& forward) {
     const Program full = differentiated(forward);
     std::vector<test::Array> sources(forward.values.size());
     for (size_t i = 0; i < sources.size(); ++i) {
-        if (forward.values[i].role != Role::temporary) sources[i] = test::fill_small(forward.values[i], static_cast<ValueId>(i), 7);
+        if (forward.values[i].role != Role::temporary)
+            sources[i] = test::fill_small(forward.values[i], static_cast<ValueId>(i), 7);
     }
-    const auto values = test::evaluate(full, [&](const Value&, ValueId id) { return sources[static_cast<size_t>(id)]; });
+    const auto values =
+        test::evaluate(full, [&](const Value&, ValueId id) { return sources[static_cast<size_t>(id)]; });
     for (ValueId param : forward.params()) {
         INFO(describe(forward, param));
         const test::Array& grad = values[static_cast<size_t>(full.grad_of(param))];
@@ -187,7 +196,8 @@ TEST_CASE("what cannot be differentiated says why") {
 }
 
 TEST_CASE("flops follow the conventions") {
-    const test::DecoderShape s{.layers = 2, .batch = 2, .seq = 8, .embed = 12, .heads = 3, .kv_heads = 3, .mlp = 16, .vocab = 11};
+    const test::DecoderShape s{
+        .layers = 2, .batch = 2, .seq = 8, .embed = 12, .heads = 3, .kv_heads = 3, .mlp = 16, .vocab = 11};
     Program program = test::decoder(s);
     const int64_t tokens = s.batch * s.seq;
     const int64_t weights = s.vocab * s.embed + s.layers * (4 * s.embed * s.embed + 3 * s.embed * s.mlp);

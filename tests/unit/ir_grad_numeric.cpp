@@ -54,7 +54,8 @@ public:
         verify(full);
         std::map<ValueId, test::Array> contents;
         for (size_t i = 0; i < program_.values.size(); ++i) {
-            if (program_.values[i].role != Role::temporary) contents[static_cast<ValueId>(i)] = fill(static_cast<ValueId>(i));
+            if (program_.values[i].role != Role::temporary)
+                contents[static_cast<ValueId>(i)] = fill(static_cast<ValueId>(i));
         }
         const auto values = test::evaluate(full, [&](const Value&, ValueId id) { return contents.at(id); });
         for (ValueId param : program_.params()) {
@@ -90,7 +91,8 @@ private:
                 array.f64()[i] = value.name.starts_with("positive") || random() % 2 ? x : -x;
             } else if (size_of(array.type.dtype) == 4) {
                 const int top = tops_.at(id);
-                array.i32()[i] = static_cast<int32_t>(random() % static_cast<uint32_t>(top)) - (top_is_ignored_ ? 1 : 0);
+                array.i32()[i] =
+                    static_cast<int32_t>(random() % static_cast<uint32_t>(top)) - (top_is_ignored_ ? 1 : 0);
             } else {
                 array.data[static_cast<size_t>(i)] = static_cast<char>(random() % 2);
             }
@@ -135,7 +137,11 @@ void binary_cases(std::map<std::string, std::vector<Body>>& cases) {
         auto with = [kind, positive](Shape a, Shape b) {
             return [=](Case& c) { c.weigh(c.one(kind, {c.param(a, positive), c.param(b)})); };
         };
-        cases[kind] = {with({3, 5}, {3, 5}), with({3, 5}, {5}), with({5}, {3, 5}), with({3, 1, 5}, {7, 1}), with({}, {3}),
+        cases[kind] = {with({3, 5}, {3, 5}),
+                       with({3, 5}, {5}),
+                       with({5}, {3, 5}),
+                       with({3, 1, 5}, {7, 1}),
+                       with({}, {3}),
                        [kind, positive](Case& c) { c.total(c.one(kind, {c.param({3, 5}, positive), c.param({5})})); }};
     }
     cases["add"].push_back([](Case& c) {  // used twice
@@ -149,17 +155,23 @@ void binary_cases(std::map<std::string, std::vector<Body>>& cases) {
 }
 
 void unary_cases(std::map<std::string, std::vector<Body>>& cases) {
-    for (std::string kind : {"neg", "exp", "log", "sqrt", "rsqrt", "cos", "sin", "tanh", "sigmoid", "silu", "relu",
-                             "square", "abs"}) {
+    for (std::string kind :
+         {"neg", "exp", "log", "sqrt", "rsqrt", "cos", "sin", "tanh", "sigmoid", "silu", "relu", "square", "abs"}) {
         const bool positive = kind == "log" || kind == "sqrt" || kind == "rsqrt";
-        cases[kind] = {[=](Case& c) { c.weigh(c.one(kind, {c.param({3, 7}, positive)})); },
+        cases[kind] = {[=](Case& c) {
+                           c.weigh(c.one(kind, {c.param({3, 7}, positive)}));
+                       },
                        [=](Case& c) { c.total(c.one(kind, {c.param({5}, positive)})); }};
     }
     for (std::string approx : {"tanh", "erf"}) {
         cases["gelu"].push_back([=](Case& c) { c.weigh(c.one("gelu", {c.param({3, 7})}, {{"approx", approx}})); });
     }
-    cases["scale"] = {[](Case& c) { c.weigh(c.one("scale", {c.param({3, 7})}, {{"by", -0.7}})); },
-                      [](Case& c) { c.total(c.one("scale", {c.param({3, 7})}, {{"by", 3.0}})); }};
+    cases["scale"] = {[](Case& c) {
+                          c.weigh(c.one("scale", {c.param({3, 7})}, {{"by", -0.7}}));
+                      },
+                      [](Case& c) {
+                          c.total(c.one("scale", {c.param({3, 7})}, {{"by", 3.0}}));
+                      }};
     cases["cast"] = {[](Case& c) {
         const ValueId low = c.one("cast", {c.param({3, 7})}, {{"dtype", std::string("bf16")}});
         c.weigh(c.one("cast", {c.one("square", {low})}, {{"dtype", std::string("f32")}}));
@@ -211,8 +223,12 @@ void reduce_cases(std::map<std::string, std::vector<Body>>& cases) {
         }
     }
     cases["sum"].push_back([](Case& c) { c.plus(c.one("sum", {c.one("square", {c.param({3, 5})})})); });
-    cases["sumsq"] = {[](Case& c) { c.plus(c.one("sumsq", {c.param({3, 5})})); },
-                      [](Case& c) { c.plus(c.one("sqrt", {c.one("sumsq", {c.param({3, 5})})})); }};
+    cases["sumsq"] = {[](Case& c) {
+                          c.plus(c.one("sumsq", {c.param({3, 5})}));
+                      },
+                      [](Case& c) {
+                          c.plus(c.one("sqrt", {c.one("sumsq", {c.param({3, 5})})}));
+                      }};
 }
 
 void norm_cases(std::map<std::string, std::vector<Body>>& cases) {
@@ -229,8 +245,12 @@ void norm_cases(std::map<std::string, std::vector<Body>>& cases) {
 }
 
 void token_cases(std::map<std::string, std::vector<Body>>& cases) {
-    cases["embedding"] = {[](Case& c) { c.weigh(c.one("embedding", {c.data({3, 5}, DType::i32, 6), c.param({6, 7})})); },
-                          [](Case& c) { c.total(c.one("embedding", {c.data({5}, DType::i32, 3), c.param({4, 3})})); }};
+    cases["embedding"] = {[](Case& c) {
+                              c.weigh(c.one("embedding", {c.data({3, 5}, DType::i32, 6), c.param({6, 7})}));
+                          },
+                          [](Case& c) {
+                              c.total(c.one("embedding", {c.data({5}, DType::i32, 3), c.param({4, 3})}));
+                          }};
     auto entropy = [](Case& c, Shape logits) {
         Shape rows = logits;
         rows.pop_back();
@@ -238,15 +258,20 @@ void token_cases(std::map<std::string, std::vector<Body>>& cases) {
         return c.add("cross_entropy", {c.param(logits), c.data(rows, DType::i32, static_cast<int>(logits.back()) + 1)});
     };
     cases["cross_entropy"] = {
-        [=](Case& c) { c.plus(entropy(c, {3, 5, 7})[0]); },
-        [=](Case& c) { c.plus(c.one("scale", {entropy(c, {5, 3})[0]}, {{"by", 0.3}})); },
+        [=](Case& c) {
+            c.plus(entropy(c, {3, 5, 7})[0]);
+        },
+        [=](Case& c) {
+            c.plus(c.one("scale", {entropy(c, {5, 3})[0]}, {{"by", 0.3}}));
+        },
         [=](Case& c) {
             const auto loss = entropy(c, {9, 4});
             c.plus(c.one("div", {loss[0], loss[1]}));  // the mean: count is a constant
         },
     };
     cases["dropout"] = {[](Case& c) {
-        c.weigh(c.one("dropout", {c.param({5, 7}), c.data({}, DType::u32, 1000)}, {{"p", 0.4}, {"stream", int64_t{3}}}));
+        c.weigh(
+            c.one("dropout", {c.param({5, 7}), c.data({}, DType::u32, 1000)}, {{"p", 0.4}, {"stream", int64_t{3}}}));
     }};
 }
 
@@ -270,16 +295,25 @@ void attention_cases(std::map<std::string, std::vector<Body>>& cases) {
 }
 
 void shape_cases(std::map<std::string, std::vector<Body>>& cases) {
-    cases["reshape"] = {[](Case& c) { c.weigh(c.one("reshape", {c.param({3, 10})}, {{"shape", Shape{5, -1}}})); },
-                        [](Case& c) { c.total(c.one("reshape", {c.param({3, 10})}, {{"shape", Shape{2, 15}}})); }};
-    cases["transpose"] = {
-        [](Case& c) { c.weigh(c.one("transpose", {c.param({2, 3, 5})}, {{"perm", Shape{2, 0, 1}}})); },
-        [](Case& c) { c.total(c.one("transpose", {c.param({3, 5})}, {{"perm", Shape{1, 0}}})); }};
+    cases["reshape"] = {[](Case& c) {
+                            c.weigh(c.one("reshape", {c.param({3, 10})}, {{"shape", Shape{5, -1}}}));
+                        },
+                        [](Case& c) {
+                            c.total(c.one("reshape", {c.param({3, 10})}, {{"shape", Shape{2, 15}}}));
+                        }};
+    cases["transpose"] = {[](Case& c) {
+                              c.weigh(c.one("transpose", {c.param({2, 3, 5})}, {{"perm", Shape{2, 0, 1}}}));
+                          },
+                          [](Case& c) {
+                              c.total(c.one("transpose", {c.param({3, 5})}, {{"perm", Shape{1, 0}}}));
+                          }};
     auto slice = [](Case& c, ValueId x, int64_t start, int64_t size) {
         return c.one("slice", {x}, {{"dim", int64_t{1}}, {"start", start}, {"size", size}});
     };
     cases["slice"] = {
-        [=](Case& c) { c.weigh(slice(c, c.param({3, 7}), 2, 3)); },
+        [=](Case& c) {
+            c.weigh(slice(c, c.param({3, 7}), 2, 3));
+        },
         [=](Case& c) {  // tiles: one concat
             const ValueId x = c.param({3, 7});
             c.weigh(c.one("mul", {slice(c, x, 0, 3), slice(c, x, 4, 3)}));
@@ -311,9 +345,10 @@ std::map<std::string, std::vector<Body>> all_cases() {
 
 // Ops through which no gradient flows: sources, tests, integers, other ops' gradients, the optimizer, collectives.
 const std::set<std::string_view> without_gradient{
-    "full", "random", "less", "less_equal", "greater", "greater_equal", "equal", "gelu_grad", "silu_grad", "relu_grad",
-    "swiglu_grad", "matmul_dw", "all_finite", "softmax_grad", "layernorm_grad", "rmsnorm_grad", "embedding_grad",
-    "attention_grad", "adamw", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard"};
+    "full",       "random",       "less",           "less_equal",     "greater",        "greater_equal",
+    "equal",      "gelu_grad",    "silu_grad",      "relu_grad",      "swiglu_grad",    "matmul_dw",
+    "all_finite", "softmax_grad", "layernorm_grad", "rmsnorm_grad",   "embedding_grad", "attention_grad",
+    "adamw",      "all_reduce",   "all_gather",     "reduce_scatter", "all_to_all",     "shard"};
 
 }  // namespace
 

@@ -64,14 +64,15 @@ struct Decoder {
         const ValueId k = b.one("rope", {project(h, scope + ".k", "kv_heads", s.kv_heads)}, {}, at(25));
         const ValueId v = project(h, scope + ".v", "kv_heads", s.kv_heads);
         const ValueId o = b.add("attention", {q, k, v}, {{"causal", true}}, at(26))[0];
-        const ValueId merged = b.one("reshape", {o}, {{"shape", Shape{s.batch, s.seq, s.embed}}}, at(27),
-                                     {{"batch", "seq", "heads"}});
+        const ValueId merged =
+            b.one("reshape", {o}, {{"shape", Shape{s.batch, s.seq, s.embed}}}, at(27), {{"batch", "seq", "heads"}});
         const ValueId w = weight(scope + ".o", {s.embed, s.embed}, {"heads", "embed"});
         x = b.one("add", {x, b.one("matmul", {merged, w}, {}, at(28))}, {}, at(28));
     }
     void feed_forward(const std::string& scope) {
         const ValueId h = norm(scope + ".mlp_norm");
-        const ValueId gate = b.one("matmul", {h, weight(scope + ".gate", {s.embed, s.mlp}, {"embed", "mlp"})}, {}, at(29));
+        const ValueId gate =
+            b.one("matmul", {h, weight(scope + ".gate", {s.embed, s.mlp}, {"embed", "mlp"})}, {}, at(29));
         const ValueId up = b.one("matmul", {h, weight(scope + ".up", {s.embed, s.mlp}, {"embed", "mlp"})}, {}, at(30));
         const ValueId inner = b.one("swiglu", {gate, up}, {}, at(31));
         const ValueId down = weight(scope + ".down", {s.mlp, s.embed}, {"mlp", "embed"});
@@ -109,8 +110,9 @@ Program decoder(const DecoderShape& s) {
 
 namespace {
 
-constexpr const char* awkward[] = {"",          "layers.0", "a b",  "quote\"d", "semi; colon", "x by y", "at %3 z",
-                                   "back\\slash", "1",      "true", "line\nbreak", "#hash",     "a=b,c",  "{brace}"};
+constexpr const char* awkward[] = {"",        "layers.0",    "a b", "quote\"d", "semi; colon", "x by y",
+                                   "at %3 z", "back\\slash", "1",   "true",     "line\nbreak", "#hash",
+                                   "a=b,c",   "{brace}"};
 
 class Randomly {
 public:
@@ -120,7 +122,8 @@ public:
         p_.name = text();
         for (int i = 0; i < 4; ++i) {
             b_.input(fmt::format("in{}{}", i, text()), {DType::f32, shape()}, {}, origin());
-            const ValueId w = b_.param(fmt::format("w{}{}", i, text()), {DType::f32, shape()}, {}, normal(0.5), origin());
+            const ValueId w =
+                b_.param(fmt::format("w{}{}", i, text()), {DType::f32, shape()}, {}, normal(0.5), origin());
             b_.state(w, fmt::format("m{}", i), {DType::f32, p_.value(w).type.shape}, {}, origin());
             pool_.insert(pool_.end(), {w - 1, w});
         }
@@ -163,8 +166,8 @@ private:
     }
 
     std::string kind() {
-        static const char* kinds[] = {"add", "mul", "gelu", "scale", "sum", "cast", "slice", "layernorm",
-                                      "full", "all_reduce", "swiglu_grad", "transpose"};
+        static const char* kinds[] = {"add",   "mul",       "gelu", "scale",      "sum",         "cast",
+                                      "slice", "layernorm", "full", "all_reduce", "swiglu_grad", "transpose"};
         kind_ = forward_ops_ == 0 ? "full" : kinds[below(std::size(kinds))];
         attributes_ = {};
         if (kind_ == "full") attributes_ = {{"shape", shape()}, {"value", below(2) ? 0.1 : -3.0}};
@@ -193,8 +196,10 @@ private:
                                     : below(2)           ? Placement::replicated()
                                                          : Placement::partial(ReduceOp::max);
             const std::string axis = below(2) ? "dp" : text();
-            if (below(2)) p_.store(id, axis, where, origin(), below(2) == 0);
-            else p_.use(id, axis, where, origin(), below(2) ? Keep::fragment : Keep::step, below(2) == 0);
+            if (below(2))
+                p_.store(id, axis, where, origin(), below(2) == 0);
+            else
+                p_.use(id, axis, where, origin(), below(2) ? Keep::fragment : Keep::step, below(2) == 0);
         }
         p_.stage("layers.0", 1, origin());
         p_.recompute(text(), origin());

@@ -76,9 +76,14 @@ TEST_CASE("a program that is no program names the line and what is expected") {
 TEST_CASE("a 405B program is built, differentiated, verified, printed and parsed in linear time") {
     auto milliseconds = [](int64_t layers) {
         const auto start = std::chrono::steady_clock::now();
-        Program program = test::decoder(
-            {.layers = layers, .batch = 16, .seq = 8192, .embed = 16384, .heads = 128, .kv_heads = 8, .mlp = 53248,
-             .vocab = 128256});
+        Program program = test::decoder({.layers = layers,
+                                         .batch = 16,
+                                         .seq = 8192,
+                                         .embed = 16384,
+                                         .heads = 128,
+                                         .kv_heads = 8,
+                                         .mlp = 53248,
+                                         .vocab = 128256});
         differentiate(program, *program.result("loss_sum"));
         verify(program);
         const Program back = parse(print(program));

@@ -27,9 +27,13 @@ int64_t adamw_flops(const Program& program, const Op& op) { return 15 * program.
 
 std::vector<OpDef> adamw_ops() {
     return {
-        {.name = "adamw", .operands = {"p", "g", "m", "v", "lr", "scale", "step", "apply?"},
+        {.name = "adamw",
+         .operands = {"p", "g", "m", "v", "lr", "scale", "step", "apply?"},
          .attributes = {number("beta1", 0.9), number("beta2", 0.999), number("eps", 1e-8), number("decay", 0.0)},
-         .infer = infer_adamw, .rule = elementwise_rule, .flops = adamw_flops, .in_place = {{0, 0}, {1, 2}, {2, 3}}},
+         .infer = infer_adamw,
+         .rule = elementwise_rule,
+         .flops = adamw_flops,
+         .in_place = {{0, 0}, {1, 2}, {2, 3}}},
     };
 }
 

@@ -23,7 +23,8 @@ void check_heads(Infer& at) {
     const int64_t groups = at.shape(1)[2];
     if (heads % groups != 0) {
         at.fail(fmt::format("{} query heads do not share {} key/value heads evenly: {} and {}", heads, groups,
-                            at.show(0), at.show(1)), "the first must be a multiple of the second");
+                            at.show(0), at.show(1)),
+                "the first must be a multiple of the second");
     }
     if (at.attributes.flag("causal") && at.shape(0)[1] != at.shape(1)[1]) {
         at.fail(fmt::format("causal attention needs as many queries as keys: {} and {}", at.show(0), at.show(1)));
@@ -47,7 +48,8 @@ std::vector<Typed> infer_attention(Infer& at) {
 std::vector<Typed> infer_attention_grad(Infer& at) {
     check_heads(at);
     at.same_type(0, 3);
-    if (at.type(4) != statistics_of(at.typed(0)).type) at.fail(fmt::format("{} does not fit {}", at.show(4), at.show(0)));
+    if (at.type(4) != statistics_of(at.typed(0)).type)
+        at.fail(fmt::format("{} does not fit {}", at.show(4), at.show(0)));
     at.same_type(0, 5);
     return {at.typed(0), at.typed(1), at.typed(2)};
 }
@@ -125,14 +127,28 @@ void grad_rope(Backward& g) {
 std::vector<OpDef> attention_ops() {
     const std::vector<AttributeDef> attributes{flag("causal"), number("scale")};
     return {
-        {.name = "rope", .operands = {"x"},
-         .attributes = {number("theta", 10000.0), flag("inverse"), integer("start")}, .infer = infer_rope,
-         .rule = rope_rule, .gradient = grad_rope, .flops = some_flops, .in_place = {{0, 0}},
+        {.name = "rope",
+         .operands = {"x"},
+         .attributes = {number("theta", 10000.0), flag("inverse"), integer("start")},
+         .infer = infer_rope,
+         .rule = rope_rule,
+         .gradient = grad_rope,
+         .flops = some_flops,
+         .in_place = {{0, 0}},
          .indexed = OperandRef{false, 0}},
-        {.name = "attention", .operands = {"q", "k", "v"}, .attributes = attributes, .infer = infer_attention,
-         .rule = heads_rule, .gradient = grad_attention, .flops = attention_flops},
-        {.name = "attention_grad", .operands = {"q", "k", "v", "o", "lse", "do"}, .attributes = attributes,
-         .infer = infer_attention_grad, .rule = heads_rule, .flops = attention_grad_flops},
+        {.name = "attention",
+         .operands = {"q", "k", "v"},
+         .attributes = attributes,
+         .infer = infer_attention,
+         .rule = heads_rule,
+         .gradient = grad_attention,
+         .flops = attention_flops},
+        {.name = "attention_grad",
+         .operands = {"q", "k", "v", "o", "lse", "do"},
+         .attributes = attributes,
+         .infer = infer_attention_grad,
+         .rule = heads_rule,
+         .flops = attention_grad_flops},
     };
 }
 

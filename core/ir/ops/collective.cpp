@@ -16,8 +16,14 @@ std::vector<Typed> infer_moved(Infer& at) {
 
 OpDef collective(std::string_view name, std::vector<AttributeDef> attributes) {
     attributes.insert(attributes.begin(), required(text("axis")));
-    return {.name = name, .operands = {"x"}, .attributes = std::move(attributes), .infer = infer_moved,
-            .rule = linear_rule, .flops = no_flops, .in_place = {{0, 0}}, .collective = true};
+    return {.name = name,
+            .operands = {"x"},
+            .attributes = std::move(attributes),
+            .infer = infer_moved,
+            .rule = linear_rule,
+            .flops = no_flops,
+            .in_place = {{0, 0}},
+            .collective = true};
 }
 
 AttributeDef dim(std::string_view name) { return required(integer(name)); }

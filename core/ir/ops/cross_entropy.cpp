@@ -69,10 +69,16 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
 
 std::vector<OpDef> cross_entropy_ops() {
     return {
-        {.name = "cross_entropy", .operands = {"logits", "targets"},
-         .attributes = {flag("grad"), integer("ignore", int64_t{-1})}, .infer = infer_cross_entropy,
-         .rule = cross_entropy_rule, .gradient = grad_cross_entropy, .flops = cross_entropy_flops,
-         .in_place = {{2, 0}}, .constant_outputs = {1}, .indexed = OperandRef{false, 0}},
+        {.name = "cross_entropy",
+         .operands = {"logits", "targets"},
+         .attributes = {flag("grad"), integer("ignore", int64_t{-1})},
+         .infer = infer_cross_entropy,
+         .rule = cross_entropy_rule,
+         .gradient = grad_cross_entropy,
+         .flops = cross_entropy_flops,
+         .in_place = {{2, 0}},
+         .constant_outputs = {1},
+         .indexed = OperandRef{false, 0}},
     };
 }
 

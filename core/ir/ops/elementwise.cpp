@@ -187,18 +187,34 @@ void grad_swiglu(Backward& g) {
 }
 
 OpDef binary(std::string_view name, Rule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
-    return {.name = name, .operands = {"a", "b"}, .infer = infer_binary, .rule = rule, .gradient = gradient,
-            .flops = one_flop, .in_place = {{0, 0}, {0, 1}}};
+    return {.name = name,
+            .operands = {"a", "b"},
+            .infer = infer_binary,
+            .rule = rule,
+            .gradient = gradient,
+            .flops = one_flop,
+            .in_place = {{0, 0}, {0, 1}}};
 }
 
 OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<AttributeDef> attributes = {}) {
-    return {.name = name, .operands = {"x"}, .attributes = std::move(attributes), .infer = like_input,
-            .rule = elementwise_rule, .gradient = gradient, .flops = some_flops, .in_place = {{0, 0}}};
+    return {.name = name,
+            .operands = {"x"},
+            .attributes = std::move(attributes),
+            .infer = like_input,
+            .rule = elementwise_rule,
+            .gradient = gradient,
+            .flops = some_flops,
+            .in_place = {{0, 0}}};
 }
 
 OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {}) {
-    return {.name = name, .operands = {"x", "dy"}, .attributes = std::move(attributes), .infer = infer_unary_grad,
-            .rule = elementwise_rule, .flops = some_flops, .in_place = {{0, 1}, {0, 0}}};
+    return {.name = name,
+            .operands = {"x", "dy"},
+            .attributes = std::move(attributes),
+            .infer = infer_unary_grad,
+            .rule = elementwise_rule,
+            .flops = some_flops,
+            .in_place = {{0, 1}, {0, 0}}};
 }
 
 OpDef compare(std::string_view name) {
@@ -221,23 +237,57 @@ std::vector<OpDef> elementwise_ops() {
     cast.flops = one_flop;
     cast.in_place = {};
     return {
-        binary("add", both_linear_rule, grad_add), binary("sub", both_linear_rule, grad_sub),
-        binary("mul", product_rule, grad_mul), binary("div", product_rule, grad_div),
-        binary("maximum", elementwise_rule, grad_extreme), binary("minimum", elementwise_rule, grad_extreme),
+        binary("add", both_linear_rule, grad_add),
+        binary("sub", both_linear_rule, grad_sub),
+        binary("mul", product_rule, grad_mul),
+        binary("div", product_rule, grad_div),
+        binary("maximum", elementwise_rule, grad_extreme),
+        binary("minimum", elementwise_rule, grad_extreme),
         binary("pow", elementwise_rule, grad_pow),
-        neg, unary("exp", grad_exp), unary("log", grad_log), unary("sqrt", grad_sqrt), unary("rsqrt", grad_rsqrt),
-        unary("cos", grad_cos), unary("sin", grad_sin), unary("tanh", grad_tanh), unary("sigmoid", grad_sigmoid),
-        unary("silu", grad_fused), unary("relu", grad_fused), unary("square", grad_square), unary("abs", grad_abs),
+        neg,
+        unary("exp", grad_exp),
+        unary("log", grad_log),
+        unary("sqrt", grad_sqrt),
+        unary("rsqrt", grad_rsqrt),
+        unary("cos", grad_cos),
+        unary("sin", grad_sin),
+        unary("tanh", grad_tanh),
+        unary("sigmoid", grad_sigmoid),
+        unary("silu", grad_fused),
+        unary("relu", grad_fused),
+        unary("square", grad_square),
+        unary("abs", grad_abs),
         unary("gelu", grad_fused, {approx()}),
-        scale, cast,
-        compare("less"), compare("less_equal"), compare("greater"), compare("greater_equal"), compare("equal"),
-        {.name = "select", .operands = {"c", "a", "b"}, .infer = infer_select, .rule = elementwise_rule,
-         .gradient = grad_select, .flops = one_flop, .in_place = {{0, 1}, {0, 2}}},
-        unary_grad("gelu_grad", {approx()}), unary_grad("silu_grad"), unary_grad("relu_grad"),
-        {.name = "swiglu", .operands = {"gate", "up"}, .infer = infer_swiglu, .rule = elementwise_rule,
-         .gradient = grad_swiglu, .flops = some_flops, .in_place = {{0, 0}, {0, 1}}},
-        {.name = "swiglu_grad", .operands = {"gate", "up", "dy"}, .infer = infer_swiglu_grad,
-         .rule = elementwise_rule, .flops = some_flops, .in_place = {{0, 0}, {1, 1}}},
+        scale,
+        cast,
+        compare("less"),
+        compare("less_equal"),
+        compare("greater"),
+        compare("greater_equal"),
+        compare("equal"),
+        {.name = "select",
+         .operands = {"c", "a", "b"},
+         .infer = infer_select,
+         .rule = elementwise_rule,
+         .gradient = grad_select,
+         .flops = one_flop,
+         .in_place = {{0, 1}, {0, 2}}},
+        unary_grad("gelu_grad", {approx()}),
+        unary_grad("silu_grad"),
+        unary_grad("relu_grad"),
+        {.name = "swiglu",
+         .operands = {"gate", "up"},
+         .infer = infer_swiglu,
+         .rule = elementwise_rule,
+         .gradient = grad_swiglu,
+         .flops = some_flops,
+         .in_place = {{0, 0}, {0, 1}}},
+        {.name = "swiglu_grad",
+         .operands = {"gate", "up", "dy"},
+         .infer = infer_swiglu_grad,
+         .rule = elementwise_rule,
+         .flops = some_flops,
+         .in_place = {{0, 0}, {1, 1}}},
     };
 }
 

@@ -70,10 +70,20 @@ int64_t grad_flops(const Program& program, const Op& op) { return program.value(
 
 std::vector<OpDef> embedding_ops() {
     return {
-        {.name = "embedding", .operands = {"tokens", "table"}, .infer = infer_embedding, .rule = embedding_rule,
-         .gradient = grad_embedding, .flops = no_flops, .indexed = OperandRef{false, 1}},
-        {.name = "embedding_grad", .operands = {"tokens", "dy"}, .attributes = {required(integer("vocab"))},
-         .infer = infer_embedding_grad, .rule = embedding_grad_rule, .flops = grad_flops, .accumulates = {0},
+        {.name = "embedding",
+         .operands = {"tokens", "table"},
+         .infer = infer_embedding,
+         .rule = embedding_rule,
+         .gradient = grad_embedding,
+         .flops = no_flops,
+         .indexed = OperandRef{false, 1}},
+        {.name = "embedding_grad",
+         .operands = {"tokens", "dy"},
+         .attributes = {required(integer("vocab"))},
+         .infer = infer_embedding_grad,
+         .rule = embedding_grad_rule,
+         .flops = grad_flops,
+         .accumulates = {0},
          .indexed = OperandRef{true, 0}},
     };
 }

@@ -115,7 +115,8 @@ void product_gradient(Backward& g, ValueId dy) {
     const bool tb = trans_b(g.attributes());
     const bool shared = g.rank(b) == 2;
     auto flags = [](bool first, bool second) { return Attributes{{"trans_a", first}, {"trans_b", second}}; };
-    if (g.wants(0)) g.give(0, ta ? g.one("matmul", {b, dy}, flags(tb, true)) : g.one("matmul", {dy, b}, flags(false, !tb)));
+    if (g.wants(0))
+        g.give(0, ta ? g.one("matmul", {b, dy}, flags(tb, true)) : g.one("matmul", {dy, b}, flags(false, !tb)));
     if (g.wants(1)) {
         if (shared && !ta) {  // f32, whatever the operands: gradients of weights are f32
             const std::vector<ValueId> operands = tb ? std::vector{dy, a} : std::vector{a, dy};
@@ -167,14 +168,28 @@ int64_t dw_flops(const Program& program, const Op& op) {
 
 std::vector<OpDef> matmul_ops() {
     return {
-        {.name = "matmul", .operands = {"a", "b", "bias?"},
-         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype")}, .infer = infer_matmul, .rule = product_rule,
-         .gradient = grad_matmul, .flops = product_flops, .accumulates = {0}},
-        {.name = "matmul_dw", .operands = {"a", "dy"}, .attributes = {text("dtype")}, .infer = infer_dw,
-         .rule = dw_rule, .flops = dw_flops, .accumulates = {0}},
-        {.name = "matmul_bias_gelu", .operands = {"a", "b", "bias"},
+        {.name = "matmul",
+         .operands = {"a", "b", "bias?"},
+         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype")},
+         .infer = infer_matmul,
+         .rule = product_rule,
+         .gradient = grad_matmul,
+         .flops = product_flops,
+         .accumulates = {0}},
+        {.name = "matmul_dw",
+         .operands = {"a", "dy"},
+         .attributes = {text("dtype")},
+         .infer = infer_dw,
+         .rule = dw_rule,
+         .flops = dw_flops,
+         .accumulates = {0}},
+        {.name = "matmul_bias_gelu",
+         .operands = {"a", "b", "bias"},
          .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh")},
-         .infer = infer_bias_gelu, .rule = bias_gelu_rule, .gradient = grad_bias_gelu, .flops = product_flops},
+         .infer = infer_bias_gelu,
+         .rule = bias_gelu_rule,
+         .gradient = grad_bias_gelu,
+         .flops = product_flops},
     };
 }
 

@@ -43,15 +43,28 @@ void grad_dropout(Backward& g) { g.give(0, g.one("dropout", {g.dy(), g.in(1)}, g
 
 std::vector<OpDef> random_ops() {
     return {
-        {.name = "full", .attributes = {required(integers("shape")), required(number("value")), text("dtype", {}, "f32")},
-         .infer = infer_full, .rule = source_rule, .flops = no_flops},
-        {.name = "random", .operands = {"seed"},
-         .attributes = {required(integers("shape")), text("kind", {"normal", "uniform"}, "normal"), number("scale", 1.0),
-                        integer("stream")},
-         .infer = infer_random, .rule = source_rule, .flops = some_flops, .indexed = OperandRef{true, 0}},
-        {.name = "dropout", .operands = {"x", "seed"}, .attributes = {required(number("p")), integer("stream")},
-         .infer = infer_dropout, .rule = linear_rule, .gradient = grad_dropout, .flops = some_flops,
-         .in_place = {{0, 0}}, .indexed = OperandRef{false, 0}},
+        {.name = "full",
+         .attributes = {required(integers("shape")), required(number("value")), text("dtype", {}, "f32")},
+         .infer = infer_full,
+         .rule = source_rule,
+         .flops = no_flops},
+        {.name = "random",
+         .operands = {"seed"},
+         .attributes = {required(integers("shape")), text("kind", {"normal", "uniform"}, "normal"),
+                        number("scale", 1.0), integer("stream")},
+         .infer = infer_random,
+         .rule = source_rule,
+         .flops = some_flops,
+         .indexed = OperandRef{true, 0}},
+        {.name = "dropout",
+         .operands = {"x", "seed"},
+         .attributes = {required(number("p")), integer("stream")},
+         .infer = infer_dropout,
+         .rule = linear_rule,
+         .gradient = grad_dropout,
+         .flops = some_flops,
+         .in_place = {{0, 0}},
+         .indexed = OperandRef{false, 0}},
     };
 }
 

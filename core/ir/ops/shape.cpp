@@ -119,7 +119,8 @@ std::vector<int64_t> permutation(Infer& at) {
         good = good && d >= 0 && d < at.rank(0) && !seen[static_cast<size_t>(d)];
         if (good) seen[static_cast<size_t>(d)] = 1;
     }
-    if (!good) at.fail(fmt::format("perm = {} is no order of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
+    if (!good)
+        at.fail(fmt::format("perm = {} is no order of the {} dims of {}", text_of(perm), at.rank(0), at.show(0)));
     at.attributes.set("perm", perm);
     return perm;
 }
@@ -235,7 +236,8 @@ void grad_pad(Backward& g) {
     if (const auto c = g.uniform()) return g.give_uniform(0, *c);
     const int64_t dim = g.attributes().integer("dim");
     g.give(0, g.one("slice", {g.raw_dy()},
-                    {{"dim", dim}, {"start", g.attributes().integer("before")},
+                    {{"dim", dim},
+                     {"start", g.attributes().integer("before")},
                      {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}}));
 }
 
@@ -243,18 +245,43 @@ void grad_pad(Backward& g) {
 
 std::vector<OpDef> shape_ops() {
     return {
-        {.name = "reshape", .operands = {"x"}, .attributes = {required(integers("shape"))}, .infer = infer_reshape,
-         .rule = reshape_rule, .gradient = grad_reshape, .flops = no_flops, .in_place = {{0, 0}}, .alias = true},
-        {.name = "transpose", .operands = {"x"}, .attributes = {required(integers("perm"))}, .infer = infer_transpose,
-         .rule = transpose_rule, .gradient = grad_transpose, .flops = no_flops},
-        {.name = "slice", .operands = {"x"},
+        {.name = "reshape",
+         .operands = {"x"},
+         .attributes = {required(integers("shape"))},
+         .infer = infer_reshape,
+         .rule = reshape_rule,
+         .gradient = grad_reshape,
+         .flops = no_flops,
+         .in_place = {{0, 0}},
+         .alias = true},
+        {.name = "transpose",
+         .operands = {"x"},
+         .attributes = {required(integers("perm"))},
+         .infer = infer_transpose,
+         .rule = transpose_rule,
+         .gradient = grad_transpose,
+         .flops = no_flops},
+        {.name = "slice",
+         .operands = {"x"},
          .attributes = {required(integer("dim")), required(integer("start")), required(integer("size"))},
-         .infer = infer_slice, .rule = cut_rule, .gradient = grad_slice, .flops = no_flops},
-        {.name = "concat", .operands = {"x..."}, .attributes = {required(integer("dim"))}, .infer = infer_concat,
-         .rule = cut_rule, .gradient = grad_concat, .flops = no_flops},
-        {.name = "pad", .operands = {"x"},
+         .infer = infer_slice,
+         .rule = cut_rule,
+         .gradient = grad_slice,
+         .flops = no_flops},
+        {.name = "concat",
+         .operands = {"x..."},
+         .attributes = {required(integer("dim"))},
+         .infer = infer_concat,
+         .rule = cut_rule,
+         .gradient = grad_concat,
+         .flops = no_flops},
+        {.name = "pad",
+         .operands = {"x"},
          .attributes = {required(integer("dim")), integer("before", int64_t{0}), integer("after", int64_t{0})},
-         .infer = infer_pad, .rule = cut_rule, .gradient = grad_pad, .flops = no_flops},
+         .infer = infer_pad,
+         .rule = cut_rule,
+         .gradient = grad_pad,
+         .flops = no_flops},
     };
 }
 
