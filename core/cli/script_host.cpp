@@ -12,6 +12,7 @@
 #include "run/sample.h"
 #include "run/saved_state.h"
 #include "run/train.h"
+#include "run/weights.h"
 
 namespace orrery {
 namespace {
@@ -109,6 +110,7 @@ std::string ScriptHost::summary() { return compiled_ ? orrery::summary(*compiled
 
 void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
     if (mode_ == Mode::check && !data.path.empty()) Dataset looked_at(data);  // bad data shows before a rank starts
+    if (mode_ == Mode::check && !settings_.weights.empty()) check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
     if (job_.rank == 0) prepare_folder();
     Session session(settings_, config_, registry_, job_, *compiled_);
@@ -116,7 +118,8 @@ void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
         const auto store = open_store(settings_, config_, registry_, folder());
         std::optional<MetricsWriter> metrics;
         if (job_.rank == 0) metrics.emplace(folder() + "/metrics.jsonl", store->steps().empty() ? 0 : store->steps().front(), stdout);
-        orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep});
+        orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep, settings_.weights,
+                       experiment_->weights});
         session.leave();
     } catch (const Error& error) {
         if (error.fault() == Fault::requeue) session.leave();

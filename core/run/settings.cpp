@@ -54,6 +54,7 @@ Settings read_settings(Config& config) {
         throw Error(device.where("memory_gib"), fmt::format("device.memory_gib = {}: expected 0 or more", memory_gib));
     settings.memory_bytes = static_cast<int64_t>(memory_gib * (int64_t{1} << 30));
     settings.keep = at_least(config.table("checkpoint"), "keep", 2, 2);
+    settings.weights = config.table("checkpoint").text("load", "");
     Config& axes = config.table("transport").table("axis");
     for (const std::string& axis : axes.keys()) {
         settings.axis_transport[axis] = axes.require_text(axis);

@@ -21,6 +21,7 @@ struct Settings {
     int64_t memory_bytes = 0;         ///< [device] memory_gib; 0: not judged
     std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer
     int64_t keep = 2;                 ///< [checkpoint] keep
+    std::string weights;              ///< [checkpoint] load: safetensors file of a fresh start
     Mesh mesh;                        ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;

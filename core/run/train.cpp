@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "run/saved_state.h"
+#include "run/weights.h"
 
 namespace orrery {
 namespace {
@@ -75,6 +76,7 @@ public:
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
         if (resumed.step > 0) note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
+        else if (!run_.weights.empty()) load_weights(session_, run_.weights, run_.sources);
         const int64_t first = resumed.step + 1;
         if (first > run_.options.steps) note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header();

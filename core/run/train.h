@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 
 #include "run/checkpoint.h"
@@ -18,6 +19,8 @@ struct TrainingRun {
     TrainOptions options;
     uint64_t seed = 1;
     int64_t keep = 2;                  ///< verified checkpoints that stay
+    std::string weights;               ///< safetensors file of a fresh start, "": random weights
+    std::span<const WeightSource> sources = {};  ///< where each param lies in it
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads
