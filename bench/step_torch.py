@@ -13,8 +13,9 @@ A step is forward, backward, clipping by global norm and fused AdamW. tok_s is f
 cpu_s is every thread's processor time in a step, which says more on a busy machine; peak_rss_mib is the process's peak
 during the timed steps (the kernel's mark is reset after the warm-up).
 
-On a processor without bf16 instructions PyTorch's bf16 is some 25 times slower than its fp32 (AVX2: 4 against 90 GFLOP/s
-a core): there fp32 is the peer to beat, and --batch keeps a bf16 step within seconds.
+On a processor without bf16 instructions PyTorch's bf16 is some 20 times slower than its fp32 (an AVX2 machine: 41
+against 950 tokens of `gpt` per second of processor time): there fp32 is the peer to beat, and --batch keeps a bf16 step
+within seconds.
 """
 import argparse
 import json
@@ -195,8 +196,8 @@ def main():
     median = statistics.median(times)
     count = c["batch"] * c["seq"]
     line.update(params=sum(p.numel() for p in net.parameters()), step_s=round(median, 4), min_s=round(min(times), 4),
-                cpu_s=round(statistics.median(cpu), 4), tok_s=round(count / median, 1), loss=round(loss, 4), peak_rss_mib=round(peak_mib()),
-                model_gflops=round(count / median * flops_per_token(c, used) / 1e9, 1),
+                cpu_s=round(statistics.median(cpu), 4), tok_s=round(count / median, 1), loss=round(loss, 4),
+                model_gflops=round(count / median * flops_per_token(c, used) / 1e9, 1), peak_rss_mib=round(peak_mib()),
                 peak_rss_with_warmup_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
     print(json.dumps(line))
 
