@@ -79,7 +79,7 @@ public:
     virtual Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after = {}) = 0;
     /// [P n] -> [P n]: block j of member i becomes block i of member j. Sends S (P-1)/P.
     virtual Event all_to_all(const Tensor& in, const Tensor& out, const Event& after = {}) = 0;
-    /// [n] in place, from member `root`. Sends at most S (root and inner members of a tree).
+    /// [n] in place, from member `root`. All members together send S (P-1).
     virtual Event broadcast(const Tensor& tensor, int root, const Event& after = {}) = 0;
     /// Sends S to member `peer`; pairs with the receive of the same tag, in order.
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;

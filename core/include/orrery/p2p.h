@@ -42,10 +42,10 @@ ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& ren
 /// A name for the next communicator of this group: the same on all members, another at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
-/// Collectives from messages between two members: ring all_reduce, all_gather and reduce_scatter (pipelined in
-/// segments), pairwise all_to_all, binomial broadcast. A transport implements the three protected calls. Works inline
-/// on the caller's thread; every event but that of a send is empty. all_reduce adds block i in ring order from member
-/// i+1 on, which at two members is any order's result.
+/// Collectives from messages between two members, for transports that can only send and receive. Ring all_reduce,
+/// all_gather and reduce_scatter, pipelined in segments; block i is added in ring order from member i+1 on, which at two
+/// members gives the bits of any order. Two members exchange a small all_reduce whole. Pairwise all_to_all; broadcast by
+/// a binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event is not empty.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);
@@ -58,33 +58,39 @@ public:
     Event broadcast(const Tensor& tensor, int root, const Event& after) override;
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
-    bool done(uint64_t ticket) override;
-    void wait(uint64_t ticket) override;
+    void wait(uint64_t ticket) override { finish(ticket); }
     Traffic traffic() const override { return traffic_; }
 
 protected:
-    /// Starts to move bytes to or from a member. Messages of one (pair, direction, channel) arrive in order. The memory
-    /// stays the caller's and untouched until finish(ticket). Neither blocks for the peer.
+    /// Starts to move bytes to or from a member and returns a ticket for finish(). Messages of one pair, direction,
+    /// channel and size arrive in order. The memory is in use until finish(). Neither blocks for the peer.
     virtual uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) = 0;
     virtual uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) = 0;
-    /// Blocks until the transfer is done, once per ticket. Throws Fault::peer naming what() and the peer.
+    /// Blocks until the transfer is done. Throws Fault::peer naming what() and the peer's rank. A ticket that was
+    /// finished before is done.
     virtual void finish(uint64_t ticket) = 0;
     /// "all_reduce #7 of dp/0", for messages.
     std::string what() const;
+    std::string rank_text(int member) const;  ///< "rank 3"
 
 private:
     struct Ring;
-    /// Counts a call and names it for messages.
-    void begin(std::string_view op, const Event& after, bool collective = true);
-    void ring_reduce(Ring& ring, DType dtype, ReduceOp op, const void* in, void* out);
-    void ring_gather(Ring& ring, void* out);
-    uint64_t send_part(int peer, const void* data, int64_t bytes);
+    class Window;
+    class Pieces;
+    void begin(const char* op, const Event& after, uint64_t detail);
+    uint64_t send_part(int peer, const void* data, int64_t bytes, uint64_t part = 0);
+    uint64_t receive_part(int peer, void* data, int64_t bytes, uint64_t part = 0);
+    int around(int offset) const;  ///< member `offset` places after this one
+    void exchange_whole(const Tensor& in, const Tensor& out, ReduceOp op);
+    void ring_reduce(const Ring& ring, const char* in, char* out, bool scatter);
+    void ring_gather(const Ring& ring, char* out);
 
-    Group group_;
-    int64_t segment_bytes_;
-    std::vector<std::byte> scratch_;
-    std::string op_;
+    const Group group_;
+    const int64_t segment_bytes_;
+    std::vector<char> scratch_;
+    const char* op_ = "nothing";
     int64_t sequence_ = 0;
+    uint64_t channel_ = 0;
     Traffic traffic_;
 };
 

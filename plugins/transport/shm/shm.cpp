@@ -50,8 +50,9 @@ public:
         require_match(group_, "all_reduce", in, out);
         const int64_t element = size_of(in.dtype), bytes = in.bytes();
         const Block mine = block_of(in.count(), size(), me());
-        count(2 * (size() - 1), bytes - mine.count * element + (size() - 1) * mine.count * element);
-        if (size() == 2 && bytes <= small_bytes) {
+        const bool small_one = size() == 2 && bytes <= small_bytes;
+        count((small_one ? 1 : 2) * (size() - 1), bytes + (size() - 2) * mine.count * element);
+        if (small_one) {
             meet_small(Call::all_reduce, in, static_cast<int>(op), after);
             for (int i = 0; i < 2; ++i) ins_[static_cast<size_t>(i)] = i == me() ? in.data : small(i);
             reduce(in.dtype, op, ins_, std::span(&out.data, 1), in.count());

@@ -1,0 +1,204 @@
+// Processes anywhere, over TCP. Gloo connects the members and moves the messages; the collectives are p2p.h's, because
+// Gloo has neither a reduce_scatter nor bf16, and because its waits cannot tell who is missing.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "mesh.h"
+#include "orrery/p2p.h"
+#include "orrery/plugin.h"
+
+namespace orrery::gloo_transport {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+class GlooCommunicator : public P2pCommunicator {
+public:
+    GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, const Rendezvous& rendezvous,
+                     Milliseconds timeout, int64_t segment_bytes)
+        : P2pCommunicator(group, segment_bytes), mesh_(std::move(mesh)), rendezvous_(rendezvous), timeout_(timeout),
+          watch_([this](std::stop_token stop) { watch(stop); }) {}
+
+    ~GlooCommunicator() override {
+        watch_.request_stop();
+        watch_.join();
+        for (auto& [ticket, transfer] : transfers_) transfer->cancel();
+    }
+
+    bool done(uint64_t ticket) override {
+        Transfer* const transfer = find(ticket);
+        if (transfer && !transfer->done(timeout_)) return false;
+        finish(ticket);
+        return true;
+    }
+
+    void abort(std::string_view reason) override {
+        give_up(rank_text(group().me) + " gave up: " + std::string(reason));
+        mesh_->closeConnections();  // the others see it at once
+    }
+
+protected:
+    uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) override {
+        return start(peer, const_cast<void*>(data), bytes, channel, true);
+    }
+    uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) override {
+        return start(peer, data, bytes, channel, false);
+    }
+
+    void finish(uint64_t ticket) override {
+        Transfer* const transfer = find(ticket);
+        if (!transfer) return;
+        std::string how;
+        try {
+            if (transfer->wait(timeout_)) return forget(ticket);
+        } catch (const ::gloo::Exception& error) {
+            how = error.what();
+        }
+        const int peer = transfer->peer;
+        forget(ticket);
+        fail(peer, how);
+    }
+
+private:
+    Transfer* find(uint64_t ticket) {
+        const std::lock_guard lock(mutex_);
+        const auto it = transfers_.find(ticket);
+        return it == transfers_.end() ? nullptr : it->second.get();
+    }
+
+    void forget(uint64_t ticket) {
+        const std::lock_guard lock(mutex_);
+        transfers_.erase(ticket);
+    }
+
+    uint64_t start(int peer, void* data, int64_t bytes, uint64_t channel, bool sends) {
+        // A message of another size than the receiver's must not match: Gloo would end the process.
+        const uint64_t slot = channel ^ static_cast<uint64_t>(bytes) * 0x9e3779b97f4a7c15ull;
+        if (over_) fail(peer, "");
+        try {
+            auto transfer = std::make_unique<Transfer>(*mesh_, data, bytes, peer, sends, slot);
+            const std::lock_guard lock(mutex_);
+            if (over_) transfer->cancel();
+            transfers_.emplace(++ticket_, std::move(transfer));
+        } catch (const ::gloo::Exception& error) {
+            fail(peer, error.what());
+        }
+        return ticket_;
+    }
+
+    /// Cancels what is under way and refuses what comes.
+    void give_up(const std::string& why) {
+        const std::lock_guard lock(mutex_);
+        if (why_.empty()) why_ = why;
+        over_ = true;
+        for (auto& [ticket, transfer] : transfers_) transfer->cancel();
+    }
+
+    /// Gloo's waits look at nothing but their own connection: this ends them when a rank of the job is lost.
+    void watch(std::stop_token stop) {
+        for (std::string lost; !stop.stop_requested(); std::this_thread::sleep_for(Milliseconds(20)))
+            if (!over_ && !(lost = rendezvous_.lost()).empty()) give_up(lost);
+    }
+
+    /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer.
+    [[noreturn]] void fail(int peer, const std::string& how) {
+        // A closed connection is often a dead process: the rendezvous tells which one within moments.
+        const bool late = how.find("imed out") != std::string::npos;
+        for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
+        std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) + " ms"
+                               : rank_text(peer) + ": " + how;
+        if (over_) {
+            const std::lock_guard lock(mutex_);
+            why = why_;
+        }
+        throw Error(what() + ": " + why, Fault::peer);
+    }
+
+    const std::shared_ptr<::gloo::Context> mesh_;
+    const Rendezvous& rendezvous_;
+    const Milliseconds timeout_;
+    uint64_t ticket_ = 0;
+    std::atomic<bool> over_{false};
+    std::mutex mutex_;  // guards what follows; waits are outside of it
+    std::unordered_map<uint64_t, std::unique_ptr<Transfer>> transfers_;
+    std::string why_;
+    std::jthread watch_;
+};
+
+/// The same text in processes that reach each other over the loopback interface.
+std::string network_id() {
+    std::string boot;
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::getline(file, boot);
+    struct stat network {};
+    ::stat("/proc/self/ns/net", &network);
+    return boot + "/" + std::to_string(network.st_ino);
+}
+
+class GlooTransport : public Transport {
+public:
+    explicit GlooTransport(Config& config)
+        : interface_(config.text("interface", "")), host_(config.text("host", "")),
+          timeout_s_(config.integer("timeout_s", 0)), segment_kib_(config.integer("segment_kib", 512)) {
+        if (!interface_.empty() && !host_.empty())
+            throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
+        if (segment_kib_ < 1 || segment_kib_ > 1 << 20)
+            throw Error(config.where("segment_kib"), "transport.gloo.segment_kib is " + std::to_string(segment_kib_) +
+                                                         "; expected 1 to 1048576");
+    }
+
+    TransportContract contract() const override {
+        TransportContract c;
+        c.send = TransportContract::Send::rendezvous;
+        c.lanes = TransportContract::Lanes::peer_and_direction;
+        c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
+                    DType::u8};
+        c.devices = {"cpu"};
+        return c;
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory>,
+                                       Milliseconds timeout) override {
+        if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
+        const std::string name = fresh_name(group, rendezvous);
+        const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
+        if (!device_) open(group, networks);
+        auto mesh = connect(group, rendezvous, device_, name, timeout);
+        // Nobody may close a connection before all are up.
+        exchange(group, rendezvous, name + "/ready", "", timeout);
+        return std::make_unique<GlooCommunicator>(group, std::move(mesh), rendezvous, timeout, segment_kib_ << 10);
+    }
+
+private:
+    void open(const Group& group, const std::vector<std::string>& networks) {
+        std::string host = host_;
+        if (host.empty() && interface_.empty()) {
+            // The name of this host, if others are elsewhere; it must be known to them by the same address.
+            char name[256] = "127.0.0.1";
+            for (const std::string& network : networks)
+                if (network != networks[static_cast<size_t>(group.me)]) ::gethostname(name, sizeof name - 1);
+            host = name;
+        }
+        device_ = open_device(interface_, host);
+    }
+
+    const std::string interface_, host_;
+    const int64_t timeout_s_, segment_kib_;
+    std::shared_ptr<::gloo::transport::Device> device_;
+};
+
+void add(Registry& registry) {
+    registry.add_transport("gloo", [](Config& config) { return std::make_unique<GlooTransport>(config); });
+}
+
+}  // namespace
+}  // namespace orrery::gloo_transport
+
+ORRERY_PLUGIN("transport.gloo", "0.1", orrery::gloo_transport::add);

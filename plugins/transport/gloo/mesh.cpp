@@ -1,0 +1,87 @@
+#include "mesh.h"
+
+#include <gloo/transport/tcp/device.h>
+
+#include "orrery/p2p.h"
+
+namespace orrery::gloo_transport {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// Gloo's view of the job's store.
+class Store : public ::gloo::rendezvous::Store {
+public:
+    Store(Rendezvous& rendezvous, std::string prefix, Milliseconds timeout)
+        : rendezvous_(rendezvous), prefix_(std::move(prefix)), timeout_(timeout) {}
+
+    void set(const std::string& key, const std::vector<char>& data) override {
+        rendezvous_.set(prefix_ + key, std::string_view(data.data(), data.size()));
+    }
+    std::vector<char> get(const std::string& key) override {
+        const std::string value = rendezvous_.get(prefix_ + key, timeout_);
+        return {value.begin(), value.end()};
+    }
+    void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+    void wait(const std::vector<std::string>& keys, const Milliseconds& timeout) override {
+        for (const std::string& key : keys) rendezvous_.get(prefix_ + key, timeout);
+    }
+
+private:
+    Rendezvous& rendezvous_;
+    const std::string prefix_;
+    const Milliseconds timeout_;
+};
+
+}  // namespace
+
+std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interface, const std::string& host) {
+    ::gloo::transport::tcp::attr attr;
+    attr.iface = interface;
+    attr.hostname = host;
+    try {
+        return ::gloo::transport::tcp::CreateDevice(attr);
+    } catch (const std::exception& error) {
+        throw Error("transport gloo: cannot open " + (host.empty() ? "interface '" + interface : "host '" + host) +
+                    "': " + error.what() + "; set transport.gloo.interface or transport.gloo.host to one of this machine");
+    }
+}
+
+std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezvous,
+                                         std::shared_ptr<::gloo::transport::Device> device, const std::string& name,
+                                         Milliseconds timeout) {
+    auto context = std::make_shared<::gloo::rendezvous::Context>(group.me, group.size());
+    context->setTimeout(timeout);
+    Store store(rendezvous, name + "/gloo/", timeout);
+    try {
+        context->connectFullMesh(store, device);
+    } catch (const ::gloo::Exception& error) {
+        throw Error("transport gloo: the members of " + group.name + " cannot connect over " + device->str() + ": " +
+                    error.what(), Fault::peer);
+    }
+    return context;
+}
+
+Transfer::Transfer(::gloo::Context& context, void* data, int64_t bytes, int peer, bool sends, uint64_t slot)
+    : peer(peer), sends_(sends), buffer_(context.createUnboundBuffer(data, static_cast<size_t>(bytes))) {
+    if (sends) buffer_->send(peer, slot, 0, static_cast<size_t>(bytes));
+    else buffer_->recv(peer, slot, 0, static_cast<size_t>(bytes));
+}
+
+bool Transfer::wait_here(Milliseconds timeout) {
+    return sends_ ? buffer_->waitSend(timeout) : buffer_->waitRecv(timeout);
+}
+
+bool Transfer::wait(Milliseconds timeout) { return waiter_.valid() ? waiter_.get() : wait_here(timeout); }
+
+bool Transfer::done(Milliseconds timeout) {
+    if (!waiter_.valid()) waiter_ = std::async(std::launch::async, [this, timeout] { return wait_here(timeout); });
+    return waiter_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void Transfer::cancel() {
+    if (sends_) buffer_->abortWaitSend();
+    else buffer_->abortWaitRecv();
+}
+
+}  // namespace orrery::gloo_transport
