@@ -69,7 +69,7 @@ public:
     void give_piece(size_t i, int dim, int64_t start, ValueId gradient);
     /// Sum over the dims that `like` was broadcast along, in f32 when `like` is a weight.
     ValueId sum_to(ValueId gradient, ValueId like);
-    /// True for a param, or a cast of one.
+    /// True for a param, or a cast, reshape, transpose or slice of one.
     bool is_weight(ValueId id) const;
     /// Throws when a gradient arrived at an output that passes none on.
     void expect_no_dy(size_t o, std::string_view name) const;

@@ -56,8 +56,12 @@ ValueId Backward::reshape_like(ValueId x, ValueId like) {
 
 bool Backward::is_weight(ValueId id) const {
     const Value* value = &program_.value(id);
-    if (value->op != none && program_.op(value->op).kind == "cast") {
-        value = &program_.value(program_.op(value->op).inputs[0]);
+    while (value->op != none) {
+        const Op& maker = program_.op(value->op);
+        const bool view =
+            maker.kind == "cast" || maker.kind == "reshape" || maker.kind == "transpose" || maker.kind == "slice";
+        if (!view) return false;
+        value = &program_.value(maker.inputs[0]);
     }
     return value->role == Role::param;
 }
@@ -235,6 +239,7 @@ void differentiate(Program& program, ValueId loss) {
         backward.begin(last[static_cast<size_t>(param)]);
         const ValueId grad = own_gradient(backward, program, param);
         program.set_grad(param, grad);
+        program.value(grad).dims = program.value(param).dims;  // whatever a reshape on the way called them
         if (program.value(grad).name.empty()) {
             builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
         }

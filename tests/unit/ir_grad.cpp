@@ -130,6 +130,21 @@ TEST_CASE("bf16 casts biases of products and leaves f32 programs alone") {
           std::string::npos);
 }
 
+TEST_CASE("a weight that is reshaped and broadcast gets its gradient in f32, without a cast") {
+    Program p;
+    Builder b(p);
+    const ValueId tokens = b.input("tokens", {DType::i32, {3, 5}}, {"batch", "seq"}, {});
+    const ValueId table = b.param("table", {DType::f32, {11, 4}}, {"vocab", "embed"}, {}, {});
+    const ValueId positions = b.param("positions", {DType::f32, {5, 4}}, {"positions", "embed"}, {}, {});
+    const ValueId renamed = b.one("reshape", {positions}, {{"shape", Shape{5, 4}}}, {}, {{"seq", "embed"}});
+    const ValueId x = b.one("add", {b.one("embedding", {tokens, table}, {}, {}), renamed}, {}, {});
+    b.result("loss_sum", b.one("sumsq", {x}, {}, {}), {});
+    set_precision(p, DType::bf16);
+    p = differentiated(std::move(p));
+    CHECK(kinds(p, Phase::backward) == std::map<std::string, int>{{"scale", 1}, {"sum", 1}, {"embedding_grad", 1}});
+    CHECK(p.value(p.grad_of(positions)).dims == p.value(positions).dims);
+}
+
 namespace {
 
 double loss_of(const Program& program, const std::vector<test::Array>& sources) {
