@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <random>
 
 #include "ir/grad.h"
 #include "ir/parse.h"
@@ -96,4 +97,38 @@ TEST_CASE("a 405B program is built, differentiated, verified, printed and parsed
     INFO("63 layers " << small << " ms, 126 layers " << large << " ms");
     CHECK(large < 6 * small + 20);
     CHECK(large < 5000);
+}
+
+TEST_CASE("damaged text is refused with an Error, and never crashes") {
+    Program program = test::decoder({.layers = 1});
+    differentiate(program, *program.result("loss_sum"));
+    program.store(2, "tp", Placement::split(0), {"tensor", "a.lua", 3, 0});
+    const Mesh mesh({{"dp", 2, false}, {"tp", 2, false}});
+    for (Value& value : program.values) value.layout = Layout(value.type.shape.size());
+    const std::string whole = print(program, &mesh);
+    std::mt19937 random(5);
+    auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+    constexpr std::string_view letters = "0123456789%=,[]{}#:;\"\\ \n-.eSRPx()";
+    int refused = 0;
+    for (int round = 0; round < 2000; ++round) {
+        std::string text = whole;
+        for (size_t i = 0; i <= below(4); ++i) {
+            const size_t place = below(text.size());
+            switch (below(4)) {
+                case 0: text[place] = letters[below(letters.size())]; break;
+                case 1: text.insert(place, 1, letters[below(letters.size())]); break;
+                case 2: text.erase(place, 1 + below(12)); break;
+                default: text.insert(place, text.substr(below(text.size()), below(30)));
+            }
+        }
+        INFO("round " << round);
+        try {
+            const Program damaged = parse(text);
+            verify(damaged);
+            print(damaged, &mesh);
+        } catch (const Error&) {
+            ++refused;
+        }
+    }
+    CHECK(refused > 1000);
 }
