@@ -42,7 +42,7 @@ struct Executor::Machine {
     }
 
     void wait(int index, int earlier) {
-        e.position_ = index;
+        e.position_.store(index, std::memory_order_relaxed);
         const Instruction& before = instruction(earlier);
         if (before.queue == 0) return;  // communication takes it as `after`
         const Event& event = e.events_[static_cast<size_t>(earlier)];
@@ -55,21 +55,21 @@ struct Executor::Machine {
     }
 
     void kernel(int index) {
-        e.position_ = index;
+        e.position_.store(index, std::memory_order_relaxed);
         const Launch& l = launch(index);
         e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), e.kernel_scratch_.data);
         charge(l.time);
     }
 
     void copy(int index) {
-        e.position_ = index;
+        e.position_.store(index, std::memory_order_relaxed);
         const Tensor& from = tensor(index, 0);
         e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
         charge(launch(index).time);
     }
 
     Event after(int index) {
-        e.position_ = index;
+        e.position_.store(index, std::memory_order_relaxed);
         return launch(index).after_compute ? e.device_.record(0) : Event{};
     }
 
@@ -206,13 +206,13 @@ void Executor::run() {
         walk(class_, machine);
         for (int last : last_of_queue_)
             if (last != none) {
-                position_ = last;
+                position_.store(last, std::memory_order_relaxed);
                 events_[static_cast<size_t>(last)].wait();
             }
         device_.synchronize(0);
         machine.charge(0);
     } catch (const Error& error) {
-        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position_), error.what()), error.fault());
+        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position()), error.what()), error.fault());
     }
 }
 

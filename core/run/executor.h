@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -38,8 +39,8 @@ public:
     };
     const std::vector<Time>& times() const { return times_; }
     void reset_times();
-    /// The instruction at hand, for reports about a hang; readable from another thread only as a hint.
-    int position() const { return position_; }
+    /// The instruction at hand; any thread may ask, for a report about a hang.
+    int position() const { return position_.load(std::memory_order_relaxed); }
     /// Bytes of kernel scratch that this executor has allocated beside the arenas.
     int64_t kernel_scratch_bytes() const { return kernel_scratch_.bytes; }
 
@@ -65,7 +66,7 @@ private:
     std::vector<Event> events_;             ///< one per instruction: its completion, communication only
     std::vector<int> last_of_queue_;        ///< last communication instruction of each queue
     std::vector<Time> times_;
-    int position_ = 0;
+    std::atomic<int> position_{0};
 };
 
 }  // namespace orrery

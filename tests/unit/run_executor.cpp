@@ -53,6 +53,80 @@ TEST_CASE("data and tensor parallelism with micro-batches equal one rank") {
     same_as_one_rank(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
 }
 
+TEST_CASE("dropout draws by global index, whatever the mesh and the micro-batches") {
+    Model m;
+    const ValueId x = m.input("x", {8, 6}, {"batch", "embed"});
+    const ValueId seed = m.input("seed", {}, {}, DType::u32);
+    const ValueId noise = m.op("random", {seed}, {{"shape", Shape{8, 12}}, {"kind", std::string("uniform")}, {"scale", 0.1}, {"stream", 5}},
+                               {{"batch", "mlp"}});
+    ValueId h = m.op("add", {m.op("matmul", {x, m.param("up", {6, 12}, {"embed", "mlp"})}), noise});
+    h = m.op("dropout", {h, seed}, {{"p", 0.3}, {"stream", 3}});
+    const ValueId y = m.op("matmul", {h, m.param("down", {12, 6}, {"mlp", "embed"})});
+    m.train(m.op("sum", {m.op("square", {y})}, {{"dims", Shape{0, 1}}}), true);
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    same_as_one_rank(m.program, mesh_of({{"dp", 2}, {"tp", 2}}));
+    same_as_one_rank(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
+    same_as_one_rank(m.program, mesh_of({{"tp", 3}}, 4));
+}
+
+TEST_CASE("communicators send what the summary says") {
+    Model m = block(4, 4, 2, 4, 12, true, true);
+    m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"batch", "dp"}});
+    for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1));
+    m.program.bucket("dp", 1 << 20, {});
+    const Lowered lowered = compile(m.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2));
+    const Ran ran = run_steps(lowered, 1);
+    std::map<AxisId, std::pair<int64_t, int64_t>> expected;
+    const PlanSummary plan_summary = summary(lowered.plan);
+    for (const ClassSummary::Traffic& t : plan_summary.classes[0].traffic) {
+        expected[t.axis].first += t.count;
+        expected[t.axis].second += t.bytes_sent;
+    }
+    CHECK(expected.size() == 2);
+    for (const auto& [axis, count_and_bytes] : expected)
+        for (const auto& rank : ran.traffic) {
+            CHECK(rank[static_cast<size_t>(axis)].collectives == count_and_bytes.first);
+            CHECK(rank[static_cast<size_t>(axis)].bytes_sent == count_and_bytes.second);
+        }
+}
+
+TEST_CASE("time is charged to kernels, collectives and waiting") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}});
+    const Lowered lowered = compile(m.program, mesh_of({{"dp", 2}}));
+    std::map<std::string, Executor::Time> times;
+    const Ran ran = run_steps(lowered, 3);
+    for (const Executor::Time& t : ran.times[0]) times[t.name] = t;
+    CHECK(times.at("adamw").count == 3 * 4);
+    CHECK(times.at("adamw").kind == Executor::Time::Kind::compute);
+    CHECK(times.at("all_reduce dp").count == 3 * 5);
+    CHECK(times.at("all_reduce dp").seconds > 0);
+    CHECK(times.count("waiting") == 1);
+}
+
+TEST_CASE("a kernel that the device lacks is named with its script line") {
+    Model m;
+    const ValueId x = m.input("x", {8, 6}, {"batch", "embed"}, DType::f64);
+    m.build.result("y", m.op("neg", {x}), {});
+    const Lowered lowered = compile(m.program, Mesh());
+    CHECK_THROWS_WITH(run_steps(lowered, 1, false), Catch::Matchers::Contains("instruction 0: neg") &&
+                                                        Catch::Matchers::Contains("model.lua:2"));
+}
+
+TEST_CASE("a mesh without a communicator, and a value that is not kept, are errors") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}});
+    const Lowered lowered = compile(m.program, mesh_of({{"dp", 2}}));
+    Config config;
+    const auto device = registry().device("cpu", {})(config);
+    CHECK_THROWS_WITH(Executor(lowered.plan, 0, *device, {}, nullptr, nullptr),
+                      Catch::Matchers::Contains("there is no communicator for axis dp"));
+    CHECK_THROWS_WITH(lowered.plan.class_of(2), Catch::Matchers::Contains("the plan has no rank 2"));
+    const Lowered alone = compile(m.program, Mesh());
+    Executor executor(alone.plan, 0, *device, {}, nullptr, nullptr);
+    CHECK_THROWS_WITH(executor.tensor(alone.plan.program.ops[0].outputs[0]), Catch::Matchers::Contains("only inputs, params, states and results"));
+}
+
 TEST_CASE("joined all-reduces give what single ones give") {
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}});
