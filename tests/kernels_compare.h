@@ -82,7 +82,7 @@ inline const char* name_of(cpu::Isa isa) {
 }
 
 /// Relative error of norms that a result of this type may have.
-inline double tolerance(Type type) { return type == Type::f32 ? 1e-5 : type == Type::bf16 ? 1e-2 : 1e-3; }
+inline double tolerance(Type type) { return type == Type::bf16 ? 1e-2 : type == Type::f16 ? 1e-3 : 1e-5; }
 
 inline void check_close(const Buffer& got, const Buffer& expected) {
     const std::vector<double> g = got.values(), e = expected.values();

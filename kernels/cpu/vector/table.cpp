@@ -6,11 +6,17 @@ const Kernels& table();
 
 const Kernels& table() {
     static const Kernels kernels = [] {
-        Kernels k = reference::table();
+        Kernels k{};
         add_elementwise(k);
         add_broadcast(k);
         add_matmul(k);
         add_attention(k);
+        add_random(k);
+        add_reduce(k);
+        add_norm(k);
+        add_tokens(k);
+        add_update(k);
+        add_layout(k);
         return k;
     }();
     return kernels;

@@ -1,0 +1,200 @@
+// Softmax and the norms: each row is read from memory once and worked on in the cache.
+#include "kernels/cpu/rows.h"
+
+namespace orrery::kernels::cpu::ORRERY_ISA {
+
+namespace {
+
+/// Rows of work that pay for another thread.
+ORRERY_INLINE i64 row_grain(i64 cols) { return cols >= grain ? 1 : grain / (cols > 0 ? cols : 1); }
+
+/// Floats of one row, padded to a cache line.
+ORRERY_INLINE i64 padded(i64 cols) { return (cols + 15) / 16 * 16; }
+
+/// Runs f(part, begin, end, scratch of this part) over the rows.
+template <class F>
+ORRERY_INLINE void by_rows(Context& c, i64 rows, i64 cols, i64 floats, F f) {
+    const int parts = parts_of(c.threads(), rows, row_grain(cols));
+    float* scratch = static_cast<float*>(c.scratch((floats * parts + 16) * 4));
+    team(parts,
+         [&](int part) { f(part, cut(rows, parts, part, 1), cut(rows, parts, part + 1, 1), scratch + part * floats); });
+}
+
+void softmax(Context& c, In x, Out y, i64 rows, i64 cols) {
+    by_rows(c, rows, cols, padded(cols), [&](int, i64 begin, i64 end, float* buffer) {
+        for (i64 r = begin; r < end; ++r) {
+            const float* row = fetch(x, r * cols, cols, buffer);
+            float* to = target(y, r * cols, buffer);
+            const float total = exp_sum(row, to, cols, row_max(row, cols, -__builtin_inff()));
+            map(
+                to, cols, [s = Vec(1 / total)](Vec v) { return v * s; }, to);
+            flush(y, r * cols, cols, to);
+        }
+    });
+}
+
+void softmax_grad(Context& c, In y, In dy, Out dx, i64 rows, i64 cols) {
+    by_rows(c, rows, cols, 2 * padded(cols), [&](int, i64 begin, i64 end, float* buffer) {
+        for (i64 r = begin; r < end; ++r) {
+            const float* p = fetch(y, r * cols, cols, buffer);
+            const float* d = fetch(dy, r * cols, cols, buffer + padded(cols));
+            const float dot = sum_map(
+                cols, [](Vec a, Vec b) { return a * b; }, p, d);
+            float* to = target(dx, r * cols, buffer);
+            map(
+                to, cols, [m = Vec(dot)](Vec a, Vec b) { return a * (b - m); }, p, d);
+            flush(dx, r * cols, cols, to);
+        }
+    });
+}
+
+void layernorm(Context& c, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
+    const i64 step = padded(cols);
+    by_rows(c, rows, cols, 3 * step, [&](int, i64 begin, i64 end, float* buffer) {
+        const float* g = fetch(gain, 0, cols, buffer + step);
+        const float* b = fetch(bias, 0, cols, buffer + 2 * step);
+        const auto n = static_cast<float>(cols);
+        for (i64 r = begin; r < end; ++r) {
+            const float* row = fetch(x, r * cols, cols, buffer);
+            const float m = sum_map(
+                                cols, [](Vec v) { return v; }, row) /
+                            n;
+            // Not E[x^2] - m^2, which loses everything when the mean is large.
+            float square = 0;
+            const Vec mv(m);
+            const i64 whole = cols / width * width;
+            square = sum_map(
+                whole, [mv](Vec v) { return (v - mv) * (v - mv); }, row);
+            for (i64 i = whole; i < cols; ++i) square += (row[i] - m) * (row[i] - m);
+            const float s = 1 / __builtin_sqrtf(square / n + static_cast<float>(eps));
+            float* to = target(y, r * cols, buffer);
+            map(
+                to, cols, [mv, sv = Vec(s)](Vec v, Vec gv, Vec bv) { return (v - mv) * sv * gv + bv; }, row, g, b);
+            flush(y, r * cols, cols, to);
+            mean.as<float>()[r] = m;
+            rstd.as<float>()[r] = s;
+        }
+    });
+}
+
+/// Adds the parts' column sums, in the order of the parts.
+void join(Out y, const float* sums, i64 distance, int parts, i64 cols, bool accumulate) {
+    float* to = y.as<float>();
+    for (int part = 0; part < parts; ++part) {
+        const float* from = sums + part * distance;
+        if (part == 0 && !accumulate)
+            __builtin_memcpy(to, from, static_cast<size_t>(cols) * 4);
+        else
+            map(
+                to, cols, [](Vec a, Vec b) { return a + b; }, to, from);
+    }
+}
+
+void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows,
+                    i64 cols, bool accumulate) {
+    const i64 step = padded(cols), floats = 5 * step;
+    const int parts = parts_of(c.threads(), rows, row_grain(cols));
+    float* scratch = static_cast<float*>(c.scratch(floats * parts * 4));
+    team(parts, [&](int part) {
+        float *dg = scratch + part * floats, *db = dg + step, *xb = dg + 2 * step, *yb = dg + 3 * step;
+        const float* g = fetch(gain, 0, cols, dg + 4 * step);
+        zero(dg, cols);
+        zero(db, cols);
+        const float inverse = 1 / static_cast<float>(cols);
+        const i64 end = cut(rows, parts, part + 1, 1);
+        for (i64 r = cut(rows, parts, part, 1); r < end; ++r) {
+            const float* row = fetch(x, r * cols, cols, xb);
+            const float* d = fetch(dy, r * cols, cols, yb);
+            const Vec m(mean.as<float>()[r]), s(rstd.as<float>()[r]);
+            Vec total(0.0f), dot(0.0f);
+            const auto gather = [&](Vec xv, Vec dv, Vec gv, Vec& a, Vec& b) {
+                const Vec hat = (xv - m) * s, dhat = dv * gv;
+                a = fma(dv, hat, a);
+                b += dv;
+                total += dhat;
+                dot = fma(dhat, hat, dot);
+            };
+            i64 i = 0;
+            for (; i + width <= cols; i += width) {
+                Vec a = load(dg + i), b = load(db + i);
+                gather(load(row + i), load(d + i), load(g + i), a, b);
+                store(a, dg + i);
+                store(b, db + i);
+            }
+            if (const i64 left = cols - i; left > 0) {  // dy is 0 beyond the row, and so is all that it multiplies
+                Vec a = load(dg + i, left), b = load(db + i, left);
+                gather(load(row + i, left), load(d + i, left), load(g + i, left), a, b);
+                store(a, dg + i, left);
+                store(b, db + i, left);
+            }
+            const Vec t(sum(total) * inverse), u(sum(dot) * inverse);
+            float* to = target(dx, r * cols, xb);
+            map(
+                to, cols, [=](Vec xv, Vec dv, Vec gv) { return s * (dv * gv - t - (xv - m) * s * u); }, row, d, g);
+            flush(dx, r * cols, cols, to);
+        }
+    });
+    join(dgain, scratch, floats, parts, cols, accumulate);
+    join(dbias, scratch + step, floats, parts, cols, accumulate);
+}
+
+void rmsnorm(Context& c, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps) {
+    const i64 step = padded(cols);
+    by_rows(c, rows, cols, 2 * step, [&](int, i64 begin, i64 end, float* buffer) {
+        const float* g = fetch(gain, 0, cols, buffer + step);
+        for (i64 r = begin; r < end; ++r) {
+            const float* row = fetch(x, r * cols, cols, buffer);
+            const float square = sum_map(
+                cols, [](Vec v) { return v * v; }, row);
+            const float s = 1 / __builtin_sqrtf(square / static_cast<float>(cols) + static_cast<float>(eps));
+            float* to = target(y, r * cols, buffer);
+            map(
+                to, cols, [sv = Vec(s)](Vec v, Vec gv) { return v * sv * gv; }, row, g);
+            flush(y, r * cols, cols, to);
+            rstd.as<float>()[r] = s;
+        }
+    });
+}
+
+void rmsnorm_grad(Context& c, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols, bool accumulate) {
+    const i64 step = padded(cols), floats = 4 * step;
+    const int parts = parts_of(c.threads(), rows, row_grain(cols));
+    float* scratch = static_cast<float*>(c.scratch(floats * parts * 4));
+    team(parts, [&](int part) {
+        float *dg = scratch + part * floats, *xb = dg + step, *yb = dg + 2 * step;
+        const float* g = fetch(gain, 0, cols, dg + 3 * step);
+        zero(dg, cols);
+        const i64 end = cut(rows, parts, part + 1, 1);
+        for (i64 r = cut(rows, parts, part, 1); r < end; ++r) {
+            const float* row = fetch(x, r * cols, cols, xb);
+            const float* d = fetch(dy, r * cols, cols, yb);
+            const Vec s(rstd.as<float>()[r]);
+            const float dot = sum_map(
+                cols, [s](Vec xv, Vec dv, Vec gv) { return dv * gv * (xv * s); }, row, d, g);
+            map(
+                dg, cols, [s](Vec a, Vec xv, Vec dv) { return fma(dv, xv * s, a); }, dg, row, d);
+            float* to = target(dx, r * cols, xb);
+            map(
+                to, cols,
+                [s, u = Vec(dot / static_cast<float>(cols))](Vec xv, Vec dv, Vec gv) {
+                    return s * (dv * gv - xv * s * u);
+                },
+                row, d, g);
+            flush(dx, r * cols, cols, to);
+        }
+    });
+    join(dgain, scratch, floats, parts, cols, accumulate);
+}
+
+}  // namespace
+
+void add_norm(Kernels& k) {
+    k.softmax = softmax;
+    k.softmax_grad = softmax_grad;
+    k.layernorm = layernorm;
+    k.layernorm_grad = layernorm_grad;
+    k.rmsnorm = rmsnorm;
+    k.rmsnorm_grad = rmsnorm_grad;
+}
+
+}  // namespace orrery::kernels::cpu::ORRERY_ISA

@@ -1,0 +1,150 @@
+// Kernels of tokens and positions: embedding, rotary embedding, cross entropy.
+#include "kernels/cpu/rows.h"
+
+namespace orrery::kernels::cpu::ORRERY_ISA {
+
+namespace {
+
+void embedding(Context& c, const Embedding& s, const std::int32_t* tokens, In table, Out y) {
+    parallel(c.threads(), s.tokens, 1 + grain / (s.cols + 1), 1, [&](i64 begin, i64 end) {
+        float buffer[tile];
+        for (i64 i = begin; i < end; ++i) {
+            const i64 row = tokens[i] - s.start;
+            const bool held = row >= 0 && row < s.rows;
+            for (i64 j = 0; j < s.cols; j += tile) {
+                const i64 size = s.cols - j < tile ? s.cols - j : tile;
+                float* to = target(y, i * s.cols + j, buffer);
+                if (!held) {
+                    zero(to, size);
+                } else if (const float* from = fetch(table, row * s.cols + j, size, buffer); from != to) {
+                    __builtin_memcpy(to, from, static_cast<size_t>(size) * 4);
+                }
+                flush(y, i * s.cols + j, size, to);
+            }
+        }
+    });
+}
+
+/// Each thread owns some columns of the table and walks all tokens: no two threads meet, and the order is the tokens'.
+void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
+    float* table = dtable.as<float>();
+    const i64 work = s.tokens * s.cols + (s.accumulate ? 0 : s.rows * s.cols);
+    const int most = parts_of(c.threads(), work, grain);
+    const int parts = parts_of(most, s.cols, 32);
+    team(parts, [&](int part) {
+        const i64 begin = cut(s.cols, parts, part, 16), cols = cut(s.cols, parts, part + 1, 16) - begin;
+        if (!s.accumulate) {
+            for (i64 r = 0; r < s.rows; ++r) zero(table + r * s.cols + begin, cols);
+        }
+        float buffer[tile];
+        for (i64 i = 0; i < s.tokens; ++i) {
+            const i64 row = tokens[i] - s.start;
+            if (row < 0 || row >= s.rows) continue;
+            for (i64 j = 0; j < cols; j += tile) {
+                const i64 size = cols - j < tile ? cols - j : tile;
+                float* to = table + row * s.cols + begin + j;
+                map(
+                    to, size, [](Vec a, Vec b) { return a + b; }, to, fetch(dy, i * s.cols + begin + j, size, buffer));
+            }
+        }
+    });
+}
+
+/// The table of cosines and sines is made once per call: half/1 angles a position, shared by batch and heads.
+void rope(Context& c, const Rope& s, In x, Out y) {
+    const i64 half = s.dim / 2, step = (half + 15) / 16 * 16;
+    float* cosines = static_cast<float*>(c.scratch((2 * s.seq * step + 64) * 4));
+    float* sines = cosines + s.seq * step;
+    parallel(c.threads(), s.seq, 64, 1, [&](i64 begin, i64 end) {
+        for (i64 i = 0; i < half; ++i) {
+            const double turn = __builtin_pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+            const double turn_cos = __builtin_cos(turn), turn_sin = __builtin_sin(turn);
+            double a = 0, b = 0;
+            for (i64 t = begin; t < end; ++t) {
+                if ((t - begin) % 64 == 0) {  // exact from time to time; a rotation of the previous one between
+                    a = __builtin_cos(turn * static_cast<double>(s.start + t));
+                    b = __builtin_sin(turn * static_cast<double>(s.start + t));
+                }
+                cosines[t * step + i] = static_cast<float>(a);
+                sines[t * step + i] = static_cast<float>(s.inverse ? -b : b);
+                const double next = a * turn_cos - b * turn_sin;
+                b = b * turn_cos + a * turn_sin;
+                a = next;
+            }
+        }
+    });
+    parallel(c.threads(), s.batch * s.seq, 1 + grain / (s.heads * s.dim + 1), 1, [&](i64 begin, i64 end) {
+        float buffers[2][tile];
+        for (i64 row = begin * s.heads; row < end * s.heads; ++row) {
+            const i64 t = row / s.heads % s.seq, at = row * s.dim;
+            for (i64 i = 0; i < half; i += tile / 2) {
+                const i64 size = half - i < tile / 2 ? half - i : tile / 2;
+                const float* u = fetch(x, at + i, size, buffers[0]);
+                const float* v = fetch(x, at + half + i, size, buffers[0] + tile / 2);
+                const float *cs = cosines + t * step + i, *sn = sines + t * step + i;
+                // Both halves are complete before either is written: y may be x.
+                map(
+                    buffers[1], size, [](Vec p, Vec q, Vec co, Vec si) { return p * co - q * si; }, u, v, cs, sn);
+                float* second = target(y, at + half + i, buffers[1] + tile / 2);
+                map(
+                    second, size, [](Vec p, Vec q, Vec co, Vec si) { return q * co + p * si; }, u, v, cs, sn);
+                float* first = target(y, at + i, buffers[1]);
+                if (first != buffers[1]) __builtin_memcpy(first, buffers[1], static_cast<size_t>(size) * 4);
+                flush(y, at + i, size, buffers[1]);
+                flush(y, at + half + i, size, buffers[1] + tile / 2);
+            }
+        }
+    });
+}
+
+/// One row: -log softmax at the target; the gradient over `to` when it is wanted.
+float row_loss(const float* row, float* to, i64 vocab, std::int32_t target) {
+    const bool valid = target >= 0 && target < vocab;
+    const float at_target = valid ? row[target] : __builtin_nanf("");
+    const float top = row_max(row, vocab, -__builtin_inff());
+    const float total = exp_sum(row, to, vocab, top);
+    map(
+        to, vocab, [s = Vec(1 / total)](Vec v) { return v * s; }, to);
+    if (valid) to[target] -= 1;
+    return (top - at_target) + __builtin_logf(total);  // small differences stay exact
+}
+
+void cross_entropy(Context& c, In logits, const std::int32_t* targets, Out loss, Out count, Out dlogits, i64 rows,
+                   i64 vocab, std::int32_t ignore) {
+    const i64 step = (vocab + 15) / 16 * 16;
+    const int parts = parts_of(c.threads(), rows, 1 + grain / (vocab + 1));
+    float* losses = static_cast<float*>(c.scratch((rows + 16 + parts * step) * 4));
+    float* scratch = losses + (rows + 15) / 16 * 16;
+    team(parts, [&](int part) {
+        float* buffer = scratch + part * step;
+        const i64 end = cut(rows, parts, part + 1, 1);
+        for (i64 r = cut(rows, parts, part, 1); r < end; ++r) {
+            float* to = dlogits.data != nullptr ? target(dlogits, r * vocab, buffer) : buffer;
+            if (targets[r] == ignore) {
+                losses[r] = 0;
+                if (dlogits.data != nullptr) zero(to, vocab);
+            } else {
+                losses[r] = row_loss(fetch(logits, r * vocab, vocab, buffer), to, vocab, targets[r]);
+            }
+            if (dlogits.data != nullptr) flush(dlogits, r * vocab, vocab, to);
+        }
+    });
+    double total = 0, counted = 0;
+    for (i64 r = 0; r < rows; ++r) {
+        total += losses[r];
+        counted += targets[r] != ignore;
+    }
+    *loss.as<float>() = static_cast<float>(total);
+    *count.as<float>() = static_cast<float>(counted);
+}
+
+}  // namespace
+
+void add_tokens(Kernels& k) {
+    k.embedding = embedding;
+    k.embedding_grad = embedding_grad;
+    k.rope = rope;
+    k.cross_entropy = cross_entropy;
+}
+
+}  // namespace orrery::kernels::cpu::ORRERY_ISA
