@@ -38,6 +38,7 @@ const std::vector<SchemaKey>& schema() {
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},
         {"data", "path", text, "", "text file or token file (.bin)"},
+        {"data", "token_bytes", integer, "2", "bytes of one token of a token file: 2 or 4", 2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
         {"data", "validation", number, "0.05",

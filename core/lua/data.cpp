@@ -52,6 +52,8 @@ int index(lua_State* L) {
     return 1;
 }
 
+// A source without a path describes shapes only: `orrery check` proves a plan for a cluster without its data.
+
 /// An option of the call, else a key of the configuration, else an error that names both.
 int64_t required(lua_State* L, std::optional<int64_t> given, const std::string& function, const char* option,
                  const char* table, const char* key) {
@@ -69,8 +71,6 @@ int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {
     spec.kind = kind;
     spec.origin = where(L);
     spec.path = fields.text("path").value_or(config.text("path", ""));
-    if (spec.path.empty())
-        fail(L, fmt::format("{}: path is missing\n  give it here or as data.path in the configuration", function));
     spec.sequences_per_step = required(L, fields.integer("batch", 1), function, "batch", "train", "sequences_per_step");
     spec.sequence = required(L, fields.integer("seq", 1), function, "seq", "data", "tokens_per_sequence");
     spec.vocab = fields.integer("vocab", 1).value_or(config.integer("vocab", kind == DataSpec::Kind::text ? 256 : 0));
@@ -78,7 +78,7 @@ int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {
     if (!(spec.validation >= 0 && spec.validation < 1)) fields.wrong("validation", "a share in [0, 1)");
     spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
     if (kind == DataSpec::Kind::tokens) {
-        spec.token_bytes = static_cast<int>(fields.integer("token_bytes").value_or(2));
+        spec.token_bytes = static_cast<int>(fields.integer("token_bytes").value_or(config.integer("token_bytes", 2)));
         if (spec.token_bytes != 2 && spec.token_bytes != 4) fields.wrong("token_bytes", "2 or 4");
     }
     fields.finish();

@@ -126,6 +126,7 @@ void State::open_libraries() {
     open_program(L_);
     open_strategies(L_);
     open_data(L_);
+    open_inspect(L_);
     lua_setfield(L_, -2, "orrery.native");
     lua_setfield(L_, LUA_REGISTRYINDEX, "orrery.loaded");
     lua_pushcfunction(L_, guard<require_module>);

@@ -79,5 +79,6 @@ void open_trace(lua_State* L);
 void open_program(lua_State* L);
 void open_strategies(lua_State* L);
 void open_data(lua_State* L);
+void open_inspect(lua_State* L);
 
 }  // namespace orrery::lua

@@ -182,24 +182,13 @@ int index(lua_State* L) {
     if (push_data_field(L, x, key)) return 1;
     if (lua_getfield(L, methods, key.c_str()) != LUA_TNIL) return 1;
     const OpDef* def = find_op_def(key);
-    if (!def || def->collective)
+    if (!def || def->collective || def->operands.empty())
         fail(L,
              fmt::format("values have no field or op {}{}", quote(key), choices("known", key, all_names(L, methods))));
     lua_pushlightuserdata(L, const_cast<OpDef*>(def));
     lua_pushcclosure(L, guard<call_op>, 1);
     lua_pushvalue(L, -1);
     lua_setfield(L, methods, key.c_str());
-    return 1;
-}
-
-/// native.value_names() -> every field, method and op of values, for the test of meta.lua.
-int value_names(lua_State* L) {
-    luaL_getmetatable(L, Class<Symbol>::name);
-    lua_getfield(L, -1, "methods");
-    std::vector<std::string> names = all_names(L, lua_gettop(L));
-    std::ranges::sort(names);
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    push(L, names);
     return 1;
 }
 
@@ -222,8 +211,6 @@ void open_values(lua_State* L) {
     lua_pushcclosure(L, guard<index>, 1);
     lua_setfield(L, -2, "__index");
     lua_pop(L, 1);
-    lua_pushcfunction(L, guard<value_names>);
-    lua_setfield(L, -2, "value_names");
 }
 
 }  // namespace orrery::lua

@@ -47,6 +47,8 @@ int64_t permute(int64_t index, int64_t n, uint64_t key) {
 
 Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
     const int width = spec_.kind == DataSpec::Kind::text ? 1 : spec_.token_bytes;
+    if (spec_.path.empty())
+        throw Error(spec_.origin, "no data: path is missing\n  set data.path, or give path = to o.data.text or o.data.tokens");
     descriptor_ = ::open(spec_.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor_ < 0)
         throw Error(spec_.origin, fmt::format("cannot open data file {}: {}\n  set data.path to an existing file",

@@ -1,0 +1,505 @@
+---@meta orrery
+-- Types of the script library for editors (LuaCATS). Nothing here runs; tests/lua/test_meta.lua keeps it true: every
+-- function and method is here and nothing else is.
+
+---@alias DType "f32" | "bf16" | "f16" | "i32" | "u8"
+---@alias Number number | Value      a number becomes a constant of the other operand's type
+---@alias Dim string | integer       a logical name, or a number counted from 1
+---@alias NewDim string | integer | { [1]: string, [2]: integer }   keep a dim, an unnamed size, a named size
+---@alias Rate number | fun(step: Value): Value
+
+--- A symbolic array: what a trace records. Operators + - * / ^ and unary - take values and numbers, with broadcasting
+--- from the right.
+---@class Value
+---@field shape integer[]
+---@field dims string[]     logical name of each dim, "" where it has none
+---@field dtype DType
+---@field name string       "layers.0.attn.q.weight"; "%12 (gelu)" without a name
+---@operator add(Number): Value
+---@operator sub(Number): Value
+---@operator mul(Number): Value
+---@operator div(Number): Value
+---@operator pow(Number): Value
+---@operator unm: Value
+local Value = {}
+
+--- Size of a dim.
+---@param dim Dim
+---@return integer
+function Value:dim(dim) end
+
+--- Gives the value a name, for messages and strategies.
+---@param name string
+---@return Value
+function Value:named(name) end
+
+--- The same elements in other dims: x:reshape { "batch", "seq", { "heads", 12 }, { "head_dim", 64 } }.
+---@param dims NewDim[]
+---@return Value
+function Value:reshape(dims) end
+
+--- While training: zeroes a share p of the elements and scales the rest by 1/(1-p). Otherwise x itself.
+---@param p number
+---@return Value
+function Value:dropout(p) end
+
+--- Strategies: how the value rests. x:store { dp = S "batch" }; optional = true: do nothing where it cannot be.
+---@param marks table<string, Placement | boolean>
+---@return Value
+function Value:store(marks) end
+
+--- Strategies: how ops read a param. p:use { dp = R, keep = "fragment" }.
+---@param marks table<string, Placement | string | boolean>
+---@return Value
+function Value:use(marks) end
+
+--- The gradient of a param, summed over the batch.
+---@return Value
+function Value:grad() end
+
+--- The optimizer's states of a param, to be marked alike.
+---@return StateGroup
+function Value:state() end
+
+--- The first dim whose size n divides, from 1; nil when there is none.
+---@param n integer
+---@return integer?
+function Value:first_dim_divisible_by(n) end
+
+---@return Value
+function Value:abs() end
+---@return Value
+function Value:exp() end
+---@return Value
+function Value:log() end
+---@return Value
+function Value:sqrt() end
+---@return Value
+function Value:rsqrt() end
+---@return Value
+function Value:square() end
+---@return Value
+function Value:neg() end
+---@return Value
+function Value:cos() end
+---@return Value
+function Value:sin() end
+---@return Value
+function Value:tanh() end
+---@return Value
+function Value:sigmoid() end
+---@return Value
+function Value:silu() end
+---@return Value
+function Value:relu() end
+---@param options? { approx?: "tanh" | "erf" }
+---@return Value
+function Value:gelu(options) end
+--- silu(self) * up
+---@param up Value
+---@return Value
+function Value:swiglu(up) end
+--- self * by
+---@param by number
+---@return Value
+function Value:scale(by) end
+---@param dtype DType
+---@return Value
+function Value:cast(dtype) end
+
+---@param b Number
+---@return Value
+function Value:add(b) end
+---@param b Number
+---@return Value
+function Value:sub(b) end
+---@param b Number
+---@return Value
+function Value:mul(b) end
+---@param b Number
+---@return Value
+function Value:div(b) end
+---@param b Number
+---@return Value
+function Value:pow(b) end
+---@param b Number
+---@return Value
+function Value:maximum(b) end
+---@param b Number
+---@return Value
+function Value:minimum(b) end
+---@param b Number
+---@return Value u8, 1 where true
+function Value:less(b) end
+---@param b Number
+---@return Value
+function Value:less_equal(b) end
+---@param b Number
+---@return Value
+function Value:greater(b) end
+---@param b Number
+---@return Value
+function Value:greater_equal(b) end
+---@param b Number
+---@return Value
+function Value:equal(b) end
+--- a where self (u8) is 1, else b.
+---@param a Value
+---@param b Value
+---@return Value
+function Value:select(a, b) end
+
+--- [..., m, k] x [k, n] or [..., k, n] -> [..., m, n], plus bias [n] when b has two dims.
+---@param b Value
+---@param bias? Value
+---@param options? { trans_a?: boolean, trans_b?: boolean, bias?: Value }
+---@return Value
+function Value:matmul(b, bias, options) end
+--- Sum over dims (all when left out).
+---@param options? { dims?: Dim[], keep?: boolean }
+---@return Value
+function Value:sum(options) end
+---@param options? { dims?: Dim[], keep?: boolean }
+---@return Value
+function Value:max(options) end
+--- Sum of squares, f32 [].
+---@return Value
+function Value:sumsq() end
+--- u8 []: 1 when there is no nan and no infinity.
+---@return Value
+function Value:all_finite() end
+--- Over the last dim.
+---@return Value
+function Value:softmax() end
+--- Over the last dim; also the mean and 1/deviation of each row.
+---@param gain Value
+---@param bias Value
+---@param options? { eps?: number }
+---@return Value y, Value mean, Value rstd
+function Value:layernorm(gain, bias, options) end
+---@param gain Value
+---@param options? { eps?: number }
+---@return Value y, Value rstd
+function Value:rmsnorm(gain, options) end
+--- self i32 [...] -> [..., C]: rows of table [V, C].
+---@param table Value
+---@return Value
+function Value:embedding(table) end
+--- Rotary positions of [B, T, H, D], half-split.
+---@param options? { theta?: number }
+---@return Value
+function Value:rope(options) end
+--- self is q [B, T, H, D]; k, v [B, T, G, D], G divides H. Also the log-sum-exp f32 [B, H, T].
+---@param k Value
+---@param v Value
+---@param options? { causal?: boolean, scale?: number }
+---@return Value o, Value lse
+function Value:attention(k, v, options) end
+--- self is logits [..., V]; targets i32 [...]. The sum of the losses and how many targets counted, f32 [].
+---@param targets Value
+---@param options? { ignore?: integer }
+---@return Value loss_sum, Value count
+function Value:cross_entropy(targets, options) end
+---@param perm Dim[]
+---@return Value
+function Value:transpose(perm) end
+--- `size` elements of a dim from `start`, counted from 0.
+---@param options { dim: Dim, start: integer, size: integer }
+---@return Value
+function Value:slice(options) end
+---@param ... Value | { dim: Dim }
+---@return Value
+function Value:concat(...) end
+---@param options { dim: Dim, before: integer, after: integer }
+---@return Value
+function Value:pad(options) end
+--- self is a param; -> p, m, v after the step. g is multiplied by scale f32 [] first.
+---@param g Value
+---@param m Value
+---@param v Value
+---@param lr Value
+---@param scale Value
+---@param step Value
+---@param apply? Value u8 []: 0 skips the update
+---@param options? { beta1?: number, beta2?: number, eps?: number, decay?: number }
+---@return Value p, Value m, Value v
+function Value:adamw(g, m, v, lr, scale, step, apply, options) end
+
+--- The states of one param.
+---@class StateGroup
+local StateGroup = {}
+---@param marks table<string, Placement | boolean>
+---@return StateGroup
+function StateGroup:store(marks) end
+
+---@class Placement
+
+--- Where training text comes from.
+---@class Data
+---@field signature Signature   tokens and targets, i32 [batch, seq]
+---@field batch integer
+---@field seq integer
+---@field vocab integer
+---@field path string
+
+---@class ArraySpec
+---@field dtype DType
+---@field shape ({ [1]: string, [2]: integer } | integer)[]
+
+---@alias Signature table<string, ArraySpec> | (ArraySpec | { name: string })[]
+
+--- A traced program.
+---@class Program
+local Program = {}
+--- Appends the backward pass and the optimizer's ops. Precision (train.precision) and microbatches (train.microbatches)
+--- come from the configuration when they are not given.
+---@param optimizer fun(update: Update)
+---@param options? { precision?: "f32" | "bf16", microbatches?: integer }
+---@return Program
+function Program:train_with(optimizer, options) end
+--- Strategies in order: earlier marks stay.
+---@param strategies Strategy[]
+---@return Program
+function Program:parallel(strategies) end
+--- Where published checkpoints hold the params, for checkpoint.load.
+---@param tensors TensorSource[]
+---@return Program
+function Program:weights(tensors) end
+---@return Run
+function Program:compile() end
+--- The program as recorded so far.
+---@return string
+function Program:text() end
+
+---@class TensorSource
+---@field param string
+---@field tensor string
+---@field transpose? boolean
+---@field part? integer[]   { dim, index, count } of the stored tensor, from 1
+
+---@class Run
+local Run = {}
+--- Bytes moved, peak memory, flops.
+---@return string
+function Run:summary() end
+--- Options default to [train] and [checkpoint].
+---@param data Data
+---@param options? { steps?: integer, evaluate_every?: integer, evaluate_batches?: integer, checkpoint_every?: integer, log_every?: integer }
+function Run:train(data, options) end
+--- Text drawn from the model. Options default to [sample].
+---@param options? { prompt?: string, tokens?: integer, temperature?: number, top_k?: integer, seed?: integer }
+---@return string
+function Run:sample(options) end
+
+--- What an optimizer's function gets.
+---@class Update
+local Update = {}
+--- for p in update:params(): every param that has a gradient.
+---@return fun(): Value
+function Update:params() end
+--- What the sum of losses is divided by.
+---@return Value
+function Update:count() end
+--- A state of the param, f32 of its shape.
+---@param p Value
+---@param name string
+---@param init? "zeros" | "ones"
+---@return Value
+function Update:state(p, name, init) end
+--- At the end of the step the param or state takes the value.
+---@param target Value
+---@param value Value
+function Update:set(target, value) end
+--- The host reads the value after each step.
+---@param name string
+---@param value Value
+function Update:result(name, value) end
+
+---@class Strategy
+
+--- The program that a strategy marks.
+---@class AnnotatedProgram
+local AnnotatedProgram = {}
+---@return fun(): Value
+function AnnotatedProgram:params() end
+---@return fun(): Value
+function AnnotatedProgram:inputs() end
+---@param name string
+---@return Value?
+function AnnotatedProgram:find(name) end
+--- Ops below the scope go to this pipeline stage, from 0.
+---@param scope string
+---@param stage integer
+function AnnotatedProgram:stage(scope, stage) end
+--- Ops below the scope are computed again in the backward pass.
+---@param scope string
+function AnnotatedProgram:recompute(scope) end
+--- Splits the dim `batch` in n pieces that run one after the other.
+---@param n integer
+function AnnotatedProgram:microbatches(n) end
+--- All-reduces of the axis are joined in messages of at most this size; 0: not at all.
+---@param axis string
+---@param mib number
+function AnnotatedProgram:bucket(axis, mib) end
+
+---@class Mesh
+local Mesh = {}
+--- Size of an axis, 1 when the mesh lacks it.
+---@param axis string
+---@return integer
+function Mesh:size(axis) end
+---@return integer
+function Mesh:ranks() end
+---@return string
+function Mesh:text() end
+
+---@class orrery
+---@field config table      the resolved configuration, read-only
+---@field nn orrery.nn
+---@field optim orrery.optim
+---@field lr orrery.lr
+---@field data orrery.data
+---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
+---@field strategies table<string, fun(options?: table): Strategy>  their Lua twins
+local orrery = {}
+--- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
+---@param defaults table
+---@return table
+function orrery.options(defaults) end
+--- Records the function once as a program. It returns the sum of losses and, when that is not 1, their count.
+---@param name string
+---@param signature Signature
+---@param fn fun(batch: table<string, Value>): Value, Value?
+---@return Program
+function orrery.trace(name, signature, fn) end
+---@param dtype DType
+---@param shape ({ [1]: string, [2]: integer } | integer)[]
+---@return ArraySpec
+function orrery.array(dtype, shape) end
+--- A trained array below the current scope. The same name gives the same param.
+---@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], init?: { kind: string, scale?: number }, dtype?: DType }
+---@return Value
+function orrery.param(spec) end
+--- Calls the function; its ops and params are below `name`.
+---@param name string
+---@param fn function
+---@param ... any
+---@return any ...
+function orrery.scope(name, fn, ...) end
+---@param number number
+---@param dtype? DType
+---@return Value
+function orrery.constant(number, dtype) end
+--- The step, f32 [], from 1.
+---@return Value
+function orrery.step() end
+--- False while evaluation and sampling programs are traced.
+---@return boolean
+function orrery.training() end
+
+---@class orrery.data
+local data = {}
+---@param options? { path?: string, batch?: integer, seq?: integer, vocab?: integer, validation?: number, seed?: integer }
+---@return Data
+function data.text(options) end
+---@param options? { path?: string, batch?: integer, seq?: integer, vocab?: integer, validation?: number, seed?: integer, token_bytes?: integer }
+---@return Data
+function data.tokens(options) end
+--- tokens for a path that ends in .bin, else text.
+---@param options? table
+---@return Data
+function data.file(options) end
+
+---@class orrery.nn
+local nn = {}
+---@param name string
+---@param fn function
+---@param ... any
+---@return any ...
+function nn.scope(name, fn, ...) end
+---@param spec table
+---@return Value
+function nn.param(spec) end
+---@param x Value
+---@param name string
+---@param to { [1]: string, [2]: integer }
+---@param options? { bias?: boolean, std?: number }
+---@return Value
+function nn.linear(x, name, to, options) end
+---@param x Value
+---@param name string
+---@param eps? number
+---@return Value
+function nn.layernorm(x, name, eps) end
+---@param x Value
+---@param name string
+---@param eps? number
+---@return Value
+function nn.rmsnorm(x, name, eps) end
+---@param name string
+---@param rows { [1]: string, [2]: integer }
+---@param columns { [1]: string, [2]: integer }
+---@param std? number
+---@return Value
+function nn.table(name, rows, columns, std) end
+---@param tokens Value
+---@param name string
+---@param rows { [1]: string, [2]: integer }
+---@param columns { [1]: string, [2]: integer }
+---@param std? number
+---@return Value
+function nn.embedding(tokens, name, rows, columns, std) end
+---@param x Value
+---@param p? number
+---@return Value
+function nn.dropout(x, p) end
+---@param x Value
+---@param options { heads: integer, kv_heads?: integer, head_dim?: integer, bias?: boolean | "qkv", rope?: number, qk_norm?: number, dropout?: number, std?: number, std_out?: number }
+---@return Value
+function nn.attention(x, options) end
+---@param x Value
+---@param options { mlp: integer, dropout?: number, approx?: "tanh" | "erf", std?: number, std_out?: number }
+---@return Value
+function nn.mlp(x, options) end
+---@param x Value
+---@param options { mlp: integer, std?: number, std_out?: number }
+---@return Value
+function nn.swiglu(x, options) end
+
+---@class orrery.optim
+local optim = {}
+---@param options { lr?: Rate, beta1?: number, beta2?: number, eps?: number, decay?: number, clip?: number | false, groups?: table[] }
+---@return fun(update: Update)
+function optim.adamw(options) end
+---@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
+---@return fun(update: Update)
+function optim.sgd(options) end
+
+---@class orrery.lr
+local lr = {}
+---@param rate Rate
+---@return fun(step: Value): Value
+function lr.of(rate) end
+---@param options { peak: number, warmup?: integer, floor?: number, steps?: integer }
+---@return fun(step: Value): Value
+function lr.cosine(options) end
+---@param options { peak: number, warmup?: integer, floor?: number, steps?: integer }
+---@return fun(step: Value): Value
+function lr.linear(options) end
+---@param options { peak: number, warmup?: integer }
+---@return fun(step: Value): Value
+function lr.constant(options) end
+
+---@class orrery.strategy
+---@field S fun(dim: Dim): Placement    split that dim
+---@field R Placement                   a whole copy on every rank
+---@field plugins table<string, fun(options?: table): Strategy>
+---@field twins table<string, fun(options?: table): Strategy>
+local strategy = {}
+--- Makes a strategy of a function that marks values. With defaults, other options are errors.
+---@param name string
+---@param defaults table
+---@param fn fun(program: AnnotatedProgram, mesh: Mesh, options: table)
+---@return fun(options?: table): Strategy
+---@overload fun(name: string, fn: fun(program: AnnotatedProgram, mesh: Mesh, options: table)): fun(options?: table): Strategy
+function strategy.define(name, defaults, fn) end
