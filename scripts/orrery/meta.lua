@@ -8,6 +8,48 @@
 ---@alias NewDim string | integer | { [1]: string, [2]: integer }   keep a dim, an unnamed size, a named size
 ---@alias Rate number | fun(step: Value): Value
 
+---@class TrainOptions
+---@field steps? integer
+---@field evaluate_every? integer
+---@field evaluate_batches? integer
+---@field checkpoint_every? integer
+---@field log_every? integer
+
+---@class ParamSpec
+---@field name string
+---@field shape ({ [1]: string, [2]: integer } | integer)[]
+---@field init? { kind: string, scale?: number }
+---@field dtype? DType
+
+---@class DataOptions
+---@field path? string
+---@field batch? integer
+---@field seq? integer
+---@field vocab? integer
+---@field validation? number
+---@field seed? integer
+---@field token_bytes? integer   tokens only: 2 or 4
+
+---@class AttentionOptions
+---@field heads integer
+---@field kv_heads? integer
+---@field head_dim? integer
+---@field bias? boolean | "qkv"
+---@field rope? number   theta
+---@field qk_norm? number   eps
+---@field dropout? number
+---@field std? number
+---@field std_out? number
+
+---@class AdamWOptions
+---@field lr? Rate
+---@field beta1? number
+---@field beta2? number
+---@field eps? number
+---@field decay? number
+---@field clip? number | false
+---@field groups? table[]   { match? | dim? | rank?, decay?, lr_scale? }
+
 --- A symbolic array: what a trace records. Operators + - * / ^ and unary - take values and numbers, with broadcasting
 --- from the right.
 ---@class Value
@@ -284,7 +326,7 @@ local Run = {}
 function Run:summary() end
 --- Options default to [train] and [checkpoint].
 ---@param data Data
----@param options? { steps?: integer, evaluate_every?: integer, evaluate_batches?: integer, checkpoint_every?: integer, log_every?: integer }
+---@param options? TrainOptions
 function Run:train(data, options) end
 --- Text drawn from the model. Options default to [sample].
 ---@param options? { prompt?: string, tokens?: integer, temperature?: number, top_k?: integer, seed?: integer }
@@ -377,7 +419,7 @@ function orrery.trace(name, signature, fn) end
 ---@return ArraySpec
 function orrery.array(dtype, shape) end
 --- A trained array below the current scope. The same name gives the same param.
----@param spec { name: string, shape: ({ [1]: string, [2]: integer } | integer)[], init?: { kind: string, scale?: number }, dtype?: DType }
+---@param spec ParamSpec
 ---@return Value
 function orrery.param(spec) end
 --- Calls the function; its ops and params are below `name`.
@@ -399,14 +441,14 @@ function orrery.training() end
 
 ---@class orrery.data
 local data = {}
----@param options? { path?: string, batch?: integer, seq?: integer, vocab?: integer, validation?: number, seed?: integer }
+---@param options? DataOptions
 ---@return Data
 function data.text(options) end
----@param options? { path?: string, batch?: integer, seq?: integer, vocab?: integer, validation?: number, seed?: integer, token_bytes?: integer }
+---@param options? DataOptions
 ---@return Data
 function data.tokens(options) end
 --- tokens for a path that ends in .bin, else text.
----@param options? table
+---@param options? DataOptions
 ---@return Data
 function data.file(options) end
 
@@ -417,7 +459,7 @@ local nn = {}
 ---@param ... any
 ---@return any ...
 function nn.scope(name, fn, ...) end
----@param spec table
+---@param spec ParamSpec
 ---@return Value
 function nn.param(spec) end
 ---@param x Value
@@ -454,7 +496,7 @@ function nn.embedding(tokens, name, rows, columns, std) end
 ---@return Value
 function nn.dropout(x, p) end
 ---@param x Value
----@param options { heads: integer, kv_heads?: integer, head_dim?: integer, bias?: boolean | "qkv", rope?: number, qk_norm?: number, dropout?: number, std?: number, std_out?: number }
+---@param options AttentionOptions
 ---@return Value
 function nn.attention(x, options) end
 ---@param x Value
@@ -468,7 +510,7 @@ function nn.swiglu(x, options) end
 
 ---@class orrery.optim
 local optim = {}
----@param options { lr?: Rate, beta1?: number, beta2?: number, eps?: number, decay?: number, clip?: number | false, groups?: table[] }
+---@param options AdamWOptions
 ---@return fun(update: Update)
 function optim.adamw(options) end
 ---@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
@@ -501,5 +543,5 @@ local strategy = {}
 ---@param defaults table
 ---@param fn fun(program: AnnotatedProgram, mesh: Mesh, options: table)
 ---@return fun(options?: table): Strategy
----@overload fun(name: string, fn: fun(program: AnnotatedProgram, mesh: Mesh, options: table)): fun(options?: table): Strategy
+---@overload fun(name: string, fn: fun(program: AnnotatedProgram, mesh: Mesh, options: table)): function
 function strategy.define(name, defaults, fn) end
