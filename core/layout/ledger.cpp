@@ -83,7 +83,7 @@ std::string Ledger::causes_text(ValueId value, const Layout& layout) const {
 
 ValueId Ledger::obtain(ValueId value, const Layout& needed, const Reader& reader) {
     const Held& here = held(value);
-    const int fragment = fragment_of(annotated_.op(reader.index));
+    const int fragment = annotated_.ops.empty() ? -1 : fragment_of(annotated_.op(reader.index));
     ValueId best = none;
     const ReshardPath* path = nullptr;
     for (size_t i = 0; i < here.versions.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "ir/build.h"
 #include "ir/grad.h"
+#include "ir/precision.h"
 #include "orrery/program.h"
 
 namespace orrery::test {
@@ -13,6 +14,7 @@ class Model {
 public:
     Program program;
     Builder build{program};
+    DType compute = DType::f32;
     int line = 1;
 
     Origin here() { return {"", "model.lua", line++, 0}; }
@@ -29,6 +31,7 @@ public:
     /// sum(y * y), the backward pass, and AdamW for every param, with `clip` by the gradient's norm.
     void train(ValueId loss, bool clip = false) {
         build.result("loss_sum", loss, here());
+        set_precision(program, compute);
         differentiate(program, loss);
         build.set_phase(Phase::update);
         const ValueId lr = input("lr", {}, {});
@@ -74,8 +77,10 @@ public:
 };
 
 /// x [batch, embed] -> up, gelu, down, with biases; loss = sum of squares.
-inline Model mlp(int64_t batch, int64_t embed, int64_t hidden, bool bias = true, bool clip = false) {
+inline Model mlp(int64_t batch, int64_t embed, int64_t hidden, bool bias = true, bool clip = false,
+                 DType compute = DType::f32) {
     Model m;
+    m.compute = compute;
     const ValueId x = m.input("x", {batch, embed}, {"batch", "embed"});
     m.build.push_scope("mlp");
     const auto layer = [&](ValueId in, std::string name, Shape shape, Names dims) {

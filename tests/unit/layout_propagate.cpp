@@ -176,6 +176,49 @@ TEST_CASE("ten thousand ops on a mesh of four axes take well under a second") {
     CHECK_NOTHROW(verify(p));
 }
 
+TEST_CASE("a gradient used split is scattered once, after the loop") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}});
+    for (ValueId p : m.program.params()) {
+        const std::string name = m.program.value(p).name;
+        m.program.use(m.program.grad_of(p), "dp", S(0), {"test", "strategy.lua", 3, 0});
+        for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(0));
+    }
+    const Mesh mesh = mesh_of({{"dp", 2}}, 2);
+    const Program p = sound(m.program, mesh);
+    // The loss, and the squares of the shards' norms of four gradients, which are summed before they are reduced.
+    CHECK(count(p) == Counts{{"reduce_scatter dp", 4}, {"all_gather dp", 4}, {"shard dp", 4}, {"all_reduce dp", 2}});
+    for (const Op& op : p.ops)
+        if (op.kind == "reduce_scatter") CHECK(p.value(op.outputs[0]).layout.text(mesh) == "dp:S(0) micro:R");
+}
+
+TEST_CASE("in bf16 a split param is gathered as its cast copy") {
+    Model m = mlp(8, 4, 12, false, false, DType::bf16);
+    m.split_names({{"batch", "dp"}});
+    for (ValueId p : m.program.params()) {
+        m.store(m.program.value(p).name, "dp", S(0));
+        m.use(m.program.value(p).name, "dp", R, Keep::fragment);
+    }
+    for (int64_t micro : {1, 2}) {
+        const Program p = sound(m.program, mesh_of({{"dp", 2}}, micro));
+        int gathers = 0;
+        for (const Op& op : p.ops) {
+            if (op.kind != "all_gather") continue;
+            ++gathers;
+            CHECK(p.value(op.outputs[0]).type.dtype == DType::bf16);
+            CHECK(op.attributes.text("keep") == "fragment");
+        }
+        CHECK(gathers == 3);  // up.w forward, down.w in both passes
+    }
+}
+
+TEST_CASE("a program without ops, and results that are inputs") {
+    Model m;
+    m.build.result("x", m.input("x", {4, 6}, {"batch", "embed"}), {});
+    m.store("x", "dp", S(0));
+    CHECK(propagate(m.program, mesh_of({{"dp", 2}})).value(0).layout.text(mesh_of({{"dp", 2}})) == "dp:S(0)");
+}
+
 TEST_CASE("the printed perceptron on dp=2 tp=2") {
     Model m = mlp(8, 512, 2048, false);
     m.program.name = "mlp";
