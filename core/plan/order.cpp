@@ -85,7 +85,10 @@ private:
         ValueId root = op.inputs[0];
         while (roles_.value(root).alias != none) root = roles_.value(root).alias;
         const OpId maker = program().value(root).op;
-        return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made_at(in.instance) >= 0 &&
+        // What is made after the loop may come later than what reads the other members.
+        const int made = made_at(in.instance);
+        return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 &&
+               base_[static_cast<size_t>(made)].micro >= 0 &&
                roles_.instance(root, -1) == in.instance && !roles_.value(root).gathered &&
                roles_.value(root).type.bytes() == roles_.value(op.inputs[0]).type.bytes() &&
                !roles_.collective(program().op(maker));

@@ -103,7 +103,7 @@ void Roles::find_needed() {
     }
 }
 
-/// One op, its inputs being settled. `late` values are complete only after the loop.
+/// One op, its inputs being settled: it runs no earlier than they do. `late` values are complete after the loop.
 void Roles::settle(OpId id, std::vector<char>& late) {
     const Op& op = program.op(id);
     OpRole& role = ops[static_cast<size_t>(id)];
@@ -132,6 +132,9 @@ void Roles::settle(OpId id, std::vector<char>& late) {
         });
         if (weight) role.kind = Fragment::Kind::weight;
     }
+    for (ValueId input : op.inputs)
+        if (const OpId maker = program.value(input).op; maker != none)
+            role.kind = std::max(role.kind, ops[static_cast<size_t>(maker)].kind);
     for (ValueId output : op.outputs) late[static_cast<size_t>(output)] = role.section == Section::after;
 }
 

@@ -1,6 +1,8 @@
 // Plans on meshes of threads give the one-rank result.
 #include <catch2/catch.hpp>
 
+#include <random>
+
 #include "layout_models.h"
 #include "plan/print.h"
 #include "plan/summary.h"
@@ -195,4 +197,48 @@ TEST_CASE("split states, split gradients and split params equal one rank") {
             }
         }
     }
+}
+
+TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random equal one rank") {
+    int ran = 0;
+    for (uint32_t seed = 0; seed < 60; ++seed) {
+        std::mt19937 random(seed);
+        const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
+        Model m = below(2) ? block(8, 4, 2, 4, 12, below(2) == 0, below(2) == 0) : mlp(8, 4, 12, below(2) == 0, below(2) == 0);
+        m.split_names({{"batch", "dp"}});
+        if (below(2)) m.split_names({{"heads", "tp"}, {"mlp", "tp"}});
+        if (below(3) == 0) m.split_names({{"vocab", "tp"}});
+        if (below(2)) m.program.bucket("dp", 64 << below(8), {});
+        const int zero = below(4);
+        for (ValueId p : m.program.params()) {
+            const std::string name = m.program.value(p).name;
+            const int dim = below(static_cast<int>(m.program.value(p).type.shape.size()));
+            if (zero == 0 || below(4) == 0) continue;
+            if (zero == 3) {
+                m.store(name, "dp", S(dim));
+                m.use(name, "dp", R, below(2) ? Keep::step : Keep::fragment);
+            }
+            if (zero == 2) m.program.store(m.program.grad_of(p), "dp", S(dim), {"test", "strategy.lua", 3, 0});
+            for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(dim));
+        }
+        LowerOptions options;
+        options.contracts["dp"].in_place = below(2) == 0;
+        options.contracts["tp"].in_place = below(2) == 0;
+        const int64_t micro = 1 << below(3);
+        const Schedule late{"late weights", {RankSchedule::parse(micro == 4 ? "F0 F1 B0 F2 B1 W0 F3 B2 B3 W1 W2 W3" : "")}, {}};
+        if (micro == 4) options.schedule = &late;
+        const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}}, micro);
+        INFO("seed " << seed << ", mesh " << mesh.text() << ", zero " << zero);
+        Lowered lowered;
+        try {
+            lowered.plan.program = propagate(m.program, mesh);
+        } catch (const Error&) {
+            continue;  // marks that do not go together are propagation's to refuse
+        }
+        lowered.plan = lower(lowered.plan.program, mesh, lowered.persistent, options);
+        check(lowered.plan, options.contracts);
+        CHECK(difference(run_steps(lowered, 2).values, run_steps(compile(m.program, Mesh()), 2).values, 2e-5) == "");
+        ++ran;
+    }
+    CHECK(ran >= 40);
 }
