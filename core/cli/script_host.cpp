@@ -38,8 +38,10 @@ Config read_config(ScriptCommand& command) {
 }
 
 std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& config, const Registry& registry, const std::string& folder) {
-    return registry.store(settings.store, config.table("run").where("store"))(config.table("store").table(settings.store),
-                                                                               folder + "/checkpoints");
+    Config& options = config.table("store").table(settings.store);
+    auto store = registry.store(settings.store, config.table("run").where("store"))(options, folder + "/checkpoints");
+    options.reject_unused();
+    return store;
 }
 
 }  // namespace
@@ -68,6 +70,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
 ScriptHost::~ScriptHost() = default;
 
 void ScriptHost::load_plugins() {
+    check_backends(config_, loader_.names());
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
     loader_.load("store", settings_.store, registry_, run.where("store"));

@@ -146,6 +146,9 @@ int constant(lua_State* L) {
     return 1;
 }
 
+/// native.fail(text): an error at the line of the script, of the model or of the strategy that is being run.
+int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
+
 /// native.array(dtype, { {"batch", 8}, ... }) -> an entry of a signature.
 int array(lua_State* L) {
     check_text(L, 1);
@@ -265,9 +268,10 @@ void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Ta
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {
-        {"param", guard<param>},       {"scope", guard<scope>}, {"step", guard<step>}, {"training", guard<training>},
-        {"constant", guard<constant>}, {"array", guard<array>}, {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},
+                                  {"step", guard<step>},         {"training", guard<training>},
+                                  {"constant", guard<constant>}, {"array", guard<array>},
+                                  {"fail", guard<fail_there>},   {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
 }
 

@@ -210,6 +210,12 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
+std::vector<std::string> Loader::names() const {
+    std::vector<std::string> names;
+    for (const Found& file : files_in(folders_)) names.push_back(file.kind + "/" + file.name);
+    return names;
+}
+
 std::vector<PluginReport> Loader::list() const {
     std::vector<PluginReport> reports;
     for (const Found& file : files_in(folders_)) {

@@ -26,6 +26,9 @@ public:
     /// reason and the remedy, and leaves the registry as it was.
     void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
 
+    /// "transport/gloo" of every plugin file of the folders, sorted. Loads none.
+    std::vector<std::string> names() const;
+
     /// Every plugin file of the folders, sorted by name. Loads each to tell whether it can be.
     std::vector<PluginReport> list() const;
 

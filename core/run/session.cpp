@@ -33,8 +33,9 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     compare_plans();
     Config& options = config.table("device").table(settings_.device);
     if (!options.has("threads"))
-        options.set("threads", {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), false});
+        options.set("threads", {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), true});
     device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
+    options.reject_unused();
     allocate();
     connect(config, registry);
     const auto executor = [&](const std::optional<Plan>& plan) {

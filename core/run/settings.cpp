@@ -78,7 +78,9 @@ std::map<std::string, TransportContract> contracts_of(Settings& settings, Config
         const std::string& name = settings.transport_of(axis.name);
         const bool own = settings.axis_transport.count(axis.name) > 0;
         const Origin asked = own ? config.table("transport").table("axis").where(axis.name) : config.table("run").where("transport");
-        const auto made = registry.transport(name, asked)(config.table("transport").table(name));
+        Config& options = config.table("transport").table(name);
+        const auto made = registry.transport(name, asked)(options);
+        options.reject_unused();
         const TransportContract contract = made->contract();
         if (std::find(contract.devices.begin(), contract.devices.end(), settings.device) == contract.devices.end())
             throw Error(asked, fmt::format("transport \"{}\" does not serve device \"{}\"", name, settings.device));

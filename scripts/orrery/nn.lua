@@ -61,10 +61,10 @@ function nn.attention(x, options)
   local kv_heads = options.kv_heads or heads
   local size = options.head_dim or embed[2] // heads
   if not options.head_dim and embed[2] % heads ~= 0 then
-    error(("attention: %d heads do not divide embed = %d"):format(heads, embed[2]), 2)
+    native.fail(("attention: %d heads do not divide embed = %d"):format(heads, embed[2]))
   end
   if heads % kv_heads ~= 0 then
-    error(("attention: %d kv_heads do not divide %d heads"):format(kv_heads, heads), 2)
+    native.fail(("attention: %d kv_heads do not divide %d heads"):format(kv_heads, heads))
   end
   local bias = options.bias ~= false
   local function project(name, dim, count)              -- [B, T, C] -> [B, T, count, D]
