@@ -109,10 +109,14 @@ std::string ScriptHost::folder() const {
     return !settings_.folder.empty() ? settings_.folder : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
 }
 
-std::string ScriptHost::summary() { return compiled_ ? orrery::summary(*compiled_) : ""; }
+std::string ScriptHost::summary() {
+    summary_shown_ = true;
+    return compiled_ ? orrery::summary(*compiled_) : "";
+}
 
 void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
-    if (mode_ == Mode::check && !data.path.empty()) Dataset looked_at(data);  // bad data shows before a rank starts
+    if (mode_ == Mode::check && quiet_) Dataset looked_at(data);  // bad data shows before a rank starts
+    if (mode_ == Mode::check && !quiet_) data_ = data;
     if (mode_ == Mode::check && !settings_.weights.empty()) check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
     if (job_.rank == 0) prepare_folder();

@@ -44,8 +44,11 @@ public:
     std::string folder() const;
     const Compiled* compiled() const { return compiled_ ? &*compiled_ : nullptr; }
     const std::string& script() const { return script_; }
-    /// print() of the script shows nothing: the launcher's own check before it starts the ranks.
+    /// print() of the script shows nothing, and bad data is an error: the launcher's own check before it starts ranks.
     void be_quiet() { quiet_ = true; }
+    /// The data that the script would train on; nullptr when it trains on none.
+    const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
+    bool summary_shown() const { return summary_shown_; }
 
 private:
     void load_plugins();
@@ -62,7 +65,9 @@ private:
     std::map<std::string, TransportContract> contracts_;
     std::optional<Compiled> compiled_;
     std::optional<Experiment> experiment_;
+    std::optional<DataSpec> data_;
     bool help_shown_ = false;
+    bool summary_shown_ = false;
     bool quiet_ = false;
 };
 
