@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -46,6 +48,35 @@ std::string token_of(const ScriptCommand& command) {
     if (command.nodes > 1)
         throw Error("several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
     return random_token();
+}
+
+/// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
+int run_as_threads(const ScriptCommand& command, int64_t ranks) {
+    RendezvousServer::Options options;
+    options.world = ranks;
+    options.token = {random_token(), fs::path(command.script).stem().string(), 0};
+    RendezvousServer server(options);
+    std::mutex order;
+    std::exception_ptr first;
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            Job job;
+            job.id = options.token.job;
+            job.token = options.token.secret;
+            job.rank = job.local_rank = rank;
+            job.ranks = job.local_ranks = ranks;
+            job.port = server.port();
+            try {
+                ScriptHost(command, Mode::run, job).run_script();
+            } catch (...) {
+                const std::lock_guard lock(order);
+                if (!first) first = std::current_exception();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    if (first) std::rethrow_exception(first);
+    return 0;
 }
 
 int start_ranks(const ScriptCommand& command, int64_t ranks) {
@@ -94,6 +125,7 @@ int run_command(const ScriptCommand& command) {
     checked.run_script();
     if (command.fresh) move_aside(checked.folder());
     const int64_t ranks = checked.settings().mesh.ranks();
+    if (ranks > 1 && checked.ranks_are_threads()) return run_as_threads(command, ranks);
     if (ranks > 1) return start_ranks(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();
     return 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -103,6 +104,10 @@ void ScriptHost::compile(Experiment experiment) {
     options.memory_bytes = settings_.memory_bytes;
     experiment_ = std::move(experiment);
     compiled_ = mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
+}
+
+bool ScriptHost::ranks_are_threads() const {
+    return std::any_of(contracts_.begin(), contracts_.end(), [](const auto& axis) { return axis.second.same_process; });
 }
 
 std::string ScriptHost::folder() const {

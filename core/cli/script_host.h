@@ -48,6 +48,8 @@ public:
     void be_quiet() { quiet_ = true; }
     /// The data that the script would train on; nullptr when it trains on none.
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
+    /// Some axis' transport joins threads of one process only.
+    bool ranks_are_threads() const;
     bool summary_shown() const { return summary_shown_; }
 
 private:

@@ -51,6 +51,7 @@ struct TransportContract {
     std::vector<MemoryKind> memory;       ///< usable kinds, the best first
     bool needs_arena = false;             ///< tensors must lie in the arenas given to make()
     bool same_host = false;               ///< members must be processes (or threads) of one host
+    bool same_process = false;            ///< members must be threads of one process
     std::vector<DType> dtypes;
     std::vector<std::string> devices;     ///< "cpu", "cuda"
     bool aborts = true;                   ///< abort() ends waits of every member
