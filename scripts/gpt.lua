@@ -11,7 +11,12 @@ local opt = o.options {
   kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
+  qk_norm  = { false, "llama: normalise each head's q and k" },
+  embed_std = { 0.02, "llama: std of the embedding at the start" },
+  zero_out = { false, "llama: projections onto the residual stream start at zero" },
   lr       = { 1e-3, "peak learning rate" },
+  schedule = { "cosine", "how the rate falls after the warm-up: cosine or linear" },
+  floor    = { 0.1, "last learning rate, as a share of the peak" },
   warmup   = { 50, "steps until the peak" },
   decay    = { 0.1, "weight decay of matrices and tables" },
 }
@@ -26,13 +31,16 @@ if opt.model == "gpt" then
 else
   sizes.kv_heads = opt.kv_heads
 end
+if opt.model == "llama" then
+  sizes.qk_norm, sizes.embed_std, sizes.std_out = opt.qk_norm, opt.embed_std, opt.zero_out and 0
+end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)    -- runs once, records
   return model:loss(batch.tokens, batch.targets)
 end)
 program:train_with(o.optim.adamw {
-  lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr / 10, steps = cfg.train.steps },
+  lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
