@@ -1,5 +1,8 @@
 #include "cli/bench_collectives.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -196,6 +199,16 @@ private:
     int64_t gathered_ = 0;
 };
 
+/// A core for each rank where there are enough, as mpirun does: two ranks on one core would time the scheduler.
+void pin(const Job& job) {
+    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (job.local_ranks > cores) return;
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    CPU_SET(static_cast<size_t>(job.local_rank), &mine);
+    ::sched_setaffinity(0, sizeof mine, &mine);  // refused in some containers, which only costs precision
+}
+
 /// The table, in one rank's process.
 int run_rank(const CollectiveBench& bench, const Form& form, Config& config, const Job& job) {
     TcpRendezvous::Options options;
@@ -204,6 +217,8 @@ int run_rank(const CollectiveBench& bench, const Form& form, Config& config, con
     options.rank = job.rank;
     options.token = {job.token, job.id, job.generation};
     TcpRendezvous rendezvous(options);
+    // Not for a transport that works with threads of its own: they would share the rank's core.
+    if (bench.transport == "shm") pin(job);
     try {
         const Loader loader(plugin_folders());
         Registry registry;

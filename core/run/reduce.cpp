@@ -170,6 +170,8 @@ struct VectorU8 : VectorInt {
     ORRERY_AVX2 V apply(Min, V a, V b) { return _mm256_min_epu8(a, b); }
 };
 
+constexpr int64_t write_ahead = 512;  ///< bytes
+
 /// Reduces whole groups of four vectors from `from` bytes on; returns the byte where it stopped. Two ranks, the
 /// common case, get their own loop.
 template <class Vector, class Op, bool two>
@@ -185,10 +187,13 @@ template <class Vector, class Op, bool two>
             for (int k = 0; k < 4; ++k) sum[k] = Vector::apply(Op{}, sum[k], Vector::load(in(p) + at + k * step));
         for (void* out : outs) {
             char* to = static_cast<char*>(out) + at;
-            if (stream)
+            if (stream) {
                 for (int k = 0; k < 4; ++k) Vector::stream(to + k * step, sum[k]);
-            else
-                for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);
+                continue;
+            }
+            // The lines may belong to another core: ask for them early, stores alone would fetch one after the other.
+            for (int64_t line = 0; line < group; line += 64) asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
+            for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);
         }
     }
     if (stream) _mm_sfence();

@@ -20,7 +20,8 @@ namespace {
 // A wait spins while the peer is likely to be on its way, then yields to whoever needs the core, then sleeps.
 constexpr int spins = 2000;
 constexpr auto yield_for = std::chrono::microseconds(200);
-constexpr auto sleep_for = Milliseconds(50);
+constexpr auto sleep_for = Milliseconds(2);
+constexpr int checks_every = 10;  // sleeps
 
 void relax() {
 #if defined(__x86_64__)
@@ -87,11 +88,7 @@ Control::~Control() {
         if (fd >= 0) ::close(fd);
 }
 
-void Control::publish(Counter& counter, uint32_t value) const {
-    // The exchange orders the store before the look at the sleepers: either they see the value or this sees them.
-    counter.value.exchange(value, std::memory_order_seq_cst);
-    if (counter.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(counter.value);
-}
+void Control::wake(Counter& counter) { futex_wake(counter.value); }
 
 void Control::wait_long(Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const {
     const auto reached = [&] {
@@ -106,13 +103,12 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
         if (reached()) return;
         ::sched_yield();
     }
-    while (!reached()) {
-        check(member, op, sequence, start);
-        const auto left = std::chrono::duration_cast<Milliseconds>(start + timeout_ - Clock::now());
+    for (int i = 0; !reached(); ++i) {
+        if (i % checks_every == 0) check(member, op, sequence, start);
         counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
         const uint32_t seen = counter.value.load(std::memory_order_seq_cst);
         if (static_cast<int32_t>(seen - value) < 0)
-            futex_wait(counter.value, seen, std::clamp(left, Milliseconds(1), sleep_for));
+            futex_wait(counter.value, seen, sleep_for);
         counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
 }
