@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# The user's mistakes: exit code 2, a message that names place, found, expected and remedy, and nothing written.
+source "$(dirname "$0")/lib.sh"
+failures=0
+
+# refused NAME WORDS -- command...: exit 2, every word (separated by |) in the message, no folder made.
+refused() {
+    local name=$1 words=$2 out code word
+    shift 3
+    out=$("$@" 2>&1 > /dev/null)
+    code=$?
+    [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
+    while read -r -d '|' word; do
+        case "$out" in *"$word"*) ;; *) echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return ;; esac
+    done <<< "$words|"
+    [ ! -e run ] || { echo "FAILED $name: it wrote $(find run)"; failures=$((failures + 1)); rm -rf run; return; }
+    echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
+}
+
+cat > good.toml <<'TOML'
+[run]
+folder = "run"
+[mesh]
+dp = 2
+[data]
+path = "text.txt"
+tokens_per_sequence = 32
+validation = 0.1
+[train]
+steps = 4
+sequences_per_step = 4
+[script]
+layers = 1
+embed = 48
+heads = 3
+TOML
+gpt=$source_root/scripts/gpt.lua
+sed 's/steps = 4/stepps = 4/' good.toml > misspelt.toml
+refused "misspelt key" 'misspelt.toml:10:1|stepps|did you mean "steps"' -- "$orrery" run "$gpt" --config misspelt.toml
+sed 's/steps = 4/steps = "four"/' good.toml > type.toml
+refused "wrong type" 'type.toml:10|train|steps|integer' -- "$orrery" run "$gpt" --config type.toml
+sed 's/\[script\]/[scripts]/' good.toml > table.toml
+refused "unknown table" 'table.toml|scripts|script' -- "$orrery" run "$gpt" --config table.toml
+refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere.toml
+refused "missing script" 'nowhere.lua' -- "$orrery" run nowhere.lua --config good.toml
+refused "unknown transport" '--set|shmm|shm' -- "$orrery" run "$gpt" --config good.toml --set run.transport=shmm
+refused "unknown script option" 'layerz|layers' -- "$orrery" run "$gpt" --config good.toml --set script.layerz=3
+refused "missing data" 'nowhere.txt|data.path' -- "$orrery" run "$gpt" --config good.toml --set data.path=nowhere.txt
+: > empty.bin
+refused "empty token file" 'empty.bin|is empty' -- "$orrery" run "$gpt" --config good.toml --set data.path=empty.bin --set data.vocab=256
+head -c 4001 text.txt > odd.bin
+refused "truncated token file" 'odd.bin|4001 bytes|truncated' -- "$orrery" run "$gpt" --config good.toml --set data.path=odd.bin --set data.vocab=30000
+"$orrery" tokenize text.txt text.bin > /dev/null || fail "tokenize"
+refused "token beyond the vocabulary" 'text.bin|vocab' -- "$orrery" run "$gpt" --config good.toml --set data.path=text.bin --set data.vocab=64
+refused "mesh that does not fit the batch" 'batch|4|dp|3' -- "$orrery" run "$gpt" --config good.toml --set mesh.dp=3
+refused "mesh that does not fit the ranks" 'mesh|2|torchrun|3' -- env RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
+cat > shapes.lua <<'LUA'
+local o = require "orrery"
+local data = o.data.file {}
+o.trace("shapes", data.signature, function(batch)
+  local x = o.param { name = "x", shape = { { "rows", 8 }, { "embed", 512 } } }
+  local w = o.param { name = "w", shape = { { "inner", 500 }, { "mlp", 64 } } }
+  return x:matmul(w), batch.tokens
+end)
+LUA
+refused "shapes that do not match" 'shapes.lua:6|matmul|embed=512|inner=500' -- "$orrery" run shapes.lua --config good.toml
+sed -i '/^\[script\]/,$d' good.toml
+echo 'while true do end' > forever.lua
+refused "script that runs for ever" 'forever.lua:1|instructions' -- "$orrery" run forever.lua --config good.toml --set lua.instructions_million=20
+echo 'local x = = 3' > syntax.lua
+refused "syntax error" 'syntax.lua:1' -- "$orrery" run syntax.lua --config good.toml
+cp -r "$source_root/tests/parity/llama/model.safetensors" foreign.safetensors
+cat >> good.toml <<'TOML'
+[script]
+layers = 1
+embed = 48
+heads = 3
+TOML
+refused "foreign safetensors" 'foreign.safetensors|no tensor|it has' -- "$orrery" run "$gpt" --config good.toml --set checkpoint.load=foreign.safetensors
+head -c 1000 foreign.safetensors > cut.safetensors
+refused "corrupt safetensors" 'cut.safetensors' -- "$orrery" run "$gpt" --config good.toml --set checkpoint.load=cut.safetensors
+port=29911
+"$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port --set train.steps=100000 --set run.folder=other > other.log 2>&1 &
+holder=$!
+wait_for steps_done other 1 || { cat other.log; fail "the run that holds the port"; }
+refused "port in use" "$port|in use" -- "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
+kill -INT $holder
+wait $holder
+[ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }
+echo "1 passed, 0 failed"
