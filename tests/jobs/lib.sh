@@ -19,7 +19,7 @@ awk 'BEGIN { for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is
 run_tiny() {
     local folder=$1 steps=$2
     shift 2
-    ${tiny_exec:-} "$orrery" run "$source_root/scripts/gpt.lua" --set run.folder="$folder" --set run.seed=5 --set mesh.dp=2 \
+    ${tiny_exec:-} $orrery run "$source_root/scripts/gpt.lua" --set run.folder="$folder" --set run.seed=5 --set mesh.dp=2 \
         --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1 \
         --set train.sequences_per_step=4 --set train.steps="$steps" --set train.evaluate_every=20 --set train.evaluate_batches=2 \
         --set checkpoint.every_steps=10 --set script.layers=2 --set script.embed=48 --set script.heads=3 \
