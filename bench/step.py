@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Training step of Orrery against PyTorch's, interleaved: medians of tokens/s, model flops over the matrix rate, memory.
+
+    python3 bench/step.py --torch PYTHON [--models gpt,gpt2_124m] [--threads 1,2] [--dtypes f32] [--rounds 3]
+
+PYTHON is an interpreter that has PyTorch; without --torch only Orrery is timed. A round is one process of each side;
+the table has the median over rounds of each process' median step. MFU is model flops (6 N per token plus 12 T C per
+token and layer) over the rate of a [1024,1024] product measured by the same process. Two ranks of one thread each are
+compared with one rank of two threads in the last column (2x1).
+"""
+import argparse
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MODELS = {
+    "gpt": dict(layers=6, embed=384, heads=6, seq=256, batch=16, vocab=256),
+    "gpt2_124m": dict(layers=12, embed=768, heads=12, seq=512, batch=2, vocab=50257),
+}
+
+
+def tokens_file(folder, vocab):
+    """A token file of a fixed pseudo-random sequence: the speed of a step does not depend on the text."""
+    path = os.path.join(folder, f"tokens_{vocab}.bin")
+    if not os.path.exists(path):
+        state, tokens = 1, []
+        for _ in range(200_000):
+            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+            tokens.append((state >> 33) % vocab)
+        with open(path, "wb") as f:
+            f.write(struct.pack(f"<{len(tokens)}H", *tokens))
+    return path
+
+
+def orrery(model, threads, dtype, ranks, steps, folder):
+    m = MODELS[model]
+    run = tempfile.mkdtemp(dir=folder)
+    sets = {
+        "run.folder": run, "run.threads_per_rank": threads, "mesh.dp": ranks, "train.steps": steps,
+        "train.precision": dtype, "train.sequences_per_step": m["batch"], "data.path": tokens_file(folder, m["vocab"]),
+        "data.tokens_per_sequence": m["seq"], "data.vocab": m["vocab"], "data.validation": 0,
+        "script.layers": m["layers"], "script.embed": m["embed"], "script.heads": m["heads"], "run.store": "memory",
+    }
+    command = [os.path.join(ROOT, "build", "orrery"), "run", os.path.join(ROOT, "scripts", "gpt.lua")]
+    for key, value in sets.items():
+        command += ["--set", f"{key}={value}"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(run, "metrics.jsonl")) as f:
+        lines = [json.loads(line) for line in f][2:]                     # two steps of warm-up
+    return dict(tok_s=statistics.median(line["tok/s"] for line in lines),
+                mfu=statistics.median(line["MFU"] for line in lines), mib=lines[-1]["memory"] / 2**20)
+
+
+def torch(python, model, threads, dtype, mode, steps):
+    command = [python, os.path.join(ROOT, "bench", "step_torch.py"), "--model", model, "--threads", str(threads),
+               "--dtype", {"f32": "fp32"}.get(dtype, dtype), "--mode", mode, "--steps", str(steps)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if done.returncode != 0:
+        return None
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    return dict(tok_s=line["tok_s"], mib=line["peak_rss_mib"])
+
+
+def median(rows, key):
+    return statistics.median(row[key] for row in rows)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--torch")
+    p.add_argument("--models", default="gpt,gpt2_124m")
+    p.add_argument("--threads", default="1,2")
+    p.add_argument("--dtypes", default="f32")
+    p.add_argument("--modes", default="eager")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--steps", type=int, default=8)
+    a = p.parse_args()
+    print(f"{'model':<10} {'dtype':<5} {'thr':>3} {'orrery':>8} {'MFU':>6} {'MiB':>6}   {'torch':>8} {'mode':<8} {'MiB':>6}"
+          f"   {'ratio':>6} {'2x1':>6}")
+    with tempfile.TemporaryDirectory() as folder:
+        for model in a.models.split(","):
+            for dtype in a.dtypes.split(","):
+                for threads in map(int, a.threads.split(",")):
+                    ours, split, peers = [], [], {}
+                    for _ in range(a.rounds):
+                        ours.append(orrery(model, threads, dtype, 1, a.steps, folder))
+                        if threads == 2:
+                            split.append(orrery(model, 1, dtype, 2, a.steps, folder))
+                        for mode in a.modes.split(",") if a.torch else []:
+                            peer = torch(a.torch, model, threads, dtype, mode, a.steps)
+                            if peer:
+                                peers.setdefault(mode, []).append(peer)
+                    row = (f"{model:<10} {dtype:<5} {threads:>3} {median(ours, 'tok_s'):>8.0f} "
+                           f"{100 * median(ours, 'mfu'):>5.1f}% {median(ours, 'mib'):>6.0f}   ")
+                    if peers:
+                        best = max(peers, key=lambda mode: median(peers[mode], "tok_s"))
+                        row += (f"{median(peers[best], 'tok_s'):>8.0f} {best:<8} {median(peers[best], 'mib'):>6.0f}   "
+                                f"{median(ours, 'tok_s') / median(peers[best], 'tok_s'):>6.2f}")
+                    else:
+                        row += f"{'-':>8} {'-':<8} {'-':>6}   {'-':>6}"
+                    if split:
+                        row += f" {median(split, 'tok_s') / median(ours, 'tok_s'):>6.2f}"
+                    print(row, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
