@@ -44,7 +44,7 @@ def orrery(model, threads, dtype, ranks, steps, folder):
         "run.folder": run, "run.threads_per_rank": threads, "mesh.dp": ranks, "train.steps": steps,
         "train.precision": dtype, "train.sequences_per_step": m["batch"], "data.path": tokens_file(folder, m["vocab"]),
         "data.tokens_per_sequence": m["seq"], "data.vocab": m["vocab"], "data.validation": 0,
-        "script.layers": m["layers"], "script.embed": m["embed"], "script.heads": m["heads"], "run.store": "memory",
+        "script.layers": m["layers"], "script.embed": m["embed"], "script.heads": m["heads"],
     }
     command = [os.path.join(ROOT, "build", "orrery"), "run", os.path.join(ROOT, "scripts", "gpt.lua")]
     for key, value in sets.items():
