@@ -11,7 +11,10 @@ refused() {
     code=$?
     [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
     while read -r -d '|' word; do
-        case "$out" in *"$word"*) ;; *) echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return ;; esac
+        case "$out" in
+            *"$word"*) ;;
+            *) echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return ;;
+        esac
     done <<< "$words|"
     [ ! -e run ] || { echo "FAILED $name: it wrote $(find run)"; failures=$((failures + 1)); rm -rf run; return; }
     echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
@@ -35,6 +38,13 @@ embed = 48
 heads = 3
 TOML
 gpt=$source_root/scripts/gpt.lua
+# refused_set NAME WORDS SETTING...: the good configuration with settings over it.
+refused_set() {
+    local name=$1 words=$2 sets=() setting
+    shift 2
+    for setting in "$@"; do sets+=(--set "$setting"); done
+    refused "$name" "$words" -- "$orrery" run "$gpt" --config good.toml "${sets[@]}"
+}
 sed 's/steps = 4/stepps = 4/' good.toml > misspelt.toml
 refused "misspelt key" 'misspelt.toml:10:1|stepps|did you mean "steps"' -- "$orrery" run "$gpt" --config misspelt.toml
 sed 's/steps = 4/steps = "four"/' good.toml > type.toml
@@ -43,17 +53,25 @@ sed 's/\[script\]/[scripts]/' good.toml > table.toml
 refused "unknown table" 'table.toml|scripts|script' -- "$orrery" run "$gpt" --config table.toml
 refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere.toml
 refused "missing script" 'nowhere.lua' -- "$orrery" run nowhere.lua --config good.toml
-refused "unknown transport" '--set|shmm|shm' -- "$orrery" run "$gpt" --config good.toml --set run.transport=shmm
-refused "unknown script option" 'layerz|layers' -- "$orrery" run "$gpt" --config good.toml --set script.layerz=3
-refused "missing data" 'nowhere.txt|data.path' -- "$orrery" run "$gpt" --config good.toml --set data.path=nowhere.txt
+refused_set "unknown transport" '--set|shmm|shm' \
+    run.transport=shmm
+refused_set "unknown script option" 'layerz|layers' \
+    script.layerz=3
+refused_set "missing data" 'nowhere.txt|data.path' \
+    data.path=nowhere.txt
 : > empty.bin
-refused "empty token file" 'empty.bin|is empty' -- "$orrery" run "$gpt" --config good.toml --set data.path=empty.bin --set data.vocab=256
+refused_set "empty token file" 'empty.bin|is empty' \
+    data.path=empty.bin data.vocab=256
 head -c 4001 text.txt > odd.bin
-refused "truncated token file" 'odd.bin|4001 bytes|truncated' -- "$orrery" run "$gpt" --config good.toml --set data.path=odd.bin --set data.vocab=30000
+refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \
+    data.path=odd.bin data.vocab=30000
 "$orrery" tokenize text.txt text.bin > /dev/null || fail "tokenize"
-refused "token beyond the vocabulary" 'text.bin|vocab' -- "$orrery" run "$gpt" --config good.toml --set data.path=text.bin --set data.vocab=64
-refused "mesh that does not fit the batch" 'batch|4|dp|3' -- "$orrery" run "$gpt" --config good.toml --set mesh.dp=3
-refused "mesh that does not fit the ranks" 'mesh|2|torchrun|3' -- env RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
+refused_set "token beyond the vocabulary" 'text.bin|vocab' \
+    data.path=text.bin data.vocab=64
+refused_set "mesh that does not fit the batch" 'batch|4|dp|3' \
+    mesh.dp=3
+refused "mesh that does not fit the ranks" 'mesh|2|torchrun|3' -- \
+    env RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
 cat > shapes.lua <<'LUA'
 local o = require "orrery"
 local data = o.data.file {}
@@ -63,10 +81,12 @@ o.trace("shapes", data.signature, function(batch)
   return x:matmul(w), batch.tokens
 end)
 LUA
-refused "shapes that do not match" 'shapes.lua:6|matmul|embed=512|inner=500' -- "$orrery" run shapes.lua --config good.toml
+refused "shapes that do not match" 'shapes.lua:6|matmul|embed=512|inner=500' -- \
+    "$orrery" run shapes.lua --config good.toml
 sed -i '/^\[script\]/,$d' good.toml
 echo 'while true do end' > forever.lua
-refused "script that runs for ever" 'forever.lua:1|instructions' -- "$orrery" run forever.lua --config good.toml --set lua.instructions_million=20
+refused "script that runs for ever" 'forever.lua:1|instructions' -- \
+    "$orrery" run forever.lua --config good.toml --set lua.instructions_million=20
 echo 'local x = = 3' > syntax.lua
 refused "syntax error" 'syntax.lua:1' -- "$orrery" run syntax.lua --config good.toml
 cp -r "$source_root/tests/parity/llama/model.safetensors" foreign.safetensors
@@ -76,14 +96,18 @@ layers = 1
 embed = 48
 heads = 3
 TOML
-refused "foreign safetensors" 'foreign.safetensors|no tensor|it has' -- "$orrery" run "$gpt" --config good.toml --set checkpoint.load=foreign.safetensors
+refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
+    checkpoint.load=foreign.safetensors
 head -c 1000 foreign.safetensors > cut.safetensors
-refused "corrupt safetensors" 'cut.safetensors' -- "$orrery" run "$gpt" --config good.toml --set checkpoint.load=cut.safetensors
+refused_set "corrupt safetensors" 'cut.safetensors' \
+    checkpoint.load=cut.safetensors
 port=29911
-"$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port --set train.steps=100000 --set run.folder=other > other.log 2>&1 &
+"$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port \
+    --set train.steps=100000 --set run.folder=other > other.log 2>&1 &
 holder=$!
 wait_for steps_done other 1 || { cat other.log; fail "the run that holds the port"; }
-refused "port in use" "$port|in use" -- "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
+refused "port in use" "$port|in use" -- \
+    "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
 kill -INT $holder
 wait $holder
 [ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }

@@ -27,13 +27,16 @@ drill() {
     local code=$? took=$((($(date +%s%N) - begin) / 1000000))
     [ $code -eq 1 ] || { cat "$name.log"; fail "$name: exit code $code, expected 1"; }
     [ $took -le 5000 ] || { cat "$name.log"; fail "$name: ended after $took ms, expected at most 5000"; }
-    grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" || { cat "$name.log"; fail "$name: the dead rank is not named"; }
+    grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" ||
+        { cat "$name.log"; fail "$name: the dead rank is not named"; }
     local pid
     for pid in $pids; do [ ! -e "/proc/$pid" ] || fail "$name: process $pid is left"; done
-    echo "$name: rank $rank killed, ended after $took ms: $(grep -m1 'rank '$((1 - rank))'\]' "$name.log" | cut -c1-160)"
+    echo "$name: rank $rank killed, ended after $took ms:" \
+        "$(grep -m1 'rank '$((1 - rank))'\]' "$name.log" | cut -c1-160)"
     run_tiny "$name" $steps > "$name.resumed.log" 2>&1 || { cat "$name.resumed.log"; fail "$name: the resumed run"; }
     losses "$name" > "$name.txt"
-    cmp whole.txt "$name.txt" || { diff whole.txt "$name.txt" | head -6; fail "$name: another trajectory after resuming"; }
+    cmp whole.txt "$name.txt" ||
+        { diff whole.txt "$name.txt" | head -6; fail "$name: another trajectory after resuming"; }
 }
 
 before=$(ls /dev/shm | wc -l)
@@ -51,6 +54,8 @@ drill save1 1 checkpoint_begins save1
 drill eval0 0 steps_done eval0 20
 drill eval1 1 steps_done eval1 40
 # In a step, the survivor names the operation that it waited in.
-grep -hE '\[rank [01]\].*(all_reduce|broadcast|all_gather)' step0.log step1.log > /dev/null || { cat step0.log; fail "no survivor named the operation"; }
-[ "$(ls /dev/shm | wc -l)" -eq "$before" ] || fail "shared-memory segments are left: $(ls /dev/shm)"
+grep -qhE '\[rank [01]\].*(all_reduce|broadcast|all_gather)' step0.log step1.log ||
+    { cat step0.log; fail "no survivor named the operation"; }
+[ "$(ls /dev/shm | wc -l)" -eq "$before" ] ||
+    fail "shared-memory segments are left: $(ls /dev/shm)"
 echo "1 passed, 0 failed"

@@ -12,16 +12,20 @@ fail() {
 }
 
 # 60 kB of text that a model can learn something from.
-awk 'BEGIN { for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11 }' > text.txt
+awk 'BEGIN {
+    for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11
+}' > text.txt
 
 # run_tiny FOLDER STEPS [more arguments]: two ranks unless told otherwise.
 # In the background, `tiny_exec=exec run_tiny ... &` makes $! the launcher itself.
 run_tiny() {
     local folder=$1 steps=$2
     shift 2
-    ${tiny_exec:-} $orrery run "$source_root/scripts/gpt.lua" --set run.folder="$folder" --set run.seed=5 --set mesh.dp=2 \
+    ${tiny_exec:-} $orrery run "$source_root/scripts/gpt.lua" --set run.folder="$folder" \
+        --set run.seed=5 --set mesh.dp=2 \
         --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1 \
-        --set train.sequences_per_step=4 --set train.steps="$steps" --set train.evaluate_every=20 --set train.evaluate_batches=2 \
+        --set train.sequences_per_step=4 --set train.steps="$steps" \
+        --set train.evaluate_every=20 --set train.evaluate_batches=2 \
         --set checkpoint.every_steps=10 --set script.layers=2 --set script.embed=48 --set script.heads=3 \
         --set script.warmup=5 --set run.timeout_s=20 "$@"
 }

@@ -9,8 +9,10 @@ fi
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; ip netns del $a; ip netns del $b 2>/dev/null; rm -rf "$work"' EXIT
 ip netns add $b || fail "second namespace"
 ip link add veth-a netns $a type veth peer name veth-b netns $b || fail "veth"
-ip -n $a addr add 10.77.0.1/24 dev veth-a && ip -n $a link set veth-a up && ip -n $a link set lo up || fail "address of a"
-ip -n $b addr add 10.77.0.2/24 dev veth-b && ip -n $b link set veth-b up && ip -n $b link set lo up || fail "address of b"
+ip -n $a addr add 10.77.0.1/24 dev veth-a || fail "address of a"
+ip -n $a link set veth-a up && ip -n $a link set lo up || fail "links of a"
+ip -n $b addr add 10.77.0.2/24 dev veth-b || fail "address of b"
+ip -n $b link set veth-b up && ip -n $b link set lo up || fail "links of b"
 
 steps=20
 run_tiny one $steps > one.log 2>&1 || { cat one.log; fail "two ranks of one host"; }
