@@ -80,12 +80,14 @@ private:
     }
     static void combine(Array& into, const Array& other, ReduceOp op) {
         REQUIRE(into.type == other.type);
-        REQUIRE(into.type.dtype == DType::f64);
-        for (int64_t i = 0; i < into.type.count(); ++i) {
-            double& x = into.f64()[i];
-            const double y = other.f64()[i];
-            x = op == ReduceOp::sum ? x + y : op == ReduceOp::max ? std::max(x, y) : std::min(x, y);
-        }
+        const auto each_element = [&](auto* x, const auto* y) {
+            for (int64_t i = 0; i < into.type.count(); ++i)
+                x[i] = op == ReduceOp::sum ? static_cast<std::decay_t<decltype(*x)>>(x[i] + y[i])
+                       : op == ReduceOp::max ? std::max(x[i], y[i]) : std::min(x[i], y[i]);
+        };
+        REQUIRE((into.type.dtype == DType::f64 || into.type.dtype == DType::u8));
+        if (into.type.dtype == DType::f64) each_element(into.f64(), other.f64());
+        else each_element(reinterpret_cast<uint8_t*>(into.data.data()), reinterpret_cast<const uint8_t*>(other.data.data()));
     }
     AxisId micro_axis() const { return static_cast<AxisId>(mesh_.axes().size()) - 1; }
     Placement over_micro(ValueId id) const {

@@ -171,6 +171,7 @@ const ReshardPath* Resharder::path(const TensorType& type, const Layout& from, c
     if (from == to) return &nothing_;
     key_.clear();
     append(key_, size_of(type.dtype));
+    append(key_, static_cast<int64_t>(type.shape.size()));
     for (int64_t size : type.shape) append(key_, size);
     append(key_, from);
     append(key_, to);

@@ -41,9 +41,21 @@ const std::vector<Case> cases = {
     {"gelu", {f({4, 6})}},
     {"silu", {f({4, 6})}},
     {"square", {f({4, 6})}},
+    {"sqrt", {f({4, 6})}, {}, true},
+    {"rsqrt", {f({4, 6})}, {}, true},
+    {"cos", {f({4, 6})}},
+    {"sin", {f({4, 6})}},
+    {"tanh", {f({4, 6})}},
+    {"sigmoid", {f({4, 6})}},
+    {"relu", {f({4, 6})}},
+    {"abs", {f({4, 6})}},
     {"scale", {f({4, 6})}, {{"by", 0.5}}},
     {"cast", {f({4, 6})}, {{"dtype", std::string("f32")}}},
     {"less", {f({4, 6}), f({4, 6})}},
+    {"less_equal", {f({4, 6}), f({6})}},
+    {"greater", {f({4, 6}), f({4, 6})}},
+    {"greater_equal", {f({4, 6}), f({4, 1})}},
+    {"equal", {f({4, 6}), f({4, 6})}},
     {"select", {b({4, 6}), f({4, 6}), f({4, 6})}},
     {"gelu_grad", {f({4, 6}), f({4, 6})}},
     {"silu_grad", {f({4, 6}), f({4, 6})}},
@@ -56,11 +68,13 @@ const std::vector<Case> cases = {
     {"matmul", {f({2, 4, 6}), f({2, 6, 8})}},
     {"matmul", {f({4, 6}), f({8, 6})}, {{"trans_b", true}}},
     {"matmul", {f({2, 6, 4}), f({2, 6, 8})}, {{"trans_a", true}}},
+    {"matmul_bias_gelu", {f({4, 6}), f({6, 8}), f({8})}},
     {"matmul_dw", {f({2, 4, 6}), f({2, 4, 8})}},
     {"sum", {f({2, 4, 6})}, {{"dims", Ints{1}}}},
     {"sum", {f({2, 4, 6})}, {{"dims", Ints{0, 2}}, {"keep", true}}},
     {"max", {f({2, 4, 6})}, {{"dims", Ints{1}}}},
     {"sumsq", {f({4, 6})}},
+    {"all_finite", {f({4, 6})}},
     {"softmax", {f({4, 6})}},
     {"softmax_grad", {f({4, 6}), f({4, 6})}},
     {"layernorm", {f({2, 4, 6}), f({6}), f({6})}},
@@ -135,6 +149,14 @@ Fill fill_of(const Case& c) {
 }
 
 }  // namespace
+
+TEST_CASE("every op of the table has a case here") {
+    for (const OpDef* def : all_ops()) {
+        INFO(def->name);
+        CHECK((def->collective ||
+               std::any_of(cases.begin(), cases.end(), [&](const Case& c) { return c.kind == def->name; })));
+    }
+}
 
 TEST_CASE("every op is right in every layout on one axis") {
     for (int64_t size : {2, 3}) {
