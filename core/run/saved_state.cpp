@@ -79,7 +79,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
         session_.initialize(seed);
         return {};
     }
-    compare(Json::parse(restored->host), identity_of(seed, data), store_.place());
+    compare(parse_json(restored->host, {"", store_.place() + ": manifest"}), identity_of(seed, data), store_.place());
     put_back(state);
     return {restored->step, restored->passed_over};
 }
