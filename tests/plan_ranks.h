@@ -74,8 +74,8 @@ inline Layout at_rest(const Value& value, const Mesh& mesh) {
 }
 
 struct Ran {
-    Contents values;                               ///< params, states and results (global), by name
-    std::vector<std::vector<Traffic>> traffic;     ///< per rank and axis
+    Contents values;                            ///< params, states and results (global), by name
+    std::vector<std::vector<Traffic>> traffic;  ///< per rank and axis
     std::vector<std::vector<Executor::Time>> times;
 };
 
@@ -95,8 +95,9 @@ inline Ran run_steps(const Lowered& lowered, int64_t steps = 1, bool reference =
         const auto device = plugins.device("cpu", {})(device_config);
         const auto transport = plugins.transport("threads", {})(transport_config);
         const RankClass& c = plan.class_of(rank);
-        std::vector<Memory> arenas{device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
-                                   device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
+        std::vector<Memory> arenas{
+            device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
+            device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
         // What lowering forgets to write shows as NaN.
         for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
         {

@@ -139,8 +139,8 @@ void Roles::plan_sum(OpId root, std::vector<ValueId> leaves) {
         const Section summed = ops[static_cast<size_t>(root)].section;
         // A sum after the loop takes the contributions of every micro-batch, too.
         const Placement micro = over_micro(leaf);
-        const bool looped = made == Section::inside && summed == Section::after && role.accumulated && !role.per_micro &&
-                            micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
+        const bool looped = made == Section::inside && summed == Section::after && role.accumulated &&
+                            !role.per_micro && micro.kind == Placement::Kind::partial && micro.op == ReduceOp::sum;
         bool own = v.op != none && reading.ops.size() == 1 && reading.ends == 0 && role.alias == none &&
                    (looped || (made == summed && !role.accumulated));
         own = own && !ops[static_cast<size_t>(v.op)].absorbed && !collective(program.op(v.op)) && !sums.count(v.op) &&

@@ -33,7 +33,8 @@ private:
     void buffer(const Buffer& b) const {
         const auto id = &b - class_.buffers.data();
         if (b.bytes < 0 || b.offset < 0 || b.offset % arena_alignment != 0)
-            throw Error(fmt::format("buffer b{} lies at {}, which is no multiple of {}", id, b.offset, arena_alignment));
+            throw Error(
+                fmt::format("buffer b{} lies at {}, which is no multiple of {}", id, b.offset, arena_alignment));
         if (b.arena == Arena::scratch && b.first >= 0 && b.offset + b.bytes > class_.scratch_bytes)
             throw Error(fmt::format("buffer b{} ends at {}, past the scratch arena of {} bytes", id, b.offset + b.bytes,
                                     class_.scratch_bytes));
@@ -48,7 +49,8 @@ private:
         }
         for (const Operand& o : i.operands) operand(o);
         for (int wait : i.waits) {
-            if (wait < 0 || wait >= index_) fail(fmt::format("waits for instruction {}, which does not come before it", wait));
+            if (wait < 0 || wait >= index_)
+                fail(fmt::format("waits for instruction {}, which does not come before it", wait));
             if (class_.stream[static_cast<size_t>(wait)].queue == i.queue)
                 fail(fmt::format("waits for instruction {} of its own queue", wait));
         }
@@ -61,7 +63,8 @@ private:
         if (i.kernel < 0 || static_cast<size_t>(i.kernel) >= class_.kernels.size()) fail("has no kernel");
         const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
         if (i.operands.size() != spec.inputs.size() + spec.outputs.size())
-            fail(fmt::format("has {} operands, its kernel {}", i.operands.size(), spec.inputs.size() + spec.outputs.size()));
+            fail(fmt::format("has {} operands, its kernel {}", i.operands.size(),
+                             spec.inputs.size() + spec.outputs.size()));
         for (size_t o = 0; o < i.operands.size(); ++o) {
             const bool output = o >= spec.inputs.size();
             const TensorType& type = output ? spec.outputs[o - spec.inputs.size()] : spec.inputs[o];
@@ -74,8 +77,8 @@ private:
         if (o.buffer < 0 || static_cast<size_t>(o.buffer) >= class_.buffers.size()) fail("an operand has no buffer");
         const Buffer& b = class_.buffers[static_cast<size_t>(o.buffer)];
         if (o.offset < 0 || o.offset + o.type.bytes() > b.bytes)
-            fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset, o.buffer,
-                             b.bytes));
+            fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset,
+                             o.buffer, b.bytes));
         if (o.offset % size_of(o.type.dtype) != 0) fail("an operand is not aligned to its elements");
         if (index_ < b.first || index_ > b.last)
             fail(fmt::format("uses buffer b{} outside its lifetime {}..{}", o.buffer, b.first, b.last));
@@ -89,7 +92,9 @@ private:
         if (i.peer != none && i.peer >= axis.size) fail(fmt::format("names member {} of {}", i.peer, axis.size));
         const int64_t in = i.operands[0].type.bytes();
         const int64_t out = i.operands.size() > 1 ? i.operands[1].type.bytes() : in;
-        const int64_t want = i.what == Do::all_gather ? in * axis.size : i.what == Do::reduce_scatter ? in / axis.size : in;
+        const int64_t want = i.what == Do::all_gather       ? in * axis.size
+                             : i.what == Do::reduce_scatter ? in / axis.size
+                                                            : in;
         if (i.operands.size() > 1 && out != want)
             fail(fmt::format("turns {} bytes into {}; {} members make {}", in, out, axis.size, want));
         if ((i.what == Do::reduce_scatter || i.what == Do::all_to_all) && i.operands[0].type.count() % axis.size != 0)
@@ -99,8 +104,8 @@ private:
         const auto& dtypes = found->second.dtypes;
         const DType dtype = i.operands[0].type.dtype;
         if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
-            fail(fmt::format("the transport of axis {} does not carry {}; choose another in [transport.axis]", axis.name,
-                             name_of(dtype)));
+            fail(fmt::format("the transport of axis {} does not carry {}; choose another in [transport.axis]",
+                             axis.name, name_of(dtype)));
         if (i.what == Do::all_reduce && !found->second.in_place && overlap(i.operands[0], i.operands[1]))
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
@@ -144,8 +149,8 @@ void check_memory(const Plan& plan, int64_t memory_bytes) {
         if (needed <= memory_bytes) continue;
         throw Error(fmt::format("program {} needs {} per rank, device.memory_gib is {}: {} too much; largest: {}",
                                 plan.program.name, bytes_text(needed),
-                                static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024), bytes_text(needed - memory_bytes),
-                                largest_values(plan, c)));
+                                static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+                                bytes_text(needed - memory_bytes), largest_values(plan, c)));
     }
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 struct Held {
     ValueId value = none;
-    int writer = none;            ///< instruction; none: there before the step
-    int64_t micro = -1;           ///< of the writer
-    std::vector<int> readers;     ///< since the write
+    int writer = none;         ///< instruction; none: there before the step
+    int64_t micro = -1;        ///< of the writer
+    std::vector<int> readers;  ///< since the write
 };
 
 class Contents {
@@ -70,7 +70,8 @@ private:
         runs.micros += i.fragment.micro;
     }
 
-    /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their work.
+    /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their
+    /// work.
     bool renames(const Op& op) const {
         const bool over_micro = op.attributes.has("axis") && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
         return op_def(op.kind).alias || op.kind == "slice" || over_micro;
@@ -80,7 +81,8 @@ private:
     ValueId source(ValueId id) const {
         while (id != none) {
             const OpId maker = plan_.program.value(id).op;
-            if (maker == none || runs_[static_cast<size_t>(maker)].count > 0 || !renames(plan_.program.op(maker))) return id;
+            if (maker == none || runs_[static_cast<size_t>(maker)].count > 0 || !renames(plan_.program.op(maker)))
+                return id;
             id = plan_.program.op(maker).inputs[0];
         }
         return none;
@@ -129,7 +131,8 @@ private:
         const auto queue = static_cast<size_t>(at(other).queue);
         const auto mine = static_cast<size_t>(at(index_).queue);
         if (queue == mine || other <= clock_[mine * queues_ + queue]) return;
-        fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other, queue, did));
+        fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other,
+                         queue, did));
     }
 
     void one() {
@@ -137,9 +140,13 @@ private:
         const Instruction& i = at(index_);
         const bool joined = i.operands.size() > 2 && i.what == Do::all_reduce;
         // All reads come before all writes: an output may lie on an input.
-        for_each_access(class_, i, [&](const Operand& o, bool reads, bool) { if (reads) read(o); });
+        for_each_access(class_, i, [&](const Operand& o, bool reads, bool) {
+            if (reads) read(o);
+        });
         for (size_t o = 2; joined && o < i.operands.size(); o += 2) read(i.operands[o]);
-        for_each_access(class_, i, [&](const Operand& o, bool, bool writes) { if (writes) write(o); });
+        for_each_access(class_, i, [&](const Operand& o, bool, bool writes) {
+            if (writes) write(o);
+        });
         for (size_t o = 3; joined && o < i.operands.size(); o += 2) hold(i.operands[o], i.operands[o].value, index_);
     }
 
@@ -147,10 +154,12 @@ private:
         const int64_t begin = address(class_, o);
         ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
             if (held.value == none && held.writer == none)
-                fail(fmt::format("reads {} before anything is written there", o.value == none ? "bytes" : label(o.value)));
+                fail(fmt::format("reads {} before anything is written there",
+                                 o.value == none ? "bytes" : label(o.value)));
             after(held.writer, "written");
             if (o.value != none) same(o, held);
-            const bool known = std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
+            const bool known =
+                std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
             if (!known) held.readers.push_back(index_);
         });
     }
@@ -161,7 +170,8 @@ private:
                              held.writer == none ? "" : fmt::format(", written by instruction {}", held.writer)));
         const int64_t micro = at(index_).fragment.micro;
         if (held.writer != none && micro >= 0 && held.micro >= 0 && held.micro != micro && split_over_micro(held.value))
-            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro, held.micro));
+            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro,
+                             held.micro));
     }
 
     void write(const Operand& o) {
@@ -202,9 +212,9 @@ private:
     const RankClass& class_;
     size_t queues_;
     AxisId micro_axis_ = none;
-    std::vector<Runs> runs_;   ///< per op
-    std::vector<int> clock_;   ///< [queue][other]: last instruction known to be done
-    std::vector<int> done_;    ///< [instruction][other]
+    std::vector<Runs> runs_;  ///< per op
+    std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
+    std::vector<int> done_;   ///< [instruction][other]
     Ranges<Held> ranges_[2];
     int index_ = 0;
 };

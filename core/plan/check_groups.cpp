@@ -62,7 +62,8 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
         const Instruction& x = first.stream[static_cast<size_t>(mine[i])];
         const Instruction& y = second.stream[static_cast<size_t>(theirs[i])];
         const TensorType &tx = x.operands[0].type, &ty = y.operands[0].type;
-        if (x.what == y.what && x.reduce == y.reduce && x.peer == y.peer && tx.count() == ty.count() && tx.dtype == ty.dtype)
+        if (x.what == y.what && x.reduce == y.reduce && x.peer == y.peer && tx.count() == ty.count() &&
+            tx.dtype == ty.dtype)
             continue;
         throw Error(fmt::format("members of axis {} disagree on its collective number {}: {} ({}), but {} ({})",
                                 plan.mesh.axis(axis).name, i, describe(plan, first, mine[i]), tx.text(),
@@ -70,9 +71,10 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
     }
     if (mine.size() == theirs.size()) return;
     const bool first_more = mine.size() > theirs.size();
-    throw Error(fmt::format("members of axis {} disagree: {} has no partner in class {}", plan.mesh.axis(axis).name,
-                            first_more ? describe(plan, first, mine[theirs.size()]) : describe(plan, second, theirs[mine.size()]),
-                            first_more ? b : a));
+    throw Error(fmt::format(
+        "members of axis {} disagree: {} has no partner in class {}", plan.mesh.axis(axis).name,
+        first_more ? describe(plan, first, mine[theirs.size()]) : describe(plan, second, theirs[mine.size()]),
+        first_more ? b : a));
 }
 
 /// One greedy execution of one rank of each class. With fixed peers and in-order channels every other execution ends
@@ -99,12 +101,12 @@ private:
     struct Class {
         std::map<LaneKey, std::deque<int>> lanes;
         std::vector<char> done, posted;
-        std::vector<int> group;                   ///< first instruction of a run of sends and receives of one axis
+        std::vector<int> group;  ///< first instruction of a run of sends and receives of one axis
         std::map<AxisId, int> collectives_done;
     };
     /// Messages from one class to another over one axis, in order.
     struct Edge {
-        std::deque<int> sends, receives;          ///< posted and not matched
+        std::deque<int> sends, receives;  ///< posted and not matched
         int buffered = 0;
     };
 
@@ -163,8 +165,9 @@ private:
             }
             const Instruction& i = at(k, index);
             const bool grouped = i.axis != none && contract(i.axis).send == TransportContract::Send::grouped;
-            const bool next_in_group = grouped && place + 1 < lane.size() && of(k).group[static_cast<size_t>(lane[place + 1])] ==
-                                                                                 of(k).group[static_cast<size_t>(index)];
+            const bool next_in_group =
+                grouped && place + 1 < lane.size() &&
+                of(k).group[static_cast<size_t>(lane[place + 1])] == of(k).group[static_cast<size_t>(index)];
             if (!next_in_group) break;
             ++place;
         }
@@ -212,7 +215,8 @@ private:
         const bool sends = i.what == Do::send;
         Edge& edge = edges_[{i.axis, sends ? k : peer, sends ? peer : k}];
         if (peer == k)
-            throw Error(describe(plan_, plan_.classes[static_cast<size_t>(k)], index) + ": is a message to its own rank class");
+            throw Error(describe(plan_, plan_.classes[static_cast<size_t>(k)], index) +
+                        ": is a message to its own rank class");
         const TransportContract c = contract(i.axis);
         const bool buffers = c.send == TransportContract::Send::buffered;
         (sends ? edge.sends : edge.receives).push_back(index);
@@ -229,10 +233,13 @@ private:
     void match(int, int receiver, int sender, Edge& edge) {
         const int sent = edge.sends.front(), received = edge.receives.front();
         const Instruction &s = at(sender, sent), &r = at(receiver, received);
-        const auto text = [&](int k, int index) { return describe(plan_, plan_.classes[static_cast<size_t>(k)], index); };
+        const auto text = [&](int k, int index) {
+            return describe(plan_, plan_.classes[static_cast<size_t>(k)], index);
+        };
         if (s.tag != r.tag || s.operands[0].type.bytes() != r.operands[0].type.bytes())
             throw Error(fmt::format("{} (tag {}, {}) meets {} (tag {}, {})", text(sender, sent), s.tag,
-                                    s.operands[0].type.text(), text(receiver, received), r.tag, r.operands[0].type.text()));
+                                    s.operands[0].type.text(), text(receiver, received), r.tag,
+                                    r.operands[0].type.text()));
         if (of(sender).done[static_cast<size_t>(sent)]) --edge.buffered;
         of(sender).done[static_cast<size_t>(sent)] = 1;
         of(receiver).done[static_cast<size_t>(received)] = 1;
@@ -247,8 +254,10 @@ private:
                 if (!lane.empty() && std::get<0>(key) != none && state_[k].posted[static_cast<size_t>(lane.front())])
                     stuck += "\n  " + describe(plan_, plan_.classes[k], lane.front());
         if (!stuck.empty())
-            throw Error("the plan never ends under the transports' send semantics and lanes; these wait for each other or "
-                        "for a partner that never comes:" + stuck);
+            throw Error(
+                "the plan never ends under the transports' send semantics and lanes; these wait for each other or "
+                "for a partner that never comes:" +
+                stuck);
         for (const auto& [key, edge] : edges_)
             if (!edge.sends.empty())
                 throw Error(describe(plan_, plan_.classes[static_cast<size_t>(std::get<1>(key))], edge.sends.front()) +

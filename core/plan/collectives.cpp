@@ -39,7 +39,8 @@ Shape permuted(const Shape& shape, const std::vector<int64_t>& perm) {
 }
 
 bool contiguous(const Shape& shape, size_t dim) {
-    return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dim), [](int64_t n) { return n == 1; });
+    return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dim),
+                       [](int64_t n) { return n == 1; });
 }
 
 Operand viewed(Operand operand, Shape shape) {
@@ -66,8 +67,9 @@ void Emitter::collective(const Step& step) {
         throw Error(op.origin, op.kind + " over micro is not possible: micro-batches run one after the other");
     const std::vector<Operand> reads = read_all(step);
     const bool reduces = op.kind == "all_reduce";
-    const std::vector<std::pair<int, int>> in_place =
-        reduces && contract(axis).in_place ? std::vector<std::pair<int, int>>{{0, 0}} : std::vector<std::pair<int, int>>{};
+    const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
+                                                          ? std::vector<std::pair<int, int>>{{0, 0}}
+                                                          : std::vector<std::pair<int, int>>{};
     const Target to = target(step, 0, reads, in_place);
     const Operand made = to.add ? temporary(to.place.type, to.value) : to.place;
     if (reduces) {
@@ -112,7 +114,8 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
     emit_collective(Do::reduce_scatter, step, {packed, out});
 }
 
-/// Split along `from` becomes split along `to`: block j of dim `to` goes to member j, whose blocks line up along `from`.
+/// Split along `from` becomes split along `to`: block j of dim `to` goes to member j, whose blocks line up along
+/// `from`.
 void Emitter::exchange(const Step& step, const Operand& in, const Operand& out) {
     const Op& op = program().op(step.op);
     const auto from = static_cast<size_t>(op.attributes.integer("from"));

@@ -86,8 +86,9 @@ Operand Emitter::read(ValueId id, int64_t micro) {
     const Spot& here = spot(ref.instance);
     if (!here.written) {
         const Value& v = program().value(id);
-        throw Error(v.origin, "value '" + v.name + "' (%" + std::to_string(id) + ") is read before it is made; the "
-                              "schedule or the order of the program's ops is wrong");
+        throw Error(v.origin, "value '" + v.name + "' (%" + std::to_string(id) +
+                                  ") is read before it is made; the "
+                                  "schedule or the order of the program's ops is wrong");
     }
     --uses(ref.instance);
     return {here.buffer, here.offset + ref.offset, type(id, micro), id};
@@ -134,15 +135,16 @@ int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) 
     return found->second;
 }
 
-void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches, std::vector<Operand> operands,
-                          size_t inputs) {
+void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches,
+                          std::vector<Operand> operands, size_t inputs) {
     for (size_t i = 0; i < operands.size(); ++i) (i < inputs ? spec.inputs : spec.outputs).push_back(operands[i].type);
     const int index = kernel_index(std::move(spec), patches);
     emit(Do::kernel, step, std::move(operands)).kernel = index;
 }
 
 /// `global_shape` and `offset` of an operand that is split: constant over micro, per rank over the other axes.
-void Emitter::set_global(const Step& step, ValueId operand, Attributes& attributes, std::vector<PerRank>& patches) const {
+void Emitter::set_global(const Step& step, ValueId operand, Attributes& attributes,
+                         std::vector<PerRank>& patches) const {
     const Value& v = program().value(operand);
     const auto& splits = v.layout.splits();
     const bool split = std::any_of(splits.begin(), splits.end(), [](const auto& axes) { return !axes.empty(); });
@@ -193,8 +195,8 @@ void Emitter::kernel(const Step& step) {
     // The kernel adds to all outputs that it can add to, or to none.
     bool adds = !def.accumulates.empty();
     for (size_t i = 0; i < targets.size(); ++i) {
-        const bool listed = std::find(def.accumulates.begin(), def.accumulates.end(), static_cast<int>(i)) !=
-                            def.accumulates.end();
+        const bool listed =
+            std::find(def.accumulates.begin(), def.accumulates.end(), static_cast<int>(i)) != def.accumulates.end();
         adds = adds && listed == targets[i].add;
     }
     std::vector<Operand> made;
@@ -300,14 +302,15 @@ void Emitter::final_copies() {
     for (const Update& update : program().updates) {
         const bool done = updated_[static_cast<size_t>(update.value)] != 0 &&
                           update_target_[static_cast<size_t>(update.value)] == update.target;
-        if (!done) add(update.value, {spot(roles_.instance(update.target, -1)).buffer, 0, type(update.target, -1), update.target});
+        if (!done)
+            add(update.value,
+                {spot(roles_.instance(update.target, -1)).buffer, 0, type(update.target, -1), update.target});
     }
     const Step end{none, -1, {Fragment::Kind::backward, -1, 0}, none};
     while (!copies.empty()) {
         auto free = std::find_if(copies.begin(), copies.end(), [&](const Copy& c) {
-            return std::none_of(copies.begin(), copies.end(), [&](const Copy& other) {
-                return &other != &c && other.from.buffer == c.to.buffer;
-            });
+            return std::none_of(copies.begin(), copies.end(),
+                                [&](const Copy& other) { return &other != &c && other.from.buffer == c.to.buffer; });
         });
         if (free == copies.end()) {
             free = copies.begin();

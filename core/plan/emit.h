@@ -81,10 +81,10 @@ private:
     Persistent& persistent_;
     const LowerOptions& options_;
     RankClass& out_;
-    std::vector<Spot> spots_;               ///< per instance
-    std::vector<char> gradient_;            ///< per value
-    std::vector<ValueId> update_target_;    ///< per value: the param or state that takes it
-    std::vector<char> updated_;             ///< per value: written at its target's place already
+    std::vector<Spot> spots_;                          ///< per instance
+    std::vector<char> gradient_;                       ///< per value
+    std::vector<ValueId> update_target_;               ///< per value: the param or state that takes it
+    std::vector<char> updated_;                        ///< per value: written at its target's place already
     std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
     std::unordered_map<std::string, int> kernel_ids_;
 };

@@ -48,13 +48,15 @@ void check_schedule(const Schedule& schedule, int64_t micros) {
         for (const Fragment& f : schedule.ranks[rank].order) {
             const std::string text = RankSchedule{{f}}.text();
             if (f.micro >= micros)
-                refuse(schedule, "runs " + text + whose + ", but there are " + std::to_string(micros) + " micro-batches");
+                refuse(schedule,
+                       "runs " + text + whose + ", but there are " + std::to_string(micros) + " micro-batches");
             if (!seen.emplace(f.kind, f.micro, f.chunk).second) refuse(schedule, "runs " + text + " twice" + whose);
             weights |= f.kind == Fragment::Kind::weight;
             chunks = std::max(chunks, f.chunk + 1);
             const auto needs = f.kind == Fragment::Kind::weight ? Fragment::Kind::backward : Fragment::Kind::forward;
             if (f.kind != Fragment::Kind::forward && !seen.count({needs, f.micro, f.chunk}))
-                refuse(schedule, "runs " + text + " before " + RankSchedule{{{needs, f.micro, f.chunk}}}.text() + whose);
+                refuse(schedule,
+                       "runs " + text + " before " + RankSchedule{{{needs, f.micro, f.chunk}}}.text() + whose);
         }
         for (int64_t micro = 0; micro < micros; ++micro)
             for (int chunk = 0; chunk < chunks; ++chunk)
@@ -74,7 +76,8 @@ Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const L
     plan.schedule = options.schedule ? *options.schedule : sequential_schedule(mesh.microbatches());
     check_schedule(plan.schedule, mesh.microbatches());
     for (const Op& op : plan.program.ops)
-        if (op.stage > 0) throw Error(op.origin, "pipeline stages are not lowered yet: leave the pipeline strategy out");
+        if (op.stage > 0)
+            throw Error(op.origin, "pipeline stages are not lowered yet: leave the pipeline strategy out");
     if (plan.schedule.ranks.size() != 1)
         throw Error("schedule '" + plan.schedule.name + "' is for " + std::to_string(plan.schedule.ranks.size()) +
                     " pipeline ranks, but the program has one stage");

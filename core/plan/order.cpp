@@ -88,8 +88,8 @@ private:
         // What is made after the loop may come later than what reads the other members.
         const int made = made_at(in.instance);
         return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 &&
-               base_[static_cast<size_t>(made)].micro >= 0 &&
-               roles_.instance(root, -1) == in.instance && !roles_.value(root).gathered &&
+               base_[static_cast<size_t>(made)].micro >= 0 && roles_.instance(root, -1) == in.instance &&
+               !roles_.value(root).gathered &&
                roles_.value(root).type.bytes() == roles_.value(op.inputs[0]).type.bytes() &&
                !roles_.collective(program().op(maker));
     }
@@ -122,8 +122,8 @@ private:
         const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
         const Key key{axis, reduce_of(op), type.dtype, forward};
         auto found = open.find(key);
-        if (found == open.end() || order_.buckets[found->second].bytes + type.bytes() >
-                                       program().bucket_bytes(op.attributes.text("axis"))) {
+        if (found == open.end() ||
+            order_.buckets[found->second].bytes + type.bytes() > program().bucket_bytes(op.attributes.text("axis"))) {
             open[key] = order_.buckets.size();
             order_.buckets.push_back({axis, reduce_of(op), type.dtype, {}, 0});
             ready_.push_back(at);
@@ -145,8 +145,9 @@ private:
             member.offset = offset;
             offset += member.bytes;
         }
-        attached_.emplace_back(ready_[index], Step{bucket.members.front().op, -1, {Fragment::Kind::backward, -1, 0},
-                                                   static_cast<int>(index)});
+        attached_.emplace_back(
+            ready_[index],
+            Step{bucket.members.front().op, -1, {Fragment::Kind::backward, -1, 0}, static_cast<int>(index)});
         for (const Bucket::Member& member : bucket.members)
             made_at(roles_.instance(program().op(member.op).outputs[0], -1)) = ready_[index];
     }

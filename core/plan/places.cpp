@@ -78,11 +78,13 @@ void Emitter::place_results() {
         done[static_cast<size_t>(result.value)] = 1;
         TensorType whole = type(result.value, -1);
         const int64_t bytes = whole.bytes();
-        const int buffer = persistent_buffer("result " + result.name + " " + whole.text(), bytes, result.value, Holds::result);
+        const int buffer =
+            persistent_buffer("result " + result.name + " " + whole.text(), bytes, result.value, Holds::result);
         Operand place{buffer, 0, std::move(whole), result.value};
         out_.places.push_back(place);
         const ValueRole& role = roles_.value(result.value);
-        const bool own = role.alias == none && role.sum == none && update_target_[static_cast<size_t>(result.value)] == none;
+        const bool own =
+            role.alias == none && role.sum == none && update_target_[static_cast<size_t>(result.value)] == none;
         Spot& here = spot(roles_.instance(result.value, -1));
         if (own && here.buffer == none) {
             here = {buffer, 0, false};
@@ -144,10 +146,12 @@ void Emitter::place_scratch() {
 }
 
 /// True when an output of `bytes` may be written over operand `input`: nobody reads that again and it fills its buffer.
-bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes, const std::vector<Operand>& reads) {
+bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes,
+                        const std::vector<Operand>& reads) {
     const Buffer& buffer = out_.buffers[static_cast<size_t>(in.buffer)];
     const ValueId id = roles_.reads(step.op)[static_cast<size_t>(input)];
-    if (buffer.arena != Arena::scratch || in.offset != 0 || buffer.bytes != bytes || in.type.bytes() != bytes) return false;
+    if (buffer.arena != Arena::scratch || in.offset != 0 || buffer.bytes != bytes || in.type.bytes() != bytes)
+        return false;
     if (uses(roles_.find(id, step.micro).instance) > 0) return false;
     return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
 }
@@ -163,8 +167,9 @@ int Emitter::update_place(const Step& step, size_t output, const std::vector<Ope
     const int place = spot(instance).buffer;
     for (size_t i = 0; i < reads.size(); ++i) {
         if (reads[i].buffer != place) continue;
-        const bool may = std::find(in_place.begin(), in_place.end(),
-                                   std::pair<int, int>(static_cast<int>(output), static_cast<int>(i))) != in_place.end();
+        const bool may =
+            std::find(in_place.begin(), in_place.end(),
+                      std::pair<int, int>(static_cast<int>(output), static_cast<int>(i))) != in_place.end();
         if (!may || reads[i].type.bytes() != roles_.value(id).type.bytes()) return none;
     }
     updated_[static_cast<size_t>(id)] = 1;
@@ -188,7 +193,8 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }
         if (here.buffer == none)
-            here.buffer = new_buffer(bytes, held, gradient_[static_cast<size_t>(held)] ? Holds::gradient : Holds::activation);
+            here.buffer =
+                new_buffer(bytes, held, gradient_[static_cast<size_t>(held)] ? Holds::gradient : Holds::activation);
     }
     Target target{held, {here.buffer, here.offset + ref.offset, role.type, held}, false};
     target.add = here.written && !role.gathered && (role.sum != none || (role.accumulated && !role.per_micro));

@@ -59,7 +59,8 @@ std::string what_text(const Plan& plan, const RankClass& c, const Instruction& i
 std::string instruction_text(const Plan& plan, const RankClass& c, size_t index) {
     const Instruction& i = c.stream[index];
     const size_t inputs = i.what == Do::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
-    std::string line = fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
+    std::string line =
+        fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
     for (size_t o = 0; o < i.operands.size(); ++o)
         line += (o == inputs ? " -> " : o == 0 ? "  " : ", ") + operand_text(plan.program, i.operands[o]);
     if (!i.waits.empty()) {
@@ -89,8 +90,8 @@ std::string print(const Plan& plan) {
             const Buffer& buffer = c.buffers[b];
             const std::string life = buffer.first < 0 ? "untouched" : fmt::format("{}..{}", buffer.first, buffer.last);
             out += fmt::format("  b{:<4} {:<10} {:>10}+{:<10} {:<10} {:<12} {}\n", b,
-                               buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset, buffer.bytes,
-                               name_of(buffer.holds), life, label_of(plan.program, buffer.value));
+                               buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset,
+                               buffer.bytes, name_of(buffer.holds), life, label_of(plan.program, buffer.value));
         }
         for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
     }

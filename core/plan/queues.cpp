@@ -31,9 +31,8 @@ private:
     void one(int index) {
         Instruction& instruction = class_.stream[static_cast<size_t>(index)];
         needed_.assign(queues_, none);
-        for_each_access(class_, instruction, [&](const Operand& operand, bool reads, bool writes) {
-            touch(index, operand, reads, writes);
-        });
+        for_each_access(class_, instruction,
+                        [&](const Operand& operand, bool reads, bool writes) { touch(index, operand, reads, writes); });
         const auto mine = static_cast<size_t>(instruction.queue);
         int* known = &known_[mine * queues_];
         for (size_t q = 0; q < queues_; ++q) {

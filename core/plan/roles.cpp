@@ -117,8 +117,9 @@ void Roles::settle(OpId id, std::vector<char>& late) {
         role.section = reads_late || op.phase == Phase::update ? Section::after : Section::inside;
     } else if (makes_varying) {
         if (reads_late)
-            throw Error(op.origin, op.kind + " runs for each micro-batch but reads a value that is complete only after "
-                                   "the last one; use micro-batches = 1, or move it after the loop");
+            throw Error(op.origin, op.kind +
+                                       " runs for each micro-batch but reads a value that is complete only after "
+                                       "the last one; use micro-batches = 1, or move it after the loop");
         role.section = Section::inside;
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
@@ -191,7 +192,8 @@ void Roles::find_instances() {
             role.accumulated = after;
             if (after && is_float(v.type.dtype) && size_of(v.type.dtype) < 4)
                 throw Error(v.origin, "'" + v.name + "' " + v.type.text() + " is summed over micro-batches in " +
-                                          std::string(name_of(v.type.dtype)) + "; cast it to f32 before it leaves the loop");
+                                          std::string(name_of(v.type.dtype)) +
+                                          "; cast it to f32 before it leaves the loop");
             role.per_micro = inside || !after;
         } else if (micro.kind == Placement::Kind::split && (looped || v.op == none)) {
             role.per_micro = true;

@@ -25,10 +25,10 @@ struct ValueRole {
     ValueId alias = none;      ///< lives in this value's instance, at `offset` + micro * `step` bytes
     int64_t offset = 0;
     int64_t step = 0;
-    ValueId sum = none;        ///< contributes straight into this value's instance: written first, then added
+    ValueId sum = none;  ///< contributes straight into this value's instance: written first, then added
     int first_instance = none;
-    TensorType type;           ///< local; of one micro-batch where it is split over micro
-    int64_t whole_bytes = 0;   ///< local bytes of all micro-batches
+    TensorType type;          ///< local; of one micro-batch where it is split over micro
+    int64_t whole_bytes = 0;  ///< local bytes of all micro-batches
 };
 
 /// One instance and the place in it.

@@ -15,7 +15,8 @@ char letter(Fragment::Kind kind) {
 }
 
 [[noreturn]] void refuse(std::string_view piece) {
-    throw Error("'" + std::string(piece) + "' is no fragment; write F, B or W and the micro-batch, and .chunk where a " +
+    throw Error("'" + std::string(piece) +
+                "' is no fragment; write F, B or W and the micro-batch, and .chunk where a " +
                 "rank has several stages: F0 B0 W0 F1.1");
 }
 

@@ -39,9 +39,8 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
         changes.push_back({b.first, b.holds == Holds::gradient, aligned(b.bytes)});
         changes.push_back({b.last + 1, b.holds == Holds::gradient, -aligned(b.bytes)});
     }
-    std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
-        return a.when != b.when ? a.when < b.when : a.bytes < b.bytes;
-    });
+    std::sort(changes.begin(), changes.end(),
+              [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
     int64_t alive[2] = {0, 0};
     for (const Change& change : changes) {
         alive[change.gradient] += change.bytes;
@@ -56,7 +55,9 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
 int64_t bytes_sent(const Instruction& i, const Mesh& mesh) {
     if (i.axis == none) return 0;
     const int64_t members = mesh.size(i.axis);
-    auto share = [&](int64_t bytes) { return bytes / members * (members - 1) + bytes % members * (members - 1) / members; };
+    auto share = [&](int64_t bytes) {
+        return bytes / members * (members - 1) + bytes % members * (members - 1) / members;
+    };
     switch (i.what) {
         case Do::all_reduce: return 2 * share(i.operands[0].type.bytes());
         case Do::all_gather: return share(i.operands[1].type.bytes());
@@ -106,7 +107,8 @@ PlanSummary summary(const Plan& plan) {
                 if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind) s.flops += found->second;
             }
             if (i.axis == none || i.what == Do::receive) continue;
-            ClassSummary::Traffic& t = traffic.try_emplace({i.axis, i.what}, ClassSummary::Traffic{i.what, i.axis, 0, 0}).first->second;
+            ClassSummary::Traffic& t =
+                traffic.try_emplace({i.axis, i.what}, ClassSummary::Traffic{i.what, i.axis, 0, 0}).first->second;
             ++t.count;
             t.bytes_sent += bytes_sent(i, plan.mesh);
         }

@@ -13,9 +13,9 @@ struct ClassSummary {
     int64_t gradients = 0, activations = 0;                   ///< bytes alive at the scratch arena's fullest moment
     int64_t scratch = 0;                                      ///< bytes of the scratch arena; floor: the least possible
     int64_t floor = 0;
-    int64_t total = 0;                                        ///< persistent + scratch
-    int64_t kernels = 0;                                      ///< launches
-    double flops = 0;                                         ///< of all launches
+    int64_t total = 0;    ///< persistent + scratch
+    int64_t kernels = 0;  ///< launches
+    double flops = 0;     ///< of all launches
 
     /// One kind of communication over one axis.
     struct Traffic {

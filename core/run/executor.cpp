@@ -57,7 +57,8 @@ struct Executor::Machine {
     void kernel(int index) {
         e.position_.store(index, std::memory_order_relaxed);
         const Launch& l = launch(index);
-        e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), e.kernel_scratch_.data);
+        e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count),
+                         e.kernel_scratch_.data);
         charge(l.time);
     }
 
@@ -212,7 +213,8 @@ void Executor::run() {
         device_.synchronize(0);
         machine.charge(0);
     } catch (const Error& error) {
-        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position()), error.what()), error.fault());
+        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position()), error.what()),
+                    error.fault());
     }
 }
 

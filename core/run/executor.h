@@ -30,7 +30,8 @@ public:
     /// The local part of an input, param, state or result. Throws Error for any other value.
     Tensor tensor(ValueId value) const;
 
-    /// Where a step's time went since the last reset, in host time: by kernel, by collective ("all_reduce dp"), waiting.
+    /// Where a step's time went since the last reset, in host time: by kernel, by collective ("all_reduce dp"),
+    /// waiting.
     struct Time {
         std::string name;
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
@@ -61,10 +62,10 @@ private:
     char* arenas_[2];
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
-    std::vector<Tensor> tensors_;           ///< operands of all instructions, one after the other
-    std::vector<Launch> launches_;          ///< one per instruction
-    std::vector<Event> events_;             ///< one per instruction: its completion, communication only
-    std::vector<int> last_of_queue_;        ///< last communication instruction of each queue
+    std::vector<Tensor> tensors_;     ///< operands of all instructions, one after the other
+    std::vector<Launch> launches_;    ///< one per instruction
+    std::vector<Event> events_;       ///< one per instruction: its completion, communication only
+    std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::vector<Time> times_;
     std::atomic<int> position_{0};
 };

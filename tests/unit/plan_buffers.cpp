@@ -69,7 +69,8 @@ TEST_CASE("random lifetimes never overlap, and the arena stays near the floor") 
         std::vector<Lifetime> lifetimes;
         for (int i = 0; i < 400; ++i) {
             const int first = static_cast<int>(random() % 500);
-            lifetimes.push_back({static_cast<int64_t>(random() % 10'000) + 1, first, first + static_cast<int>(random() % 60)});
+            lifetimes.push_back(
+                {static_cast<int64_t>(random() % 10'000) + 1, first, first + static_cast<int>(random() % 60)});
         }
         const Placed placed = place_buffers(lifetimes);
         check_placed(lifetimes, placed);

@@ -94,7 +94,8 @@ TEST_CASE("operands must fit kernels, buffers and arenas") {
     Plan plan = sound_plan();
     SECTION("shape") {
         at(plan, 0).operands[0].type.shape[0] += 1;
-        CHECK_THROWS_WITH(check(plan, {}), Contains("instruction 0: matmul") && Contains("its kernel wants") && Contains("model.lua:"));
+        CHECK_THROWS_WITH(check(plan, {}),
+                          Contains("instruction 0: matmul") && Contains("its kernel wants") && Contains("model.lua:"));
     }
     SECTION("outside the buffer") {
         at(plan, 1).operands[1].offset = 1 << 20;
@@ -135,7 +136,8 @@ TEST_CASE("contents: a place used for two values at once is found") {
     const Operand first = at(plan, 0).operands.back(), second = at(plan, 1).operands.back();
     plan.classes[0].buffers[static_cast<size_t>(second.buffer)].offset =
         plan.classes[0].buffers[static_cast<size_t>(first.buffer)].offset;
-    CHECK_THROWS_WITH(check(plan, {}), Contains("gelu_grad") && Contains("but its bytes hold") && Contains("written by instruction 1"));
+    CHECK_THROWS_WITH(check(plan, {}),
+                      Contains("gelu_grad") && Contains("but its bytes hold") && Contains("written by instruction 1"));
 }
 
 TEST_CASE("contents: every instruction left out is missed") {
@@ -208,11 +210,13 @@ TEST_CASE("groups: members must run the same collectives in the same order") {
     CHECK_NOTHROW(check_groups(plan));
     SECTION("order") {
         std::swap(plan.classes[1].stream[0], plan.classes[1].stream[1]);
-        CHECK_THROWS_WITH(check_groups(plan), Contains("disagree on its collective number 0") && Contains("f32[4]") && Contains("f32[8]"));
+        CHECK_THROWS_WITH(check_groups(plan),
+                          Contains("disagree on its collective number 0") && Contains("f32[4]") && Contains("f32[8]"));
     }
     SECTION("count") {
         plan.classes[1].stream.pop_back();
-        CHECK_THROWS_WITH(check_groups(plan), Contains("class 0 (ranks 0..1), instruction 1") && Contains("has no partner in class 1"));
+        CHECK_THROWS_WITH(check_groups(plan),
+                          Contains("class 0 (ranks 0..1), instruction 1") && Contains("has no partner in class 1"));
     }
     SECTION("a collective that only some reach") {
         plan.classes[1].stream.pop_back();
@@ -240,13 +244,15 @@ TEST_CASE("progress: slots are counted") {
     using C = TransportContract;
     CHECK_THROWS(check_progress(plan, with(C::Send::rendezvous, 0, C::Lanes::communicator)));
     CHECK_NOTHROW(check_progress(plan, with(C::Send::buffered, 1, C::Lanes::communicator)));
-    const Plan more = two_stages({{send, 1}, {send, 2}, {receive, 3}, {receive, 4}}, {{send, 3}, {send, 4}, {receive, 1}, {receive, 2}});
+    const Plan more = two_stages({{send, 1}, {send, 2}, {receive, 3}, {receive, 4}},
+                                 {{send, 3}, {send, 4}, {receive, 1}, {receive, 2}});
     CHECK_THROWS(check_progress(more, with(C::Send::buffered, 1, C::Lanes::communicator)));
     CHECK_NOTHROW(check_progress(more, with(C::Send::buffered, 2, C::Lanes::communicator)));
 }
 
 TEST_CASE("progress: messages pair by order and tag") {
-    CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {{receive, 2}}), {}), Contains("tag 1") && Contains("tag 2"));
+    CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {{receive, 2}}), {}),
+                      Contains("tag 1") && Contains("tag 2"));
     CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {}), {}), Contains("never ends"));
     CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {}), with(TransportContract::Send::buffered, 1, {})),
                       Contains("is sent but never received"));
@@ -279,7 +285,9 @@ TEST_CASE("the fingerprint sees every part that ranks must agree on") {
         [](Plan& p) { std::swap(p.classes[0].stream[0], p.classes[0].stream[1]); },
         [](Plan& p) { p.classes[0].scratch_bytes += 64; },
         [](Plan& p) { p.threads_per_rank = 2; },
-        [](Plan& p) { p.mesh = Mesh({{"tp", 2}, {"dp", 2}}); },
+        [](Plan& p) {
+            p.mesh = Mesh({{"tp", 2}, {"dp", 2}});
+        },
     };
     for (size_t i = 0; i < changes.size(); ++i) {
         Plan other = good;

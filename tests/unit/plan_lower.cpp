@@ -102,7 +102,8 @@ TEST_CASE("an update that another reader still needs is copied at the end") {
 TEST_CASE("params that take each other's contents go through a copy aside") {
     Program p;
     Builder b(p);
-    const ValueId w = b.param("w", {DType::f32, {4}}, {"n"}, {}, {}), v = b.param("v", {DType::f32, {4}}, {"n"}, {}, {});
+    const ValueId w = b.param("w", {DType::f32, {4}}, {"n"}, {}, {}),
+                  v = b.param("v", {DType::f32, {4}}, {"n"}, {}, {});
     b.update(w, v, {});
     b.update(v, w, {});
     Lowered lowered;
@@ -153,8 +154,8 @@ TEST_CASE("transposes of the last two dims become flags of the matmuls that read
         for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 4; ++j)
                 for (int64_t k = 0; k < 5; ++k)
-                    y[static_cast<size_t>(i * 4 + j)] += a[static_cast<size_t>(i * 5 + k)] *
-                                                         b[static_cast<size_t>(k * row_step + j * column_step)];
+                    y[static_cast<size_t>(i * 4 + j)] +=
+                        a[static_cast<size_t>(i * 5 + k)] * b[static_cast<size_t>(k * row_step + j * column_step)];
         return y;
     };
     CHECK(difference({{"y", values.at("result y")}}, {{"y", dot("w", 1, 5)}}, 1e-6) == "");
@@ -219,7 +220,8 @@ TEST_CASE("programs share the places of params, and must agree on their size") {
     CHECK(persistent.place("v", 8) == 128);
     CHECK(persistent.place("w", 100) == w);
     CHECK(persistent.bytes() == 192);
-    CHECK_THROWS_WITH(persistent.place("w", 50), Contains("'w' takes 100 bytes per rank in one program and 50 in another"));
+    CHECK_THROWS_WITH(persistent.place("w", 50),
+                      Contains("'w' takes 100 bytes per rank in one program and 50 in another"));
 }
 
 TEST_CASE("schedules that skip, repeat or reorder fragments are refused") {
@@ -239,7 +241,8 @@ TEST_CASE("schedules that skip, repeat or reorder fragments are refused") {
     CHECK_THROWS_WITH(with("F0 B0 F1 B1 F2 B2"), Contains("there are 2 micro-batches"));
     CHECK_THROWS_WITH(with("F0 B0 W0 F1 B1"), Contains("never runs W1"));
     // Any legal order gives a sound plan: all forward first, weights last.
-    for (const char* text : {"F0 F1 B0 B1", "F0 F1 B1 B0", "F0 B0 F1 B1 W0 W1", "F0 F1 B0 W0 B1 W1"}) check(with(text), {});
+    for (const char* text : {"F0 F1 B0 B1", "F0 F1 B1 B0", "F0 B0 F1 B1 W0 W1", "F0 F1 B0 W0 B1 W1"})
+        check(with(text), {});
 }
 
 TEST_CASE("every order of fragments gives the same numbers") {

@@ -17,7 +17,8 @@ TEST_CASE("a schedule prints and parses back") {
 
 TEST_CASE("what is no fragment is named") {
     for (const char* bad : {"X0", "F", "F-1", "F0.", "F0x", "F0.-1", "F99999999999999999999"})
-        CHECK_THROWS_WITH(RankSchedule::parse(std::string("F0 ") + bad), Contains("'" + std::string(bad) + "' is no fragment"));
+        CHECK_THROWS_WITH(RankSchedule::parse(std::string("F0 ") + bad),
+                          Contains("'" + std::string(bad) + "' is no fragment"));
 }
 
 TEST_CASE("the sequential schedule goes forward and back at once") {

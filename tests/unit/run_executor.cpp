@@ -61,8 +61,9 @@ TEST_CASE("dropout draws by global index, whatever the mesh and the micro-batche
     Model m;
     const ValueId x = m.input("x", {8, 6}, {"batch", "embed"});
     const ValueId seed = m.input("seed", {}, {}, DType::u32);
-    const ValueId noise = m.op("random", {seed}, {{"shape", Shape{8, 12}}, {"kind", std::string("uniform")}, {"scale", 0.1}, {"stream", 5}},
-                               {{"batch", "mlp"}});
+    const ValueId noise = m.op(
+        "random", {seed}, {{"shape", Shape{8, 12}}, {"kind", std::string("uniform")}, {"scale", 0.1}, {"stream", 5}},
+        {{"batch", "mlp"}});
     ValueId h = m.op("add", {m.op("matmul", {x, m.param("up", {6, 12}, {"embed", "mlp"})}), noise});
     h = m.op("dropout", {h, seed}, {{"p", 0.3}, {"stream", 3}});
     const ValueId y = m.op("matmul", {h, m.param("down", {12, 6}, {"mlp", "embed"})});
@@ -113,8 +114,8 @@ TEST_CASE("a kernel that the device lacks is named with its script line") {
     const ValueId x = m.input("x", {8, 6}, {"batch", "embed"}, DType::f64);
     m.build.result("y", m.op("neg", {x}), {});
     const Lowered lowered = compile(m.program, Mesh());
-    CHECK_THROWS_WITH(run_steps(lowered, 1, false), Catch::Matchers::Contains("instruction 0: neg") &&
-                                                        Catch::Matchers::Contains("model.lua:2"));
+    CHECK_THROWS_WITH(run_steps(lowered, 1, false),
+                      Catch::Matchers::Contains("instruction 0: neg") && Catch::Matchers::Contains("model.lua:2"));
 }
 
 TEST_CASE("a mesh without a communicator, and a value that is not kept, are errors") {
@@ -128,7 +129,8 @@ TEST_CASE("a mesh without a communicator, and a value that is not kept, are erro
     CHECK_THROWS_WITH(lowered.plan.class_of(2), Catch::Matchers::Contains("the plan has no rank 2"));
     const Lowered alone = compile(m.program, Mesh());
     Executor executor(alone.plan, 0, *device, {}, nullptr, nullptr);
-    CHECK_THROWS_WITH(executor.tensor(alone.plan.program.ops[0].outputs[0]), Catch::Matchers::Contains("only inputs, params, states and results"));
+    CHECK_THROWS_WITH(executor.tensor(alone.plan.program.ops[0].outputs[0]),
+                      Catch::Matchers::Contains("only inputs, params, states and results"));
 }
 
 TEST_CASE("joined all-reduces give what single ones give") {
@@ -206,7 +208,8 @@ TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random e
     for (uint32_t seed = 0; seed < 60; ++seed) {
         std::mt19937 random(seed);
         const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
-        Model m = below(2) ? block(8, 4, 2, 4, 12, below(2) == 0, below(2) == 0) : mlp(8, 4, 12, below(2) == 0, below(2) == 0);
+        Model m = below(2) ? block(8, 4, 2, 4, 12, below(2) == 0, below(2) == 0)
+                           : mlp(8, 4, 12, below(2) == 0, below(2) == 0);
         m.split_names({{"batch", "dp"}});
         if (below(2)) m.split_names({{"heads", "tp"}, {"mlp", "tp"}});
         if (below(3) == 0) m.split_names({{"vocab", "tp"}});
@@ -227,7 +230,8 @@ TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random e
         options.contracts["dp"].in_place = below(2) == 0;
         options.contracts["tp"].in_place = below(2) == 0;
         const int64_t micro = 1 << below(3);
-        const Schedule late{"late weights", {RankSchedule::parse(micro == 4 ? "F0 F1 B0 F2 B1 W0 F3 B2 B3 W1 W2 W3" : "")}, {}};
+        const Schedule late{
+            "late weights", {RankSchedule::parse(micro == 4 ? "F0 F1 B0 F2 B1 W0 F3 B2 B3 W1 W2 W3" : "")}, {}};
         if (micro == 4) options.schedule = &late;
         const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}}, micro);
         INFO("seed " << seed << ", mesh " << mesh.text() << ", zero " << zero);
@@ -251,7 +255,8 @@ TEST_CASE("random programs give the same whether every value is kept or only the
     for (uint32_t seed = 0; seed < 200; ++seed) {
         INFO("seed " << seed);
         Program all = random_program(seed);
-        const bool alone = std::none_of(all.ops.begin(), all.ops.end(), [](const Op& op) { return op_def(op.kind).collective; });
+        const bool alone =
+            std::none_of(all.ops.begin(), all.ops.end(), [](const Op& op) { return op_def(op.kind).collective; });
         if (!alone) continue;
         all.results.clear();
         all.updates.clear();
