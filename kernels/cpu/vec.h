@@ -88,6 +88,33 @@ ORRERY_INLINE void store(Vec x, float* p, i64 n) {
 /// a b + c, rounded once where the machine can.
 ORRERY_INLINE Vec fma(Vec a, Vec b, Vec c) { return a.v * b.v + c.v; }
 
+/// Upper and lower words of a * c, lane by lane.
+ORRERY_INLINE void multiply_wide(Words a, std::uint32_t c, Words& high, Words& low) {
+#ifdef __SSE2__
+    typedef std::uint64_t Wide __attribute__((vector_size(width * 4)));
+    const Wide factor = Wide{} + c, odd = (Wide)a >> 32;
+#if defined(__AVX512F__)
+    const Wide p = (Wide)_mm512_mul_epu32((__m512i)a, (__m512i)factor),
+               q = (Wide)_mm512_mul_epu32((__m512i)odd, (__m512i)factor);
+#elif defined(__AVX2__)
+    const Wide p = (Wide)_mm256_mul_epu32((__m256i)a, (__m256i)factor),
+               q = (Wide)_mm256_mul_epu32((__m256i)odd, (__m256i)factor);
+#else
+    const Wide p = (Wide)_mm_mul_epu32((__m128i)a, (__m128i)factor),
+               q = (Wide)_mm_mul_epu32((__m128i)odd, (__m128i)factor);
+#endif
+    const Wide upper = Wide{} + 0xffffffff00000000u;
+    high = (Words)((p >> 32) | (q & upper));
+    low = (Words)((p & ~upper) | (q << 32));
+#else
+    for (int i = 0; i < width; ++i) {
+        const std::uint64_t p = std::uint64_t{c} * a[i];
+        high[i] = static_cast<std::uint32_t>(p >> 32);
+        low[i] = static_cast<std::uint32_t>(p);
+    }
+#endif
+}
+
 ORRERY_INLINE Vec abs(Vec x) { return (Floats)((Words)x.v & 0x7fffffffu); }
 
 ORRERY_INLINE Vec sqrt(Vec x) {

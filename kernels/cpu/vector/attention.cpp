@@ -1,23 +1,29 @@
 // Attention in blocks: a block of scores is made, used and forgotten, as in Dao et al., "FlashAttention-2" (2023).
 //
-// A block is block_q queries x block_k keys; causal attention stops at the last key that the block's last query sees.
-#include "kernels/cpu/gemm.h"
+// A task widens its keys and values into scratch once (keys and, backward, values also transposed), then walks the
+// queries in blocks of block_q x block_k scores. Causal attention leaves out what no query of six rows sees: the
+// products follow the diagonal in steps of six, which is where packing libraries lose.
+#include "kernels/cpu/micro.h"
 #include "kernels/cpu/rows.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-constexpr i64 block_q = 64, block_k = 512;
+constexpr i64 block_q = 66, block_k = 256;
+constexpr i64 score_stride = block_k + micro_cols;
 
 ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+ORRERY_INLINE i64 larger(i64 a, i64 b) { return a > b ? a : b; }
 
 /// How many of the first keys query i sees.
 ORRERY_INLINE i64 visible(const Attention& s, i64 i) {
-    if (!s.causal) return s.keys;
-    const i64 n = i + s.shift + 1;
-    return n < 0 ? 0 : smaller(n, s.keys);
+    return s.causal ? larger(0, smaller(i + s.shift + 1, s.keys)) : s.keys;
 }
+
+/// A row of one head, rounded up for the products; 16 more keep rows out of each other's cache sets.
+i64 row_stride(const Attention& s) { return (s.head_dim + micro_cols - 1) / micro_cols * micro_cols + 16; }
+i64 column_stride(const Attention& s) { return (s.keys + micro_cols - 1) / micro_cols * micro_cols + 16; }
 
 /// One head of [B, T, heads, D] as a matrix [T, D].
 struct Head {
@@ -27,225 +33,253 @@ struct Head {
     Head(In operand, i64 batch, i64 rows, i64 heads, i64 head, i64 dim)
         : x(operand), offset((batch * rows * heads + head) * dim), stride(heads * dim), cols(dim) {}
 
-    /// Rows as floats: where they lie when they are f32, else widened into `buffer`; sets the leading dim.
-    const float* rows(i64 first, i64 n, float* buffer, i64& leading) const {
-        if (x.type == Type::f32) {
-            leading = stride;
-            return x.as<float>() + offset + first * stride;
+    void read(i64 first, i64 n, float* to, i64 to_stride) const {
+        for (i64 r = 0; r < n; ++r) {
+            float* row = to + r * to_stride;
+            const float* from = fetch(x, offset + (first + r) * stride, cols, row);
+            if (from != row) __builtin_memcpy(row, from, static_cast<size_t>(cols) * 4);
         }
-        leading = cols;
-        for (i64 r = 0; r < n; ++r) fetch(x, offset + (first + r) * stride, cols, buffer + r * cols);
-        return buffer;
     }
-    /// Where to write rows, and how to bring them home.
-    float* place(i64 first, float* buffer, i64& leading) const {
-        leading = x.type == Type::f32 ? stride : cols;
-        return x.type == Type::f32 ? const_cast<float*>(x.as<float>()) + offset + first * stride : buffer;
-    }
-    void bring(i64 first, i64 n, const float* buffer) const {
-        if (x.type == Type::f32) return;
+    void write(i64 first, i64 n, const float* from, i64 from_stride) const {
         const Out y(const_cast<void*>(x.data), x.type);
-        for (i64 r = 0; r < n; ++r) flush(y, offset + (first + r) * stride, cols, buffer + r * cols);
+        for (i64 r = 0; r < n; ++r) {
+            const i64 at = offset + (first + r) * stride;
+            if (y.type == Type::f32)
+                __builtin_memcpy(y.as<float>() + at, from + r * from_stride, static_cast<size_t>(cols) * 4);
+            else
+                flush(y, at, cols, from + r * from_stride);
+        }
     }
 };
 
-/// Scratch of one thread, cut in pieces.
+/// y [cols, rows] = the transpose of x [rows, cols].
+void turn(const float* x, i64 rows, i64 cols, i64 x_stride, float* y, i64 y_stride) {
+    for (i64 r0 = 0; r0 < rows; r0 += 16) {
+        const i64 r1 = smaller(rows, r0 + 16);
+        for (i64 col = 0; col < cols; ++col) {
+            for (i64 r = r0; r < r1; ++r) y[col * y_stride + r] = x[r * x_stride + col];
+        }
+    }
+}
+
+/// Scratch of one thread, cut in pieces; with no memory it only counts.
 class Pieces {
 public:
-    explicit Pieces(float* at) : at_(at) {}
+    explicit Pieces(float* at) : start_(at), at_(at) {}
     float* take(i64 floats) {
         float* piece = at_;
         at_ += (floats + 15) / 16 * 16;
         return piece;
     }
-    i64 used(const float* from) const { return at_ - from; }
+    i64 taken() const { return at_ - start_; }
 
 private:
-    float* at_;
+    float *start_, *at_;
 };
 
-struct ForwardScratch {
-    float *k, *v, *q, *o, *scores, *top, *total;
+/// All that a task holds; the last six rows are for the backward pass only.
+struct Scratch {
+    i64 ld, ldt;
+    float *k, *v, *kt, *q, *o, *p, *top, *total;
+    float *vt, *dk, *dv, *d_o, *dq, *dp;
+    i64 floats;
 
-    ForwardScratch(const Attention& s, Pieces p)
-        : k(p.take(s.keys * s.head_dim)),
-          v(p.take(s.keys * s.head_dim)),
-          q(p.take(block_q * s.head_dim)),
-          o(p.take(block_q * s.head_dim)),
-          scores(p.take(block_q * block_k)),
-          top(p.take(block_q)),
-          total(p.take(block_q)) {}
-    static i64 floats(const Attention& s) {
-        return 2 * (s.keys * s.head_dim + 16) + 2 * (block_q * s.head_dim + 16) + block_q * block_k + 2 * block_q + 64;
+    Scratch(const Attention& s, float* memory, bool backward) : ld(row_stride(s)), ldt(column_stride(s)) {
+        Pieces pieces(memory);
+        const i64 keys = s.keys * ld, turned = s.head_dim * ldt, rows = block_q * ld, scores = block_q * score_stride;
+        k = pieces.take(keys);
+        v = pieces.take(keys);
+        kt = pieces.take(turned);
+        q = pieces.take(rows);
+        o = pieces.take(rows);
+        p = pieces.take(scores);
+        top = pieces.take(block_q);
+        total = pieces.take(block_q);
+        vt = pieces.take(backward ? turned : 0);
+        dk = pieces.take(backward ? keys : 0);
+        dv = pieces.take(backward ? keys : 0);
+        d_o = pieces.take(backward ? rows : 0);
+        dq = pieces.take(backward ? rows : 0);
+        dp = pieces.take(backward ? scores : 0);
+        floats = pieces.taken();
     }
 };
 
-/// Scores of one block become exponentials; earlier sums and outputs are brought to the new maximum.
-void soften(const Attention& s, const ForwardScratch& w, i64 i, i64 rows, i64 j, i64 n, float* o, i64 ldo) {
-    for (i64 r = 0; r < rows; ++r) {
-        float* row = w.scores + r * block_k;
-        const i64 seen = visible(s, i + r) - j;
-        const i64 limit = seen < 0 ? 0 : smaller(seen, n);
+/// A block of scores: rows i.. of the queries, keys j.. .
+struct Block {
+    const Attention& s;
+    i64 i, rows, j, n;
+
+    /// How many keys of this block row r sees.
+    ORRERY_INLINE i64 seen(i64 r) const { return larger(0, smaller(visible(s, i + r) - j, n)); }
+    /// The first row that sees key l of this block.
+    ORRERY_INLINE i64 first_row(i64 l) const { return s.causal ? larger(0, j + l - s.shift - i) : 0; }
+
+    /// scores = scale * x y^T for [rows, D] x and turned y [D, keys].
+    ORRERY_INLINE void scores(const float* x, i64 ld, const float* y, i64 ldt, float* to, float scale) const {
+        small_gemm(rows, n, {x, ld, 1}, y + j, ldt, to, score_stride, scale, false, [&](i64, i64 last) {
+            return Extent{seen(last), 0, s.head_dim};
+        });
+    }
+    /// c [rows, D] (+)= p y for y [keys, D].
+    ORRERY_INLINE void times_keys(const float* p, const float* y, i64 ld, float* c) const {
+        small_gemm(rows, s.head_dim, {p, score_stride, 1}, y + j * ld, ld, c, ld, 1, j > 0, [&](i64, i64 last) {
+            return Extent{s.head_dim, 0, seen(last)};
+        });
+    }
+    /// c [keys, D] += p^T x for x [rows, D].
+    ORRERY_INLINE void times_rows(const float* p, const float* x, i64 ld, float* c) const {
+        small_gemm(n, s.head_dim, {p, 1, score_stride}, x, ld, c + j * ld, ld, 1, true, [&](i64 first, i64) {
+            return Extent{s.head_dim, first_row(first), rows};
+        });
+    }
+    /// The products round what a row sees up to six keys: those must be 0.
+    ORRERY_INLINE void clear_rest(float* row, i64 limit) const { zero(row + limit, smaller(micro_rows, n - limit)); }
+};
+
+/// Scores become exponentials; earlier sums and outputs are brought to the new maximum.
+void soften(const Block& b, const Scratch& w) {
+    for (i64 r = 0; r < b.rows; ++r) {
+        float *row = w.p + r * score_stride, *o = w.o + r * w.ld;
+        const i64 limit = b.seen(r);
         if (limit > 0) {
             const float top = row_max(row, limit, w.top[r]);
             const float sum = exp_sum(row, row, limit, top);
-            if (j > 0 && top != w.top[r]) {
+            if (b.j > 0 && top != w.top[r]) {
                 const float factor = __builtin_expf(w.top[r] - top);
                 w.total[r] *= factor;
                 map(
-                    o + r * ldo, s.head_dim, [f = Vec(factor)](Vec x) { return x * f; }, o + r * ldo);
+                    o, b.s.head_dim, [f = Vec(factor)](Vec x) { return x * f; }, o);
             }
             w.total[r] += sum;
             w.top[r] = top;
         }
-        zero(row + limit, n - limit);
+        b.clear_rest(row, limit);
     }
 }
 
-void forward_head(const Attention& s, const ForwardScratch& w, const Head& q, const float* k, i64 ldk, const float* v,
-                  i64 ldv, const Head& o, float* lse) {
+void forward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, float* lse) {
     for (i64 i = 0; i < s.queries; i += block_q) {
         const i64 rows = smaller(block_q, s.queries - i), last = visible(s, i + rows - 1);
-        i64 ldq = 0, ldo = 0;
-        const float* qs = q.rows(i, rows, w.q, ldq);
-        float* os = o.place(i, w.o, ldo);
+        q.read(i, rows, w.q, w.ld);
         for (i64 r = 0; r < rows; ++r) {
             w.top[r] = -__builtin_inff();
             w.total[r] = 0;
-            if (last == 0) zero(os + r * ldo, s.head_dim);
+            if (last == 0) zero(w.o + r * w.ld, s.head_dim);
         }
         for (i64 j = 0; j < last; j += block_k) {
-            const i64 n = smaller(block_k, last - j);
-            gemm(false, true, rows, n, s.head_dim, static_cast<float>(s.scale), qs, ldq, k + j * ldk, ldk, 0, w.scores,
-                 block_k);
-            soften(s, w, i, rows, j, n, os, ldo);
-            gemm(false, false, rows, s.head_dim, n, 1, w.scores, block_k, v + j * ldv, ldv, j > 0, os, ldo);
+            const Block b{s, i, rows, j, smaller(block_k, last - j)};
+            b.scores(w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+            soften(b, w);
+            b.times_keys(w.p, w.v, w.ld, w.o);
         }
         for (i64 r = 0; r < rows; ++r) {
-            const float inverse = w.total[r] > 0 || w.total[r] != w.total[r] ? 1 / w.total[r] : 0;
+            const float total = w.total[r], inverse = total == 0 ? 0 : 1 / total;
+            float* row = w.o + r * w.ld;
             map(
-                os + r * ldo, s.head_dim, [f = Vec(inverse)](Vec x) { return x * f; }, os + r * ldo);
-            lse[i + r] = w.top[r] + __builtin_logf(w.total[r]);
+                row, s.head_dim, [f = Vec(inverse)](Vec x) { return x * f; }, row);
+            lse[i + r] = w.top[r] + __builtin_logf(total);
         }
-        o.bring(i, rows, os);
+        o.write(i, rows, w.o, w.ld);
     }
 }
 
+/// Scratch for all parts of a team: memory for each, `floats` apart.
+struct Team {
+    int parts;
+    i64 floats;
+    float* memory;
+
+    Team(Context& c, const Attention& s, i64 tasks, bool backward)
+        : parts(parts_of(c.threads(), tasks, 1)),
+          floats(Scratch(s, nullptr, backward).floats),
+          memory(static_cast<float*>(c.scratch(parts * floats * 4))) {}
+};
+
 void attention(Context& c, const Attention& s, In q, In k, In v, Out o, Out lse) {
-    const i64 tasks = s.batch * s.heads, share = s.heads / s.groups, floats = ForwardScratch::floats(s);
-    const int parts = parts_of(c.threads(), tasks, 1);
-    float* scratch = static_cast<float*>(c.scratch(parts * floats * 4));
-    team(parts, [&](int part) {
-        const ForwardScratch w(s, Pieces(scratch + part * floats));
-        const float *ks = nullptr, *vs = nullptr;
-        i64 ldk = 0, ldv = 0, loaded = -1;
-        const i64 end = cut(tasks, parts, part + 1, 1);
-        for (i64 t = cut(tasks, parts, part, 1); t < end; ++t) {
+    const i64 tasks = s.batch * s.heads, share = s.heads / s.groups;
+    const Team all(c, s, tasks, false);
+    team(all.parts, [&](int part) {
+        const Scratch w(s, all.memory + part * all.floats, false);
+        i64 loaded = -1;
+        const i64 end = cut(tasks, all.parts, part + 1, 1);
+        for (i64 t = cut(tasks, all.parts, part, 1); t < end; ++t) {
             const i64 b = t / s.heads, h = t % s.heads, g = h / share;
             if (b * s.groups + g != loaded) {
-                ks = Head(k, b, s.keys, s.groups, g, s.head_dim).rows(0, s.keys, w.k, ldk);
-                vs = Head(v, b, s.keys, s.groups, g, s.head_dim).rows(0, s.keys, w.v, ldv);
+                Head(k, b, s.keys, s.groups, g, s.head_dim).read(0, s.keys, w.k, w.ld);
+                Head(v, b, s.keys, s.groups, g, s.head_dim).read(0, s.keys, w.v, w.ld);
+                turn(w.k, s.keys, s.head_dim, w.ld, w.kt, w.ldt);
                 loaded = b * s.groups + g;
             }
-            forward_head(s, w, Head(q, b, s.queries, s.heads, h, s.head_dim), ks, ldk, vs, ldv,
+            forward_head(s, w, Head(q, b, s.queries, s.heads, h, s.head_dim),
                          Head(o, b, s.queries, s.heads, h, s.head_dim), lse.as<float>() + t * s.queries);
         }
     });
 }
 
-struct BackwardScratch {
-    float *k, *v, *dk, *dv, *q, *o, *d_o, *dq, *p, *dp, *delta;
-
-    BackwardScratch(const Attention& s, Pieces p_)
-        : k(p_.take(s.keys * s.head_dim)),
-          v(p_.take(s.keys * s.head_dim)),
-          dk(p_.take(s.keys * s.head_dim)),
-          dv(p_.take(s.keys * s.head_dim)),
-          q(p_.take(block_q * s.head_dim)),
-          o(p_.take(block_q * s.head_dim)),
-          d_o(p_.take(block_q * s.head_dim)),
-          dq(p_.take(block_q * s.head_dim)),
-          p(p_.take(block_q * block_k)),
-          dp(p_.take(block_q * block_k)),
-          delta(p_.take(block_q)) {}
-    static i64 floats(const Attention& s) {
-        return 4 * (s.keys * s.head_dim + 16) + 4 * (block_q * s.head_dim + 16) + 2 * block_q * block_k + block_q + 64;
+/// p: scores to probabilities; dp: gradients of probabilities to those of scores. total holds sum(o * do) of each row.
+void backward_block(const Block& b, const Scratch& w, const float* lse) {
+    const Vec scale(b.s.scale);
+    for (i64 r = 0; r < b.rows; ++r) {
+        float *p = w.p + r * score_stride, *dp = w.dp + r * score_stride;
+        const i64 limit = b.seen(r);
+        map(
+            p, limit, [l = Vec(lse[b.i + r])](Vec x) { return exp(x - l); }, p);
+        map(
+            dp, limit, [d = Vec(w.total[r]), scale](Vec x, Vec y) { return scale * y * (x - d); }, dp, p);
+        b.clear_rest(p, limit);
+        b.clear_rest(dp, limit);
     }
-};
+}
 
-/// The keys and values of one group, and where their gradients gather.
-struct Group {
-    const float *k, *v;
-    float *dk, *dv;
-    i64 ldk = 0, ldv = 0, lddk = 0, lddv = 0;
-};
-
-void backward_head(const Attention& s, const BackwardScratch& w, const Head& q, const Head& o, const Head& d_o,
-                   const Head& dq, const float* lse, const Group& g) {
-    const auto scale = static_cast<float>(s.scale);
+void backward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, const Head& d_o, const Head& dq,
+                   const float* lse) {
     for (i64 i = 0; i < s.queries; i += block_q) {
         const i64 rows = smaller(block_q, s.queries - i), last = visible(s, i + rows - 1);
-        i64 ldq = 0, ldo = 0, ldd = 0, lddq = 0;
-        const float* qs = q.rows(i, rows, w.q, ldq);
-        const float* os = o.rows(i, rows, w.o, ldo);
-        const float* ds = d_o.rows(i, rows, w.d_o, ldd);
-        float* dqs = dq.place(i, w.dq, lddq);
+        q.read(i, rows, w.q, w.ld);
+        o.read(i, rows, w.o, w.ld);
+        d_o.read(i, rows, w.d_o, w.ld);
         for (i64 r = 0; r < rows; ++r) {
-            w.delta[r] = sum_map(
-                s.head_dim, [](Vec x, Vec y) { return x * y; }, os + r * ldo, ds + r * ldd);
-            if (last == 0) zero(dqs + r * lddq, s.head_dim);
+            w.total[r] = sum_map(
+                s.head_dim, [](Vec x, Vec y) { return x * y; }, w.o + r * w.ld, w.d_o + r * w.ld);
+            if (last == 0) zero(w.dq + r * w.ld, s.head_dim);
         }
         for (i64 j = 0; j < last; j += block_k) {
-            const i64 n = smaller(block_k, last - j);
-            gemm(false, true, rows, n, s.head_dim, scale, qs, ldq, g.k + j * g.ldk, g.ldk, 0, w.p, block_k);
-            gemm(false, true, rows, n, s.head_dim, 1, ds, ldd, g.v + j * g.ldv, g.ldv, 0, w.dp, block_k);
-            for (i64 r = 0; r < rows; ++r) {
-                float *p = w.p + r * block_k, *dp = w.dp + r * block_k;
-                const i64 seen = visible(s, i + r) - j;
-                const i64 limit = seen < 0 ? 0 : smaller(seen, n);
-                map(
-                    p, limit, [l = Vec(lse[i + r])](Vec x) { return exp(x - l); }, p);
-                map(
-                    dp, limit, [d = Vec(w.delta[r]), f = Vec(scale)](Vec x, Vec y) { return f * y * (x - d); }, dp, p);
-                zero(p + limit, n - limit);
-                zero(dp + limit, n - limit);
-            }
-            gemm(true, false, n, s.head_dim, rows, 1, w.p, block_k, ds, ldd, 1, g.dv + j * g.lddv, g.lddv);
-            gemm(false, false, rows, s.head_dim, n, 1, w.dp, block_k, g.k + j * g.ldk, g.ldk, j > 0, dqs, lddq);
-            gemm(true, false, n, s.head_dim, rows, 1, w.dp, block_k, qs, ldq, 1, g.dk + j * g.lddk, g.lddk);
+            const Block b{s, i, rows, j, smaller(block_k, last - j)};
+            b.scores(w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+            b.scores(w.d_o, w.ld, w.vt, w.ldt, w.dp, 1);
+            backward_block(b, w, lse);
+            b.times_rows(w.p, w.d_o, w.ld, w.dv);
+            b.times_keys(w.dp, w.k, w.ld, w.dq);
+            b.times_rows(w.dp, w.q, w.ld, w.dk);
         }
-        dq.bring(i, rows, dqs);
+        dq.write(i, rows, w.dq, w.ld);
     }
 }
 
 /// One task a group: its heads add to the same dk and dv, one after the other.
 void attention_grad(Context& c, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv) {
-    const i64 tasks = s.batch * s.groups, share = s.heads / s.groups, floats = BackwardScratch::floats(s);
-    const int parts = parts_of(c.threads(), tasks, 1);
-    float* scratch = static_cast<float*>(c.scratch(parts * floats * 4));
-    team(parts, [&](int part) {
-        const BackwardScratch w(s, Pieces(scratch + part * floats));
-        const i64 end = cut(tasks, parts, part + 1, 1);
-        for (i64 t = cut(tasks, parts, part, 1); t < end; ++t) {
+    const i64 tasks = s.batch * s.groups, share = s.heads / s.groups;
+    const Team all(c, s, tasks, true);
+    team(all.parts, [&](int part) {
+        const Scratch w(s, all.memory + part * all.floats, true);
+        const i64 end = cut(tasks, all.parts, part + 1, 1);
+        for (i64 t = cut(tasks, all.parts, part, 1); t < end; ++t) {
             const i64 b = t / s.groups;
             const auto group = [&](In x) { return Head(x, b, s.keys, s.groups, t % s.groups, s.head_dim); };
             const auto head = [&](In x, i64 h) { return Head(x, b, s.queries, s.heads, h, s.head_dim); };
-            const Head dk_home = group(dk), dv_home = group(dv);
-            Group g{};
-            g.k = group(k).rows(0, s.keys, w.k, g.ldk);
-            g.v = group(v).rows(0, s.keys, w.v, g.ldv);
-            g.dk = dk_home.place(0, w.dk, g.lddk);
-            g.dv = dv_home.place(0, w.dv, g.lddv);
-            for (i64 j = 0; j < s.keys; ++j) {
-                zero(g.dk + j * g.lddk, s.head_dim);
-                zero(g.dv + j * g.lddv, s.head_dim);
-            }
+            group(k).read(0, s.keys, w.k, w.ld);
+            group(v).read(0, s.keys, w.v, w.ld);
+            turn(w.k, s.keys, s.head_dim, w.ld, w.kt, w.ldt);
+            turn(w.v, s.keys, s.head_dim, w.ld, w.vt, w.ldt);
+            zero(w.dk, s.keys * w.ld);
+            zero(w.dv, s.keys * w.ld);
             for (i64 h = t % s.groups * share; h < (t % s.groups + 1) * share; ++h) {
                 backward_head(s, w, head(q, h), head(o, h), head(d_o, h), head(dq, h),
-                              lse.as<float>() + (b * s.heads + h) * s.queries, g);
+                              lse.as<float>() + (b * s.heads + h) * s.queries);
             }
-            dk_home.bring(0, s.keys, g.dk);
-            dv_home.bring(0, s.keys, g.dv);
+            group(dk).write(0, s.keys, w.dk, w.ld);
+            group(dv).write(0, s.keys, w.dv, w.ld);
         }
     });
 }

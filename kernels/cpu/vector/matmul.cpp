@@ -13,7 +13,7 @@ namespace {
 ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 
 /// Rows of a block, its columns, and how much of the contracted dim it takes at once.
-constexpr i64 block_m = 256, block_n = 768, block_k = 1024;
+constexpr i64 block_m = 512, block_n = 768, block_k = 1024;
 
 /// What becomes of a product: y (+)= ab + bias, and with `gelu` pre = ab + bias, y = gelu(pre).
 struct Finish {
@@ -102,6 +102,13 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     const Matmul& s = p.s;
     const Finish& f = p.finish;
     const bool direct = p.direct();
+    if (direct && p.plain() && f.bias.type == Type::f32 && f.bias.data != nullptr && !f.accumulate && s.k > 0) {
+        const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n;
+        return gemm_bias(s.trans_a, s.trans_b, m_end - m_begin, n_end - n_begin, s.k,
+                         p.a.as<float>() + m_begin * (s.trans_a ? 1 : lda), lda,
+                         p.b.as<float>() + n_begin * (s.trans_b ? ldb : 1), ldb, f.bias.as<float>() + n_begin,
+                         f.y.as<float>() + m_begin * s.n + n_begin, s.n);
+    }
     // f32 needs blocks only to finish rows while they are in the cache.
     const i64 step_n = p.plain() ? n_end - n_begin : block_n;
     const i64 step_k = p.plain() && s.k > 0 ? s.k : block_k;

@@ -23,27 +23,26 @@ ORRERY_INLINE void for_runs(const Region& at, i64 begin, i64 end, F f) {
     }
 }
 
-/// The words of global elements first .. first+n-1; eight counters at once, for the compiler to make vectors of.
+/// The words of global elements first .. first+n-1; `width` counters at once.
 ORRERY_INLINE void draw_words(i64 first, i64 n, std::uint64_t stream, std::uint32_t seed, std::uint32_t* words) {
-    constexpr int lanes = 8;
+    constexpr int lanes = width;
     const i64 head = first & 3;
     for (i64 block = first >> 2, to = -head; to < n; block += lanes, to += 4 * lanes) {
-        std::uint32_t a[lanes], b[lanes], c[lanes], d[lanes];
+        Words a, b, c = Words{} + static_cast<std::uint32_t>(stream),
+                    d = Words{} + static_cast<std::uint32_t>(stream >> 32);
         for (int l = 0; l < lanes; ++l) {
             a[l] = static_cast<std::uint32_t>(block + l);
             b[l] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(block + l) >> 32);
-            c[l] = static_cast<std::uint32_t>(stream);
-            d[l] = static_cast<std::uint32_t>(stream >> 32);
         }
         std::uint32_t key0 = seed, key1 = 0;
         for (int round = 0; round < 10; ++round) {
-            for (int l = 0; l < lanes; ++l) {
-                const std::uint64_t p = std::uint64_t{0xD2511F53u} * a[l], q = std::uint64_t{0xCD9E8D57u} * c[l];
-                a[l] = static_cast<std::uint32_t>(q >> 32) ^ b[l] ^ key0;
-                b[l] = static_cast<std::uint32_t>(q);
-                c[l] = static_cast<std::uint32_t>(p >> 32) ^ d[l] ^ key1;
-                d[l] = static_cast<std::uint32_t>(p);
-            }
+            Words p_high, p_low, q_high, q_low;
+            multiply_wide(a, 0xD2511F53u, p_high, p_low);
+            multiply_wide(c, 0xCD9E8D57u, q_high, q_low);
+            a = q_high ^ b ^ key0;
+            b = q_low;
+            c = p_high ^ d ^ key1;
+            d = p_low;
             key0 += 0x9E3779B9u;
             key1 += 0xBB67AE85u;
         }
