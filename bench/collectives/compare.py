@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `orrery bench` with Open MPI or plain Gloo: interleaved rounds, medians.
 
-    bench/collectives/compare.py mpi  [--collective all_reduce] [--rounds 5] [-b 1024] [-e 268435456] [-f 4]
+    bench/collectives/compare.py mpi  [--collective all_reduce] [--rounds 5] [-b 1024] [-e 268435456] [-f 4] [-n 0]
     bench/collectives/compare.py gloo ...
 
 Needs the built tree (build/orrery) and, for the peer, mpicxx and mpirun or libgloo-dev. Prints a table in Markdown.
@@ -26,14 +26,14 @@ def build_peer(peer, folder):
 
 def run_peer(peer, program, arguments):
     start = ["mpirun", "--allow-run-as-root", "-n", "2"] if peer == "mpi" else []
-    sizes = [str(arguments.b), str(arguments.e), str(arguments.f)]
+    sizes = [str(arguments.b), str(arguments.e), str(arguments.f), str(arguments.n)]
     out = subprocess.run([*start, program, arguments.collective, *sizes], check=True, capture_output=True, text=True)
     return {int(line.split()[0]): [float(x) for x in line.split()[1:3]] for line in out.stdout.splitlines()}
 
 
 def run_orrery(arguments, transport):
     command = [arguments.orrery, "bench", arguments.collective, "-b", str(arguments.b), "-e", str(arguments.e),
-               "-f", str(arguments.f), "--transport", transport, "--ranks", "2", "-c", "0"]
+               "-f", str(arguments.f), "--transport", transport, "--ranks", "2", "-c", "0", "-n", str(arguments.n)]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = [line.split() for line in out.splitlines() if line and not line.startswith("#")]
     return {int(row[0]): [float(row[5]), float(row[9])] for row in rows}
@@ -47,6 +47,7 @@ def main():
     parser.add_argument("-b", type=int, default=1024)
     parser.add_argument("-e", type=int, default=256 << 20)
     parser.add_argument("-f", type=int, default=4)
+    parser.add_argument("-n", type=int, default=0, help="iterations, 0 chooses by size")
     parser.add_argument("--orrery", default=os.path.join(here, "../../build/orrery"))
     arguments = parser.parse_args()
     transport = "shm" if arguments.peer == "mpi" else "gloo"

@@ -1,5 +1,5 @@
 // Plain Gloo in two processes over the loopback interface: g++ -O2 peer_gloo.cpp -lgloo -lpthread && ./a.out all_reduce
-// 1024 268435456 4. Prints "bytes us us" for each size; Gloo's own all_reduce, in place and not.
+// 1024 268435456 4 0 (iterations, 0 chooses by size). Prints "bytes us us" for each size; Gloo's own all_reduce, in place and not.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -46,8 +46,8 @@ void call(const std::shared_ptr<gloo::Context>& context, const std::string& name
 }
 
 double time_us(const std::shared_ptr<gloo::Context>& context, const std::string& name, float* in, float* out, long bytes,
-               bool in_place) {
-    const long n = std::clamp((1l << 28) / bytes, 10l, 2'000l);
+               bool in_place, long iterations) {
+    const long n = iterations > 0 ? iterations : std::clamp((1l << 28) / bytes, 10l, 2'000l);
     for (int i = 0; i < 5; ++i) call(context, name, in, out, static_cast<size_t>(bytes / 4), in_place);
     gloo::BarrierOptions barrier(context);
     gloo::barrier(barrier);
@@ -59,7 +59,7 @@ double time_us(const std::shared_ptr<gloo::Context>& context, const std::string&
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 5) return 2;
+    if (argc != 6) return 2;
     const std::string folder = "/tmp/orrery_peer_gloo_" + std::to_string(getpid());
     if (std::system(("mkdir -p " + folder).c_str()) != 0) return 1;
     const pid_t child = fork();
@@ -68,12 +68,13 @@ int main(int argc, char** argv) {
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, 2);
     gloo::rendezvous::FileStore store(folder);
     context->connectFullMesh(store, device);
-    const long first = std::atol(argv[2]), last = std::atol(argv[3]), factor = std::atol(argv[4]);
+    const long first = std::atol(argv[2]), last = std::atol(argv[3]), factor = std::atol(argv[4]),
+               iterations = std::atol(argv[5]);
     std::vector<float> in(static_cast<size_t>(last / 4), 1.f), out(in.size(), 0.f);
     for (long bytes = first; bytes <= last; bytes *= factor) {
-        const double apart = time_us(context, argv[1], in.data(), out.data(), bytes, false);
+        const double apart = time_us(context, argv[1], in.data(), out.data(), bytes, false, iterations);
         std::fill(out.begin(), out.end(), 0.f);
-        const double in_place = time_us(context, argv[1], in.data(), out.data(), bytes, true);
+        const double in_place = time_us(context, argv[1], in.data(), out.data(), bytes, true, iterations);
         if (rank == 0) std::printf("%ld %.3f %.3f\n", bytes, apart, in_place);
     }
     if (rank == 1) return 0;

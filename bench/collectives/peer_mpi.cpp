@@ -1,5 +1,5 @@
-// The same loop over MPI, for comparison: mpicxx -O2 peer_mpi.cpp && mpirun -n 2 ./a.out all_reduce 1024 268435456 4
-// Prints "bytes out_of_place_us in_place_us" for each size, means over the ranks.
+// The same loop over MPI, for comparison: mpicxx -O2 peer_mpi.cpp && mpirun -n 2 ./a.out all_reduce 1024 268435456 4 0
+// The last: iterations, 0 chooses by size. Prints "bytes out_of_place_us in_place_us" for each size, means over the ranks.
 #include <mpi.h>
 
 #include <algorithm>
@@ -22,9 +22,9 @@ void call(const std::string& name, float* in, float* out, int count, int ranks, 
     if (name == "broadcast") MPI_Bcast(out, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
 
-double time_us(const std::string& name, float* in, float* out, long bytes, int ranks, bool in_place) {
+double time_us(const std::string& name, float* in, float* out, long bytes, int ranks, bool in_place, long iterations) {
     const int count = static_cast<int>(bytes / 4);
-    const long n = std::clamp((1l << 30) / bytes, 20l, 10'000l);
+    const long n = iterations > 0 ? iterations : std::clamp((1l << 30) / bytes, 20l, 10'000l);
     for (int i = 0; i < 5; ++i) call(name, in, out, count, ranks, in_place);
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
@@ -38,17 +38,18 @@ double time_us(const std::string& name, float* in, float* out, long bytes, int r
 
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
-    if (argc != 5) return 2;
+    if (argc != 6) return 2;
     int rank = 0, ranks = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const long first = std::atol(argv[2]), last = std::atol(argv[3]), factor = std::atol(argv[4]);
+    const long first = std::atol(argv[2]), last = std::atol(argv[3]), factor = std::atol(argv[4]),
+               iterations = std::atol(argv[5]);
     std::vector<float> in(static_cast<size_t>(last / 4), 1.f), out(in.size(), 0.f);
     for (long bytes = first; bytes <= last; bytes *= factor) {
-        const double apart = time_us(argv[1], in.data(), out.data(), bytes, ranks, false);
+        const double apart = time_us(argv[1], in.data(), out.data(), bytes, ranks, false, iterations);
         // Sums in place would grow without end.
         std::fill(out.begin(), out.end(), 0.f);
-        const double in_place = time_us(argv[1], in.data(), out.data(), bytes, ranks, true);
+        const double in_place = time_us(argv[1], in.data(), out.data(), bytes, ranks, true, iterations);
         if (rank == 0) std::printf("%ld %.3f %.3f\n", bytes, apart, in_place);
     }
     MPI_Finalize();
