@@ -172,6 +172,7 @@ std::vector<Json> Checkpoints::write(int64_t step, std::span<const StateValue> s
 }
 
 void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::string_view host) {
+    if (step == saved_) return;
     const std::string task = fmt::format("checkpoint of step {} in {}", step, store_.place());
     const std::vector<Json> starts = start(step, state, task);
     const std::vector<Json> reports = write(step, state, starts, task);
@@ -196,6 +197,7 @@ void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::str
                                 task, bad - read.begin(), *bad),
                     Fault::failed);
     }
+    saved_ = step;
     verified_.push_back(step);
     agree("retire", rank_ == 0 && options_.retire ? problem_of([&] { retire(); }) : "",
           task + " is good, but removing older ones");

@@ -347,6 +347,20 @@ TEST_CASE("a byte flipped anywhere is found") {
     CHECK(verify(*store, 1) == "");
 }
 
+TEST_CASE("a step that was just saved is not saved again") {
+    const TestStore stores("memory");
+    const auto problems = on_ranks(dp2, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open("twice");
+        const RankState state(model(dp2), dp2, rank, 1, true);
+        Checkpoints checkpoints(*store, dp2, rank, gather, small);
+        checkpoints.save(1, state.values, R"({"seed":1})");
+        checkpoints.save(1, state.values, R"({"seed":1})");
+        checkpoints.save(2, state.values, R"({"seed":1})");
+    });
+    CHECK(problems == quiet(dp2));
+    CHECK(stores.open("twice")->steps() == std::vector<int64_t>{2, 1});
+}
+
 TEST_CASE("when every checkpoint is damaged the run does not start anew in silence") {
     const TestStore stores("posix");
     const Scratch scratch("checkpoint_all");
