@@ -22,9 +22,19 @@ if configure "$work/other" -DCMAKE_BUILD_TYPE=MinSizeRel; then
 fi
 grep -q "a plugin must be built as orrery was" "$work.log"
 
-# Plugins that are installed beside the others are found by the installed program.
+# Plugins that are installed beside the others are found by the installed program, and a job runs on them, far from
+# the sources: its strategy comes from data parallelism, its checkpoints go to the tape.
 if [ -x "$work/prefix/bin/orrery" ]; then
     cmake --install "$work/build" --prefix "$work/prefix" >> "$work.log"
     "$work/prefix/bin/orrery" plugins > "$work.txt"
     grep -q "store/tape" "$work.txt" || { cat "$work.txt"; echo "store/tape is not in the list"; exit 1; }
+    mkdir -p "$work/job"
+    cp "$source/scripts/gpt.lua" "$work/job/"
+    cd "$work/job"
+    seq 2000 > text.txt
+    "$work/prefix/bin/orrery" run gpt.lua --set run.folder=run --set run.store=tape --set store.tape.drive=left \
+        --set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=2 \
+        --set train.steps=2 --set script.layers=1 --set script.embed=16 --set script.heads=2 > job.log 2>&1 ||
+        { cat job.log; exit 1; }
+    grep -q "committed and read back.*left:run/checkpoints" job.log || { cat job.log; exit 1; }
 fi
