@@ -5,7 +5,7 @@
 
 namespace orrery {
 
-Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro) {
+Piece block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro) {
     return {layout.offset(global, mesh, rank, micro), layout.local_shape(global, mesh)};
 }
 
@@ -16,7 +16,7 @@ bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank) {
     return true;
 }
 
-void for_each_run(const Shape& global, const Block& block,
+void for_each_run(const Shape& global, const Piece& block,
                   const std::function<void(int64_t global, int64_t local, int64_t count)>& run) {
     assert(global.size() == block.shape.size() && global.size() == block.offset.size());
     if (count_of(block.shape) == 0) return;
@@ -45,14 +45,14 @@ void for_each_run(const Shape& global, const Block& block,
     }
 }
 
-void slice(const void* global, const Shape& global_shape, const Block& block, int64_t item, void* local) {
+void slice(const void* global, const Shape& global_shape, const Piece& block, int64_t item, void* local) {
     for_each_run(global_shape, block, [&](int64_t from, int64_t to, int64_t count) {
         std::memcpy(static_cast<char*>(local) + to * item, static_cast<const char*>(global) + from * item,
                     static_cast<size_t>(count * item));
     });
 }
 
-void place(void* global, const Shape& global_shape, const Block& block, int64_t item, const void* local) {
+void place(void* global, const Shape& global_shape, const Piece& block, int64_t item, const void* local) {
     for_each_run(global_shape, block, [&](int64_t to, int64_t from, int64_t count) {
         std::memcpy(static_cast<char*>(global) + to * item, static_cast<const char*>(local) + from * item,
                     static_cast<size_t>(count * item));

@@ -25,7 +25,7 @@ TEST_CASE("the blocks of all ranks put together give the whole array") {
         std::vector<std::vector<int32_t>> locals;
         std::vector<const void*> pointers;
         for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-            const Block block = block_of(l, shape, mesh, rank);
+            const Piece block = block_of(l, shape, mesh, rank);
             locals.emplace_back(static_cast<size_t>(count_of(block.shape)), -1);
             slice(whole.data(), shape, block, 4, locals.back().data());
             // Element by element, from the definition.
@@ -44,7 +44,7 @@ TEST_CASE("the blocks of all ranks put together give the whole array") {
 }
 
 TEST_CASE("runs join the dims that a block has whole") {
-    const auto runs = [](const Block& block) {
+    const auto runs = [](const Piece& block) {
         std::vector<std::array<int64_t, 3>> result;
         for_each_run(shape, block, [&](int64_t g, int64_t l, int64_t n) { result.push_back({g, l, n}); });
         return result;
