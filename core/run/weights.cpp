@@ -81,6 +81,19 @@ void check_weights(const Program& program, const std::string& path, std::span<co
     for (ValueId id : program.params()) check_one(file, program.value(id), source_of(sources, program.value(id), path));
 }
 
+std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source, Shape offset,
+                                Shape shape) {
+    check_one(file, param, source);
+    if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
+    if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
+    const DType dtype = file.tensor(source.tensor).dtype;
+    std::vector<std::byte> raw(static_cast<size_t>(count_of(shape) * size_of(dtype)));
+    file.read(source.tensor, offset, {raw.data(), dtype, shape});
+    std::vector<float> values(static_cast<size_t>(count_of(shape)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = element(raw.data(), dtype, static_cast<int64_t>(i));
+    return source.transpose ? transposed(values, shape[0], shape[1]) : values;
+}
+
 void load_weights(Session& session, const std::string& path, std::span<const WeightSource> sources) {
     const SafetensorsFile file(path);
     const Compiled& compiled = session.compiled();
@@ -88,19 +101,9 @@ void load_weights(Session& session, const std::string& path, std::span<const Wei
     Executor& executor = session.train() ? *session.train() : *session.logits();
     for (ValueId id : program.params()) {
         const Value& param = program.value(id);
-        const WeightSource& source = source_of(sources, param, path);
-        check_one(file, param, source);
         const Tensor local = executor.tensor(id);
-        Shape offset = param.layout.offset(param.type.shape, compiled.mesh, session.job().rank), shape = local.shape;
-        if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
-        if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-        const DType dtype = file.tensor(source.tensor).dtype;
-        std::vector<std::byte> raw(static_cast<size_t>(count_of(shape) * size_of(dtype)));
-        file.read(source.tensor, offset, {raw.data(), dtype, shape});
-        std::vector<float> values(static_cast<size_t>(count_of(shape)));
-        for (size_t i = 0; i < values.size(); ++i) values[i] = element(raw.data(), dtype, static_cast<int64_t>(i));
-        if (source.transpose) values = transposed(values, shape[0], shape[1]);
-        session.upload(local, values.data());
+        const Shape offset = param.layout.offset(param.type.shape, compiled.mesh, session.job().rank);
+        session.upload(local, read_weights(file, param, source_of(sources, param, path), offset, local.shape).data());
     }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 #include "run/host.h"
+#include "run/safetensors.h"
 #include "run/session.h"
 
 namespace orrery {
@@ -10,6 +12,11 @@ namespace orrery {
 /// Throws Error naming file, tensor, what was found and expected, unless every param of the program has a source of its
 /// shape and of a floating dtype in the safetensors file. Reads the header only.
 void check_weights(const Program& program, const std::string& path, std::span<const WeightSource> sources);
+
+/// The block of a param that begins at `offset` and has `shape`, row-major, from its source in a file; bf16 and f16 are
+/// widened to f32. Throws as check_weights does.
+std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source, Shape offset,
+                                Shape shape);
 
 /// Fills this rank's part of every param from a published safetensors file. Stored bf16 and f16 are widened to f32.
 void load_weights(Session& session, const std::string& path, std::span<const WeightSource> sources);
