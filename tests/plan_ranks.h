@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "layout/propagate.h"
 #include "layout/shards.h"
@@ -73,31 +75,67 @@ inline Layout at_rest(const Value& value, const Mesh& mesh) {
     return layout;
 }
 
+/// How to run a plan: what sources hold, which kernels, whether to look at every step.
+struct Running {
+    int64_t steps = 1;
+    bool reference = true;
+    std::function<std::vector<char>(const Value&, int64_t step)> contents = test::contents;
+    bool every_step = false;
+};
+
 struct Ran {
-    Contents values;                            ///< params, states and results (global), by name
-    std::vector<std::vector<Traffic>> traffic;  ///< per rank and axis
+    Contents values;                               ///< params, states and results (global), by name, after the last step
+    std::vector<Contents> steps;                   ///< every_step: the same after each step
+    std::vector<std::vector<Traffic>> traffic;     ///< per rank and axis
     std::vector<std::vector<Executor::Time>> times;
 };
 
-/// Runs `steps` steps on every rank and gathers what they leave behind.
-inline Ran run_steps(const Lowered& lowered, int64_t steps = 1, bool reference = true) {
+/// What the ranks hold, [rank][place], as global arrays. Throws when two ranks hold one block with different bits.
+inline Contents gather(const Plan& plan, const std::vector<std::vector<std::vector<char>>>& held) {
+    Contents values;
+    const auto& places = plan.classes[0].places;
+    for (size_t p = 0; p < places.size(); ++p) {
+        const Value& v = plan.program.value(places[p].value);
+        if (v.type.dtype != DType::f32 || v.role == Role::input) continue;
+        std::vector<const void*> locals;
+        for (const auto& rank : held) locals.push_back(rank[p].data());
+        std::string name = v.name;
+        for (const Result& result : plan.program.results)
+            if (result.value == places[p].value) name = "result " + result.name;
+        std::vector<float>& whole = values[name];
+        whole.resize(static_cast<size_t>(v.type.count()));
+        const Layout layout = at_rest(v, plan.mesh);
+        assemble(whole.data(), v.type.shape, layout, plan.mesh, 4, locals);
+        for (size_t rank = 0; rank < held.size(); ++rank) {
+            std::vector<char> block(held[rank][p].size());
+            slice(whole.data(), v.type.shape, block_of(layout, v.type.shape, plan.mesh, static_cast<int64_t>(rank)), 4, block.data());
+            if (block != held[rank][p])
+                throw std::runtime_error("rank " + std::to_string(rank) + " holds " + name + " with other bits than its replica");
+        }
+    }
+    return values;
+}
+
+/// Runs the steps on every rank and gathers what they leave behind.
+inline Ran run_steps(const Lowered& lowered, const Running& how) {
     const Plan& plan = lowered.plan;
     const int64_t ranks = plan.mesh.ranks();
-    std::vector<std::vector<std::vector<char>>> held(static_cast<size_t>(ranks));
+    const auto looks = static_cast<size_t>(how.every_step ? how.steps : 1);
+    std::vector<std::vector<std::vector<std::vector<char>>>> held(looks);  // [step][rank][place]
+    for (auto& step : held) step.resize(static_cast<size_t>(ranks));
     Ran ran;
     ran.traffic.resize(static_cast<size_t>(ranks));
     ran.times.resize(static_cast<size_t>(ranks));
     const Registry& plugins = registry();
     run_ranks(ranks, [&](int64_t rank, Rendezvous& rendezvous) {
         Config device_config, transport_config;
-        device_config.set("reference", {reference, {}, false});
+        device_config.set("reference", {how.reference, {}, false});
         device_config.set("threads", {int64_t{1}, {}, false});
         const auto device = plugins.device("cpu", {})(device_config);
         const auto transport = plugins.transport("threads", {})(transport_config);
         const RankClass& c = plan.class_of(rank);
-        std::vector<Memory> arenas{
-            device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
-            device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
+        std::vector<Memory> arenas{device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
+                                   device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
         // What lowering forgets to write shows as NaN.
         for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
         {
@@ -117,42 +155,42 @@ inline Ran run_steps(const Lowered& lowered, int64_t steps = 1, bool reference =
                 by_axis.back() = communicators.back().get();
             }
             Executor executor(plan, rank, *device, by_axis, arenas[0].data, arenas[1].data);
-            for (int64_t step = 1; step <= steps; ++step) {
+            const auto hold = [&](int64_t look) {
+                for (const Operand& place : c.places) {
+                    const Tensor local = executor.tensor(place.value);
+                    const char* data = static_cast<const char*>(local.data);
+                    held[static_cast<size_t>(look)][static_cast<size_t>(rank)].emplace_back(data, data + local.bytes());
+                }
+            };
+            for (int64_t step = 1; step <= how.steps; ++step) {
                 for (const Operand& place : c.places) {
                     const Value& v = plan.program.value(place.value);
                     if (v.role == Role::temporary || (v.role != Role::input && step > 1)) continue;
-                    const std::vector<char> whole = contents(v, step);
+                    const std::vector<char> whole = how.contents(v, step);
                     const Tensor local = executor.tensor(place.value);
                     slice(whole.data(), v.type.shape, block_of(at_rest(v, plan.mesh), v.type.shape, plan.mesh, rank),
                           size_of(v.type.dtype), local.data);
                 }
                 executor.run();
+                if (how.every_step) hold(step - 1);
             }
-            for (const Operand& place : c.places) {
-                const Tensor local = executor.tensor(place.value);
-                const char* data = static_cast<const char*>(local.data);
-                held[static_cast<size_t>(rank)].emplace_back(data, data + local.bytes());
-            }
+            if (!how.every_step) hold(0);  // also after no step at all
             for (Communicator* communicator : by_axis)
                 ran.traffic[static_cast<size_t>(rank)].push_back(communicator ? communicator->traffic() : Traffic{});
             ran.times[static_cast<size_t>(rank)] = executor.times();
         }
         for (Memory& arena : arenas) device->release(arena);
     });
-    const auto& places = plan.classes[0].places;
-    for (size_t p = 0; p < places.size(); ++p) {
-        const Value& v = plan.program.value(places[p].value);
-        if (v.type.dtype != DType::f32 || v.role == Role::input) continue;
-        std::vector<const void*> locals;
-        for (const auto& rank : held) locals.push_back(rank[p].data());
-        std::string name = v.name;
-        for (const Result& result : plan.program.results)
-            if (result.value == places[p].value) name = "result " + result.name;
-        std::vector<float>& whole = ran.values[name];
-        whole.resize(static_cast<size_t>(v.type.count()));
-        assemble(whole.data(), v.type.shape, at_rest(v, plan.mesh), plan.mesh, 4, locals);
-    }
+    for (const auto& step : held) ran.steps.push_back(gather(plan, step));
+    if (!ran.steps.empty()) ran.values = ran.steps.back();
     return ran;
+}
+
+inline Ran run_steps(const Lowered& lowered, int64_t steps = 1, bool reference = true) {
+    Running how;
+    how.steps = steps;
+    how.reference = reference;
+    return run_steps(lowered, how);
 }
 
 /// "" when both hold the same names with the same numbers, up to `tolerance` of the largest of each array.
