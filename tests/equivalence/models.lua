@@ -1,0 +1,36 @@
+--- A model of the library with AdamW as the parity files have it, on a mesh that the test chooses.
+local o = require "orrery"
+
+local opt = o.options {
+  model      = { "gpt", "gpt, llama, qwen2 or mlp" },
+  layers     = { 2, "blocks" },
+  embed      = { 32, "width of the residual stream" },
+  heads      = { 4, "query heads" },
+  kv_heads   = { 2, "key and value heads of llama and qwen2" },
+  mlp        = { 48, "width of the feed-forward layer" },
+  vocab      = { 40, "words" },
+  context    = { 8, "positions that gpt learns" },
+  eps        = { 1e-5, "of the norms" },
+  theta      = { 10000.0, "of the rotary positions" },
+  dropout    = { 0.0, "gpt only" },
+  strategy   = { "plugin", "plugin or twin: data parallelism in C++ or in Lua" },
+  bucket_mib = { 25, "largest message of gradients" },
+}
+
+local data = o.data.text {}
+local sizes = { layers = opt.layers, embed = opt.embed, mlp = opt.mlp, vocab = opt.vocab }
+if opt.model == "gpt" then
+  sizes.heads, sizes.seq, sizes.eps, sizes.dropout = opt.heads, opt.context, opt.eps, opt.dropout
+elseif opt.model ~= "mlp" then
+  sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
+end
+local model = require("orrery.models." .. opt.model)(sizes)
+
+local program = o.trace(opt.model, data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
+if model.tensors then program:weights(model:tensors()) end
+local strategies = opt.strategy == "twin" and o.strategies or o.strategy
+program:parallel { strategies.data { axis = "dp", bucket_mib = opt.bucket_mib } }
+program:compile()

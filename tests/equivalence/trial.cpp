@@ -1,0 +1,85 @@
+#include "trial.h"
+
+#include <random>
+
+#include "lua/fake_host.h"
+#include "lua/script.h"
+#include "run/feed.h"
+
+namespace orrery::equivalence {
+namespace {
+
+std::vector<char> bytes_of(const void* data, size_t bytes) {
+    const char* first = static_cast<const char*>(data);
+    return {first, first + bytes};
+}
+
+std::vector<float> initial(const Value& value) {
+    const auto count = static_cast<size_t>(value.type.count());
+    const std::string kind = value.init.text("kind", "zeros");
+    if (kind != "normal") return std::vector<float>(count, kind == "ones" ? 1.0f : 0.0f);
+    std::seed_seq seed(value.name.begin(), value.name.end());
+    std::mt19937 engine(seed);
+    std::normal_distribution<float> normal(0, static_cast<float>(value.init.number("scale", 1)));
+    std::vector<float> drawn(count);
+    for (float& x : drawn) x = normal(engine);
+    return drawn;
+}
+
+/// [B, T]: tokens at random; the target is a fixed function of the token, so that there is something to learn.
+std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab) {
+    std::mt19937 engine(static_cast<uint32_t>(step));
+    std::vector<int32_t> drawn(static_cast<size_t>(value.type.count()));
+    const int64_t half = value.type.count() / 2;
+    for (int64_t i = 0; i < value.type.count(); ++i) {
+        const auto token = static_cast<int64_t>(engine() % static_cast<uint32_t>(vocab));
+        const bool ignored = engine() % 16 < (i < half ? 6 : 2);
+        const int64_t target = ignored ? -1 : (3 * token + 1) % vocab;
+        drawn[static_cast<size_t>(i)] = static_cast<int32_t>(value.name == "targets" ? target : token);
+    }
+    return drawn;
+}
+
+}  // namespace
+
+std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml) {
+    FakeHost host(toml);
+    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
+        static Registry registry;
+        Loader({ORRERY_BUILD "/plugins"}).load("strategy", name, registry, asked);
+        return registry.strategy(name, asked)(options, asked);
+    };
+    run_script(std::filesystem::path(ORRERY_SOURCE) / script, host);
+    if (!host.experiment) throw std::runtime_error(script + " compiled nothing");
+    return std::move(host.experiment);
+}
+
+void show_gradients(Program& program) {
+    for (const auto& [param, grad] : program.grads()) program.results.push_back({"grad " + program.value(param).name, grad});
+}
+
+std::vector<char> draw(const Value& value, int64_t step, int64_t vocab) {
+    const auto count = static_cast<size_t>(value.type.count());
+    if (value.name == "seed") {
+        const uint32_t seed = step_seed(7, step);
+        return bytes_of(&seed, sizeof seed);
+    }
+    if (value.name == "step") {
+        const auto number = static_cast<float>(step);
+        return bytes_of(&number, sizeof number);
+    }
+    if (value.role == Role::input) return bytes_of(batch(value, step, vocab).data(), 4 * count);
+    return bytes_of(initial(value).data(), 4 * count);
+}
+
+const std::vector<float>& at(const test::Contents& contents, const std::string& name) {
+    const auto found = contents.find(name);
+    if (found == contents.end()) throw std::runtime_error("nothing is called " + name);
+    return found->second;
+}
+
+double loss_of(const test::Contents& step) {
+    return static_cast<double>(at(step, "result loss_sum")[0]) / static_cast<double>(at(step, "result count")[0]);
+}
+
+}  // namespace orrery::equivalence

@@ -1,0 +1,27 @@
+// Scripts to programs, programs to numbers.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "plan_ranks.h"
+#include "run/host.h"
+
+namespace orrery::equivalence {
+
+/// Runs a script of this folder or of scripts/ with a configuration in TOML and returns what it compiled.
+std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml);
+
+/// "grad NAME" becomes a result for every param that has a gradient.
+void show_gradients(Program& program);
+
+/// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
+/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step", "seed".
+std::vector<char> draw(const Value& value, int64_t step, int64_t vocab);
+
+/// The step's loss_sum / count.
+double loss_of(const test::Contents& step);
+
+/// A value by name; throws when it is missing.
+const std::vector<float>& at(const test::Contents& contents, const std::string& name);
+
+}  // namespace orrery::equivalence
