@@ -134,8 +134,9 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
         const auto device = plugins.device("cpu", {})(device_config);
         const auto transport = plugins.transport("threads", {})(transport_config);
         const RankClass& c = plan.class_of(rank);
-        std::vector<Memory> arenas{device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
-                                   device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
+        std::vector<Memory> arenas{
+            device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
+            device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
         // What lowering forgets to write shows as NaN.
         for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
         {
