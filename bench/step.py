@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training step of Orrery against PyTorch's, interleaved: medians of tokens/s, model flops over the matrix rate, memory.
+"""Training step of Orrery against PyTorch's, interleaved: medians of tokens/s, share of the matrix rate, memory.
 
     python3 bench/step.py --torch PYTHON [--models gpt,gpt2_124m] [--threads 1,2] [--dtypes f32] [--rounds 3]
 
@@ -80,7 +80,8 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=8)
     a = p.parse_args()
-    print(f"{'model':<10} {'dtype':<5} {'thr':>3} {'orrery':>8} {'MFU':>6} {'MiB':>6}   {'torch':>8} {'mode':<8} {'MiB':>6}"
+    print(f"{'model':<10} {'dtype':<5} {'thr':>3} {'orrery':>8} {'MFU':>6} {'MiB':>6}   "
+          f"{'torch':>8} {'mode':<8} {'MiB':>6}"
           f"   {'ratio':>6} {'2x1':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for model in a.models.split(","):

@@ -33,7 +33,8 @@ inline TensorType widened(TensorType t) {
 
 /// Runs one op on arrays of (local) shapes. `patch`: attributes that lowering would add (global_shape, offset) or
 /// replace (shape).
-inline void run_op(const Op& op, std::vector<Array*> inputs, std::vector<Array*> outputs, const Attributes& patch = {}) {
+inline void run_op(const Op& op, std::vector<Array*> inputs, std::vector<Array*> outputs,
+                   const Attributes& patch = {}) {
     KernelSpec spec;
     spec.op = op.kind;
     spec.attributes = op.attributes;
@@ -85,8 +86,7 @@ inline Array fill_positive(const Value& value, ValueId id) {
 inline std::vector<Array> evaluate(const Program& program, const Fill& fill) {
     std::vector<Array> values(program.values.size());
     for (size_t id = 0; id < values.size(); ++id)
-        if (program.values[id].role != Role::temporary)
-            values[id] = fill(program.values[id], static_cast<ValueId>(id));
+        if (program.values[id].role != Role::temporary) values[id] = fill(program.values[id], static_cast<ValueId>(id));
     for (const Op& op : program.ops) {
         std::vector<Array*> inputs;
         std::vector<Array*> outputs;

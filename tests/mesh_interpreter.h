@@ -82,12 +82,16 @@ private:
         REQUIRE(into.type == other.type);
         const auto each_element = [&](auto* x, const auto* y) {
             for (int64_t i = 0; i < into.type.count(); ++i)
-                x[i] = op == ReduceOp::sum ? static_cast<std::decay_t<decltype(*x)>>(x[i] + y[i])
-                       : op == ReduceOp::max ? std::max(x[i], y[i]) : std::min(x[i], y[i]);
+                x[i] = op == ReduceOp::sum   ? static_cast<std::decay_t<decltype(*x)>>(x[i] + y[i])
+                       : op == ReduceOp::max ? std::max(x[i], y[i])
+                                             : std::min(x[i], y[i]);
         };
         REQUIRE((into.type.dtype == DType::f64 || into.type.dtype == DType::u8));
-        if (into.type.dtype == DType::f64) each_element(into.f64(), other.f64());
-        else each_element(reinterpret_cast<uint8_t*>(into.data.data()), reinterpret_cast<const uint8_t*>(other.data.data()));
+        if (into.type.dtype == DType::f64)
+            each_element(into.f64(), other.f64());
+        else
+            each_element(reinterpret_cast<uint8_t*>(into.data.data()),
+                         reinterpret_cast<const uint8_t*>(other.data.data()));
     }
     AxisId micro_axis() const { return static_cast<AxisId>(mesh_.axes().size()) - 1; }
     Placement over_micro(ValueId id) const {
@@ -130,8 +134,8 @@ private:
         for (ValueId id : op.inputs) inside = inside || over_micro(id).kind == Placement::Kind::split;
         for (ValueId id : op.outputs) inside = inside || over_micro(id).kind != Placement::Kind::replicate;
         for (ValueId id : op.inputs)
-            late = late || late_[static_cast<size_t>(id)] ||
-                   (!inside && over_micro(id).kind == Placement::Kind::partial);
+            late =
+                late || late_[static_cast<size_t>(id)] || (!inside && over_micro(id).kind == Placement::Kind::partial);
         INFO(op.kind << " %" << op.outputs[0]);
         REQUIRE_FALSE((inside && late));
         for (ValueId id : op.outputs) late_[static_cast<size_t>(id)] = late;
@@ -153,7 +157,8 @@ private:
         for (Array& operand : operands) inputs.push_back(&operand);
         for (ValueId id : op.outputs) {
             const Value& value = program_.value(id);
-            at(id, rank, micro) = Array(TensorType{widened(value.type.dtype), value.layout.local_shape(value.type.shape, mesh_)});
+            at(id, rank, micro) =
+                Array(TensorType{widened(value.type.dtype), value.layout.local_shape(value.type.shape, mesh_)});
             outputs.push_back(&at(id, rank, micro));
         }
         Attributes patch;
@@ -180,7 +185,8 @@ private:
             Array sum = read(from, members[0], micro, inside);
             for (size_t i = 1; i < members.size(); ++i)
                 combine(sum, read(from, members[i], micro, inside), before.at(axis).op);
-            result = op.kind == "all_reduce" ? std::move(sum) : part(op, sum, rank, micro, axis, op.attributes.integer("dim"));
+            result = op.kind == "all_reduce" ? std::move(sum)
+                                             : part(op, sum, rank, micro, axis, op.attributes.integer("dim"));
         } else if (op.kind == "shard") {
             result = part(op, read(from, rank, micro, inside), rank, micro, axis, op.attributes.integer("dim"));
         } else {
@@ -198,8 +204,7 @@ private:
     /// Block `coordinate` of n along a dim: what reduce_scatter and shard leave to a rank.
     Array part(const Op&, const Array& whole, int64_t rank, int64_t micro, AxisId axis, int64_t dim) const {
         const auto d = static_cast<size_t>(dim);
-        const int64_t place =
-            mesh_.axis(axis).sequential ? micro : mesh_.coordinates(rank)[static_cast<size_t>(axis)];
+        const int64_t place = mesh_.axis(axis).sequential ? micro : mesh_.coordinates(rank)[static_cast<size_t>(axis)];
         Piece block{Shape(whole.type.shape.size(), 0), whole.type.shape};
         REQUIRE(block.shape[d] % mesh_.size(axis) == 0);
         block.shape[d] /= mesh_.size(axis);

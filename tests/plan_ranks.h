@@ -84,9 +84,9 @@ struct Running {
 };
 
 struct Ran {
-    Contents values;                               ///< params, states and results (global), by name, after the last step
-    std::vector<Contents> steps;                   ///< every_step: the same after each step
-    std::vector<std::vector<Traffic>> traffic;     ///< per rank and axis
+    Contents values;                            ///< params, states and results (global), by name, after the last step
+    std::vector<Contents> steps;                ///< every_step: the same after each step
+    std::vector<std::vector<Traffic>> traffic;  ///< per rank and axis
     std::vector<std::vector<Executor::Time>> times;
 };
 
@@ -108,9 +108,11 @@ inline Contents gather(const Plan& plan, const std::vector<std::vector<std::vect
         assemble(whole.data(), v.type.shape, layout, plan.mesh, 4, locals);
         for (size_t rank = 0; rank < held.size(); ++rank) {
             std::vector<char> block(held[rank][p].size());
-            slice(whole.data(), v.type.shape, block_of(layout, v.type.shape, plan.mesh, static_cast<int64_t>(rank)), 4, block.data());
+            slice(whole.data(), v.type.shape, block_of(layout, v.type.shape, plan.mesh, static_cast<int64_t>(rank)), 4,
+                  block.data());
             if (block != held[rank][p])
-                throw std::runtime_error("rank " + std::to_string(rank) + " holds " + name + " with other bits than its replica");
+                throw std::runtime_error("rank " + std::to_string(rank) + " holds " + name +
+                                         " with other bits than its replica");
         }
     }
     return values;

@@ -1,5 +1,6 @@
 // Plain Gloo in two processes over the loopback interface: g++ -O2 peer_gloo.cpp -lgloo -lpthread && ./a.out all_reduce
-// 1024 268435456 4 0 (iterations, 0 chooses by size). Prints "bytes us us" for each size; Gloo's own all_reduce, in place and not.
+// 1024 268435456 4 0 (iterations, 0 chooses by size). Prints "bytes us us" for each size; Gloo's own all_reduce, in
+// place and not.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -45,8 +46,8 @@ void call(const std::shared_ptr<gloo::Context>& context, const std::string& name
     }
 }
 
-double time_us(const std::shared_ptr<gloo::Context>& context, const std::string& name, float* in, float* out, long bytes,
-               bool in_place, long iterations) {
+double time_us(const std::shared_ptr<gloo::Context>& context, const std::string& name, float* in, float* out,
+               long bytes, bool in_place, long iterations) {
     const long n = iterations > 0 ? iterations : std::clamp((1l << 28) / bytes, 10l, 2'000l);
     for (int i = 0; i < 5; ++i) call(context, name, in, out, static_cast<size_t>(bytes / 4), in_place);
     gloo::BarrierOptions barrier(context);

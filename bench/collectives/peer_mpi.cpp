@@ -1,5 +1,6 @@
 // The same loop over MPI, for comparison: mpicxx -O2 peer_mpi.cpp && mpirun -n 2 ./a.out all_reduce 1024 268435456 4 0
-// The last: iterations, 0 chooses by size. Prints "bytes out_of_place_us in_place_us" for each size, means over the ranks.
+// The last: iterations, 0 chooses by size. Prints "bytes out_of_place_us in_place_us" for each size, means over the
+// ranks.
 #include <mpi.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ void call(const std::string& name, float* in, float* out, int count, int ranks, 
         MPI_Allgather(from, count / ranks, MPI_FLOAT, out, count / ranks, MPI_FLOAT, MPI_COMM_WORLD);
     if (name == "reduce_scatter")
         MPI_Reduce_scatter_block(from, out, count / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    if (name == "all_to_all") MPI_Alltoall(from, count / ranks, MPI_FLOAT, out, count / ranks, MPI_FLOAT, MPI_COMM_WORLD);
+    if (name == "all_to_all")
+        MPI_Alltoall(from, count / ranks, MPI_FLOAT, out, count / ranks, MPI_FLOAT, MPI_COMM_WORLD);
     if (name == "broadcast") MPI_Bcast(out, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
 

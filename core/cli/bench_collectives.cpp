@@ -48,7 +48,8 @@ constexpr Form forms[] = {
 const Form& form_of(const std::string& name) {
     for (const Form& form : forms)
         if (name == form.name) return form;
-    throw Error(fmt::format("bench: no collective '{}'; there are {}", name, fmt::join(bench_collective_names(), ", ")));
+    throw Error(
+        fmt::format("bench: no collective '{}'; there are {}", name, fmt::join(bench_collective_names(), ", ")));
 }
 
 /// Whole numbers below 8 that every dtype holds exactly, also summed over 16 ranks.
@@ -79,8 +80,13 @@ class Runner {
 public:
     Runner(const CollectiveBench& bench, const Form& form, Communicator& communicator, Rendezvous& rendezvous,
            const Memory& arena)
-        : bench_(bench), form_(form), comm_(communicator), rendezvous_(rendezvous), arena_(arena),
-          ranks_(communicator.group().size()), me_(communicator.group().me) {}
+        : bench_(bench),
+          form_(form),
+          comm_(communicator),
+          rendezvous_(rendezvous),
+          arena_(arena),
+          ranks_(communicator.group().size()),
+          me_(communicator.group().me) {}
 
     /// One line of the table. Returns the number of wrong elements over all ranks.
     int64_t row(int64_t bytes) {
@@ -131,7 +137,8 @@ private:
         char* const first = static_cast<char*>(arena_.data);
         // A send in place would overwrite what it sends: send_receive keeps two tensors.
         in_place = in_place && bench_.collective != "send_receive";
-        char* const second = in_place || bench_.collective == "broadcast" ? first : first + (count * size + 63) / 64 * 64;
+        char* const second =
+            in_place || bench_.collective == "broadcast" ? first : first + (count * size + 63) / 64 * 64;
         Tensor in{first, bench_.dtype, {form_.input_is_block ? block : count}};
         Tensor out{second, bench_.dtype, {form_.output_is_block ? block : count}};
         if (in_place && form_.input_is_block) in.data = second + me_ * block * size;
@@ -225,7 +232,8 @@ int run_rank(const CollectiveBench& bench, const Form& form, Config& config, con
         loader.load("device", "cpu", registry, {});
         loader.load("transport", bench.transport, registry, {});
         const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
-        const auto transport = registry.transport(bench.transport, {})(config.table("transport").table(bench.transport));
+        const auto transport =
+            registry.transport(bench.transport, {})(config.table("transport").table(bench.transport));
         Memory arena = device->allocate(2 * bench.end + 4096, transport->contract().memory.front());
         Group group{"bench", "bench", {}, static_cast<int>(job.rank)};
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);

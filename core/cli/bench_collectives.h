@@ -14,12 +14,12 @@ struct CollectiveBench {
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
     int64_t ranks = 2;
-    int64_t begin = 1 << 10;       ///< -b: bytes of the larger tensor
-    int64_t end = 256 << 20;       ///< -e
-    int64_t factor = 4;            ///< -f: each size is this many times the last
-    int64_t iterations = 0;        ///< -n: 0 chooses 20 ... 10,000 by size
-    int64_t warmup = 5;            ///< -w
-    bool check = true;             ///< -c: compare results with the ones expected
+    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor
+    int64_t end = 256 << 20;  ///< -e
+    int64_t factor = 4;       ///< -f: each size is this many times the last
+    int64_t iterations = 0;   ///< -n: 0 chooses 20 ... 10,000 by size
+    int64_t warmup = 5;       ///< -w
+    bool check = true;        ///< -c: compare results with the ones expected
     DType dtype = DType::f32;
     ReduceOp op = ReduceOp::sum;
 };

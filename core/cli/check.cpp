@@ -14,8 +14,10 @@ int check_command(const ScriptCommand& command) {
         throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
     if (!host.summary_shown()) std::printf("%s\n", host.summary().c_str());
     // A plan for a cluster is checked where its data is not; data that is here must be sound.
-    if (host.data() && std::filesystem::exists(host.data()->path)) Dataset looked_at(*host.data());
-    else if (host.data()) std::printf("not looked at: data file %s is not here\n", host.data()->path.c_str());
+    if (host.data() && std::filesystem::exists(host.data()->path))
+        Dataset looked_at(*host.data());
+    else if (host.data())
+        std::printf("not looked at: data file %s is not here\n", host.data()->path.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
                 host.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
     return 0;

@@ -16,7 +16,8 @@ namespace {
 void add_script_options(CLI::App& app, ScriptCommand& command, const char* what) {
     app.add_option("script", command.script, what)->required();
     app.add_option("-c,--config", command.config, "TOML file; see configs/");
-    app.add_option("-s,--set", command.sets, "table.key=value, over the config file; may repeat")->allow_extra_args(false);
+    app.add_option("-s,--set", command.sets, "table.key=value, over the config file; may repeat")
+        ->allow_extra_args(false);
     app.set_help_flag();
     app.add_flag("-h,--help", command.script_help, "print this help and the options that the script declares");
 }
@@ -49,11 +50,15 @@ struct BenchCommand {
 };
 
 CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
-    CLI::App* bench = app.add_subcommand("bench", "time a collective between processes of this host, in nccl-tests' columns");
-    bench->add_option("collective", command.bench.collective, "which one")->required()->check(CLI::IsMember(bench_collective_names()));
+    CLI::App* bench =
+        app.add_subcommand("bench", "time a collective between processes of this host, in nccl-tests' columns");
+    bench->add_option("collective", command.bench.collective, "which one")
+        ->required()
+        ->check(CLI::IsMember(bench_collective_names()));
     bench->add_option("-b,--begin", command.begin, "smallest size, as 1K or 16M");
     bench->add_option("-e,--end", command.end, "largest size");
-    bench->add_option("-f,--factor", command.bench.factor, "each size is this many times the last")->check(CLI::Range(2, 1024));
+    bench->add_option("-f,--factor", command.bench.factor, "each size is this many times the last")
+        ->check(CLI::Range(2, 1024));
     bench->add_option("-n,--iters", command.bench.iterations, "iterations; 0 chooses by size");
     bench->add_option("-w,--warmup", command.bench.warmup, "iterations before timing");
     bench->add_option("-c,--check", command.bench.check, "compare the results");
@@ -138,7 +143,8 @@ int command_line(int argc, char** argv) {
         std::fprintf(stderr, "orrery: out of memory\n");
         return 1;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "orrery: internal error: %s\n  this is a mistake of Orrery's; please report it\n", error.what());
+        std::fprintf(stderr, "orrery: internal error: %s\n  this is a mistake of Orrery's; please report it\n",
+                     error.what());
         return 1;
     }
 }

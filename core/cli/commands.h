@@ -9,14 +9,14 @@ namespace orrery {
 
 /// What the script commands share.
 struct ScriptCommand {
-    std::string script;                 ///< a .lua file; for sample also a run's folder
-    std::string config;                 ///< TOML file, "" for defaults
-    std::vector<std::string> sets;      ///< "table.key=value", later ones win
-    bool fresh = false;                 ///< run: refuse to resume, start over in an empty folder
-    bool script_help = false;           ///< print the options that the script declares
+    std::string script;             ///< a .lua file; for sample also a run's folder
+    std::string config;             ///< TOML file, "" for defaults
+    std::vector<std::string> sets;  ///< "table.key=value", later ones win
+    bool fresh = false;             ///< run: refuse to resume, start over in an empty folder
+    bool script_help = false;       ///< print the options that the script declares
     int64_t nodes = 1, node_rank = 0;
-    std::string rendezvous;             ///< "host:port", for several nodes
-    std::vector<std::string> arguments; ///< the whole command line, for the rank processes
+    std::string rendezvous;              ///< "host:port", for several nodes
+    std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
     SampleOptions sample;
 };
 

@@ -31,8 +31,8 @@ struct Child {
 };
 
 /// Everything a child needs is made before fork: only exec follows in the child.
-pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables, const sigset_t& old_mask,
-            int close_fd) {
+pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables,
+            const sigset_t& old_mask, int close_fd) {
     std::vector<char*> argv, envp;
     for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -74,7 +74,8 @@ struct Watch {
             own = 1;
             if (!deadline)
                 std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed by signal %d (%s)\n",
-                             static_cast<long long>(child.rank), child.pid, WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+                             static_cast<long long>(child.rank), child.pid, WTERMSIG(status),
+                             ::strsignal(WTERMSIG(status)));
         } else if (WEXITSTATUS(status) != 0) {
             own = WEXITSTATUS(status);
         }
@@ -126,8 +127,10 @@ int launch(const LaunchSpec& spec) {
         const timespec tick{0, 200'000'000};
         const int signal = ::sigtimedwait(&mask, nullptr, &tick);
         if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
-            if (watch.interrupted) watch.forward(SIGKILL);  // asked twice: now
-            else watch.forward(SIGTERM);
+            if (watch.interrupted)
+                watch.forward(SIGKILL);  // asked twice: now
+            else
+                watch.forward(SIGTERM);
             watch.interrupted = signal == SIGINT || watch.interrupted;
         } else if (signal == SIGUSR1) {
             watch.forward(SIGUSR1);
@@ -149,7 +152,8 @@ void watch_lifeline() {
     // A thread and not PR_SET_PDEATHSIG: that one fires when the forking *thread* ends.
     std::thread([fd] {
         pollfd watched{fd, POLLIN, 0};
-        while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {}
+        while (::poll(&watched, 1, -1) < 0 && errno == EINTR) {
+        }
         std::fprintf(stderr, "orrery: the launcher is gone; this rank ends\n");
         ::_exit(1);
     }).detach();

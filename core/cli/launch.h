@@ -13,7 +13,7 @@ struct LaunchSpec {
     Job job;                             ///< what all ranks share; rank fields are filled per process
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
-    int grace_ms = 4000;                 ///< how long the others may take to end after one rank failed
+    int grace_ms = 4000;  ///< how long the others may take to end after one rank failed
 };
 
 /// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT (as SIGTERM) and SIGUSR1. When a rank fails the others

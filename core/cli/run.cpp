@@ -33,7 +33,8 @@ struct Address {
 Address address_of(const ScriptCommand& command) {
     if (command.rendezvous.empty()) {
         if (command.nodes > 1)
-            throw Error(fmt::format("--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
+            throw Error(fmt::format(
+                "--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
         return {};
     }
     const size_t colon = command.rendezvous.rfind(':');
@@ -46,7 +47,8 @@ std::string token_of(const ScriptCommand& command) {
     const char* shared = std::getenv("ORRERY_TOKEN");
     if (shared && *shared) return shared;
     if (command.nodes > 1)
-        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
+        throw Error(
+            "several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
     return random_token();
 }
 

@@ -38,7 +38,8 @@ Config read_config(ScriptCommand& command) {
     return load_config(command.config, command.sets);
 }
 
-std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& config, const Registry& registry, const std::string& folder) {
+std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& config, const Registry& registry,
+                                            const std::string& folder) {
     Config& options = config.table("store").table(settings.store);
     auto store = registry.store(settings.store, config.table("run").where("store"))(options, folder + "/checkpoints");
     options.reject_unused();
@@ -61,10 +62,12 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
     if (mode_ == Mode::run && job_.ranks != settings_.mesh.ranks())
-        throw Error(config_.table("mesh").origin(),
-                    fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
-                                settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
-    if (mode_ == Mode::check) job_.local_ranks = std::max<int64_t>(1, settings_.mesh.ranks() / std::max<int64_t>(1, command_.nodes));
+        throw Error(
+            config_.table("mesh").origin(),
+            fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
+                        settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
+    if (mode_ == Mode::check)
+        job_.local_ranks = std::max<int64_t>(1, settings_.mesh.ranks() / std::max<int64_t>(1, command_.nodes));
     load_plugins();
 }
 
@@ -78,8 +81,9 @@ void ScriptHost::load_plugins() {
     for (const Axis& axis : settings_.mesh.axes())
         if (axis.size > 1)
             loader_.load("transport", settings_.transport_of(axis.name), registry_,
-                         settings_.axis_transport.count(axis.name) ? config_.table("transport").table("axis").where(axis.name)
-                                                                   : run.where("transport"));
+                         settings_.axis_transport.count(axis.name)
+                             ? config_.table("transport").table("axis").where(axis.name)
+                             : run.where("transport"));
     contracts_ = contracts_of(settings_, config_, registry_);
 }
 
@@ -103,7 +107,8 @@ void ScriptHost::compile(Experiment experiment) {
     options.threads_per_rank = threads_of(settings_, job_);
     options.memory_bytes = settings_.memory_bytes;
     experiment_ = std::move(experiment);
-    compiled_ = mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
+    compiled_ =
+        mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
 }
 
 bool ScriptHost::ranks_are_threads() const {
@@ -111,7 +116,8 @@ bool ScriptHost::ranks_are_threads() const {
 }
 
 std::string ScriptHost::folder() const {
-    return !settings_.folder.empty() ? settings_.folder : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
+    return !settings_.folder.empty() ? settings_.folder
+                                     : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
 }
 
 std::string ScriptHost::summary() {
@@ -122,21 +128,26 @@ std::string ScriptHost::summary() {
 void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
     if (mode_ == Mode::check && quiet_) Dataset looked_at(data);  // bad data shows before a rank starts
     if (mode_ == Mode::check && !quiet_) data_ = data;
-    if (mode_ == Mode::check && !settings_.weights.empty()) check_weights(experiment_->train, settings_.weights, experiment_->weights);
+    if (mode_ == Mode::check && !settings_.weights.empty())
+        check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
     if (job_.rank == 0) prepare_folder();
     Session session(settings_, config_, registry_, job_, *compiled_);
     try {
         const auto store = open_store(settings_, config_, registry_, folder());
         std::optional<MetricsWriter> metrics;
-        if (job_.rank == 0) metrics.emplace(folder() + "/metrics.jsonl", store->steps().empty() ? 0 : store->steps().front(), stdout);
-        orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep, settings_.weights,
-                       experiment_->weights});
+        if (job_.rank == 0)
+            metrics.emplace(folder() + "/metrics.jsonl", store->steps().empty() ? 0 : store->steps().front(), stdout);
+        orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep,
+                       settings_.weights, experiment_->weights});
         session.leave();
     } catch (const Error& error) {
-        if (error.fault() == Fault::requeue) session.leave();
-        else session.fail(error.what());
-        throw Error(job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, error.what()) : error.what(), error.fault());
+        if (error.fault() == Fault::requeue)
+            session.leave();
+        else
+            session.fail(error.what());
+        throw Error(job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, error.what()) : error.what(),
+                    error.fault());
     }
 }
 

@@ -12,10 +12,10 @@ namespace orrery {
 /// One input of an op, as the choice sees it.
 struct Offer {
     const TensorType* type = nullptr;
-    const Layout* wish = nullptr;            ///< the layout that it would like to be read in
-    std::vector<const Layout*> held;         ///< the layouts in which it exists
-    bool pinned = false;                     ///< a strategy said how it is read: moving it is the last resort
-    bool free = false;                       ///< made anywhere at no cost (constants, random numbers)
+    const Layout* wish = nullptr;     ///< the layout that it would like to be read in
+    std::vector<const Layout*> held;  ///< the layouts in which it exists
+    bool pinned = false;              ///< a strategy said how it is read: moving it is the last resort
+    bool free = false;                ///< made anywhere at no cost (constants, random numbers)
 };
 
 /// How an output has to lie afterwards: all of it (the target of an update), or some axes (marks).

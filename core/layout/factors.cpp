@@ -95,8 +95,7 @@ Layout output_layout(const Rule& rule, size_t output, const Assignment& assignme
     Layout layout = layout_of(rule.outputs[output], assignment);
     for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
         if (assignment.splits[factor].empty() || has(rule.outputs[output], static_cast<int>(factor))) continue;
-        for (AxisId axis : assignment.splits[factor])
-            layout.set(axis, Placement::partial(rule.factors[factor].reduce));
+        for (AxisId axis : assignment.splits[factor]) layout.set(axis, Placement::partial(rule.factors[factor].reduce));
     }
     for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));
     return layout;

@@ -68,9 +68,10 @@ Shape Layout::local_shape(const Shape& global, const Mesh& mesh) const {
         std::string axes;
         for (AxisId axis : splits_[dim])
             axes += fmt::format("{}{}={}", axes.empty() ? "" : " ", mesh.axis(axis).name, mesh.size(axis));
-        throw Error(fmt::format("dim {} of {} has size {}, which {} does not divide into {} equal parts; "
-                                "make it a multiple of {}, or split another dim",
-                                dim, text_of(global), global[dim], axes, parts, parts));
+        throw Error(
+            fmt::format("dim {} of {} has size {}, which {} does not divide into {} equal parts; "
+                        "make it a multiple of {}, or split another dim",
+                        dim, text_of(global), global[dim], axes, parts, parts));
     }
     return local;
 }

@@ -62,7 +62,9 @@ void Ledger::set_cause(ValueId value, AxisId axis, const Origin& origin) {
     causes[static_cast<size_t>(axis)] = static_cast<int>(index);
 }
 
-void Ledger::copy_causes(ValueId from, ValueId to) { causes_[static_cast<size_t>(to)] = causes_[static_cast<size_t>(from)]; }
+void Ledger::copy_causes(ValueId from, ValueId to) {
+    causes_[static_cast<size_t>(to)] = causes_[static_cast<size_t>(from)];
+}
 
 namespace {
 /// "for matmul %7" as the subject of a sentence.
@@ -220,14 +222,15 @@ void Ledger::judge(ValueId value, const Layout& needed, const ReshardPath& path,
         steps += fmt::format("{}{} over {}", steps.empty() ? "" : ", ", step.kind, mesh_.axis(step.axis).name);
     }
     if (bytes == 0 || (!options_.forbid_implicit && bytes <= options_.budget_bytes)) return;
-    throw Error(reader.origin,
-                fmt::format("{} would move {} that no strategy asked for: {} sends {} per rank{}\n  {} lies {}\n"
-                            "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
-                            subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
-                            options_.forbid_implicit ? "" : fmt::format(", over the budget of {}",
-                                                                        bytes_text(options_.budget_bytes)),
-                            label_of(program, value), causes_text(value, held_[static_cast<size_t>(value)].wish),
-                            subject(reader.cause), needed.text(mesh_), reader.why));
+    throw Error(
+        reader.origin,
+        fmt::format(
+            "{} would move {} that no strategy asked for: {} sends {} per rank{}\n  {} lies {}\n"
+            "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
+            subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
+            options_.forbid_implicit ? "" : fmt::format(", over the budget of {}", bytes_text(options_.budget_bytes)),
+            label_of(program, value), causes_text(value, held_[static_cast<size_t>(value)].wish), subject(reader.cause),
+            needed.text(mesh_), reader.why));
 }
 
 void Ledger::fail(ValueId value, const Layout& needed, const Reader& reader) const {
@@ -238,8 +241,9 @@ void Ledger::fail(ValueId value, const Layout& needed, const Reader& reader) con
         const auto axis = static_cast<AxisId>(i);
         if (!mesh_.axis(axis).sequential || lies.at(axis) == needed.at(axis)) continue;
         if (lies.at(axis).kind == Kind::split)
-            remedy = "it exists one micro-batch at a time and cannot be gathered; use one micro-batch, or keep the "
-                     "batch dim out of this op";
+            remedy =
+                "it exists one micro-batch at a time and cannot be gathered; use one micro-batch, or keep the "
+                "batch dim out of this op";
     }
     throw Error(reader.origin, fmt::format("{} cannot have {} as {}\n  it lies {}\n  {}\n  {}", subject(reader.cause),
                                            describe(program, value), needed.text(mesh_), causes_text(value, lies),

@@ -18,11 +18,11 @@ struct Place {
 
 /// Who wants a value redistributed.
 struct Reader {
-    int index = 0;           ///< the op that reads, in the annotated program; for a demand the op that made the value
-    std::string cause;       ///< "for matmul %7", "store of up.w", "result loss_sum"
-    std::string why;         ///< for errors: what made this layout necessary
+    int index = 0;      ///< the op that reads, in the annotated program; for a demand the op that made the value
+    std::string cause;  ///< "for matmul %7", "store of up.w", "result loss_sum"
+    std::string why;    ///< for errors: what made this layout necessary
     Origin origin;
-    bool asked = false;      ///< a mark, an update or a result asks for this very layout
+    bool asked = false;  ///< a mark, an update or a result asks for this very layout
 };
 
 /// The layouts in which each value exists, and the ops that made them: the book-keeping of propagation.
@@ -93,8 +93,8 @@ private:
     const PropagateOptions& options_;
     std::vector<Held> held_;
     std::vector<bool> late_;
-    std::vector<Place> places_;               ///< where a value is ready
-    std::vector<std::vector<int>> causes_;    ///< per value and axis: index into origins_, -1
+    std::vector<Place> places_;             ///< where a value is ready
+    std::vector<std::vector<int>> causes_;  ///< per value and axis: index into origins_, -1
     std::vector<Origin> origins_;
     std::vector<Entry> entries_;
 };

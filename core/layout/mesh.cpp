@@ -11,12 +11,14 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
         const Axis& axis = axes_[i];
         if (axis.name.empty()) throw Error(fmt::format("axis {} of the mesh has no name", i));
         if (axis.size < 1)
-            throw Error(fmt::format("mesh axis {} has size {}; a size is 1 or more, leave the axis out to switch it off",
-                                    axis.name, axis.size));
+            throw Error(
+                fmt::format("mesh axis {} has size {}; a size is 1 or more, leave the axis out to switch it off",
+                            axis.name, axis.size));
         if (axis.sequential && i + 1 != axes_.size())
             throw Error(fmt::format("mesh axis {} is sequential but not the last one ({})", axis.name, text()));
         for (size_t j = 0; j < i; ++j)
-            if (axes_[j].name == axis.name) throw Error(fmt::format("mesh axis {} is named twice: {}", axis.name, text()));
+            if (axes_[j].name == axis.name)
+                throw Error(fmt::format("mesh axis {} is named twice: {}", axis.name, text()));
     }
 }
 
@@ -38,9 +40,7 @@ int64_t Mesh::ranks() const {
     return n;
 }
 
-int64_t Mesh::microbatches() const {
-    return !axes_.empty() && axes_.back().sequential ? axes_.back().size : 1;
-}
+int64_t Mesh::microbatches() const { return !axes_.empty() && axes_.back().sequential ? axes_.back().size : 1; }
 
 std::vector<int64_t> Mesh::coordinates(int64_t rank) const {
     assert(rank >= 0 && rank < ranks());

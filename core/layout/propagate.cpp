@@ -19,7 +19,10 @@ using Kind = Placement::Kind;
 class Propagation {
 public:
     Propagation(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
-        : annotated_(annotated), mesh_(mesh), marks_(collect_marks(annotated, mesh)), ledger_(annotated, mesh, options) {
+        : annotated_(annotated),
+          mesh_(mesh),
+          marks_(collect_marks(annotated, mesh)),
+          ledger_(annotated, mesh, options) {
         for (const Update& update : annotated.updates) targets_[update.value] = update.target;
         for (size_t id = 0; id < annotated.values.size(); ++id)
             if (annotated.values[id].role != Role::temporary) rest(static_cast<ValueId>(id));
@@ -74,14 +77,14 @@ private:
 
     static bool contracts(const Rule& rule, const Assignment& assignment) {
         for (size_t factor = 0; factor < rule.factors.size(); ++factor)
-            if (!assignment.splits[factor].empty() && rule.factors[factor].kind == Factor::Kind::contracted) return true;
+            if (!assignment.splits[factor].empty() && rule.factors[factor].kind == Factor::Kind::contracted)
+                return true;
         return false;
     }
 
     /// A cast of a param reads it at rest: what `use` asks for then concerns the cast copy, which has half the bytes.
     bool casts_param(const Op& op) const {
-        return op.kind == "cast" && op.phase != Phase::update &&
-               annotated_.value(op.inputs[0]).role == Role::param;
+        return op.kind == "cast" && op.phase != Phase::update && annotated_.value(op.inputs[0]).role == Role::param;
     }
 
     Assignment decide(const Op& op, const Rule& rule) {
@@ -91,8 +94,11 @@ private:
         for (ValueId input : op.inputs) {
             const Ledger::Held& held = ledger_.held(input);
             const Value& value = ledger_.program.value(input);
-            Offer offer{&value.type, at_rest && value.role == Role::param ? &value.layout : &held.wish,
-                        {}, held.pinned, held.source >= 0};
+            Offer offer{&value.type,
+                        at_rest && value.role == Role::param ? &value.layout : &held.wish,
+                        {},
+                        held.pinned,
+                        held.source >= 0};
             for (size_t i = 0; i < held.versions.size(); ++i)
                 if (ledger_.usable(held, i, fragment))
                     offer.held.push_back(&ledger_.program.value(held.versions[i]).layout);
@@ -140,13 +146,13 @@ private:
             for (AxisId axis : wish.splits()[static_cast<size_t>(w.dim)])
                 if (axis != w.axis) others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
             const std::string axis = fmt::format("{}={}", mesh_.axis(w.axis).name, mesh_.size(w.axis));
-            throw Error(op.origin,
-                        fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
-                                    "choose a size that {}{} divide, or keep that dim whole over {}",
-                                    title(op), axis, describe(ledger_.program, input), w.dim,
-                                    cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
-                                    rule.factors[static_cast<size_t>(w.factor)].size, axis, others,
-                                    mesh_.axis(w.axis).name));
+            throw Error(
+                op.origin,
+                fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
+                            "choose a size that {}{} divide, or keep that dim whole over {}",
+                            title(op), axis, describe(ledger_.program, input), w.dim,
+                            cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
+                            rule.factors[static_cast<size_t>(w.factor)].size, axis, others, mesh_.axis(w.axis).name));
         }
     }
 
@@ -157,8 +163,7 @@ private:
         const std::vector<ValueId> read = op.inputs;
         for (size_t i = 0; i < read.size(); ++i) {
             const Layout needed = input_layout(rule, i, assignment);
-            const Reader reader{index, "for " + title(op),
-                                why(op, rule, assignment, read, i), op.origin, false};
+            const Reader reader{index, "for " + title(op), why(op, rule, assignment, read, i), op.origin, false};
             op.inputs[i] = ledger_.obtain(read[i], needed, reader);
             if (ledger_.leaves_loop(op.inputs[i], needed)) late = read[i];
             inside = inside || in_loop(needed);
@@ -177,9 +182,8 @@ private:
             if (late != none) ledger_.set_late(output);
             const bool cast = casts_param(op) && read.size() == 1;
             add_uses(output, cast ? marks_.use[static_cast<size_t>(read[0])]
-                                  : static_cast<size_t>(output) < marks_.use.size()
-                                        ? marks_.use[static_cast<size_t>(output)]
-                                        : std::vector<Target>{});
+                             : static_cast<size_t>(output) < marks_.use.size() ? marks_.use[static_cast<size_t>(output)]
+                                                                               : std::vector<Target>{});
             held.pinned = cast && ledger_.held(read[0]).pinned;
         }
         const std::vector<ValueId> made = op.outputs;
@@ -289,8 +293,8 @@ private:
             const Layout rest = program.value(update.target).layout;
             const int index = std::max(annotated_.value(update.value).op, 0);
             const Reader reader{index, "update of " + label_of(annotated_, update.target),
-                                "an updated value must lie as its target rests",
-                                annotated_.value(update.target).origin, true};
+                                "an updated value must lie as its target rests", annotated_.value(update.target).origin,
+                                true};
             update.value = ledger_.obtain(update.value, rest, reader);
         }
         for (ValueId param : annotated_.params()) {

@@ -21,7 +21,8 @@ struct LayoutLess {
     bool operator()(const Layout& a, const Layout& b) const {
         if (a.splits() != b.splits()) return a.splits() < b.splits();
         return std::lexicographical_compare(a.partials().begin(), a.partials().end(), b.partials().begin(),
-                                            b.partials().end(), [](const auto& x, const auto& y) { return key(x) < key(y); });
+                                            b.partials().end(),
+                                            [](const auto& x, const auto& y) { return key(x) < key(y); });
     }
 };
 
@@ -40,8 +41,7 @@ void append(std::string& key, const Layout& layout) {
 
 /// An axis goes only where it can stay: right behind axes that are already in the target's order.
 bool extends_target(const std::vector<AxisId>& have, AxisId axis, const std::vector<AxisId>& want) {
-    return have.size() < want.size() && want[have.size()] == axis &&
-           std::equal(have.begin(), have.end(), want.begin());
+    return have.size() < want.size() && want[have.size()] == axis && std::equal(have.begin(), have.end(), want.begin());
 }
 
 class Search {

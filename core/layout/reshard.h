@@ -15,8 +15,8 @@ namespace orrery {
 struct ReshardStep {
     std::string_view kind;
     AxisId axis = 0;
-    int from = -1;      ///< all_gather, all_to_all: the dim that was split
-    int to = -1;        ///< reduce_scatter, all_to_all, shard: the dim that is split then
+    int from = -1;  ///< all_gather, all_to_all: the dim that was split
+    int to = -1;    ///< reduce_scatter, all_to_all, shard: the dim that is split then
     ReduceOp op = ReduceOp::sum;
     int64_t bytes = 0;  ///< sent by each rank
     Layout layout;      ///< after this step

@@ -45,7 +45,8 @@ public:
 
     /// Each distinct shard is written once, by the lowest rank that holds it. Replicas vote on their contents; then the
     /// manifest is committed, everything is read back, and older checkpoints are retired. On failure the step is not
-    /// visible and earlier ones are untouched. Does nothing for the step that it saved last. `host`: a JSON object (seed, data cursor, program fingerprint...).
+    /// visible and earlier ones are untouched. Does nothing for the step that it saved last. `host`: a JSON object
+    /// (seed, data cursor, program fingerprint...).
     void save(int64_t step, std::span<const StateValue> state, std::string_view host);
 
     /// Fills `state` from the newest checkpoint that can be read without damage; nullopt when there is none at all.

@@ -66,8 +66,10 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
 
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {
     if (!experiment.logits)
-        throw Error(fmt::format("experiment \"{}\" has no logits program to sample from\n"
-                                "  give the model a function logits(tokens)", experiment.name));
+        throw Error(
+            fmt::format("experiment \"{}\" has no logits program to sample from\n"
+                        "  give the model a function logits(tokens)",
+                        experiment.name));
     Compiled compiled;
     compiled.name = experiment.name;
     compiled.contracts = options.contracts;

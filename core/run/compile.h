@@ -12,7 +12,7 @@ namespace orrery {
 struct CompileOptions {
     std::map<std::string, TransportContract> contracts;  ///< by axis
     int threads_per_rank = 1;
-    int64_t memory_bytes = 0;                            ///< 0: not judged
+    int64_t memory_bytes = 0;  ///< 0: not judged
 };
 
 /// The proved plans of one experiment over one persistent arena.

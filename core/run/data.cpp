@@ -48,7 +48,8 @@ int64_t permute(int64_t index, int64_t n, uint64_t key) {
 Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
     const int width = spec_.kind == DataSpec::Kind::text ? 1 : spec_.token_bytes;
     if (spec_.path.empty())
-        throw Error(spec_.origin, "no data: path is missing\n  set data.path, or give path = to o.data.text or o.data.tokens");
+        throw Error(spec_.origin,
+                    "no data: path is missing\n  set data.path, or give path = to o.data.text or o.data.tokens");
     descriptor_ = ::open(spec_.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor_ < 0)
         throw Error(spec_.origin, fmt::format("cannot open data file {}: {}\n  set data.path to an existing file",
@@ -62,9 +63,12 @@ Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
     tokens_ = file_bytes_ / width;
     all_samples_ = (tokens_ - 1) / spec_.sequence;
     std::string problem;
-    if (file_bytes_ == 0) problem = "is empty";
+    if (file_bytes_ == 0)
+        problem = "is empty";
     else if (file_bytes_ % width != 0)
-        problem = fmt::format("has {} bytes, not a multiple of {} (data.token_bytes): it is truncated, or its tokens have another width", file_bytes_, width);
+        problem = fmt::format(
+            "has {} bytes, not a multiple of {} (data.token_bytes): it is truncated, or its tokens have another width",
+            file_bytes_, width);
     else if (all_samples_ < 1)
         problem = fmt::format("has {} tokens; one sample needs {} (sequence {} and the token after it)", tokens_,
                               spec_.sequence + 1, spec_.sequence);
@@ -75,7 +79,8 @@ Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
     void* map = ::mmap(nullptr, static_cast<size_t>(file_bytes_), PROT_READ, MAP_SHARED, descriptor_, 0);
     if (map == MAP_FAILED) {
         ::close(descriptor_);
-        throw Error(spec_.origin, fmt::format("cannot map data file {}: {}", spec_.path, std::strerror(errno)), Fault::failed);
+        throw Error(spec_.origin, fmt::format("cannot map data file {}: {}", spec_.path, std::strerror(errno)),
+                    Fault::failed);
     }
     bytes_ = static_cast<const unsigned char*>(map);
     if (spec_.validation > 0) {
@@ -116,10 +121,9 @@ void Dataset::check_range(int64_t from, int64_t to) const {
     if (spec_.vocab <= 0) return;
     for (int64_t at = from; at < to; ++at)
         if (token(at) >= spec_.vocab)
-            throw Error(spec_.origin,
-                        fmt::format("data file {}: token {} has id {}, the model's vocabulary is {}\n"
-                                    "  give the model vocab = {} or more, or tokenize again",
-                                    spec_.path, at, token(at), spec_.vocab, token(at) + 1));
+            throw Error(spec_.origin, fmt::format("data file {}: token {} has id {}, the model's vocabulary is {}\n"
+                                                  "  give the model vocab = {} or more, or tokenize again",
+                                                  spec_.path, at, token(at), spec_.vocab, token(at) + 1));
 }
 
 int64_t Dataset::samples(Split split) const {

@@ -15,15 +15,15 @@ namespace orrery {
 /// Where training text comes from and how it is cut in samples.
 struct DataSpec {
     enum class Kind : uint8_t { text, tokens };
-    Kind kind = Kind::text;      ///< text: one token a byte; tokens: little-endian integers
+    Kind kind = Kind::text;  ///< text: one token a byte; tokens: little-endian integers
     std::string path;
-    int token_bytes = 2;         ///< tokens: 2 (u16) or 4 (u32)
-    int64_t sequence = 0;        ///< tokens in one sample
+    int token_bytes = 2;   ///< tokens: 2 (u16) or 4 (u32)
+    int64_t sequence = 0;  ///< tokens in one sample
     int64_t sequences_per_step = 0;
-    int64_t vocab = 0;           ///< 0: not checked
-    double validation = 0.05;    ///< share of samples held out, in evenly spaced blocks
+    int64_t vocab = 0;         ///< 0: not checked
+    double validation = 0.05;  ///< share of samples held out, in evenly spaced blocks
     uint64_t seed = 0;
-    Origin origin;               ///< the script line, for messages
+    Origin origin;  ///< the script line, for messages
 };
 
 enum class Split : uint8_t { train, validation };

@@ -12,7 +12,8 @@ Feed::Feed(const Program& program, const Mesh& mesh, int64_t rank, const Dataset
         if (!id) throw Error(fmt::format("program \"{}\" has no input \"{}\"", program.name, name));
         const Value& value = program.value(*id);
         if (value.type.dtype != DType::i32 || value.dims != std::vector<std::string>{"batch", "seq"})
-            throw Error(value.origin, fmt::format("input \"{}\" is {}; the data source gives i32[batch,seq]", name, value.type.text()));
+            throw Error(value.origin, fmt::format("input \"{}\" is {}; the data source gives i32[batch,seq]", name,
+                                                  value.type.text()));
         return *id;
     };
     tokens_ = find("tokens");

@@ -12,7 +12,7 @@ namespace orrery {
 /// What a script asks of a training run. Times and counts of 0 mean "never".
 struct TrainOptions {
     int64_t steps = 0;
-    int64_t evaluate_every = 0;    ///< steps; an evaluation also ends the run when evaluate_batches > 0
+    int64_t evaluate_every = 0;  ///< steps; an evaluation also ends the run when evaluate_batches > 0
     int64_t evaluate_batches = 0;
     int64_t checkpoint_every = 0;  ///< steps; a checkpoint always ends the run
     int64_t log_every = 1;
@@ -41,10 +41,10 @@ struct WeightSource {
 /// The programs of one experiment, over the same params: names agree, layouts at rest agree. Annotated, not propagated.
 struct Experiment {
     std::string name;
-    Program train;                 ///< forward, backward, update
-    std::optional<Program> eval;   ///< forward without dropout; results loss_sum, count
-    std::optional<Program> logits; ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
-    Mesh mesh;                     ///< with micro
+    Program train;                      ///< forward, backward, update
+    std::optional<Program> eval;        ///< forward without dropout; results loss_sum, count
+    std::optional<Program> logits;      ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
+    Mesh mesh;                          ///< with micro
     std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 

@@ -8,15 +8,15 @@ namespace orrery {
 /// Which process of which job this is.
 struct Job {
     std::string id = "local";
-    std::string token;            ///< shared secret of the job; peers without it are refused
-    int64_t generation = 0;       ///< counts restarts; an older one is fenced off
+    std::string token;       ///< shared secret of the job; peers without it are refused
+    int64_t generation = 0;  ///< counts restarts; an older one is fenced off
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
     std::string host = "127.0.0.1";  ///< of the rendezvous
     int port = 0;
-    bool serves = false;          ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
-    bool assigned = false;        ///< somebody else started the ranks
-    std::string launcher;         ///< "orrery", "torchrun", "slurm", "openmpi", or ""
+    bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
+    bool assigned = false;  ///< somebody else started the ranks
+    std::string launcher;   ///< "orrery", "torchrun", "slurm", "openmpi", or ""
 };
 
 /// Reads the variables of this project's launcher, torchrun, srun or mpirun, in that order; an unassigned one-rank job

@@ -16,9 +16,7 @@ namespace orrery {
 namespace {
 
 /// JSON has no NaN: a diverged run writes null there.
-Json number(double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 double mfu_of(const StepMetrics& m) {
     return m.peak_flops > 0 && m.seconds > 0 ? m.flops / m.seconds / m.peak_flops : 0;
@@ -62,15 +60,16 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     const double tokens_per_s = m.seconds > 0 ? static_cast<double>(m.tokens) / m.seconds : 0;
     const double tflops = m.seconds > 0 ? m.flops / m.seconds / 1e12 : 0;
     if (file_) {
-        Json line = {{"step", m.step}, {"loss", number(m.loss)}, {"grad_norm", number(m.grad_norm)}, {"lr", number(m.lr)},
-                                       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)}, {"MFU", number(mfu_of(m))},
-                                       {"memory", m.memory_bytes}};
+        Json line = {{"step", m.step},           {"loss", number(m.loss)},        {"grad_norm", number(m.grad_norm)},
+                     {"lr", number(m.lr)},       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)},
+                     {"MFU", number(mfu_of(m))}, {"memory", m.memory_bytes}};
         std::fprintf(file_, "%s\n", line.dump().c_str());
         std::fflush(file_);
     }
     if (print_line)
-        note(fmt::format("{:>7} {:>9.4f} {:>9.4f} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB", m.step, m.loss, m.grad_norm, m.lr,
-                         tokens_per_s, tflops, 100 * mfu_of(m), static_cast<double>(m.memory_bytes) / (1 << 20)));
+        note(fmt::format("{:>7} {:>9.4f} {:>9.4f} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB", m.step, m.loss,
+                         m.grad_norm, m.lr, tokens_per_s, tflops, 100 * mfu_of(m),
+                         static_cast<double>(m.memory_bytes) / (1 << 20)));
     if (interactive_) bar(m);
 }
 
@@ -99,7 +98,8 @@ void MetricsWriter::bar(const StepMetrics& m) {
     constexpr int width = 30;
     const int filled = m.steps > 0 ? static_cast<int>(width * m.step / m.steps) : 0;
     const double left_s = static_cast<double>(m.steps - m.step) * m.seconds;
-    std::fprintf(terminal_, "\r\033[K[%s%s] %lld/%lld  %d:%02d left", std::string(static_cast<size_t>(filled), '#').c_str(),
+    std::fprintf(terminal_, "\r\033[K[%s%s] %lld/%lld  %d:%02d left",
+                 std::string(static_cast<size_t>(filled), '#').c_str(),
                  std::string(static_cast<size_t>(width - filled), '.').c_str(), static_cast<long long>(m.step),
                  static_cast<long long>(m.steps), static_cast<int>(left_s / 60), static_cast<int>(left_s) % 60);
     std::fflush(terminal_);
@@ -117,7 +117,8 @@ std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds) 
                             total_seconds > 0 ? 100 * share.seconds / total_seconds : 0);
     }
     const double rest = std::max(0.0, total_seconds - named);
-    text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %", "host, data and the rest", rest, total_seconds > 0 ? 100 * rest / total_seconds : 0);
+    text += fmt::format("  {:<28} {:>9.3f} s {:>5.1f} %", "host, data and the rest", rest,
+                        total_seconds > 0 ? 100 * rest / total_seconds : 0);
     return text;
 }
 

@@ -9,11 +9,11 @@ namespace orrery {
 /// What one training step showed. `flops`: model flops of the step on all ranks, by 6 N per token plus attention.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
-    double loss = 0;           ///< nats per token
+    double loss = 0;  ///< nats per token
     double grad_norm = 0;
     double lr = 0;
     double seconds = 0;
-    int64_t tokens = 0;        ///< in this step, all ranks
+    int64_t tokens = 0;  ///< in this step, all ranks
     double flops = 0;
     double peak_flops = 0;     ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;  ///< resident set of this rank

@@ -12,8 +12,9 @@ void require_match(const Group& group, std::string_view op, const Tensor& in, co
                    int64_t out_factor) {
     if (in.dtype == out.dtype && in.count() * out_factor == out.count() * in_factor) return;
     throw Error(fmt::format("{} over {} of {} members: input {} does not fit output {}; expected one dtype and counts "
-                            "in the ratio {}:{}", op, group.name, group.size(), described(in), described(out), in_factor,
-                            out_factor), Fault::failed);
+                            "in the ratio {}:{}",
+                            op, group.name, group.size(), described(in), described(out), in_factor, out_factor),
+                Fault::failed);
 }
 
 void require_member(const Group& group, std::string_view op, int peer) {
@@ -28,15 +29,16 @@ std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, st
     rendezvous.set(fmt::format("{}/{}", what, group.me), value);
     std::vector<std::string> all;
     for (int i = 0; i < group.size(); ++i) {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-            deadline - std::chrono::steady_clock::now());
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
         try {
             all.push_back(i == group.me ? std::string(value)
                                         : rendezvous.get(fmt::format("{}/{}", what, i),
                                                          std::max(left, std::chrono::milliseconds(0))));
         } catch (const Error& error) {
-            throw Error(fmt::format("rank {} did not come to form the group {}: {}", group.ranks[static_cast<size_t>(i)],
-                                    group.name, error.what()), error.fault());
+            throw Error(fmt::format("rank {} did not come to form the group {}: {}",
+                                    group.ranks[static_cast<size_t>(i)], group.name, error.what()),
+                        error.fault());
         }
     }
     return all;

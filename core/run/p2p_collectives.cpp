@@ -9,11 +9,11 @@
 namespace orrery {
 namespace {
 
-constexpr size_t receives_ahead = 2;   ///< segments whose memory waits for the network
-constexpr size_t sends_behind = 4;     ///< segments that may still be on their way out
-constexpr int64_t whole_bytes = 64 << 10;   ///< two members exchange up to this whole
+constexpr size_t receives_ahead = 2;          ///< segments whose memory waits for the network
+constexpr size_t sends_behind = 4;            ///< segments that may still be on their way out
+constexpr int64_t whole_bytes = 64 << 10;     ///< two members exchange up to this whole
 constexpr uint64_t gather_part = 1ull << 60;  ///< parts of an all_reduce's second half count from here
-constexpr int64_t tree_bytes = 64 << 10;    ///< broadcast by a tree up to this, along a chain above
+constexpr int64_t tree_bytes = 64 << 10;      ///< broadcast by a tree up to this, along a chain above
 
 /// Calls that do not belong together must not meet: their numbers, kinds and sizes make different channels.
 uint64_t mixed(uint64_t a, uint64_t b) {
@@ -38,7 +38,7 @@ struct Piece {
 struct P2pCommunicator::Ring {
     DType dtype;
     ReduceOp op;
-    int64_t count;    ///< elements of all blocks
+    int64_t count;  ///< elements of all blocks
     int members;
     int64_t segment;  ///< bytes, a multiple of every element's size
 
@@ -101,7 +101,9 @@ public:
         owner_.finish(tickets_.front());
         tickets_.pop_front();
     }
-    void drain() { while (!tickets_.empty()) pop(); }
+    void drain() {
+        while (!tickets_.empty()) pop();
+    }
 
 private:
     P2pCommunicator& owner_;
@@ -109,7 +111,8 @@ private:
 };
 
 P2pCommunicator::P2pCommunicator(Group group, int64_t segment_bytes)
-    : group_(std::move(group)), segment_bytes_(std::max<int64_t>(segment_bytes / 64 * 64, whole_bytes)),
+    : group_(std::move(group)),
+      segment_bytes_(std::max<int64_t>(segment_bytes / 64 * 64, whole_bytes)),
       scratch_(static_cast<size_t>(segment_bytes_) * (receives_ahead + sends_behind + 1)) {}
 
 std::string P2pCommunicator::what() const { return fmt::format("{} #{} of {}", op_, sequence_, group_.name); }
@@ -268,7 +271,8 @@ void P2pCommunicator::ring_gather(const Ring& ring, char* out) {
         posted.pop_front();
         if (upcoming.more()) post(upcoming.next());
         if (at.step == steps - 1) continue;
-        sends.push_back(send_part(to, out + at.piece.offset, at.piece.bytes, gather_part + Ring::part(at.step + 1, at.g)));
+        sends.push_back(
+            send_part(to, out + at.piece.offset, at.piece.bytes, gather_part + Ring::part(at.step + 1, at.g)));
     }
     send_own(ring.segments(group_.me));
     for (const uint64_t ticket : sends) finish(ticket);

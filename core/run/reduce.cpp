@@ -55,15 +55,21 @@ struct F16 {
 
 struct Sum {
     template <class T>
-    static T apply(T a, T b) { return a + b; }
+    static T apply(T a, T b) {
+        return a + b;
+    }
 };
 struct Max {
     template <class T>
-    static T apply(T a, T b) { return a != a ? a : a > b ? a : b; }
+    static T apply(T a, T b) {
+        return a != a ? a : a > b ? a : b;
+    }
 };
 struct Min {
     template <class T>
-    static T apply(T a, T b) { return a != a ? a : a < b ? a : b; }
+    static T apply(T a, T b) {
+        return a != a ? a : a < b ? a : b;
+    }
 };
 
 using Ins = std::span<const void* const>;
@@ -74,7 +80,8 @@ void reduce_scalar(Ins ins, Outs outs, int64_t begin, int64_t end) {
     using Element = typename Type::Element;
     for (int64_t i = begin; i < end; ++i) {
         auto sum = Type::load(static_cast<const Element*>(ins[0])[i]);
-        for (size_t p = 1; p < ins.size(); ++p) sum = Op::apply(sum, Type::load(static_cast<const Element*>(ins[p])[i]));
+        for (size_t p = 1; p < ins.size(); ++p)
+            sum = Op::apply(sum, Type::load(static_cast<const Element*>(ins[p])[i]));
         const Element result = Type::store(sum);
         for (void* out : outs) static_cast<Element*>(out)[i] = result;
     }
@@ -132,7 +139,9 @@ struct VectorBf16 {
     ORRERY_AVX2 void store(char* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), pack(v)); }
     ORRERY_AVX2 void stream(char* p, V v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), pack(v)); }
     template <class Op>
-    ORRERY_AVX2 V apply(Op op, V a, V b) { return VectorF32::apply(op, a, b); }
+    ORRERY_AVX2 V apply(Op op, V a, V b) {
+        return VectorF32::apply(op, a, b);
+    }
 };
 struct VectorF16 {
     using V = __m256;
@@ -142,7 +151,9 @@ struct VectorF16 {
     ORRERY_AVX2 void store(char* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), pack(v)); }
     ORRERY_AVX2 void stream(char* p, V v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), pack(v)); }
     template <class Op>
-    ORRERY_AVX2 V apply(Op op, V a, V b) { return VectorF32::apply(op, a, b); }
+    ORRERY_AVX2 V apply(Op op, V a, V b) {
+        return VectorF32::apply(op, a, b);
+    }
 };
 struct VectorI32 : VectorInt {
     ORRERY_AVX2 V apply(Sum, V a, V b) { return _mm256_add_epi32(a, b); }
@@ -192,7 +203,8 @@ template <class Vector, class Op, bool two>
                 continue;
             }
             // The lines may belong to another core: ask for them early, stores alone would fetch one after the other.
-            for (int64_t line = 0; line < group; line += 64) asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
+            for (int64_t line = 0; line < group; line += 64)
+                asm volatile("prefetchw %0" : : "m"(to[write_ahead + line]));
             for (int k = 0; k < 4; ++k) Vector::store(to + k * step, sum[k]);
         }
     }
@@ -212,7 +224,8 @@ void reduce_as(Ins ins, Outs outs, int64_t count, bool stream) {
         // Streaming stores need alignment; arenas and blocks of a power of two have it.
         stream = stream && std::all_of(outs.begin(), outs.end(), aligned);
         done = (ins.size() == 2 ? reduce_avx2<Vector, Op, true>(ins, outs, 0, count * size, stream)
-                                : reduce_avx2<Vector, Op, false>(ins, outs, 0, count * size, stream)) / size;
+                                : reduce_avx2<Vector, Op, false>(ins, outs, 0, count * size, stream)) /
+               size;
     }
 #endif
     reduce_scalar<Type, Op>(ins, outs, done, count);

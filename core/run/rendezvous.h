@@ -12,9 +12,9 @@ namespace orrery {
 /// What makes a process a member of a job. The secret never crosses the wire: both sides prove that they know it with
 /// HMAC-SHA256 over fresh nonces, the job's name, the generation and the rank.
 struct JobToken {
-    std::string secret;      ///< from make_secret(), handed down by the launcher
-    std::string job = "job"; ///< name of the run, for messages
-    int64_t generation = 0;  ///< grows with each restart: a process of an earlier one is refused
+    std::string secret;       ///< from make_secret(), handed down by the launcher
+    std::string job = "job";  ///< name of the run, for messages
+    int64_t generation = 0;   ///< grows with each restart: a process of an earlier one is refused
 };
 
 /// 32 random bytes in hex.
@@ -27,9 +27,9 @@ class RendezvousServer {
 public:
     struct Options {
         std::string host = "127.0.0.1";
-        int port = 0;                               ///< 0: any free port
-        int64_t world = 1;                          ///< ranks 0 ... world-1 may join
-        int64_t home = -1;                          ///< the rank in whose process it runs, -1: a launcher's
+        int port = 0;       ///< 0: any free port
+        int64_t world = 1;  ///< ranks 0 ... world-1 may join
+        int64_t home = -1;  ///< the rank in whose process it runs, -1: a launcher's
         JobToken token;
         std::chrono::milliseconds silence{10'000};  ///< longer without a heartbeat: stopped or unreachable
     };

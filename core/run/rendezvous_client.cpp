@@ -102,7 +102,8 @@ std::string refusal(wire::Status status, const TcpRendezvous::Options& options) 
 class TcpRendezvous::Link {
 public:
     explicit Link(const Options& options)
-        : options_(options), place_(fmt::format("{}:{}", options.host, options.port)),
+        : options_(options),
+          place_(fmt::format("{}:{}", options.host, options.port)),
           wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         join(Clock::now() + options.timeout);
         thread_ = std::thread([this] { run(); });
@@ -117,9 +118,11 @@ public:
 
     void send(const Frame& frame) {
         if (frame.key.size() > wire::max_key || frame.key.size() + frame.value.size() + 16 > wire::max_frame)
-            throw Error(fmt::format("rendezvous: key '{:.40}' of {} bytes with a value of {} bytes is over the limit of "
-                                    "512 bytes and 1 MiB", frame.key, frame.key.size(), frame.value.size()),
-                        Fault::failed);
+            throw Error(
+                fmt::format("rendezvous: key '{:.40}' of {} bytes with a value of {} bytes is over the limit of "
+                            "512 bytes and 1 MiB",
+                            frame.key, frame.key.size(), frame.value.size()),
+                Fault::failed);
         const std::lock_guard lock(write_mutex_);
         if (!write_all(socket_.get(), wire::encode(frame), Clock::now() + options_.silence))
             set_lost(fmt::format("{} does not answer", server()));
@@ -169,8 +172,9 @@ private:
             std::this_thread::sleep_for(pause);
         }
         throw Error(fmt::format("rank {} cannot reach the rendezvous at {} within {} s: {}; is rank 0 or the launcher "
-                                "running there, and the port open?", options_.rank, place_,
-                                std::chrono::duration<double>(options_.timeout).count(), why), Fault::peer);
+                                "running there, and the port open?",
+                                options_.rank, place_, std::chrono::duration<double>(options_.timeout).count(), why),
+                    Fault::peer);
     }
 
     bool shake_hands(Clock::time_point deadline) {
@@ -192,10 +196,12 @@ private:
         if (!write_all(socket_.get(), text, deadline) || !read_all(socket_.get(), welcome, deadline)) return false;
         if (welcome.status != wire::Status::ok)
             throw Error(fmt::format("the rendezvous at {} refuses rank {} of job '{}': {}", place_, options_.rank,
-                                    options_.token.job, refusal(welcome.status, options_)), Fault::peer);
+                                    options_.token.job, refusal(welcome.status, options_)),
+                        Fault::peer);
         if (!wire::same(welcome.proof, wire::prove(options_.token, welcome, hello.nonce)))
-            throw Error(fmt::format("the rendezvous at {} does not know the token of job '{}'", place_,
-                                    options_.token.job), Fault::peer);
+            throw Error(
+                fmt::format("the rendezvous at {} does not know the token of job '{}'", place_, options_.token.job),
+                Fault::peer);
         home_ = welcome.home;
         return true;
     }
@@ -275,7 +281,9 @@ void TcpRendezvous::set(std::string_view key, std::string_view value) {
 std::string TcpRendezvous::get(std::string_view key, Milliseconds timeout) {
     if (auto value = link_->ask(Kind::get, key, {}, timeout)) return *std::move(value);
     const auto absent = link_->ask(Kind::absent, {}, {}, Milliseconds(1000));
-    const std::string why = !absent ? link_->server() + " does not answer" : absent->empty() ? "all ranks joined" : *absent;
+    const std::string why = !absent           ? link_->server() + " does not answer"
+                            : absent->empty() ? "all ranks joined"
+                                              : *absent;
     throw Error(fmt::format("nobody set key '{}' within {} ms: {}", key, timeout.count(), why), Fault::peer);
 }
 

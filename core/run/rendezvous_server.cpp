@@ -58,8 +58,10 @@ wire::Fd listen_on(const std::string& host, int port) {
     if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd.get(), 1024) == 0) return fd;
     const int reason = errno;
     if (reason == EADDRINUSE)
-        throw Error(fmt::format("rendezvous: port {} of {} is in use by another process; choose another, or port 0 "
-                                "for any free one", port, host));
+        throw Error(
+            fmt::format("rendezvous: port {} of {} is in use by another process; choose another, or port 0 "
+                        "for any free one",
+                        port, host));
     throw Error(fmt::format("rendezvous: cannot listen on {}:{}: {}", host, port, std::strerror(reason)));
 }
 

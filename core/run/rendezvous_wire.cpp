@@ -58,9 +58,7 @@ T take(std::string_view& from) {
 
 }  // namespace
 
-void fill_random(Nonce& nonce) {
-    system_env()->random_bytes(nonce.size()).copy(nonce.data(), nonce.size());
-}
+void fill_random(Nonce& nonce) { system_env()->random_bytes(nonce.size()).copy(nonce.data(), nonce.size()); }
 
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& server) {
     return mac(token, "hello", server, &hello, offsetof(Hello, proof));

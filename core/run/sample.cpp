@@ -24,8 +24,10 @@ std::vector<int32_t> tokens_of(const std::string& prompt, int64_t vocab) {
         char* end = nullptr;
         const long id = std::strtol(word.c_str(), &end, 10);
         if (*end != '\0' || id < 0 || id >= vocab)
-            throw Error(fmt::format("prompt: \"{}\" is no token id below {}; a model with a vocabulary other than 256 "
-                                    "takes ids separated by spaces", word, vocab));
+            throw Error(
+                fmt::format("prompt: \"{}\" is no token id below {}; a model with a vocabulary other than 256 "
+                            "takes ids separated by spaces",
+                            word, vocab));
         tokens.push_back(static_cast<int32_t>(id));
     }
     return tokens;
@@ -40,10 +42,11 @@ int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19
     size_t kept = order.size();
     if (options.top_k > 0 && options.top_k < static_cast<int64_t>(kept)) {
         kept = static_cast<size_t>(options.top_k);
-        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), [&](int32_t a, int32_t b) {
-            const auto x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-            return x > y || (x == y && a < b);
-        });
+        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                          [&](int32_t a, int32_t b) {
+                              const auto x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+                              return x > y || (x == y && a < b);
+                          });
     }
     float largest = -INFINITY;
     for (size_t i = 0; i < kept; ++i) largest = std::max(largest, logits[static_cast<size_t>(order[i])]);
@@ -64,7 +67,8 @@ std::string draw_text(Session& session, const SampleOptions& options) {
     const Program& program = session.compiled().logits->program;
     const auto input = program.find("tokens"), result = program.result("logits");
     if (!input || !result)
-        throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from", program.name));
+        throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
+                                program.name));
     Executor& executor = *session.logits();
     const Tensor window = executor.tensor(*input), logits = executor.tensor(*result);
     const int64_t length = window.shape.back(), vocab = logits.shape.back();
@@ -87,8 +91,10 @@ std::string draw_text(Session& session, const SampleOptions& options) {
     std::string text;
     const size_t first = options.prompt.empty() ? given : 0;
     for (size_t i = first; i < tokens.size(); ++i) {
-        if (vocab == 256) text.push_back(static_cast<char>(tokens[i]));
-        else text += (text.empty() ? "" : " ") + std::to_string(tokens[i]);
+        if (vocab == 256)
+            text.push_back(static_cast<char>(tokens[i]));
+        else
+            text += (text.empty() ? "" : " ") + std::to_string(tokens[i]);
     }
     return text;
 }

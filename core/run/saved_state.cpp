@@ -26,9 +26,10 @@ Json identity_of(uint64_t seed, const Dataset& data) {
 void compare(const Json& saved, const Json& now, const std::string& place) {
     for (const auto& [key, value] : now.items())
         if (!saved.contains(key) || saved[key] != value)
-            throw Error(fmt::format("cannot resume from {}: its {} is {}, this run's is {}\n"
-                                    "  put it back, choose another run.folder, or start over with --fresh",
-                                    place, key, saved.contains(key) ? saved[key].dump() : "unknown", value.dump()));
+            throw Error(
+                fmt::format("cannot resume from {}: its {} is {}, this run's is {}\n"
+                            "  put it back, choose another run.folder, or start over with --fresh",
+                            place, key, saved.contains(key) ? saved[key].dump() : "unknown", value.dump()));
 }
 
 }  // namespace
@@ -36,9 +37,12 @@ void compare(const Json& saved, const Json& now, const std::string& place) {
 SavedState::SavedState(Session& session, CheckpointStore& store, int64_t keep)
     : session_(session),
       store_(store),
-      checkpoints_(store, plan_of(session).mesh, session.job().rank,
-                   [&session](const std::string& topic, const std::string& mine) { return session.exchange("checkpoint/" + topic, mine); },
-                   CheckpointOptions{.keep = keep}) {}
+      checkpoints_(
+          store, plan_of(session).mesh, session.job().rank,
+          [&session](const std::string& topic, const std::string& mine) {
+              return session.exchange("checkpoint/" + topic, mine);
+          },
+          CheckpointOptions{.keep = keep}) {}
 
 std::vector<StateValue> SavedState::views() {
     const Program& program = plan_of(session_).program;
@@ -62,7 +66,8 @@ std::vector<StateValue> SavedState::views() {
 void SavedState::fetch(std::vector<StateValue>& state) {
     if (session_.device().limits().host_visible) return;
     const Program& program = plan_of(session_).program;
-    for (StateValue& value : state) session_.download(value.local.data, session_.train()->tensor(*program.find(value.name)));
+    for (StateValue& value : state)
+        session_.download(value.local.data, session_.train()->tensor(*program.find(value.name)));
 }
 
 void SavedState::put_back(const std::vector<StateValue>& state) {

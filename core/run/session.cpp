@@ -33,7 +33,8 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     compare_plans();
     Config& options = config.table("device").table(settings_.device);
     if (!options.has("threads"))
-        options.set("threads", {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), true});
+        options.set("threads",
+                    {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), true});
     device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
     options.reject_unused();
     allocate();
@@ -42,7 +43,8 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
         if (!plan) return std::unique_ptr<Executor>();
         std::vector<Communicator*> by_axis;
         for (const auto& c : communicators_) by_axis.push_back(c.get());
-        return std::make_unique<Executor>(*plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
+        return std::make_unique<Executor>(*plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data,
+                                          arenas_[1].data);
     };
     train_ = executor(compiled_.train);
     eval_ = executor(compiled_.eval);
@@ -85,11 +87,12 @@ void Session::compare_plans() {
     const auto all = exchange("plan", compiled_.fingerprint());
     for (size_t rank = 0; rank < all.size(); ++rank)
         if (all[rank] != all[0])
-            throw Error(fmt::format("rank {} has plan {}, rank 0 has {}: they would not do the same step\n"
-                                    "  give every rank the same script, configuration and build; iterate tables in order "
-                                    "(ipairs), not with pairs",
-                                    rank, all[rank].substr(0, 12), all[0].substr(0, 12)),
-                        Fault::peer);
+            throw Error(
+                fmt::format("rank {} has plan {}, rank 0 has {}: they would not do the same step\n"
+                            "  give every rank the same script, configuration and build; iterate tables in order "
+                            "(ipairs), not with pairs",
+                            rank, all[rank].substr(0, 12), all[0].substr(0, 12)),
+                Fault::peer);
 }
 
 std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text) {
@@ -123,7 +126,9 @@ void Session::connect(Config& config, const Registry& registry) {
         if (axis.sequential || axis.size == 1) continue;
         const std::string& name = settings_.transport_of(axis.name);
         auto& transport = transports_[name];
-        if (!transport) transport = registry.transport(name, config.table("run").where("transport"))(config.table("transport").table(name));
+        if (!transport)
+            transport =
+                registry.transport(name, config.table("run").where("transport"))(config.table("transport").table(name));
         Group group;
         group.axis = axis.name;
         group.ranks = mesh.group(job_.rank, static_cast<AxisId>(id));

@@ -60,7 +60,8 @@ Settings read_settings(Config& config) {
         settings.axis_transport[axis] = axes.require_text(axis);
         if (!settings.mesh.find(axis))
             throw Error(axes.where(axis), fmt::format("transport.axis.{0}: the mesh has no axis \"{0}\" ({1})\n"
-                                                      "  add {0} to [mesh] or remove this line", axis, settings.mesh.text()));
+                                                      "  add {0} to [mesh] or remove this line",
+                                                      axis, settings.mesh.text()));
     }
     return settings;
 }
@@ -77,7 +78,8 @@ std::map<std::string, TransportContract> contracts_of(Settings& settings, Config
         if (axis.size == 1) continue;
         const std::string& name = settings.transport_of(axis.name);
         const bool own = settings.axis_transport.count(axis.name) > 0;
-        const Origin asked = own ? config.table("transport").table("axis").where(axis.name) : config.table("run").where("transport");
+        const Origin asked =
+            own ? config.table("transport").table("axis").where(axis.name) : config.table("run").where("transport");
         Config& options = config.table("transport").table(name);
         const auto made = registry.transport(name, asked)(options);
         options.reject_unused();

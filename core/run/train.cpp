@@ -75,10 +75,13 @@ public:
         const SignalWatch signals;
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
-        if (resumed.step > 0) note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
-        else if (!run_.weights.empty()) load_weights(session_, run_.weights, run_.sources);
+        if (resumed.step > 0)
+            note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
+        else if (!run_.weights.empty())
+            load_weights(session_, run_.weights, run_.sources);
         const int64_t first = resumed.step + 1;
-        if (first > run_.options.steps) note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        if (first > run_.options.steps)
+            note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
         const auto begin = std::chrono::steady_clock::now();
         if (first <= run_.options.steps) steps(first);
@@ -90,8 +93,11 @@ public:
 
 private:
     void steps(int64_t first) {
-        Prefetch prefetch([this](int64_t step, Prefetch::Batch& batch) { feed_.fill(Split::train, (step - 1) * feed_.batch(), batch); },
-                          first);
+        Prefetch prefetch(
+            [this](int64_t step, Prefetch::Batch& batch) {
+                feed_.fill(Split::train, (step - 1) * feed_.batch(), batch);
+            },
+            first);
         StopVote vote(session_);
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             one_step(step, prefetch.next());
@@ -100,8 +106,10 @@ private:
             if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
             if (!vote.after(step)) continue;
             if (saved_ != step) save(step);
-            throw Error(fmt::format("stopped by signal {} after step {}; the checkpoint is committed: start again to go on",
-                                    stop_signal.load(), step), Fault::requeue);
+            throw Error(
+                fmt::format("stopped by signal {} after step {}; the checkpoint is committed: start again to go on",
+                            stop_signal.load(), step),
+                Fault::requeue);
         }
     }
 
@@ -119,7 +127,8 @@ private:
         m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         if (!std::isfinite(m.loss))
             throw Error(fmt::format("step {}: the loss is {}; checkpoints before it are intact\n"
-                                    "  lower the learning rate, clip the gradient norm or look at the data", step, m.loss),
+                                    "  lower the learning rate, clip the gradient norm or look at the data",
+                                    step, m.loss),
                         Fault::failed);
         if (!run_.metrics) return;
         m.grad_norm = session_.scalar(*session_.train(), plan_.program, "grad_norm");
@@ -145,7 +154,9 @@ private:
         std::vector<TimeShare> list;
         for (const Executor::Time& time : session_.train()->times()) {
             using enum Executor::Time::Kind;
-            const char* kind = time.kind == compute ? "compute: " : time.kind == communication ? "communication: " : "waiting: ";
+            const char* kind = time.kind == compute         ? "compute: "
+                               : time.kind == communication ? "communication: "
+                                                            : "waiting: ";
             list.push_back({kind + time.name, time.seconds});
         }
         return list;
@@ -176,7 +187,8 @@ private:
         state_.save(step, run_.seed, data_, step * feed_.batch());
         saved_ = step;
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds, run_.store.place()));
+        note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
+                         run_.store.place()));
     }
 
     void note(const std::string& line) {

@@ -18,8 +18,8 @@ struct TrainingRun {
     DataSpec data;
     TrainOptions options;
     uint64_t seed = 1;
-    int64_t keep = 2;                  ///< verified checkpoints that stay
-    std::string weights;               ///< safetensors file of a fresh start, "": random weights
+    int64_t keep = 2;                            ///< verified checkpoints that stay
+    std::string weights;                         ///< safetensors file of a fresh start, "": random weights
     std::span<const WeightSource> sources = {};  ///< where each param lies in it
 };
 

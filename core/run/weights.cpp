@@ -46,31 +46,38 @@ void check_one(const SafetensorsFile& file, const Value& param, const WeightSour
     const Tensor stored = file.tensor(source.tensor);
     const Shape want = stored_shape(source, param.type.shape);
     const auto refuse = [&](const std::string& why) {
-        throw Error(source.origin, fmt::format("{}: tensor {} is {}{}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
-                                               file.path(), source.tensor, name_of(stored.dtype), text_of(stored.shape), why, param.name,
-                                               param.type.text()));
+        throw Error(
+            source.origin,
+            fmt::format(
+                "{}: tensor {} is {}{}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
+                file.path(), source.tensor, name_of(stored.dtype), text_of(stored.shape), why, param.name,
+                param.type.text()));
     };
     if (!is_float(stored.dtype)) refuse("no floating type");
     if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
     for (size_t d = 0; d < want.size(); ++d) {
         const bool cut = static_cast<int>(d) == source.dim;
         if (cut ? source.start + source.size > stored.shape[d] || source.size != want[d] : stored.shape[d] != want[d])
-            refuse(fmt::format("expected {}{}", text_of(want), cut ? fmt::format(" from {} of dim {}", source.start, d) : ""));
+            refuse(fmt::format("expected {}{}", text_of(want),
+                               cut ? fmt::format(" from {} of dim {}", source.start, d) : ""));
     }
 }
 
 const WeightSource& source_of(std::span<const WeightSource> sources, const Value& param, const std::string& path) {
     for (const WeightSource& source : sources)
         if (source.param == param.name) return source;
-    throw Error(param.origin, fmt::format("checkpoint.load = {}: the model does not say where param {} lies in the file\n"
-                                          "  add it to the model's tensors()", path, param.name));
+    throw Error(param.origin,
+                fmt::format("checkpoint.load = {}: the model does not say where param {} lies in the file\n"
+                            "  add it to the model's tensors()",
+                            path, param.name));
 }
 
 /// [rows, columns] -> [columns, rows]
 std::vector<float> transposed(const std::vector<float>& in, int64_t rows, int64_t columns) {
     std::vector<float> out(in.size());
     for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < columns; ++c) out[static_cast<size_t>(c * rows + r)] = in[static_cast<size_t>(r * columns + c)];
+        for (int64_t c = 0; c < columns; ++c)
+            out[static_cast<size_t>(c * rows + r)] = in[static_cast<size_t>(r * columns + c)];
     return out;
 }
 
@@ -81,8 +88,8 @@ void check_weights(const Program& program, const std::string& path, std::span<co
     for (ValueId id : program.params()) check_one(file, program.value(id), source_of(sources, program.value(id), path));
 }
 
-std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source, Shape offset,
-                                Shape shape) {
+std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source,
+                                Shape offset, Shape shape) {
     check_one(file, param, source);
     if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
     if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;

@@ -15,8 +15,8 @@ void check_weights(const Program& program, const std::string& path, std::span<co
 
 /// The block of a param that begins at `offset` and has `shape`, row-major, from its source in a file; bf16 and f16 are
 /// widened to f32. Throws as check_weights does.
-std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source, Shape offset,
-                                Shape shape);
+std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source,
+                                Shape offset, Shape shape);
 
 /// Fills this rank's part of every param from a published safetensors file. Stored bf16 and f16 are widened to f32.
 void load_weights(Session& session, const std::string& path, std::span<const WeightSource> sources);

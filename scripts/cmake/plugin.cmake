@@ -23,7 +23,8 @@ endfunction()
 # transport, strategy or store; NAME is lower case. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
 function(orrery_plugin kind name)
   if(NOT kind MATCHES "^(device|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
-    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are device, transport, strategy, store; names are a-z 0-9 _")
+    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are device, transport, strategy, store; "
+      "names are a-z 0-9 _")
   endif()
   set(target ${kind}_${name})
   add_library(${target} MODULE ${ARGN})

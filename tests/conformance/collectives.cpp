@@ -37,8 +37,9 @@ void compare(Member& m, const std::string& what, const Tensor& got, Expected exp
         if (load(got, i) == expected(i)) continue;
         if (wrong++ == 0) first = i;
     }
-    m.expect(wrong == 0, wrong ? fmt::format("{}: {} of {} wrong, first at {}: {} instead of {}", what, wrong, got.count(),
-                                             first, load(got, first), expected(first)) : "");
+    m.expect(wrong == 0, wrong ? fmt::format("{}: {} of {} wrong, first at {}: {} instead of {}", what, wrong,
+                                             got.count(), first, load(got, first), expected(first))
+                               : "");
 }
 
 std::string title(const char* op, const Tensor& in, bool in_place) {
@@ -74,8 +75,7 @@ void try_all_gather(Member& m, Communicator& c, DType dtype, int64_t count, bool
     if (in_place) in.data = static_cast<char*>(out.data) + m.rank * in.bytes();
     for (int64_t i = 0; i < count; ++i) store(in, i, value(m.rank, i));
     c.all_gather(in, out).wait();
-    compare(m, title("all_gather", in, in_place), out,
-            [&](int64_t i) { return value(i / count, i % count); });
+    compare(m, title("all_gather", in, in_place), out, [&](int64_t i) { return value(i / count, i % count); });
 }
 
 void try_all_to_all(Member& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
@@ -214,7 +214,8 @@ TEST_CASE("sums are deterministic, alike on all members, and at two ranks alike 
             const auto c = m.make();
             for (int repeat = 0; repeat < 3; ++repeat) {
                 m.arena.clear();
-                const Tensor in = m.arena.tensor(DType::f32, count), out = repeat ? m.arena.tensor(DType::f32, count) : in;
+                const Tensor in = m.arena.tensor(DType::f32, count),
+                             out = repeat ? m.arena.tensor(DType::f32, count) : in;
                 fill_random(in, static_cast<uint32_t>(m.rank) + 1);
                 c->all_reduce(in, out, ReduceOp::sum).wait();
                 m.note(digest(out));
@@ -244,10 +245,12 @@ TEST_CASE("groups that cross each other stay apart", "[collectives]") {
         for (int64_t i = 0; i < 50; ++i) {
             m.arena.clear();
             const Tensor t = m.arena.tensor(DType::f32, 1 + i * 331);
-            const auto fill = [&](double v) { for (int64_t k = 0; k < t.count(); ++k) store(t, k, v); };
+            const auto fill = [&](double v) {
+                for (int64_t k = 0; k < t.count(); ++k) store(t, k, v);
+            };
             const auto same = [&](double v) {
-                m.expect(load(t, 0) == v && load(t, t.count() - 1) == v, fmt::format("round {}: {} instead of {}", i,
-                                                                                      load(t, 0), v));
+                m.expect(load(t, 0) == v && load(t, t.count() - 1) == v,
+                         fmt::format("round {}: {} instead of {}", i, load(t, 0), v));
             };
             fill(static_cast<double>(m.rank + 1));
             rows->all_reduce(t, t, ReduceOp::sum).wait();

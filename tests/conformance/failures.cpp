@@ -43,29 +43,32 @@ TEST_CASE("a member that does not come is named with op and number", "[failures]
     const std::string op = GENERATE("all_reduce", "small all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                     "broadcast", "receive", "send");
     INFO(backend << ", " << op);
-    const auto outcome = run(backend, 2, [&](Member& m) {
-        const auto c = m.make();
-        const Tensor two = m.arena.tensor(DType::f32, 2'000'000), one = m.arena.tensor(DType::f32, 1'000'000);
-        const Tensor small = m.arena.tensor(DType::f32, 4);
-        c->all_reduce(one, one, ReduceOp::sum).wait();
-        if (m.rank == 1) {
-            m.rendezvous.get("over", 10s);
-            return;
-        }
-        const std::string name = op.substr(op.rfind(' ') + 1);
-        const std::string number = name == "send" || name == "receive" ? "" : "#2";
-        expect_fault(m, 2500ms, {name, number, "rank 1"}, [&] {
-            if (op == "all_reduce") c->all_reduce(one, one, ReduceOp::sum).wait();
-            if (op == "small all_reduce") c->all_reduce(small, small, ReduceOp::sum).wait();
-            if (op == "all_gather") c->all_gather(one, two).wait();
-            if (op == "reduce_scatter") c->reduce_scatter(two, one, ReduceOp::sum).wait();
-            if (op == "all_to_all") c->all_to_all(two, two).wait();
-            if (op == "broadcast") c->broadcast(two, 1).wait();
-            if (op == "receive") c->receive(one, 1, 0).wait();
-            if (op == "send") c->send(one, 1, 0).wait();
-        });
-        m.rendezvous.set("over", "1");
-    }, 500ms);
+    const auto outcome = run(
+        backend, 2,
+        [&](Member& m) {
+            const auto c = m.make();
+            const Tensor two = m.arena.tensor(DType::f32, 2'000'000), one = m.arena.tensor(DType::f32, 1'000'000);
+            const Tensor small = m.arena.tensor(DType::f32, 4);
+            c->all_reduce(one, one, ReduceOp::sum).wait();
+            if (m.rank == 1) {
+                m.rendezvous.get("over", 10s);
+                return;
+            }
+            const std::string name = op.substr(op.rfind(' ') + 1);
+            const std::string number = name == "send" || name == "receive" ? "" : "#2";
+            expect_fault(m, 2500ms, {name, number, "rank 1"}, [&] {
+                if (op == "all_reduce") c->all_reduce(one, one, ReduceOp::sum).wait();
+                if (op == "small all_reduce") c->all_reduce(small, small, ReduceOp::sum).wait();
+                if (op == "all_gather") c->all_gather(one, two).wait();
+                if (op == "reduce_scatter") c->reduce_scatter(two, one, ReduceOp::sum).wait();
+                if (op == "all_to_all") c->all_to_all(two, two).wait();
+                if (op == "broadcast") c->broadcast(two, 1).wait();
+                if (op == "receive") c->receive(one, 1, 0).wait();
+                if (op == "send") c->send(one, 1, 0).wait();
+            });
+            m.rendezvous.set("over", "1");
+        },
+        500ms);
     CHECK(outcome.failures == all_well);
 }
 
@@ -74,13 +77,16 @@ TEST_CASE("a killed member is named within a second", "[failures]") {
     if (!backend.processes) return;
     const int ranks = GENERATE(2, 3);
     INFO(backend << ", " << ranks << " ranks");
-    const auto outcome = run(backend, ranks, [](Member& m) {
-        const auto c = m.make();
-        const Tensor t = m.arena.tensor(DType::f32, 100'000);
-        for (int i = 0; i < 3; ++i) c->all_reduce(t, t, ReduceOp::sum).wait();
-        if (m.rank == 1) ::kill(::getpid(), SIGKILL);
-        expect_fault(m, 1000ms, {"all_reduce #4", "rank 1"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
-    }, 30s);
+    const auto outcome = run(
+        backend, ranks,
+        [](Member& m) {
+            const auto c = m.make();
+            const Tensor t = m.arena.tensor(DType::f32, 100'000);
+            for (int i = 0; i < 3; ++i) c->all_reduce(t, t, ReduceOp::sum).wait();
+            if (m.rank == 1) ::kill(::getpid(), SIGKILL);
+            expect_fault(m, 1000ms, {"all_reduce #4", "rank 1"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+        },
+        30s);
     CHECK(outcome.failures == all_well);
 }
 
@@ -88,36 +94,42 @@ TEST_CASE("abort ends the waits of the member and of the others", "[failures]") 
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const bool reaches_others = contract_of(backend.transport).aborts;
-    const auto outcome = run(backend, 2, [&](Member& m) {
-        const auto c = m.make();
-        const Tensor t = m.arena.tensor(DType::f32, 100'000);
-        c->all_reduce(t, t, ReduceOp::sum).wait();
-        if (m.rank == 1) {
-            std::this_thread::sleep_for(200ms);
-            c->abort("the disk is full");
-            if (!reaches_others) return;
-            expect_fault(m, 1000ms, {"all_reduce"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
-            m.rendezvous.get("over", 10s);
-            return;
-        }
-        expect_fault(m, reaches_others ? 1500ms : 6000ms, {"all_reduce #2", "rank 1"},
-                     [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
-        m.rendezvous.set("over", "1");
-    }, 5s);
+    const auto outcome = run(
+        backend, 2,
+        [&](Member& m) {
+            const auto c = m.make();
+            const Tensor t = m.arena.tensor(DType::f32, 100'000);
+            c->all_reduce(t, t, ReduceOp::sum).wait();
+            if (m.rank == 1) {
+                std::this_thread::sleep_for(200ms);
+                c->abort("the disk is full");
+                if (!reaches_others) return;
+                expect_fault(m, 1000ms, {"all_reduce"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+                m.rendezvous.get("over", 10s);
+                return;
+            }
+            expect_fault(m, reaches_others ? 1500ms : 6000ms, {"all_reduce #2", "rank 1"},
+                         [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+            m.rendezvous.set("over", "1");
+        },
+        5s);
     CHECK(outcome.failures == all_well);
 }
 
 TEST_CASE("a group that does not form names who is missing", "[failures]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const auto outcome = run(backend, 3, [](Member& m) {
-        if (m.rank == 2) {
-            m.rendezvous.get("over/0", 10s);
-            m.rendezvous.get("over/1", 10s);
-            return;
-        }
-        expect_fault(m, 2500ms, {"rank 2", "dp/0"}, [&] { m.make("dp/0", {0, 1, 2}); });
-        m.rendezvous.set("over/" + std::to_string(m.rank), "1");
-    }, 500ms);
+    const auto outcome = run(
+        backend, 3,
+        [](Member& m) {
+            if (m.rank == 2) {
+                m.rendezvous.get("over/0", 10s);
+                m.rendezvous.get("over/1", 10s);
+                return;
+            }
+            expect_fault(m, 2500ms, {"rank 2", "dp/0"}, [&] { m.make("dp/0", {0, 1, 2}); });
+            m.rendezvous.set("over/" + std::to_string(m.rank), "1");
+        },
+        500ms);
     CHECK(outcome.failures == all_well);
 }

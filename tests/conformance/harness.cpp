@@ -220,7 +220,8 @@ void Member::expect(bool ok, const std::string& text) {
 
 Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
             std::chrono::milliseconds timeout) {
-    return backend.processes ? run_processes(backend, ranks, body, timeout) : run_threads(backend, ranks, body, timeout);
+    return backend.processes ? run_processes(backend, ranks, body, timeout)
+                             : run_threads(backend, ranks, body, timeout);
 }
 
 void store(const Tensor& t, int64_t i, double value) {

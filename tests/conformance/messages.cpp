@@ -103,22 +103,26 @@ TEST_CASE("a send is complete when the contract says so", "[messages]") {
 TEST_CASE("a message of the wrong tag or size is an error on the receiver", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const auto outcome = run(backend, 2, [](Member& m) {
-        const auto c = m.make();
-        const Tensor t = filled(m, 8, 1);
-        if (m.rank == 0) {
+    const auto outcome = run(
+        backend, 2,
+        [](Member& m) {
+            const auto c = m.make();
+            const Tensor t = filled(m, 8, 1);
+            if (m.rank == 0) {
+                try {
+                    c->send(t, 1, 5).wait();
+                } catch (const Error&) {
+                }
+                return;
+            }
             try {
-                c->send(t, 1, 5).wait();
-            } catch (const Error&) {}
-            return;
-        }
-        try {
-            c->receive(t, 0, 6).wait();
-            m.expect(false, "tag 5 was taken for tag 6");
-        } catch (const Error& error) {
-            m.expect(error.fault() == Fault::peer, "wrong fault");
-            m.expect(std::string(error.what()).find("rank 0") != std::string::npos, error.what());
-        }
-    }, 1s);
+                c->receive(t, 0, 6).wait();
+                m.expect(false, "tag 5 was taken for tag 6");
+            } catch (const Error& error) {
+                m.expect(error.fault() == Fault::peer, "wrong fault");
+                m.expect(std::string(error.what()).find("rank 0") != std::string::npos, error.what());
+            }
+        },
+        1s);
     CHECK(outcome.failures == all_well);
 }

@@ -26,7 +26,8 @@ std::vector<Line> follow(const test::Ran& ran, const test::Ran& reference, const
     }
     Line gradient = gradients.line("gradients, step 1");
     gradient.part /= bounds.gradients;
-    return {losses.line("loss, every step"), gradient, norms.line("gradient norm, every step"), params.line("params at the end")};
+    return {losses.line("loss, every step"), gradient, norms.line("gradient norm, every step"),
+            params.line("params at the end")};
 }
 
 }  // namespace orrery::equivalence

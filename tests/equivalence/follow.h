@@ -8,9 +8,9 @@
 namespace orrery::equivalence {
 
 struct Bounds {
-    double loss = 1e-5;      ///< relative, each step; the gradient norms too
-    double gradients = 1;    ///< times decisions.md's tolerance
-    double params = 1e-4;    ///< absolute, after the last step
+    double loss = 1e-5;    ///< relative, each step; the gradient norms too
+    double gradients = 1;  ///< times decisions.md's tolerance
+    double params = 1e-4;  ///< absolute, after the last step
     /// Params left out at the end.
     std::function<bool(const std::string& param)> left_out = [](const std::string&) { return false; };
 };

@@ -1,6 +1,6 @@
 // The library's models against PyTorch: tests/parity/README.md says what the numbers are.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <fstream>
 #include <sstream>
@@ -18,7 +18,8 @@ namespace {
 /// The numbers of one folder of tests/parity.
 struct Parity {
     explicit Parity(const std::string& name)
-        : folder(ORRERY_SOURCE "/tests/parity/" + name), weights(folder + "/model.safetensors"),
+        : folder(ORRERY_SOURCE "/tests/parity/" + name),
+          weights(folder + "/model.safetensors"),
           expected(folder + "/expected.safetensors") {
         std::ifstream in(folder + "/config.json");
         std::ostringstream text;
@@ -32,11 +33,13 @@ struct Parity {
         std::string model = config.at("model");
         if (model == "gpt2") model = "gpt";
         return fmt::format(
-            "[train]\nsteps = 10\nsequences_per_step = {}\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n[script]\n"
-            "model = \"{}\"\nlayers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\ncontext = {}\neps = {}\n"
+            "[train]\nsteps = 10\nsequences_per_step = {}\n[data]\npath = \"none\"\ntokens_per_sequence = "
+            "{}\n[script]\n"
+            "model = \"{}\"\nlayers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\ncontext = "
+            "{}\neps = {}\n"
             "theta = {:.1f}\n",
-            number("batch"), number("seq"), model, number("layers"), number("embed"), number("heads"), number("kv_heads"),
-            number("mlp"), number("vocab"), number("context"), config.at("norm_eps").get<double>(),
+            number("batch"), number("seq"), model, number("layers"), number("embed"), number("heads"),
+            number("kv_heads"), number("mlp"), number("vocab"), number("context"), config.at("norm_eps").get<double>(),
             config.value("rope_theta", 1e4));
     }
 
@@ -65,7 +68,8 @@ struct Parity {
 };
 
 /// A param's part of a tensor of the file; `prefix` goes before the published name.
-std::vector<float> part(const SafetensorsFile& file, const Value& param, WeightSource source, const std::string& prefix = "") {
+std::vector<float> part(const SafetensorsFile& file, const Value& param, WeightSource source,
+                        const std::string& prefix = "") {
     source.tensor = prefix + source.tensor;
     return read_weights(file, param, source, Shape(param.type.shape.size(), 0), param.type.shape);
 }
@@ -81,7 +85,8 @@ std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference
     Program& program = made.train;
     show_gradients(program);
     for (const Op& op : program.ops)
-        if (op.kind == "cross_entropy" && op.phase == Phase::forward) program.results.push_back({"logits", op.inputs[0]});
+        if (op.kind == "cross_entropy" && op.phase == Phase::forward)
+            program.results.push_back({"logits", op.inputs[0]});
     test::Running how;
     how.steps = parity.config.at("optimizer").at("steps").get<int64_t>();
     how.reference = reference;
@@ -102,8 +107,8 @@ std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference
     logits.add("", at(ran.steps[0], "result logits"), expected_logits, largest);
     const auto expected_losses = parity.array("losses");
     for (size_t step = 0; step < ran.steps.size(); ++step)
-        losses.add(fmt::format("step {}", step + 1), {static_cast<float>(loss_of(ran.steps[step]))}, {expected_losses[step]},
-                   expected_losses[step]);
+        losses.add(fmt::format("step {}", step + 1), {static_cast<float>(loss_of(ran.steps[step]))},
+                   {expected_losses[step]}, expected_losses[step]);
     const double count = at(ran.steps[0], "result count")[0];
     Gradients gradients(parity.config.at("expected").at("grad_norms").at(0).get<double>());
     for (ValueId id : program.params()) {
@@ -112,9 +117,11 @@ std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference
         std::vector<float> gradient = at(ran.steps[0], "result grad " + param.name);
         for (float& x : gradient) x = static_cast<float>(static_cast<double>(x) / count);
         gradients.add(param.name, gradient, part(parity.expected, param, source, "grad."));
-        if (!parity.skipped(source)) after.add(param.name, at(ran.values, param.name), part(parity.expected, param, source, "after."));
+        if (!parity.skipped(source))
+            after.add(param.name, at(ran.values, param.name), part(parity.expected, param, source, "after."));
     }
-    return {logits.line("logits"), losses.line("loss, ten steps"), gradients.line("gradients"), after.line("params after ten updates")};
+    return {logits.line("logits"), losses.line("loss, ten steps"), gradients.line("gradients"),
+            after.line("params after ten updates")};
 }
 
 }  // namespace
@@ -126,7 +133,9 @@ TEST_CASE("GPT-2, Llama and Qwen2 give PyTorch's numbers", "[parity]") {
             const auto made = experiment("tests/equivalence/models.lua", parity.toml());
             CHECK(made->weights.size() == made->train.params().size());
             const auto lines = compare(parity, *made, reference);
-            CHECK(print(fmt::format("{}, {} kernels, against PyTorch in float64", name, reference ? "reference" : "cpu"), lines) <= 1);
+            CHECK(
+                print(fmt::format("{}, {} kernels, against PyTorch in float64", name, reference ? "reference" : "cpu"),
+                      lines) <= 1);
         }
     }
 }

@@ -16,7 +16,8 @@ double norm(const std::vector<float>& x) {
 }
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
-    if (a.size() != b.size()) throw std::runtime_error(fmt::format("{} elements are compared with {}", a.size(), b.size()));
+    if (a.size() != b.size())
+        throw std::runtime_error(fmt::format("{} elements are compared with {}", a.size(), b.size()));
     double sum = 0;
     for (size_t i = 0; i < a.size(); ++i) {
         const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
@@ -38,7 +39,8 @@ Line Gradients::line(const std::string& what) const {
 }
 
 void Elements::add(const std::string& name, const std::vector<float>& a, const std::vector<float>& b, double scale) {
-    if (a.size() != b.size()) throw std::runtime_error(fmt::format("{}: {} elements are compared with {}", name, a.size(), b.size()));
+    if (a.size() != b.size())
+        throw std::runtime_error(fmt::format("{}: {} elements are compared with {}", name, a.size(), b.size()));
     for (size_t i = 0; i < a.size(); ++i) {
         const double error = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) / scale;
         if (!(error <= error_)) error_ = error, worst_ = name;
@@ -51,7 +53,8 @@ double print(const std::string& title, const std::vector<Line>& lines) {
     fmt::print("{}\n", title);
     double most = 0;
     for (const Line& line : lines) {
-        fmt::print("  {:<30} {:>9.2g} {:<8}  {:>7.2g} of the tolerance  {}\n", line.what, line.error, line.unit, line.part, line.worst);
+        fmt::print("  {:<30} {:>9.2g} {:<8}  {:>7.2g} of the tolerance  {}\n", line.what, line.error, line.unit,
+                   line.part, line.worst);
         // Nothing compared (below 0) fails as not-a-number does.
         most = line.part >= 0 ? std::max(most, line.part) : std::numeric_limits<double>::infinity();
     }

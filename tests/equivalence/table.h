@@ -11,7 +11,7 @@ struct Line {
     std::string what;
     std::string unit;  ///< "relative", "absolute"
     double error = 0;
-    double part = 0;   ///< of the tolerance; at most 1 passes
+    double part = 0;  ///< of the tolerance; at most 1 passes
     std::string worst;
 };
 

@@ -1,6 +1,6 @@
 // A tensor-parallel perceptron whose strategy is ten lines of scripts/mlp.lua.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "follow.h"
 #include "plan/summary.h"
@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t layers = 2, embed = 16, batch = 4, seq = 6, steps = 20;
 
 std::unique_ptr<Experiment> made(const std::string& mesh) {
-    return experiment("scripts/mlp.lua", fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = {}\n[data]\npath = \"none\"\n"
-                                                     "tokens_per_sequence = {}\n[script]\nlayers = {}\nembed = {}\nmlp = 48\nlr = 1e-3\n",
-                                                     mesh, steps, batch, seq, layers, embed));
+    return experiment("scripts/mlp.lua",
+                      fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = {}\n[data]\npath = \"none\"\n"
+                                  "tokens_per_sequence = {}\n[script]\nlayers = {}\nembed = {}\nmlp = 48\nlr = 1e-3\n",
+                                  mesh, steps, batch, seq, layers, embed));
 }
 
 test::Ran run(const test::Lowered& lowered, int64_t steps) {
@@ -28,8 +29,8 @@ test::Ran run(const test::Lowered& lowered, int64_t steps) {
 }
 
 /// All-reduces over tp of one step and the bytes that all ranks send for them: one of activations for `down` and one of
-/// their gradients for `up`, each [batch / dp, seq, embed] a layer; one scalar for the norm of each split gradient (up's
-/// weight and bias, down's weight).
+/// their gradients for `up`, each [batch / dp, seq, embed] a layer; one scalar for the norm of each split gradient
+/// (up's weight and bias, down's weight).
 void account(const Program& program, const Mesh& mesh) {
     const auto tp = *mesh.find("tp");
     const int64_t dp = mesh.size("dp"), members = mesh.size(tp), scalars = 3 * layers;

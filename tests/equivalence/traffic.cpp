@@ -1,6 +1,6 @@
 // Every byte of a data-parallel step: counters of the communicators, the plan's summary and the closed form.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "orrery/p2p.h"
 #include "plan/summary.h"
@@ -110,9 +110,11 @@ int64_t account(const std::string& model, int64_t dp, int64_t microbatches, int6
     CHECK(largest <= std::max(bucket, sizes.largest));
     if (bucket == 0) CHECK(planned.count == sizes.gradients + 2);
     if (bucket >= sizes.bytes) CHECK(planned.count == 2);  // one of gradients, one of loss_sum and count
-    fmt::print("  {:<6} dp {}  micro {}  bucket {:>8}  {:>3} all-reduces  {:>7} B of gradients  {:>7} B a rank, the plan says {:>7}\n", model,
-               dp, microbatches, bucket, planned.count, sizes.bytes, fmt::format("{:.1f}", static_cast<double>(all) / static_cast<double>(dp)),
-               planned.bytes_sent);
+    fmt::print(
+        "  {:<6} dp {}  micro {}  bucket {:>8}  {:>3} all-reduces  {:>7} B of gradients  {:>7} B a rank, the plan says "
+        "{:>7}\n",
+        model, dp, microbatches, bucket, planned.count, sizes.bytes,
+        fmt::format("{:.1f}", static_cast<double>(all) / static_cast<double>(dp)), planned.bytes_sent);
     return planned.count;
 }
 

@@ -1,6 +1,6 @@
 // Twenty steps on meshes against one rank: losses, the first step's gradients, params at the end.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "follow.h"
 
@@ -22,11 +22,13 @@ struct Asked {
 };
 
 std::unique_ptr<Experiment> made(const Asked& asked) {
-    return experiment("tests/equivalence/models.lua",
-                      fmt::format("[mesh]\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\nprecision = \"{}\"\n"
-                                  "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
-                                  "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\ndropout = {:.2f}\n",
-                                  asked.dp, steps, asked.microbatches, asked.precision, asked.model, asked.strategy, asked.dropout));
+    return experiment(
+        "tests/equivalence/models.lua",
+        fmt::format(
+            "[mesh]\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\nprecision = \"{}\"\n"
+            "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
+            "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\ndropout = {:.2f}\n",
+            asked.dp, steps, asked.microbatches, asked.precision, asked.model, asked.strategy, asked.dropout));
 }
 
 test::Lowered compiled(const Asked& asked) {
@@ -47,8 +49,9 @@ test::Ran run(const test::Lowered& lowered) {
 test::Ran run(const Asked& asked) { return run(compiled(asked)); }
 
 std::string title(const Asked& asked) {
-    return fmt::format("{} {}, dp = {} ({}), {} micro-batches{}, against one rank", asked.model, asked.precision, asked.dp, asked.strategy,
-                       asked.microbatches, asked.dropout > 0 ? fmt::format(", dropout {}", asked.dropout) : "");
+    return fmt::format("{} {}, dp = {} ({}), {} micro-batches{}, against one rank", asked.model, asked.precision,
+                       asked.dp, asked.strategy, asked.microbatches,
+                       asked.dropout > 0 ? fmt::format(", dropout {}", asked.dropout) : "");
 }
 
 }  // namespace
@@ -58,12 +61,13 @@ TEST_CASE("data parallelism and micro-batches follow the trajectory of one rank"
         const test::Ran alone = run({model});
         // It learns, so there is something to follow.
         CHECK(loss_of(alone.steps.back()) < 0.98 * loss_of(alone.steps.front()));
-        for (const Asked& asked :
-             {Asked{model, 2}, Asked{model, 4, 1, "twin"}, Asked{model, 1, 4}, Asked{model, 2, 2}, Asked{model, 2, 2, "twin"}})
+        for (const Asked& asked : {Asked{model, 2}, Asked{model, 4, 1, "twin"}, Asked{model, 1, 4}, Asked{model, 2, 2},
+                                   Asked{model, 2, 2, "twin"}})
             CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
         for (int64_t dp : {2, 4})
             for (int64_t microbatches : {1, 2})
-                CHECK(compiled({model, dp, microbatches, "twin"}).plan.fingerprint == compiled({model, dp, microbatches}).plan.fingerprint);
+                CHECK(compiled({model, dp, microbatches, "twin"}).plan.fingerprint ==
+                      compiled({model, dp, microbatches}).plan.fingerprint);
     }
 }
 
@@ -71,16 +75,16 @@ TEST_CASE("every mesh draws one rank's dropout", "[trajectories]") {
     const test::Ran alone = run({"gpt", 1, 1, "plugin", 0.1});
     // Other masks would show: without dropout the first loss is another one.
     CHECK(std::abs(loss_of(run({"gpt"}).steps[0]) - loss_of(alone.steps[0])) > 1e-3);
-    for (const Asked& asked : {Asked{"gpt", 2, 1, "plugin", 0.1}, Asked{"gpt", 4, 1, "twin", 0.1}, Asked{"gpt", 1, 4, "plugin", 0.1},
-                               Asked{"gpt", 2, 2, "plugin", 0.1}}) {
+    for (const Asked& asked : {Asked{"gpt", 2, 1, "plugin", 0.1}, Asked{"gpt", 4, 1, "twin", 0.1},
+                               Asked{"gpt", 1, 4, "plugin", 0.1}, Asked{"gpt", 2, 2, "plugin", 0.1}}) {
         CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
     }
 }
 
 // Rows of activations are the same bits on every mesh, and bf16 gradients of params are summed in f32: the first step
-// differs by f32 noise only. Params then differ by about 1e-7, so that now and then one rounds to its neighbour in bf16,
-// 2^-8 away: losses and norms stay within that. A param whose gradient is all noise may take one AdamW step, 1e-3, more
-// or less on the way; GPT-2's key biases, whose gradient is zero in theory, take them all and are left out.
+// differs by f32 noise only. Params then differ by about 1e-7, so that now and then one rounds to its neighbour in
+// bf16, 2^-8 away: losses and norms stay within that. A param whose gradient is all noise may take one AdamW step,
+// 1e-3, more or less on the way; GPT-2's key biases, whose gradient is zero in theory, take them all and are left out.
 TEST_CASE("bf16 on several ranks follows one rank within its noise", "[trajectories]") {
     Bounds bounds;
     bounds.loss = std::ldexp(1.0, -8);

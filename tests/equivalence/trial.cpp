@@ -55,7 +55,8 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
 }
 
 void show_gradients(Program& program) {
-    for (const auto& [param, grad] : program.grads()) program.results.push_back({"grad " + program.value(param).name, grad});
+    for (const auto& [param, grad] : program.grads())
+        program.results.push_back({"grad " + program.value(param).name, grad});
 }
 
 std::vector<char> draw(const Value& value, int64_t step, int64_t vocab) {

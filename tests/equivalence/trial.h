@@ -15,7 +15,8 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
 void show_gradients(Program& program);
 
 /// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
-/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step", "seed".
+/// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step",
+/// "seed".
 std::vector<char> draw(const Value& value, int64_t step, int64_t vocab);
 
 /// The step's loss_sum / count.

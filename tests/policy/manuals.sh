@@ -23,7 +23,8 @@ for block in "$work"/*.sh; do
     [ -e "$block" ] || break
     label=$(basename "$block" .sh)
     sh -n "$block" || { echo "$label: not good shell"; bad=1; continue; }
-    for path in $(grep -oE '(^|[ =])(core|plugins|kernels|scripts|configs|tests|bench)/[A-Za-z0-9_./-]+' "$block" | tr -d ' ='); do
+    folders='core|plugins|kernels|scripts|configs|tests|bench'
+    for path in $(grep -oE "(^|[ =])($folders)/[A-Za-z0-9_./-]+" "$block" | tr -d ' ='); do
         [ -e "$path" ] || { echo "$label: there is no $path"; bad=1; }
     done
     case $block in

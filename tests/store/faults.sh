@@ -24,9 +24,13 @@ inject() {
         grep -q "INJECTED\|killed by SIGKILL" "$work/trace" || break
         runs=$((runs + 1))
         "$drill" check "$work/now" 2 || { echo "after $2 at $1 number $nth"; exit 1; }
-        if [ $rc -eq 0 ] && [ ! -d "$work/now/step-00000003" ]; then echo "a save that failed said it worked"; exit 1; fi
+        if [ $rc -eq 0 ] && [ ! -d "$work/now/step-00000003" ]; then
+            echo "a save that failed said it worked"; exit 1
+        fi
         case $2 in
-        error=*) if [ $rc -ne 0 ] && [ ! -s "$work/said" ]; then echo "$1 number $nth failed without a word"; exit 1; fi ;;
+        error=*) if [ $rc -ne 0 ] && [ ! -s "$work/said" ]; then
+                echo "$1 number $nth failed without a word"; exit 1
+            fi ;;
         esac
         "$drill" save "$work/now" 4 || { echo "no save after $2 at $1 number $nth"; exit 1; }
         "$drill" check "$work/now" 2

@@ -48,7 +48,8 @@ for call in write fsync renameat2 unlinkat; do
     while [ $nth -lt 40 ]; do
         fresh
         # the shell reports the kill of strace itself on its own error output
-        (strace -qq -o "$work/trace" -e "inject=$call:signal=KILL:when=$nth" "$drill" save "$work/live/ckpt" 3 || true) \
+        (strace -qq -o "$work/trace" -e "inject=$call:signal=KILL:when=$nth" \
+            "$drill" save "$work/live/ckpt" 3 || true) \
             2> /dev/null
         grep -q "killed by SIGKILL" "$work/trace" || break
         cut || { echo "power cut at $call number $nth: $(cat "$work/said")"; exit 1; }

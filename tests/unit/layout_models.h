@@ -1,4 +1,5 @@
-// Small programs for the tests of propagation: a perceptron and a transformer block with their backward pass and update.
+// Small programs for the tests of propagation: a perceptron and a transformer block with their backward pass and
+// update.
 #pragma once
 #include "ir/build.h"
 #include "ir/grad.h"
@@ -22,7 +23,8 @@ public:
         return build.input(name, {dtype, std::move(shape)}, std::move(dims), here());
     }
     ValueId param(std::string_view name, Shape shape, Names dims) {
-        return build.param(name, {DType::f32, std::move(shape)}, std::move(dims), {{"kind", std::string("normal")}}, here());
+        return build.param(name, {DType::f32, std::move(shape)}, std::move(dims), {{"kind", std::string("normal")}},
+                           here());
     }
     ValueId op(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {},
                const std::vector<Names>& names = {}) {

@@ -29,7 +29,8 @@ Program sound(const Program& program, const Mesh& mesh) {
     Program result = propagate(program, mesh);
     CHECK_NOTHROW(verify(result));
     MeshInterpreter(result, mesh, small).compare(evaluate(program, small));
-    for (const Result& r : result.results) CHECK(result.value(r.value).layout.partials().size() <= (mesh.microbatches() > 1));
+    for (const Result& r : result.results)
+        CHECK(result.value(r.value).layout.partials().size() <= (mesh.microbatches() > 1));
     for (const Update& u : result.updates) CHECK(result.value(u.value).layout == result.value(u.target).layout);
     return result;
 }
@@ -77,17 +78,21 @@ TEST_CASE("a tensor-parallel perceptron needs one all-reduce forward and one bac
     Model m = mlp(4, 6, 12);
     m.split_names({{"mlp", "tp"}});
     m.split_names({{"batch", "dp"}});
-    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
-    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 3}}, 2))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) ==
+          Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 3}}, 2))) ==
+          Counts{{"all_reduce dp", 5}, {"all_reduce tp", 1}});
 }
 
 TEST_CASE("the batch split by two axes in order, and a dim split by a strategy's axis behind another's") {
     Model m = mlp(8, 4, 12);
     m.split_names({{"batch", "dp"}, {"batch", "tp"}});
-    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
+    CHECK(count(sound(m.program, mesh_of({{"dp", 2}, {"tp", 2}}))) ==
+          Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
     Model n = mlp(8, 4, 12);
     n.split_names({{"batch", "tp"}, {"batch", "dp"}});
-    CHECK(count(sound(n.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2))) == Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
+    CHECK(count(sound(n.program, mesh_of({{"dp", 2}, {"tp", 2}}, 2))) ==
+          Counts{{"all_reduce dp", 5}, {"all_reduce tp", 5}});
 }
 
 TEST_CASE("a block with heads, mlp and vocab over tp: q, k and v share one reduction") {
@@ -126,7 +131,8 @@ TEST_CASE("store S, use R: gathered before the first use, gradients scattered, s
         // down.w is read in both passes; up.w and the biases only forward.
         CHECK(counts.at("all_gather dp") == (keep == Keep::step ? 4 : 5));
         for (const Op& op : p.ops)
-            if (op.kind == "all_gather") CHECK(op.attributes.text("keep") == (keep == Keep::step ? "step" : "fragment"));
+            if (op.kind == "all_gather")
+                CHECK(op.attributes.text("keep") == (keep == Keep::step ? "step" : "fragment"));
         CHECK(p.value(*p.find("up.w.m")).layout.text(mesh_of({{"dp", 2}})) == "dp:S(0)");
         sound(m.program, mesh_of({{"dp", 2}}, 2));
     }

@@ -53,7 +53,8 @@ TEST_CASE("micro-batches that do not divide the batch, and a mark on micro") {
                Contains("cannot split x f32[batch=6,embed=4] (model.lua:1) into 2 micro-batches and dp=2") &&
                    Contains("not a multiple of 4"));
     m.store("up.w", "micro", S(0));
-    CHECK_THAT(refusal(m.program, Mesh({{"dp", 1}}).with_microbatches(2)), Contains("cannot mark") && Contains("micro"));
+    CHECK_THAT(refusal(m.program, Mesh({{"dp", 1}}).with_microbatches(2)),
+               Contains("cannot mark") && Contains("micro"));
 }
 
 TEST_CASE("heads that the axis does not divide are named where the reshape makes them") {

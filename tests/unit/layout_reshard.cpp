@@ -140,8 +140,8 @@ TEST_CASE("every pair of layouts on three axes: a path ends where it should, ste
                 }
                 bool spread = false;  // splitting what ends replicated, to send less, is not tried
                 for (AxisId axis : {0, 1, 2})
-                    spread = spread || (all[k].at(axis).kind == Placement::Kind::split && from.at(axis) != all[k].at(axis) &&
-                                        to.at(axis) != all[k].at(axis));
+                    spread = spread || (all[k].at(axis).kind == Placement::Kind::split &&
+                                        from.at(axis) != all[k].at(axis) && to.at(axis) != all[k].at(axis));
                 if (known && !spread) CHECK(path->cost <= first->cost + second->cost);
             }
         }

@@ -114,7 +114,8 @@ struct Small {
             TensorType type = c.inputs[k];
             const bool sum = type.dtype == DType::f32 && (sums >> k & 1) != 0;
             if (sum) type.shape.insert(type.shape.begin(), 4);
-            inputs.push_back(build.input("x" + std::to_string(k), type, std::vector<std::string>(type.shape.size()), {}));
+            inputs.push_back(
+                build.input("x" + std::to_string(k), type, std::vector<std::string>(type.shape.size()), {}));
             summed.push_back(sum);
             operands.push_back(sum ? build.one("sum", {inputs.back()}, {{"dims", Ints{0}}}, {}) : inputs.back());
         }
@@ -198,8 +199,8 @@ TEST_CASE("every op is right in drawn layouts on two and three axes, with ordere
         state = state * 1664525u + 1013904223u;
         return static_cast<size_t>(state >> 16) % n;
     };
-    for (const Mesh& mesh : {Mesh({{"dp", 2}, {"tp", 2}}), Mesh({{"dp", 2}, {"tp", 3}}),
-                             Mesh({{"pp", 2}, {"dp", 2}, {"tp", 2}})}) {
+    for (const Mesh& mesh :
+         {Mesh({{"dp", 2}, {"tp", 2}}), Mesh({{"dp", 2}, {"tp", 3}}), Mesh({{"pp", 2}, {"dp", 2}, {"tp", 2}})}) {
         for (const Case& c : cases) {
             for (int round = 0; round < 12; ++round) {
                 const Small small(c, c.kind == "adamw" ? 0 : static_cast<uint32_t>(draw(4)));

@@ -20,8 +20,8 @@ Layout layout(std::vector<std::pair<AxisId, int>> splits) {
 TEST_CASE("the blocks of all ranks put together give the whole array") {
     std::vector<int32_t> whole(static_cast<size_t>(count_of(shape)));
     std::iota(whole.begin(), whole.end(), 0);
-    for (const Layout& l : {layout({}), layout({{0, 0}}), layout({{1, 1}}), layout({{0, 0}, {1, 1}}), layout({{0, 1}, {1, 1}}),
-                            layout({{1, 1}, {0, 1}})}) {
+    for (const Layout& l : {layout({}), layout({{0, 0}}), layout({{1, 1}}), layout({{0, 0}, {1, 1}}),
+                            layout({{0, 1}, {1, 1}}), layout({{1, 1}, {0, 1}})}) {
         std::vector<std::vector<int32_t>> locals;
         std::vector<const void*> pointers;
         for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {

@@ -19,8 +19,9 @@ TEST_CASE("tests in Lua") {
     REQUIRE_FALSE(files.empty());
     for (const auto& file : files) {
         INFO(file);
-        FakeHost host("[lua]\nallow = [\"io\"]\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[train]\n"
-                      "sequences_per_step = 2\nsteps = 10\n[plugins]\npath = [\"" ORRERY_SOURCE "\"]\n");
+        FakeHost host(
+            "[lua]\nallow = [\"io\"]\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[train]\n"
+            "sequences_per_step = 2\nsteps = 10\n[plugins]\npath = [\"" ORRERY_SOURCE "\"]\n");
         try {
             run_script(file, host);
         } catch (const Error& error) {

@@ -12,14 +12,17 @@ namespace {
 
 Program llama(const std::string& more) {
     FakeHost host("[train]\nsteps = 100\n");
-    run_script_text("local o = require 'orrery'\n"
-                    "local model = require 'orrery.models.llama' { layers = 2, embed = 24, heads = 6,\n"
-                    "  kv_heads = 2, mlp = 20, vocab = 17" + more + " }\n"
-                    "local t = o.array('i32', { {'batch', 3}, {'seq', 5} })\n"
-                    "local p = o.trace('t', { tokens = t, targets = t },\n"
-                    "  function(b) return model:loss(b.tokens, b.targets) end)\n"
-                    "p:train_with(o.optim.adamw { lr = 0.1 })\np:compile()\n",
-                    "a.lua", ORRERY_SOURCE "/tests/lua", host);
+    run_script_text(
+        "local o = require 'orrery'\n"
+        "local model = require 'orrery.models.llama' { layers = 2, embed = 24, heads = 6,\n"
+        "  kv_heads = 2, mlp = 20, vocab = 17" +
+            more +
+            " }\n"
+            "local t = o.array('i32', { {'batch', 3}, {'seq', 5} })\n"
+            "local p = o.trace('t', { tokens = t, targets = t },\n"
+            "  function(b) return model:loss(b.tokens, b.targets) end)\n"
+            "p:train_with(o.optim.adamw { lr = 0.1 })\np:compile()\n",
+        "a.lua", ORRERY_SOURCE "/tests/lua", host);
     return host.experiment->train;
 }
 

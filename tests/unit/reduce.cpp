@@ -36,7 +36,8 @@ void check_ints(DType dtype) {
             for (size_t i = 0; i < n; ++i) {
                 uint64_t s = 0;
                 T a = ins[0][i], b = a;
-                for (const auto& in : ins) s += static_cast<uint64_t>(in[i]), a = std::max(a, in[i]), b = std::min(b, in[i]);
+                for (const auto& in : ins)
+                    s += static_cast<uint64_t>(in[i]), a = std::max(a, in[i]), b = std::min(b, in[i]);
                 wrong += sum[i] != static_cast<T>(s) || max[i] != a || min[i] != b;
             }
             CHECK(wrong == 0);

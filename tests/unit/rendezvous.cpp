@@ -84,7 +84,8 @@ TEST_CASE("a wait for a key names it and who has not joined", "[rendezvous]") {
     RendezvousServer server(serve(4));
     TcpRendezvous r(join(server, 2));
     const auto start = Clock::now();
-    CHECK_THROWS_WITH(r.get("dp/0/1", 200ms), "nobody set key 'dp/0/1' within 200 ms: 3 of 4 ranks have not joined: 0, 1, 3");
+    CHECK_THROWS_WITH(r.get("dp/0/1", 200ms),
+                      "nobody set key 'dp/0/1' within 200 ms: 3 of 4 ranks have not joined: 0, 1, 3");
     CHECK(Clock::now() - start < 1s);
     r.set("dp/0/1", "here");
     CHECK(r.get("dp/0/1", 1s) == "here");
@@ -234,11 +235,13 @@ TEST_CASE("a port in use is an error that says so", "[rendezvous]") {
     RendezvousServer server(serve(1));
     auto options = serve(1);
     options.port = server.port();
-    CHECK_THROWS_WITH(RendezvousServer(options), Contains("port " + std::to_string(server.port()) + " of 127.0.0.1 is in use"));
+    CHECK_THROWS_WITH(RendezvousServer(options),
+                      Contains("port " + std::to_string(server.port()) + " of 127.0.0.1 is in use"));
     TcpRendezvous::Options nobody;
     nobody.port = 1;
     nobody.timeout = 200ms;
-    CHECK_THROWS_WITH(TcpRendezvous(nobody), Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
+    CHECK_THROWS_WITH(TcpRendezvous(nobody),
+                      Contains("cannot reach the rendezvous at 127.0.0.1:1") && Contains("refused"));
 }
 
 TEST_CASE("frames are bounded and checked", "[rendezvous]") {
@@ -248,7 +251,11 @@ TEST_CASE("frames are bounded and checked", "[rendezvous]") {
     const auto frame = wire::decode(good);
     REQUIRE(frame);
     CHECK((frame->id == 7 && frame->key == "key" && frame->value == "value" && good.empty()));
-    std::string big("\xff\xff\xff\x7f" "x", 5), unknown = wire::encode({static_cast<wire::Kind>(99), 0, "", ""});
+    std::string big(
+        "\xff\xff\xff\x7f"
+        "x",
+        5),
+        unknown = wire::encode({static_cast<wire::Kind>(99), 0, "", ""});
     CHECK_THROWS_AS(wire::decode(big), Error);
     CHECK_THROWS_AS(wire::decode(unknown), Error);
     std::string key = wire::encode({wire::Kind::set, 0, "key", ""});
@@ -266,8 +273,10 @@ TEST_CASE("threads of one process share a local store", "[rendezvous]") {
         seen[static_cast<size_t>(rank)] = r.get("v/" + std::to_string((rank + 1) % 3), 5s);
     });
     CHECK(seen == std::vector<std::string>{"1", "2", "0"});
-    CHECK_THROWS_WITH(test::run_ranks(2, [&](int64_t rank, Rendezvous& r) {
-        if (rank == 1) throw Error("boom");
-        r.get("never", 10s);
-    }), "boom");
+    CHECK_THROWS_WITH(test::run_ranks(2,
+                                      [&](int64_t rank, Rendezvous& r) {
+                                          if (rank == 1) throw Error("boom");
+                                          r.get("never", 10s);
+                                      }),
+                      "boom");
 }

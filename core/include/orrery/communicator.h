@@ -42,19 +42,19 @@ public:
 struct TransportContract {
     enum class Send : uint8_t { rendezvous, buffered, grouped };
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
-    Send send = Send::rendezvous;         ///< when a send returns: met / copied into one of `slots` / at group end
-    int slots = 0;                        ///< buffered: sends that may be outstanding per peer
-    Lanes lanes = Lanes::communicator;    ///< what is ordered with what
-    bool in_place = true;                 ///< input and output of a collective may be the same tensor
-    bool deterministic = true;            ///< same inputs, same bits, on every run
-    bool rank_invariant = true;           ///< every member gets the same bits from all_reduce
-    std::vector<MemoryKind> memory;       ///< usable kinds, the best first
-    bool needs_arena = false;             ///< tensors must lie in the arenas given to make()
-    bool same_host = false;               ///< members must be processes (or threads) of one host
-    bool same_process = false;            ///< members must be threads of one process
+    Send send = Send::rendezvous;       ///< when a send returns: met / copied into one of `slots` / at group end
+    int slots = 0;                      ///< buffered: sends that may be outstanding per peer
+    Lanes lanes = Lanes::communicator;  ///< what is ordered with what
+    bool in_place = true;               ///< input and output of a collective may be the same tensor
+    bool deterministic = true;          ///< same inputs, same bits, on every run
+    bool rank_invariant = true;         ///< every member gets the same bits from all_reduce
+    std::vector<MemoryKind> memory;     ///< usable kinds, the best first
+    bool needs_arena = false;           ///< tensors must lie in the arenas given to make()
+    bool same_host = false;             ///< members must be processes (or threads) of one host
+    bool same_process = false;          ///< members must be threads of one process
     std::vector<DType> dtypes;
-    std::vector<std::string> devices;     ///< "cpu", "cuda"
-    bool aborts = true;                   ///< abort() ends waits of every member
+    std::vector<std::string> devices;  ///< "cpu", "cuda"
+    bool aborts = true;                ///< abort() ends waits of every member
 };
 
 /// Bytes and messages that this member has put on the wire since the communicator was made.

@@ -40,7 +40,9 @@ struct Event {
     uint64_t ticket = 0;
 
     bool done() const { return !owner || owner->done(ticket); }
-    void wait() const { if (owner) owner->wait(ticket); }
+    void wait() const {
+        if (owner) owner->wait(ticket);
+    }
 };
 
 /// What a device is asked to run: an op of the table in core/ir/README.md with its attributes and operand types.
@@ -63,14 +65,14 @@ public:
 };
 
 struct DeviceLimits {
-    std::string name;             ///< "EPYC, 2 threads", "NVIDIA H200"
+    std::string name;  ///< "EPYC, 2 threads", "NVIDIA H200"
     int64_t memory_bytes = 0;
     int threads = 1;              ///< CPU threads of this rank
     double matrix_flops_f32 = 0;  ///< measured dense rate in FLOP/s, 0 when not measured
     double matrix_flops_bf16 = 0;
     double copy_bytes_per_s = 0;
-    bool host_visible = true;     ///< host code may touch device memory
-    int queues = 1;               ///< compute and copy queues that can run side by side
+    bool host_visible = true;  ///< host code may touch device memory
+    int queues = 1;            ///< compute and copy queues that can run side by side
 };
 
 /// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.

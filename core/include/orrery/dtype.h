@@ -12,17 +12,20 @@ enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u32, u16, u8 };
 /// Bytes of one element.
 constexpr int64_t size_of(DType t) {
     switch (t) {
-        case DType::f64: case DType::i64: return 8;
-        case DType::f32: case DType::i32: case DType::u32: return 4;
-        case DType::bf16: case DType::f16: case DType::u16: return 2;
+        case DType::f64:
+        case DType::i64: return 8;
+        case DType::f32:
+        case DType::i32:
+        case DType::u32: return 4;
+        case DType::bf16:
+        case DType::f16:
+        case DType::u16: return 2;
         case DType::u8: return 1;
     }
     return 0;
 }
 
-constexpr bool is_float(DType t) {
-    return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64;
-}
+constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64; }
 
 /// "f32", "bf16", ... as programs print them.
 ORRERY_API std::string_view name_of(DType t);

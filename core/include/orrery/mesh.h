@@ -13,7 +13,7 @@ namespace orrery {
 using AxisId = int;
 
 struct Axis {
-    std::string name;         ///< "dp", "tp", "pp", ...
+    std::string name;  ///< "dp", "tp", "pp", ...
     int64_t size = 1;
     bool sequential = false;  ///< steps in time instead of ranks: "micro", the micro-batches of a step
 };

@@ -43,9 +43,10 @@ ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& ren
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
 /// Collectives from messages between two members, for transports that can only send and receive. Ring all_reduce,
-/// all_gather and reduce_scatter, pipelined in segments; block i is added in ring order from member i+1 on, which at two
-/// members gives the bits of any order. Two members exchange a small all_reduce whole. Pairwise all_to_all; broadcast by
-/// a binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event is not empty.
+/// all_gather and reduce_scatter, pipelined in segments; block i is added in ring order from member i+1 on, which at
+/// two members gives the bits of any order. Two members exchange a small all_reduce whole. Pairwise all_to_all;
+/// broadcast by a binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event
+/// is not empty.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);

@@ -20,11 +20,11 @@ ORRERY_API std::string_view name_of(Holds holds);
 /// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
 struct Buffer {
     Arena arena = Arena::scratch;
-    int64_t offset = 0;    ///< bytes from the arena's start, a multiple of 64
+    int64_t offset = 0;  ///< bytes from the arena's start, a multiple of 64
     int64_t bytes = 0;
     ValueId value = none;  ///< the first value that lives here
     Holds holds = Holds::activation;
-    int first = 0;         ///< first and last instruction that touch it
+    int first = 0;  ///< first and last instruction that touch it
     int last = 0;
 };
 
@@ -52,18 +52,18 @@ ORRERY_API std::string_view name_of(Do what);
 
 struct Instruction {
     Do what = Do::kernel;
-    int queue = 0;              ///< 0: compute; 1...: communication
-    int kernel = none;          ///< kernel: index into RankClass::kernels
+    int queue = 0;      ///< 0: compute; 1...: communication
+    int kernel = none;  ///< kernel: index into RankClass::kernels
     /// An all_reduce that joins several values has one flat operand in and out, then the values' own places in pairs
     /// (in, out), which lie inside these.
     std::vector<Operand> operands;
-    AxisId axis = none;         ///< communication: over this axis of the mesh
+    AxisId axis = none;  ///< communication: over this axis of the mesh
     ReduceOp reduce = ReduceOp::sum;
     int peer = none;
-    int64_t tag = 0;            ///< send, receive: pairs them on one edge
-    OpId op = none;             ///< op of the propagated program; none for a copy at the end of the step
-    Fragment fragment;          ///< micro is -1 for what runs once a step, before or after the fragments
-    std::vector<int> waits;     ///< earlier instructions on other queues that must be done first
+    int64_t tag = 0;         ///< send, receive: pairs them on one edge
+    OpId op = none;          ///< op of the propagated program; none for a copy at the end of the step
+    Fragment fragment;       ///< micro is -1 for what runs once a step, before or after the fragments
+    std::vector<int> waits;  ///< earlier instructions on other queues that must be done first
 };
 
 /// Attribute `key` of a kernel depends on the rank: step * (the rank's coordinate on `axis`) is added to it, or to its
@@ -85,10 +85,10 @@ struct RankClass {
     std::vector<PerRank> per_rank;    ///< sorted by kernel
     std::vector<Buffer> buffers;
     std::vector<Instruction> stream;
-    std::vector<Operand> places;      ///< inputs, params, states and results: where the host finds the local part
-    int64_t persistent_bytes = 0;     ///< of this program alone; the session's arena holds all its programs'
-    int64_t scratch_bytes = 0;        ///< without the kernels' own scratch
-    int64_t scratch_floor = 0;        ///< most bytes alive at once: no placement needs less
+    std::vector<Operand> places;   ///< inputs, params, states and results: where the host finds the local part
+    int64_t persistent_bytes = 0;  ///< of this program alone; the session's arena holds all its programs'
+    int64_t scratch_bytes = 0;     ///< without the kernels' own scratch
+    int64_t scratch_floor = 0;     ///< most bytes alive at once: no placement needs less
 };
 
 /// A program lowered for a mesh.

@@ -13,19 +13,19 @@ namespace orrery {
 
 /// All that a plugin exports, as the symbol `orrery_plugin`. Plain data, so that it can be read before it is trusted.
 struct PluginInfo {
-    uint32_t size;               ///< sizeof(PluginInfo)
-    const char* abi;             ///< ORRERY_ABI of the build
-    const char* name;            ///< "transport.gloo"
+    uint32_t size;     ///< sizeof(PluginInfo)
+    const char* abi;   ///< ORRERY_ABI of the build
+    const char* name;  ///< "transport.gloo"
     const char* version;
-    void (*add_to)(Registry&);   ///< registers one thing under that name
+    void (*add_to)(Registry&);  ///< registers one thing under that name
 };
 
 }  // namespace orrery
 
 /// Exports a plugin. `register_fn` is `void(orrery::Registry&)`. The ABI is also the name of an ELF section, so that a
 /// stale file is refused before any of its code runs.
-#define ORRERY_PLUGIN(plugin_name, plugin_version, register_fn)                                              \
-    extern "C" ORRERY_API const orrery::PluginInfo orrery_plugin;                                            \
-    extern "C" const orrery::PluginInfo orrery_plugin{sizeof(orrery::PluginInfo), ORRERY_ABI, plugin_name,   \
-                                                      plugin_version, register_fn};                          \
+#define ORRERY_PLUGIN(plugin_name, plugin_version, register_fn)                                            \
+    extern "C" ORRERY_API const orrery::PluginInfo orrery_plugin;                                          \
+    extern "C" const orrery::PluginInfo orrery_plugin{sizeof(orrery::PluginInfo), ORRERY_ABI, plugin_name, \
+                                                      plugin_version, register_fn};                        \
     [[gnu::used, gnu::section(".orrery." ORRERY_ABI)]] static const char orrery_abi_mark = 1

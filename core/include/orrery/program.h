@@ -19,28 +19,28 @@ enum class Phase : uint8_t { forward, backward, update };
 
 /// One array of the program, with its *global* shape.
 struct Value {
-    std::string name;                ///< "layers.0.attn.q.weight"; temporaries may have none
+    std::string name;  ///< "layers.0.attn.q.weight"; temporaries may have none
     TensorType type;
-    std::vector<std::string> dims;   ///< logical name of each dim, "" where unnamed
+    std::vector<std::string> dims;  ///< logical name of each dim, "" where unnamed
     Role role = Role::temporary;
-    Attributes init;                 ///< param, state: {kind = normal|uniform|zeros|ones, scale}
-    ValueId of = none;               ///< state: its param
-    OpId op = none;                  ///< who makes it; none for input, param and state
-    int output = 0;                  ///< which output of that op
-    Layout layout;                   ///< set by propagation; for param and state the layout at rest
-    std::vector<Origin> causes;      ///< who set the layout, newest last
-    Origin origin;                   ///< the script line
+    Attributes init;             ///< param, state: {kind = normal|uniform|zeros|ones, scale}
+    ValueId of = none;           ///< state: its param
+    OpId op = none;              ///< who makes it; none for input, param and state
+    int output = 0;              ///< which output of that op
+    Layout layout;               ///< set by propagation; for param and state the layout at rest
+    std::vector<Origin> causes;  ///< who set the layout, newest last
+    Origin origin;               ///< the script line
 };
 
 struct Op {
-    std::string kind;                ///< a name of the op table, "matmul"
+    std::string kind;  ///< a name of the op table, "matmul"
     Attributes attributes;
     std::vector<ValueId> inputs;
     std::vector<ValueId> outputs;
     Phase phase = Phase::forward;
-    std::string scope;               ///< "layers.0.attn"
-    OpId forward = none;             ///< backward: the forward op it belongs to
-    int stage = none;                ///< pipeline stage, none before stages are set
+    std::string scope;    ///< "layers.0.attn"
+    OpId forward = none;  ///< backward: the forward op it belongs to
+    int stage = none;     ///< pipeline stage, none before stages are set
     Origin origin;
 };
 
@@ -65,8 +65,8 @@ struct Mark {
     What what = What::store;
     std::string axis;
     Placement placement;
-    Keep keep = Keep::step;          ///< use: how long a gathered copy lives
-    bool optional = false;           ///< do nothing where it cannot be honoured, instead of failing
+    Keep keep = Keep::step;  ///< use: how long a gathered copy lives
+    bool optional = false;   ///< do nothing where it cannot be honoured, instead of failing
     Origin origin;
 };
 

@@ -90,13 +90,16 @@ private:
         const TensorType square{DType::f32, {n, n}};
         const auto kernel = prepare({"matmul", {}, {square, square}, {square}});
         std::vector<float> a(n * n), b(n * n), c(n * n);
-        for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 17) - 8, b[i] = static_cast<float>(i % 13) - 6;
-        const Tensor operands[] = {{a.data(), DType::f32, {n, n}}, {b.data(), DType::f32, {n, n}}, {c.data(), DType::f32, {n, n}}};
+        for (size_t i = 0; i < a.size(); ++i)
+            a[i] = static_cast<float>(i % 17) - 8, b[i] = static_cast<float>(i % 13) - 6;
+        const Tensor operands[] = {
+            {a.data(), DType::f32, {n, n}}, {b.data(), DType::f32, {n, n}}, {c.data(), DType::f32, {n, n}}};
         std::vector<double> seconds;
         for (int i = 0; i < 6; ++i) {
             const auto begin = std::chrono::steady_clock::now();
             launch(0, *kernel, operands, nullptr);
-            if (i > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+            if (i > 0)
+                seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
         }
         std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
         return 2.0 * n * n * n / seconds[2];

@@ -11,13 +11,16 @@ namespace {
 class Data : public Strategy {
 public:
     Data(Config& options, Origin origin)
-        : axis_(options.text("axis", "dp")), bucket_mib_(options.integer("bucket_mib", 25)), origin_(std::move(origin)) {
+        : axis_(options.text("axis", "dp")),
+          bucket_mib_(options.integer("bucket_mib", 25)),
+          origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "data";
         if (options.integer("zero", 0) != 0)
             throw Error(options.where("zero"),
                         "strategy data keeps whole params, gradients and optimizer states on every rank and cannot do "
-                        "zero = " + std::to_string(options.integer("zero", 0)) +
-                        "; leave zero out, and split them with the strategy zero once there is one");
+                        "zero = " +
+                            std::to_string(options.integer("zero", 0)) +
+                            "; leave zero out, and split them with the strategy zero once there is one");
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to reduce each gradient alone");
@@ -38,9 +41,8 @@ private:
 };
 
 void add(Registry& registry) {
-    registry.add_strategy("data", [](Config& options, const Origin& origin) {
-        return std::make_unique<Data>(options, origin);
-    });
+    registry.add_strategy(
+        "data", [](Config& options, const Origin& origin) { return std::make_unique<Data>(options, origin); });
 }
 
 }  // namespace

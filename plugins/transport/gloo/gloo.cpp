@@ -22,7 +22,10 @@ class GlooCommunicator : public P2pCommunicator {
 public:
     GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, const Rendezvous& rendezvous,
                      Milliseconds timeout, int64_t segment_bytes)
-        : P2pCommunicator(group, segment_bytes), mesh_(std::move(mesh)), rendezvous_(rendezvous), timeout_(timeout),
+        : P2pCommunicator(group, segment_bytes),
+          mesh_(std::move(mesh)),
+          rendezvous_(rendezvous),
+          timeout_(timeout),
           watch_([this](std::stop_token stop) { watch(stop); }) {}
 
     ~GlooCommunicator() override {
@@ -144,13 +147,15 @@ std::string network_id() {
 class GlooTransport : public Transport {
 public:
     explicit GlooTransport(Config& config)
-        : interface_(config.text("interface", "")), host_(config.text("host", "")),
-          timeout_s_(config.integer("timeout_s", 0)), segment_kib_(config.integer("segment_kib", 512)) {
+        : interface_(config.text("interface", "")),
+          host_(config.text("host", "")),
+          timeout_s_(config.integer("timeout_s", 0)),
+          segment_kib_(config.integer("segment_kib", 512)) {
         if (!interface_.empty() && !host_.empty())
             throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
         if (segment_kib_ < 1 || segment_kib_ > 1 << 20)
-            throw Error(config.where("segment_kib"), "transport.gloo.segment_kib is " + std::to_string(segment_kib_) +
-                                                         "; expected 1 to 1048576");
+            throw Error(config.where("segment_kib"),
+                        "transport.gloo.segment_kib is " + std::to_string(segment_kib_) + "; expected 1 to 1048576");
     }
 
     TransportContract contract() const override {
@@ -158,8 +163,8 @@ public:
         c.send = TransportContract::Send::rendezvous;
         c.lanes = TransportContract::Lanes::peer_and_direction;
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
-                    DType::u8};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
+                    DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};
         return c;
     }

@@ -43,7 +43,8 @@ std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interf
         return ::gloo::transport::tcp::CreateDevice(attr);
     } catch (const std::exception& error) {
         throw Error("transport gloo: cannot open " + (host.empty() ? "interface '" + interface : "host '" + host) +
-                    "': " + error.what() + "; set transport.gloo.interface or transport.gloo.host to one of this machine");
+                    "': " + error.what() +
+                    "; set transport.gloo.interface or transport.gloo.host to one of this machine");
     }
 }
 
@@ -57,15 +58,18 @@ std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezv
         context->connectFullMesh(store, device);
     } catch (const ::gloo::Exception& error) {
         throw Error("transport gloo: the members of " + group.name + " cannot connect over " + device->str() + ": " +
-                    error.what(), Fault::peer);
+                        error.what(),
+                    Fault::peer);
     }
     return context;
 }
 
 Transfer::Transfer(::gloo::Context& context, void* data, int64_t bytes, int peer, bool sends, uint64_t slot)
     : peer(peer), sends_(sends), buffer_(context.createUnboundBuffer(data, static_cast<size_t>(bytes))) {
-    if (sends) buffer_->send(peer, slot, 0, static_cast<size_t>(bytes));
-    else buffer_->recv(peer, slot, 0, static_cast<size_t>(bytes));
+    if (sends)
+        buffer_->send(peer, slot, 0, static_cast<size_t>(bytes));
+    else
+        buffer_->recv(peer, slot, 0, static_cast<size_t>(bytes));
 }
 
 bool Transfer::wait_here(Milliseconds timeout) {
@@ -80,8 +84,10 @@ bool Transfer::done(Milliseconds timeout) {
 }
 
 void Transfer::cancel() {
-    if (sends_) buffer_->abortWaitSend();
-    else buffer_->abortWaitRecv();
+    if (sends_)
+        buffer_->abortWaitSend();
+    else
+        buffer_->abortWaitRecv();
 }
 
 }  // namespace orrery::gloo_transport

@@ -65,8 +65,8 @@ Control::Control(const Group& group, Rendezvous& rendezvous, const std::vector<i
     const size_t small = lanes + size * size * sizeof(Lane), bytes = small + 2 * size * small_bytes;
     if (group.me == 0) mapping_ = std::make_shared<Mapping>(static_cast<int64_t>(bytes));
     // The handle for other processes, and for threads of this one the place of member 0's owner.
-    const std::string told = std::to_string(reinterpret_cast<uintptr_t>(&mapping_)) + " " +
-                             (mapping_ ? mapping_->handle() : "");
+    const std::string told =
+        std::to_string(reinterpret_cast<uintptr_t>(&mapping_)) + " " + (mapping_ ? mapping_->handle() : "");
     const auto texts = exchange(group, rendezvous, name + "/control", told, timeout);
     const size_t space = texts[0].find(' ');
     if (group.me != 0 && pids[0] == ::getpid())
@@ -107,8 +107,7 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
         if (i % checks_every == 0) check(member, op, sequence, start);
         counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
         const uint32_t seen = counter.value.load(std::memory_order_seq_cst);
-        if (static_cast<int32_t>(seen - value) < 0)
-            futex_wait(counter.value, seen, sleep_for);
+        if (static_cast<int32_t>(seen - value) < 0) futex_wait(counter.value, seen, sleep_for);
         counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
 }
@@ -135,8 +134,8 @@ void Control::check(int member, const char* op, int64_t sequence, Clock::time_po
 void Control::abort(std::string_view reason) {
     uint32_t none = 0;
     if (!header_->abort_state.compare_exchange_strong(none, 1)) return;
-    const std::string text = "rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) + " gave up: " +
-                             std::string(reason);
+    const std::string text =
+        "rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) + " gave up: " + std::string(reason);
     std::strncpy(header_->abort_text, text.c_str(), sizeof header_->abort_text - 1);
     header_->abort_state.store(2, std::memory_order_release);
     for (int i = 0; i < group_.size(); ++i) {

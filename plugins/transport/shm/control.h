@@ -24,7 +24,7 @@ struct alignas(64) Post {
     Counter arrived;  ///< number of the last collective posted here
     uint8_t op;
     uint8_t dtype;
-    int16_t detail;   ///< reduce op or root
+    int16_t detail;  ///< reduce op or root
     int64_t count;
     union {
         struct {

@@ -43,12 +43,15 @@ Mapping::~Mapping() {
 std::shared_ptr<Mapping> Mappings::open(const std::string& handle, int64_t bytes, int64_t rank) {
     const std::string of = "transport shm: memory '" + handle + "' of rank " + std::to_string(rank);
     if (handle.empty())
-        throw Error(of + " cannot be mapped here: it has no handle; the device must allocate it as shared", Fault::failed);
+        throw Error(of + " cannot be mapped here: it has no handle; the device must allocate it as shared",
+                    Fault::failed);
     const bool path = handle.starts_with("/proc/");
-    const int fd = path ? ::open(handle.c_str(), O_RDWR | O_CLOEXEC) : ::shm_open(handle.c_str(), O_RDWR | O_CLOEXEC, 0);
+    const int fd =
+        path ? ::open(handle.c_str(), O_RDWR | O_CLOEXEC) : ::shm_open(handle.c_str(), O_RDWR | O_CLOEXEC, 0);
     if (fd < 0)
         throw Error(of + " cannot be opened: " + std::strerror(errno) +
-                    "; ranks must run as one user in one container, otherwise use transport gloo", Fault::peer);
+                        "; ranks must run as one user in one container, otherwise use transport gloo",
+                    Fault::peer);
     struct Closer {
         int fd;
         ~Closer() { ::close(fd); }
@@ -81,7 +84,8 @@ Arenas::Arenas(const Group& group, Rendezvous& rendezvous, std::span<const Memor
         text >> count;
         if (count != mine.size())
             throw Error("transport shm: rank " + std::to_string(rank) + " has " + std::to_string(count) +
-                        " arenas, this rank " + std::to_string(mine.size()), Fault::peer);
+                            " arenas, this rank " + std::to_string(mine.size()),
+                        Fault::peer);
         base_.emplace_back();
         for (const Memory& own : mine) {
             int64_t bytes = 0;
@@ -90,8 +94,9 @@ Arenas::Arenas(const Group& group, Rendezvous& rendezvous, std::span<const Memor
             text >> bytes >> address;
             std::getline(text.ignore(1), handle);
             if (bytes != own.bytes)
-                throw Error("transport shm: rank " + std::to_string(rank) + " has an arena of " + std::to_string(bytes) +
-                            " bytes where this rank has " + std::to_string(own.bytes), Fault::peer);
+                throw Error("transport shm: rank " + std::to_string(rank) + " has an arena of " +
+                                std::to_string(bytes) + " bytes where this rank has " + std::to_string(own.bytes),
+                            Fault::peer);
             if (pids[m] == ::getpid()) {
                 base_.back().push_back(reinterpret_cast<char*>(address));
                 continue;
@@ -111,7 +116,8 @@ Place Arenas::place(const Tensor& tensor, std::string_view op) const {
             return {static_cast<int32_t>(i), data - begin};
     }
     throw Error("transport shm: a tensor of " + std::string(op) + " of " + std::to_string(tensor.bytes()) +
-                " bytes lies outside the arenas given to make(); other ranks cannot reach it", Fault::failed);
+                    " bytes lies outside the arenas given to make(); other ranks cannot reach it",
+                Fault::failed);
 }
 
 }  // namespace orrery::shm

@@ -16,7 +16,8 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 
 enum class Call : uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
-constexpr const char* call_names[] = {"nothing", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+constexpr const char* call_names[] = {"nothing",        "all_reduce", "all_gather",
+                                      "reduce_scatter", "all_to_all", "broadcast"};
 
 /// From here on outputs are written past the cache: the last-level cache could not keep them for their reader.
 constexpr int64_t stream_bytes = 16 << 20;
@@ -39,9 +40,12 @@ class ShmCommunicator : public Communicator {
 public:
     ShmCommunicator(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas, Mappings& mappings,
                     const std::vector<int64_t>& pids, const std::string& name, Milliseconds timeout)
-        : group_(group), arenas_(group_, rendezvous, arenas, pids, mappings, name, timeout),
-          control_(group_, rendezvous, pids, name, timeout), sent_(static_cast<size_t>(group.size())),
-          received_(static_cast<size_t>(group.size())), ins_(static_cast<size_t>(group.size())),
+        : group_(group),
+          arenas_(group_, rendezvous, arenas, pids, mappings, name, timeout),
+          control_(group_, rendezvous, pids, name, timeout),
+          sent_(static_cast<size_t>(group.size())),
+          received_(static_cast<size_t>(group.size())),
+          ins_(static_cast<size_t>(group.size())),
           outs_(static_cast<size_t>(group.size())) {}
 
     const Group& group() const override { return group_; }
@@ -73,8 +77,10 @@ public:
         require_match(group_, "all_gather", in, out, 1, size());
         count(size() - 1, (size() - 1) * in.bytes());
         const bool small_one = in.bytes() <= small_bytes;
-        if (small_one) meet_small(Call::all_gather, in, 0, after);
-        else meet(Call::all_gather, in, out, 0, after);
+        if (small_one)
+            meet_small(Call::all_gather, in, 0, after);
+        else
+            meet(Call::all_gather, in, out, 0, after);
         // Everyone starts at another member, so that no memory is read by all at once.
         for (int k = 0; k < size(); ++k) {
             const int i = (me() + k) % size();
@@ -88,8 +94,10 @@ public:
         require_match(group_, "reduce_scatter", in, out, size(), 1);
         count(size() - 1, in.bytes() - out.bytes());
         const bool small_one = in.bytes() <= small_bytes;
-        if (small_one) meet_small(Call::reduce_scatter, in, static_cast<int>(op), after);
-        else meet(Call::reduce_scatter, in, out, static_cast<int>(op), after);
+        if (small_one)
+            meet_small(Call::reduce_scatter, in, static_cast<int>(op), after);
+        else
+            meet(Call::reduce_scatter, in, out, static_cast<int>(op), after);
         for (int i = 0; i < size(); ++i) {
             const char* from = i == me() ? static_cast<const char*>(in.data) : small_one ? small(i) : in_of(i);
             ins_[static_cast<size_t>(i)] = from + me() * out.bytes();
@@ -103,19 +111,26 @@ public:
         require_match(group_, "all_to_all", in, out);
         if (in.count() % size())
             throw Error("all_to_all over " + group_.name + ": " + std::to_string(in.count()) +
-                        " elements do not split among " + std::to_string(size()), Fault::failed);
+                            " elements do not split among " + std::to_string(size()),
+                        Fault::failed);
         const int64_t block = in.bytes() / size();
         count(size() - 1, in.bytes() - block);
         const bool small_one = in.bytes() <= small_bytes;
-        if (small_one) meet_small(Call::all_to_all, in, 0, after);
-        else meet(Call::all_to_all, in, out, in.data == out.data, after);
+        if (small_one)
+            meet_small(Call::all_to_all, in, 0, after);
+        else
+            meet(Call::all_to_all, in, out, in.data == out.data, after);
         char* to = static_cast<char*>(out.data);
         for (int k = 0; k < size(); ++k) {
             const int i = (me() + k) % size();
-            if (i == me()) copy(to + i * block, static_cast<const char*>(in.data) + i * block, block);
-            else if (small_one) copy(to + i * block, small(i) + me() * block, block);
-            else if (in.data != out.data) copy(to + i * block, in_of(i) + me() * block, block);
-            else swap_half(i, block);
+            if (i == me())
+                copy(to + i * block, static_cast<const char*>(in.data) + i * block, block);
+            else if (small_one)
+                copy(to + i * block, small(i) + me() * block, block);
+            else if (in.data != out.data)
+                copy(to + i * block, in_of(i) + me() * block, block);
+            else
+                swap_half(i, block);
         }
         return small_one ? Event{} : part();
     }
@@ -124,8 +139,10 @@ public:
         require_member(group_, "broadcast", root);
         count(me() == root ? size() - 1 : 0, me() == root ? (size() - 1) * tensor.bytes() : 0);
         const bool small_one = tensor.bytes() <= small_bytes;
-        if (small_one) meet_small(Call::broadcast, tensor, root, after);
-        else meet(Call::broadcast, tensor, tensor, root, after);
+        if (small_one)
+            meet_small(Call::broadcast, tensor, root, after);
+        else
+            meet(Call::broadcast, tensor, tensor, root, after);
         if (me() != root) copy(tensor.data, small_one ? small(root) : in_of(root), tensor.bytes());
         return small_one ? Event{} : part();
     }
@@ -155,8 +172,9 @@ public:
         const Message& message = lane.slots[number % lane_slots];
         if (message.tag != tag || message.bytes != tensor.bytes())
             throw Error("receive #" + std::to_string(number) + " of " + group_.name + ": expected tag " +
-                        std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, " + rank(peer) +
-                        " sent tag " + std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes",
+                            std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, " + rank(peer) +
+                            " sent tag " + std::to_string(message.tag) + " of " + std::to_string(message.bytes) +
+                            " bytes",
                         Fault::peer);
         copy(tensor.data, arenas_.at(peer, {message.arena, message.offset}), message.bytes);
         control_.publish(lane.delivered, number);
@@ -255,7 +273,8 @@ private:
                    std::to_string(p.count) + "] (" + std::to_string(p.detail) + ")";
         };
         throw Error("collective #" + std::to_string(sequence_) + " of " + group_.name + ": this rank is at " +
-                    text(mine) + ", " + rank(member) + " at " + text(other), Fault::peer);
+                        text(mine) + ", " + rank(member) + " at " + text(other),
+                    Fault::peer);
     }
 
     /// Ends a large collective when all have done their part: inputs may change, outputs are complete.
@@ -282,7 +301,7 @@ private:
     std::vector<void*> outs_;
     int64_t sequence_ = 0;
     Call call_ = Call::none;
-    bool small_ = false;                     ///< the payload of this small collective lies in the posts themselves
+    bool small_ = false;  ///< the payload of this small collective lies in the posts themselves
     Traffic traffic_;
 };
 
@@ -304,8 +323,8 @@ public:
         c.memory = {MemoryKind::shared};
         c.needs_arena = true;
         c.same_host = true;
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
-                    DType::u8};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
+                    DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};
         return c;
     }

@@ -24,7 +24,7 @@ struct Posted {
     char* out = nullptr;
     int64_t count = 0;  ///< of `in`
     DType dtype = DType::f32;
-    int detail = 0;     ///< reduce op or root
+    int detail = 0;  ///< reduce op or root
 };
 
 struct Message {
@@ -52,7 +52,10 @@ struct State {
 class ThreadsCommunicator : public Communicator {
 public:
     ThreadsCommunicator(Group group, std::shared_ptr<State> state, const Rendezvous& rendezvous, Milliseconds timeout)
-        : group_(std::move(group)), state_(std::move(state)), rendezvous_(rendezvous), timeout_(timeout),
+        : group_(std::move(group)),
+          state_(std::move(state)),
+          rendezvous_(rendezvous),
+          timeout_(timeout),
           sent_(static_cast<size_t>(group_.size())) {}
 
     const Group& group() const override { return group_; }
@@ -87,7 +90,8 @@ public:
         require_match(group_, "all_to_all", in, out);
         if (in.count() % size())
             throw Error("all_to_all over " + group_.name + ": " + std::to_string(in.count()) +
-                        " elements do not split among " + std::to_string(size()), Fault::failed);
+                            " elements do not split among " + std::to_string(size()),
+                        Fault::failed);
         const int64_t block = in.bytes() / size();
         // In place a member's block is read by its peer and written by itself, so it goes through a copy.
         const std::string copied(static_cast<const char*>(in.data), static_cast<size_t>(in.bytes()));
@@ -103,8 +107,10 @@ public:
         require_member(group_, "broadcast", root);
         const auto all = meet("broadcast", tensor, tensor, root, after);
         if (group_.me != root) copy(tensor.data, all[root].in, tensor.bytes());
-        if (group_.me == root) count(size() - 1, (size() - 1) * tensor.bytes());
-        else count(0, 0);
+        if (group_.me == root)
+            count(size() - 1, (size() - 1) * tensor.bytes());
+        else
+            count(0, 0);
         return part();
     }
 
@@ -128,8 +134,9 @@ public:
         const Message message = from.waiting.front();
         if (message.tag != tag || message.bytes != tensor.bytes())
             throw Error(text("receive", sequence_) + ": expected tag " + std::to_string(tag) + " of " +
-                        std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
-                        std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes", Fault::peer);
+                            std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
+                            std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes",
+                        Fault::peer);
         lock.unlock();
         copy(tensor.data, message.data, message.bytes);
         lock.lock();
@@ -147,9 +154,8 @@ public:
     void wait(uint64_t ticket) override {
         const int peer = static_cast<int>(ticket >> 48);
         std::unique_lock lock(state_->mutex);
-        until(lock, "send", [&] {
-            return lane(group_.me, peer).delivered >= (ticket & ((1ull << 48) - 1)) ? -1 : peer;
-        });
+        until(lock, "send",
+              [&] { return lane(group_.me, peer).delivered >= (ticket & ((1ull << 48) - 1)) ? -1 : peer; });
     }
 
     void abort(std::string_view reason) override {
@@ -205,7 +211,7 @@ private:
         op_ = op;
         until(lock, std::string(op), [] { return -1; });  // throws once aborted
         const auto me = static_cast<size_t>(group_.me);
-        const Posted mine{op, static_cast<const char*>(in.data), static_cast<char*>(out.data), in.count(), in.dtype,
+        const Posted mine{op,    static_cast<const char*>(in.data), static_cast<char*>(out.data), in.count(), in.dtype,
                           detail};
         state_->posted[me] = mine;
         state_->arrived[me] = sequence_;
@@ -215,9 +221,10 @@ private:
             const Posted& other = state_->posted[i];
             if (other.op == op && other.count == mine.count && other.dtype == mine.dtype && other.detail == detail)
                 continue;
-            throw Error(text(op, sequence_) + ": rank " + rank(static_cast<int>(i)) + " is at " + std::string(other.op) +
-                        " of " + std::string(name_of(other.dtype)) + "[" + std::to_string(other.count) +
-                        "], this rank at " + std::string(name_of(in.dtype)) + "[" + std::to_string(in.count()) + "]",
+            throw Error(text(op, sequence_) + ": rank " + rank(static_cast<int>(i)) + " is at " +
+                            std::string(other.op) + " of " + std::string(name_of(other.dtype)) + "[" +
+                            std::to_string(other.count) + "], this rank at " + std::string(name_of(in.dtype)) + "[" +
+                            std::to_string(in.count()) + "]",
                         Fault::peer);
         }
         return state_->posted;
@@ -264,8 +271,8 @@ public:
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.same_host = true;
         c.same_process = true;
-        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u16,
-                    DType::u8};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
+                    DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};
         return c;
     }
