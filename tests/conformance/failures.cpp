@@ -90,6 +90,31 @@ TEST_CASE("a killed member is named within a second", "[failures]") {
     CHECK(outcome.failures == all_well);
 }
 
+TEST_CASE("a stopped member is named after the timeout", "[failures]") {
+    const Backend backend = GENERATE(from_range(backends()));
+    if (!backend.processes) return;
+    INFO(backend);
+    const auto outcome = run(
+        backend, 2,
+        [&](Member& m) {
+            const auto c = m.make();
+            const Tensor t = m.arena.tensor(DType::f32, 100'000);
+            c->all_reduce(t, t, ReduceOp::sum).wait();
+            if (m.rank == 1) {
+                m.rendezvous.set("pid", std::to_string(::getpid()));
+                ::raise(SIGSTOP);
+                return;
+            }
+            const pid_t other = std::stoi(m.rendezvous.get("pid", 10s));
+            const std::string state = backend.transport == "shm" ? "stopped" : "";
+            expect_fault(m, 3000ms, {"all_reduce #2", "rank 1", state},
+                         [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+            ::kill(other, SIGKILL);
+        },
+        1s);
+    CHECK(outcome.failures == all_well);
+}
+
 TEST_CASE("abort ends the waits of the member and of the others", "[failures]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
