@@ -87,13 +87,13 @@ Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<v
     return outcome;
 }
 
-/// In the child: joins the job, runs the body, writes what came of it to the pipe.
-[[noreturn]] void run_child(const Backend& backend, int64_t rank, int64_t ranks, int port, int pipe,
+/// In the child: waits for the port, joins the job, runs the body, writes what came of it to the pipe.
+[[noreturn]] void run_child(const Backend& backend, int64_t rank, int64_t ranks, int start, int pipe,
                             const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
     std::string text;
     try {
         TcpRendezvous::Options options;
-        options.port = port;
+        if (::read(start, &options.port, sizeof options.port) != sizeof options.port) throw Error("the parent is gone");
         options.rank = rank;
         options.token.secret = "conformance";
         TcpRendezvous rendezvous(options);
@@ -118,22 +118,33 @@ Outcome run_processes(const Backend& backend, int64_t ranks, const std::function
                       std::chrono::milliseconds timeout) {
     Outcome outcome;
     outcome.notes.resize(static_cast<size_t>(ranks));
+    std::vector<std::pair<pid_t, int>> children;
+    std::vector<int> starts;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        int pipes[2], start[2];
+        if (::pipe(pipes) != 0 || ::pipe(start) != 0) throw Error("pipe failed", Fault::failed);
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            for (const auto& [other, fd] : children) ::close(fd);
+            for (int fd : starts) ::close(fd);
+            ::close(pipes[0]);
+            ::close(start[1]);
+            run_child(backend, rank, ranks, start[0], pipes[1], body, timeout);
+        }
+        ::close(pipes[1]);
+        ::close(start[0]);
+        children.emplace_back(pid, pipes[0]);
+        starts.push_back(start[1]);
+    }
+    // Only now: a fork beside the server's thread could copy an allocator that the thread had locked.
     RendezvousServer::Options options;
     options.world = ranks;
     options.token.secret = "conformance";
     const RendezvousServer server(options);
-    std::vector<std::pair<pid_t, int>> children;
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-        int pipes[2];
-        if (::pipe(pipes) != 0) throw Error("pipe failed", Fault::failed);
-        const pid_t pid = ::fork();
-        if (pid == 0) {
-            for (const auto& [other, fd] : children) ::close(fd);
-            ::close(pipes[0]);
-            run_child(backend, rank, ranks, server.port(), pipes[1], body, timeout);
-        }
-        ::close(pipes[1]);
-        children.emplace_back(pid, pipes[0]);
+    const int port = server.port();
+    for (int fd : starts) {
+        if (::write(fd, &port, sizeof port) != sizeof port) outcome.failures.push_back("a rank ended before it began");
+        ::close(fd);
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
         const auto [pid, fd] = children[static_cast<size_t>(rank)];
