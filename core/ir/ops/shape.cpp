@@ -19,8 +19,8 @@ std::vector<Typed> infer_reshape(Infer& at) {
             open = static_cast<int>(d);
         } else if (shape[d] < 1) {
             at.fail(fmt::format("shape = {}: sizes must be at least 1, and one may be -1", text_of(shape)));
-        } else {
-            known *= shape[d];
+        } else if (__builtin_mul_overflow(known, shape[d], &known)) {
+            at.fail(fmt::format("shape = {}: more elements than 64 bits count", text_of(shape)));
         }
     }
     const int64_t count = at.type(0).count();
