@@ -18,7 +18,8 @@ std::vector<T> run(DType dtype, ReduceOp op, const std::vector<std::vector<T>>& 
     for (const auto& in : ins) from.push_back(in.data());
     void* to[] = {first.data(), second.data() + 1};
     reduce(dtype, op, from, to, static_cast<int64_t>(first.size()), stream);
-    REQUIRE(std::memcmp(first.data(), second.data() + 1, first.size() * sizeof(T)) == 0);
+    const size_t bytes = first.size() * sizeof(T);
+    REQUIRE((bytes == 0 || std::memcmp(first.data(), second.data() + 1, bytes) == 0));
     return first;
 }
 
