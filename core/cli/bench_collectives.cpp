@@ -305,7 +305,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     }
     Job job;
     job.id = "bench";
-    job.token = random_token();
+    job.token = make_secret();
     job.ranks = bench.ranks;
     RendezvousServer::Options options;
     options.world = bench.ranks;

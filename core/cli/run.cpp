@@ -49,14 +49,14 @@ std::string token_of(const ScriptCommand& command) {
     if (command.nodes > 1)
         throw Error(
             "several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
-    return random_token();
+    return make_secret();
 }
 
 /// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
 int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     RendezvousServer::Options options;
     options.world = ranks;
-    options.token = {random_token(), fs::path(command.script).stem().string(), 0};
+    options.token = {make_secret(), fs::path(command.script).stem().string(), 0};
     RendezvousServer server(options);
     std::mutex order;
     std::exception_ptr first;

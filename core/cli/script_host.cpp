@@ -81,9 +81,7 @@ void ScriptHost::load_plugins() {
     for (const Axis& axis : settings_.mesh.axes())
         if (axis.size > 1)
             loader_.load("transport", settings_.transport_of(axis.name), registry_,
-                         settings_.axis_transport.count(axis.name)
-                             ? config_.table("transport").table("axis").where(axis.name)
-                             : run.where("transport"));
+                         transport_origin(settings_, config_, axis.name));
     contracts_ = contracts_of(settings_, config_, registry_);
 }
 

@@ -1,8 +1,6 @@
 #include "run/job.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -106,15 +104,6 @@ std::vector<std::string> environment_of(const Job& job) {
             fmt::format("ORRERY_LOCAL_RANKS={}", job.local_ranks),
             "ORRERY_HOST=" + job.host,
             fmt::format("ORRERY_PORT={}", job.port)};
-}
-
-std::string random_token() {
-    unsigned char bytes[16];
-    if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-        throw Error(fmt::format("cannot draw a job token: {}", std::strerror(errno)), Fault::failed);
-    std::string text;
-    for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-    return text;
 }
 
 }  // namespace orrery

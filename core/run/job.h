@@ -27,7 +27,4 @@ Job job_from_environment();
 /// The variables that `job_from_environment` reads back, "NAME=value".
 std::vector<std::string> environment_of(const Job& job);
 
-/// 128 random bits in hex.
-std::string random_token();
-
 }  // namespace orrery

@@ -127,8 +127,8 @@ void Session::connect(Config& config, const Registry& registry) {
         const std::string& name = settings_.transport_of(axis.name);
         auto& transport = transports_[name];
         if (!transport)
-            transport =
-                registry.transport(name, config.table("run").where("transport"))(config.table("transport").table(name));
+            transport = registry.transport(
+                name, transport_origin(settings_, config, axis.name))(config.table("transport").table(name));
         Group group;
         group.axis = axis.name;
         group.ranks = mesh.group(job_.rank, static_cast<AxisId>(id));

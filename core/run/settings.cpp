@@ -66,6 +66,11 @@ Settings read_settings(Config& config) {
     return settings;
 }
 
+Origin transport_origin(const Settings& settings, Config& config, const std::string& axis) {
+    return settings.axis_transport.count(axis) > 0 ? config.table("transport").table("axis").where(axis)
+                                                   : config.table("run").where("transport");
+}
+
 int threads_of(const Settings& settings, const Job& job) {
     if (settings.threads_per_rank > 0) return static_cast<int>(settings.threads_per_rank);
     const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
@@ -77,9 +82,7 @@ std::map<std::string, TransportContract> contracts_of(Settings& settings, Config
     for (const Axis& axis : settings.mesh.axes()) {
         if (axis.size == 1) continue;
         const std::string& name = settings.transport_of(axis.name);
-        const bool own = settings.axis_transport.count(axis.name) > 0;
-        const Origin asked =
-            own ? config.table("transport").table("axis").where(axis.name) : config.table("run").where("transport");
+        const Origin asked = transport_origin(settings, config, axis.name);
         Config& options = config.table("transport").table(name);
         const auto made = registry.transport(name, asked)(options);
         options.reject_unused();

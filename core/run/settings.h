@@ -30,6 +30,9 @@ struct Settings {
 /// Reads [run], [mesh], [device], [checkpoint] and [transport.axis]. Throws Error with file:line:column.
 Settings read_settings(Config& config);
 
+/// The line that names the transport of an axis: [transport.axis] or [run] transport.
+Origin transport_origin(const Settings& settings, Config& config, const std::string& axis);
+
 /// Threads that each rank of this host may use.
 int threads_of(const Settings& settings, const Job& job);
 

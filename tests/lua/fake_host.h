@@ -1,4 +1,5 @@
 #pragma once
+#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,14 @@
 #include "run/host.h"
 
 namespace orrery {
+
+/// Checks that a message names a part; shows the whole where it does not.
+inline bool has(const std::string& text, const std::string& part) {
+    INFO(text);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
 
 /// A host that records what scripts ask for and starts nothing.
 class FakeHost : public Host {

@@ -29,13 +29,6 @@ std::string failure(const std::string& script, const std::string& toml = "") {
     return "no error";
 }
 
-bool has(const std::string& text, const std::string& part) {
-    INFO(text);
-    const bool found = text.find(part) != std::string::npos;
-    CHECK(found);
-    return found;
-}
-
 struct Special : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

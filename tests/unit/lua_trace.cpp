@@ -25,13 +25,6 @@ std::string failure(const std::string& script) {
     return "no error";
 }
 
-bool has(const std::string& text, const std::string& part) {
-    INFO(text);
-    const bool found = text.find(part) != std::string::npos;
-    CHECK(found);
-    return found;
-}
-
 /// A script that traces one function of x f32[batch=4,embed=6].
 std::string tracing(const std::string& body) {
     return "local o = require 'orrery'\nlocal nn = o.nn\n"
