@@ -1,5 +1,6 @@
 #pragma once
 #include <catch2/catch.hpp>
+#include "folders.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -11,7 +12,7 @@ namespace orrery::test {
 /// Compares a text with tests/golden/NAME. With ORRERY_BLESS=1 in the environment the file is written instead: read the
 /// difference before you commit it.
 inline void check_golden(const std::string& name, const std::string& text) {
-    const std::string path = std::string(ORRERY_SOURCE) + "/tests/golden/" + name;
+    const std::string path = in_source("tests/golden/") + name;
     if (std::getenv("ORRERY_BLESS")) {
         std::ofstream(path) << text;
         return;

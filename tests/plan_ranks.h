@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "folders.h"
 #include "layout/propagate.h"
 #include "layout/shards.h"
 #include "orrery/registry.h"
@@ -36,7 +37,7 @@ inline Lowered compile(const Program& annotated, const Mesh& mesh, const LowerOp
 inline const Registry& registry() {
     static const Registry all = [] {
         Registry r;
-        const Loader loader({ORRERY_BUILD "/plugins"});
+        const Loader loader({in_build("plugins")});
         loader.load("device", "cpu", r, {});
         loader.load("transport", "threads", r, {});
         return r;

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "folders.h"
 #include "plugin/loader.h"
 
 namespace orrery::conformance {
@@ -21,7 +22,7 @@ namespace {
 constexpr int64_t arena_bytes = 256 << 20;
 
 std::unique_ptr<Transport> load_transport(const std::string& name) {
-    const Loader loader({std::string(ORRERY_BUILD) + "/plugins"});
+    const Loader loader({in_build("plugins")});
     Registry registry;
     loader.load("transport", name, registry, {});
     Config config("transport." + name);
@@ -186,7 +187,7 @@ std::ostream& operator<<(std::ostream& out, const Backend& backend) {
 
 std::vector<Backend> backends() {
     std::vector<Backend> all;
-    for (const PluginReport& plugin : Loader({std::string(ORRERY_BUILD) + "/plugins"}).list()) {
+    for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
         if (!plugin.name.starts_with("transport/")) continue;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
         all.push_back({name, false});

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "folders.h"
 #include "run/weights.h"
 #include "table.h"
 #include "trial.h"
@@ -18,7 +19,7 @@ namespace {
 /// The numbers of one folder of tests/parity.
 struct Parity {
     explicit Parity(const std::string& name)
-        : folder(ORRERY_SOURCE "/tests/parity/" + name),
+        : folder(in_source("tests/parity/") + name),
           weights(folder + "/model.safetensors"),
           expected(folder + "/expected.safetensors") {
         std::ifstream in(folder + "/config.json");

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "folders.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "run/feed.h"
@@ -46,10 +47,10 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
     FakeHost host(toml);
     host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
         static Registry registry;
-        Loader({ORRERY_BUILD "/plugins"}).load("strategy", name, registry, asked);
+        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
         return registry.strategy(name, asked)(options, asked);
     };
-    run_script(std::filesystem::path(ORRERY_SOURCE) / script, host);
+    run_script(in_source(script), host);
     if (!host.experiment) throw std::runtime_error(script + " compiled nothing");
     return std::move(host.experiment);
 }

@@ -1,4 +1,5 @@
 #include "plugin/loader.h"
+#include "folders.h"
 
 #include <sys/stat.h>
 
@@ -14,7 +15,9 @@ namespace {
 const Origin asked{"", "run.toml", 3, 9};
 
 /// The message when a store is asked for, with this build's ABI written as <this>.
-std::string refusal(const std::string& name, const std::string& folder = BAD_PLUGINS) {
+std::string bad_plugins() { return in_build("tests/bad_plugins"); }
+
+std::string refusal(const std::string& name, const std::string& folder = bad_plugins()) {
     Registry registry;
     try {
         Loader({folder}).load("store", name, registry, asked);
@@ -34,12 +37,12 @@ std::string head(const std::string& name) {
 
 /// A folder with a copy of the plugin that is fine.
 struct Copy {
-    fs::path folder = fs::path(ORRERY_BUILD) / "tests" / "copied_plugins";
+    fs::path folder = fs::path(in_build("tests")) / "copied_plugins";
     fs::path file = folder / "liborrery_store_fine.so";
     Copy() {
         fs::remove_all(folder);
         fs::create_directories(folder);
-        fs::copy(fs::path(BAD_PLUGINS) / "liborrery_store_fine.so", file);
+        fs::copy(fs::path(bad_plugins()) / "liborrery_store_fine.so", file);
     }
     ~Copy() { fs::remove_all(folder); }
 };
@@ -48,7 +51,7 @@ struct Copy {
 
 TEST_CASE("a good plugin registers under its name, once") {
     Registry registry;
-    const Loader loader({BAD_PLUGINS});
+    const Loader loader({bad_plugins()});
     loader.load("store", "fine", registry, asked);
     loader.load("store", "fine", registry, asked);
     CHECK(registry.names() == std::vector<std::string>{"store/fine"});
@@ -59,7 +62,7 @@ TEST_CASE("a good plugin registers under its name, once") {
 }
 
 TEST_CASE("a stale plugin is refused before any of its code runs") {
-    const fs::path trace = fs::path(ORRERY_BUILD) / "tests" / "trace";
+    const fs::path trace = fs::path(in_build("tests")) / "trace";
     fs::remove(trace);
     ::setenv("ORRERY_TEST_TRACE", trace.c_str(), 1);
     CHECK(refusal("stale") == head("stale") +
@@ -120,7 +123,7 @@ TEST_CASE("a file that others may change, or that is damaged, is refused") {
     for (const uintmax_t keep : {0, 30, 100, 3000}) {
         // A new file each time: the old one is mapped for good.
         fs::remove(copy.file);
-        fs::copy(fs::path(BAD_PLUGINS) / "liborrery_store_fine.so", copy.file);
+        fs::copy(fs::path(bad_plugins()) / "liborrery_store_fine.so", copy.file);
         fs::resize_file(copy.file, keep);
         CHECK(refusal("fine", copy.folder) ==
               "run.toml:3:9: cannot load copied_plugins/liborrery_store_fine.so\n"
@@ -140,7 +143,7 @@ TEST_CASE("an unknown name lists what there is, with a suggestion") {
 }
 
 TEST_CASE("the list tells of every file whether it loads") {
-    const std::vector<PluginReport> reports = Loader({BAD_PLUGINS, BAD_PLUGINS}).list();
+    const std::vector<PluginReport> reports = Loader({bad_plugins(), bad_plugins()}).list();
     CHECK(reports.size() == 12);
     for (const PluginReport& report : reports) {
         CHECK(report.reason.empty() == (report.name == "store/fine"));

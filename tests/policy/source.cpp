@@ -1,4 +1,5 @@
 #include "source.h"
+#include "folders.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -44,7 +45,7 @@ void collect(const fs::path& root, const fs::path& folder, std::vector<Source>& 
 const std::vector<Source>& sources() {
     static const std::vector<Source> all = [] {
         std::vector<Source> found;
-        collect(ORRERY_SOURCE, ORRERY_SOURCE, found);
+        collect(in_source(""), in_source(""), found);
         std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) { return a.path < b.path; });
         return found;
     }();

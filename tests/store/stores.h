@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "folders.h"
 #include "plugin/loader.h"
 
 namespace orrery {
@@ -13,7 +14,7 @@ struct TestStore {
     std::string name;
 
     explicit TestStore(const std::string& store) : name(store) {
-        Loader({std::string(ORRERY_BUILD) + "/plugins"}).load("store", store, registry, {});
+        Loader({in_build("plugins")}).load("store", store, registry, {});
     }
     std::unique_ptr<CheckpointStore> open(const std::string& place) const {
         Config config("store." + name);
@@ -24,7 +25,7 @@ struct TestStore {
 /// A folder of this test that does not exist yet, removed at the end.
 struct Scratch {
     std::filesystem::path path;
-    explicit Scratch(const std::string& name) : path(std::filesystem::path(ORRERY_BUILD) / "tests" / name) {
+    explicit Scratch(const std::string& name) : path(std::filesystem::path(in_build("tests")) / name) {
         std::filesystem::remove_all(path);
     }
     ~Scratch() {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/env.h"
+#include "folders.h"
 #include "orrery/error.h"
 
 using namespace orrery;
@@ -10,7 +11,7 @@ using Catch::Matchers::Contains;
 
 TEST_CASE("the system env reads, replaces, appends and lists files") {
     const auto env = system_env();
-    const std::string folder = std::string(ORRERY_BUILD) + "/env_test";
+    const std::string folder = in_build("env_test");
     std::filesystem::remove_all(folder);
     env->make_folders(folder + "/a/b");
     env->replace_file(folder + "/x", "one");

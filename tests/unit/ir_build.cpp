@@ -4,6 +4,7 @@
 #include <functional>
 #include <sstream>
 
+#include "folders.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "ir/parse.h"
@@ -163,7 +164,7 @@ TEST_CASE("verify names what is illegal") {
 }
 
 TEST_CASE("the manual's table lists every op") {
-    std::ifstream file(std::string(ORRERY_SOURCE) + "/core/ir/README.md");
+    std::ifstream file(in_source("core/ir/README.md"));
     std::stringstream text;
     text << file.rdbuf();
     for (const OpDef* def : all_ops()) {

@@ -1,6 +1,7 @@
 // The data strategy, loaded as the plugin that it is: marks, options, refusals.
 #include <catch2/catch.hpp>
 
+#include "folders.h"
 #include "ir/build.h"
 #include "orrery/strategy.h"
 #include "plugin/loader.h"
@@ -11,7 +12,7 @@ namespace {
 
 std::unique_ptr<Strategy> make_data(Config options) {
     static Registry registry;
-    Loader({ORRERY_BUILD "/plugins"}).load("strategy", "data", registry, {});
+    Loader({in_build("plugins")}).load("strategy", "data", registry, {});
     return registry.strategy("data", {})(options, Origin{"", "gpt.lua", 12, 0});
 }
 

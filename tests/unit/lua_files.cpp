@@ -5,13 +5,14 @@
 #include <filesystem>
 #include <vector>
 
+#include "folders.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
 using namespace orrery;
 
 TEST_CASE("tests in Lua") {
-    const std::filesystem::path folder = ORRERY_SOURCE "/tests/lua";
+    const std::filesystem::path folder = in_source("tests/lua");
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
         if (entry.path().filename().string().starts_with("test_")) files.push_back(entry.path());
@@ -21,7 +22,8 @@ TEST_CASE("tests in Lua") {
         INFO(file);
         FakeHost host(
             "[lua]\nallow = [\"io\"]\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[train]\n"
-            "sequences_per_step = 2\nsteps = 10\n[plugins]\npath = [\"" ORRERY_SOURCE "\"]\n");
+            "sequences_per_step = 2\nsteps = 10\n[plugins]\npath = [\"" +
+            in_source("") + "\"]\n");
         try {
             run_script(file, host);
         } catch (const Error& error) {

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "folders.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -22,7 +23,7 @@ Program llama(const std::string& more) {
             "local p = o.trace('t', { tokens = t, targets = t },\n"
             "  function(b) return model:loss(b.tokens, b.targets) end)\n"
             "p:train_with(o.optim.adamw { lr = 0.1 })\np:compile()\n",
-        "a.lua", ORRERY_SOURCE "/tests/lua", host);
+        "a.lua", in_source("tests/lua"), host);
     return host.experiment->train;
 }
 

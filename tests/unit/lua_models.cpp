@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "folders.h"
 #include "golden.h"
 #include "ir/print.h"
 #include "ir/verify.h"
@@ -18,13 +19,13 @@ using namespace orrery;
 
 namespace {
 
-const std::string source = ORRERY_SOURCE;
+const std::string source = in_source("");
 
 /// Scripts that ask for o.strategy.NAME get the plugin.
 void give_plugins(FakeHost& host) {
     host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
         static Registry registry;
-        Loader({ORRERY_BUILD "/plugins"}).load("strategy", name, registry, asked);
+        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
         return registry.strategy(name, asked)(options, asked);
     };
 }

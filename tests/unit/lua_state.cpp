@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "folders.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 /// What the script printed, one line each.
 std::string run(const std::string& script, FakeHost& host) {
-    run_script_text(script, "a.lua", ORRERY_SOURCE "/tests/lua", host);
+    run_script_text(script, "a.lua", in_source("tests/lua"), host);
     std::string out;
     for (const std::string& line : host.lines) out += line + "\n";
     return out;

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "folders.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -11,9 +12,7 @@ const char* const config =
     "[train]\nsteps = 100\nsequences_per_step = 4\n[data]\npath = \"x.txt\"\n"
     "tokens_per_sequence = 8\n[mesh]\ndp = 2\ntp = 2\n";
 
-void run(const std::string& script, FakeHost& host) {
-    run_script_text(script, "a.lua", ORRERY_SOURCE "/tests/lua", host);
-}
+void run(const std::string& script, FakeHost& host) { run_script_text(script, "a.lua", in_source("tests/lua"), host); }
 
 std::string failure(const std::string& script) {
     FakeHost host(config);

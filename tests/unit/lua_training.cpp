@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "folders.h"
 #include "interpreter.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
@@ -19,10 +20,10 @@ std::unique_ptr<Experiment> traced(const std::string& script, const std::string&
     FakeHost host(toml, sets);
     host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
         static Registry plugins;
-        Loader({ORRERY_BUILD "/plugins"}).load("strategy", name, plugins, asked);
+        Loader({in_build("plugins")}).load("strategy", name, plugins, asked);
         return plugins.strategy(name, asked)(options, asked);
     };
-    run_script_text(script, "a.lua", ORRERY_SOURCE "/scripts", host);
+    run_script_text(script, "a.lua", in_source("scripts"), host);
     return std::move(host.experiment);
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("adamw with bias correction, decay and clipping is its formula") {
 }
 
 TEST_CASE("the tensor-parallel MLP of scripts/mlp.lua trains as on one rank") {
-    const std::string script = read(ORRERY_SOURCE "/scripts/mlp.lua");
+    const std::string script = read(in_source("scripts/mlp.lua"));
     const auto run = [&](std::vector<std::string> sets) {
         for (const char* set : {"script.embed=6", "script.mlp=12", "script.layers=2"}) sets.emplace_back(set);
         const auto made = traced(script, sizes, sets);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "folders.h"
 #include "orrery/error.h"
 #include "run/box.h"
 
@@ -44,7 +45,7 @@ TEST_CASE("safetensors are written and read back, whole and in parts") {
                                            {"none", {nullptr, DType::bf16, {0, 3}}}};
     const std::vector<std::pair<std::string, std::string>> metadata{{"format", "pt"}};
     const auto bytes = write_safetensors(tensors, metadata);
-    const std::string path = std::string(ORRERY_BUILD) + "/written.safetensors";
+    const std::string path = in_build("written.safetensors");
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     {
@@ -68,7 +69,7 @@ TEST_CASE("safetensors are written and read back, whole and in parts") {
 }
 
 TEST_CASE("files of another library are read") {
-    const SafetensorsFile file(std::string(ORRERY_SOURCE) + "/tests/parity/gpt2/model.safetensors");
+    const SafetensorsFile file(in_source("tests/parity/gpt2/model.safetensors"));
     CHECK(file.tensors().size() > 10);
     int64_t count = 0;
     for (const StoredTensor& tensor : file.tensors()) count += tensor.type.count();
