@@ -309,7 +309,13 @@ private:
             program_.stage(scope, stage, note_origin(line));
         } else if (what == "recompute") {
             const std::string scope = line.word();
-            program_.recompute(scope, note_origin(line));
+            std::vector<std::string> kinds;
+            while (!line.done() && !line.sees("#")) kinds.push_back(line.word());
+            program_.recompute(scope, note_origin(line), kinds);
+        } else if (what == "note") {
+            const ValueId id = known(line);
+            const std::string text = line.word();
+            program_.note(id, text, note_origin(line));
         } else if (what == "grad" || what == "update") {
             const ValueId target = known(line);
             const ValueId value = known(line);
@@ -323,7 +329,7 @@ private:
             program_.results.push_back({std::move(name), known(line)});
         } else {
             line.fail(
-                fmt::format("store, use, microbatches, bucket, stage, recompute, grad, update or result "
+                fmt::format("store, use, microbatches, bucket, stage, recompute, note, grad, update or result "
                             "instead of \"{}\"",
                             what));
         }

@@ -110,14 +110,18 @@ void Program::stage(std::string_view scope, int stage, const Origin& origin) {
     for (const ScopeMark& mark : scope_marks_) {
         if (mark.stage != none && mark.scope == scope) return;
     }
-    scope_marks_.push_back({std::string(scope), stage, false, origin});
+    scope_marks_.push_back({std::string(scope), stage, false, origin, {}});
 }
 
-void Program::recompute(std::string_view scope, const Origin& origin) {
+void Program::recompute(std::string_view scope, const Origin& origin, const std::vector<std::string>& kinds) {
     for (const ScopeMark& mark : scope_marks_) {
-        if (mark.recompute && mark.scope == scope) return;
+        if (mark.recompute && mark.scope == scope && mark.kinds == kinds) return;
     }
-    scope_marks_.push_back({std::string(scope), none, true, origin});
+    scope_marks_.push_back({std::string(scope), none, true, origin, kinds});
+}
+
+void Program::note(ValueId value, std::string_view text, const Origin& origin) {
+    notes_.push_back({value, std::string(text), origin});
 }
 
 void Program::microbatches(int64_t n, const Origin& origin) {

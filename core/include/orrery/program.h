@@ -70,11 +70,20 @@ struct Mark {
     Origin origin;
 };
 
-/// Ops whose scope is `scope` or below it go to pipeline stage `stage`, or are recomputed in the backward pass.
+/// Ops whose scope is `scope` or below it go to pipeline stage `stage`, or are recomputed in the backward pass: all of
+/// them, or those of some kinds.
 struct ScopeMark {
     std::string scope;
     int stage = none;
     bool recompute = false;
+    Origin origin;
+    std::vector<std::string> kinds = {};
+};
+
+/// What a strategy leaves as it is, and why: `orrery check` lists it.
+struct Note {
+    ValueId value = none;
+    std::string text;
     Origin origin;
 };
 
@@ -108,15 +117,17 @@ public:
     void use(ValueId value, std::string_view axis, Placement placement, const Origin& origin, Keep keep = Keep::step,
              bool optional = false);
     void stage(std::string_view scope, int stage, const Origin& origin);
-    void recompute(std::string_view scope, const Origin& origin);
+    void recompute(std::string_view scope, const Origin& origin, const std::vector<std::string>& kinds = {});
+    void note(ValueId value, std::string_view text, const Origin& origin);
     /// Splits the logical dim `batch` in n sequential micro-batches.
     void microbatches(int64_t n, const Origin& origin);
-    /// Joins all-reduces of one axis in messages of at most this many bytes.
+    /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
 
     const std::vector<Mark>& marks() const { return marks_; }
     const std::vector<Mark>& ignored() const { return ignored_; }
     const std::vector<ScopeMark>& scope_marks() const { return scope_marks_; }
+    const std::vector<Note>& notes() const { return notes_; }
     int64_t microbatches() const { return microbatches_; }
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
 
@@ -130,6 +141,7 @@ private:
     std::vector<std::vector<int>> marks_of_;  ///< places in marks_, by value: marking stays linear
     std::vector<Mark> ignored_;
     std::vector<ScopeMark> scope_marks_;
+    std::vector<Note> notes_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<std::pair<std::string, int64_t>> buckets_;
     int64_t microbatches_ = 1;
