@@ -14,4 +14,26 @@ Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;
 
+std::string TransportContract::text() const {
+    std::string all = send == Send::rendezvous ? "rendezvous sends"
+                      : send == Send::grouped  ? "grouped sends"
+                                               : std::to_string(slots) + " buffered sends";
+    all += lanes == Lanes::communicator ? " in one lane per communicator"
+           : lanes == Lanes::peer       ? " in one lane per peer"
+                                        : " in one lane per peer and direction";
+    all += matching == Matching::order ? ", matched in order" : ", matched by tag";
+    all += reduction == Reduction::by_rank ? ", reduces by rank" : ", reduces in its algorithm's order";
+    if (small_bytes > 0) all += ", whole up to " + std::to_string(small_bytes) + " bytes";
+    if (!in_place) all += ", not in place";
+    if (!deterministic) all += ", other bits at each run";
+    if (!rank_invariant) all += ", other bits on each rank";
+    if (needs_arena) all += ", in arenas";
+    if (same_process)
+        all += ", threads of one process";
+    else if (same_host)
+        all += ", one host";
+    if (!aborts) all += ", aborts reach no peer";
+    return all;
+}
+
 }  // namespace orrery

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+
 namespace orrery {
 
 namespace {
@@ -46,6 +48,23 @@ std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, st
 
 std::string fresh_name(const Group& group, Rendezvous& rendezvous) {
     return fmt::format("{}#{}", group.name, rendezvous.add(fmt::format("{}/made/{}", group.name, group.me), 1));
+}
+
+std::string process_state(int64_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string stat;
+    std::getline(file, stat);
+    const size_t at = stat.rfind(')');  // the name before it may hold anything
+    if (at == std::string::npos || at + 2 >= stat.size()) return "has ended";
+    switch (stat[at + 2]) {
+        case 'R': return "is running";
+        case 'S': return "is sleeping";
+        case 'T': return "is stopped (SIGSTOP)";
+        case 't': return "is held by a debugger";
+        case 'D': return "waits for a disk or driver (state D)";
+        case 'Z': return "has ended";
+        default: return fmt::format("is in state {}", stat[at + 2]);
+    }
 }
 
 }  // namespace orrery

@@ -110,10 +110,22 @@ private:
     std::deque<uint64_t> tickets_;
 };
 
+class P2pCommunicator::Algorithms {
+public:
+    explicit Algorithms(P2pOptions options) : options(std::move(options)) {}
+    const P2pOptions options;
+};
+
 P2pCommunicator::P2pCommunicator(Group group, int64_t segment_bytes)
+    : P2pCommunicator(std::move(group), P2pOptions{segment_bytes, "auto", "auto", {}}) {}
+
+P2pCommunicator::P2pCommunicator(Group group, P2pOptions options)
     : group_(std::move(group)),
-      segment_bytes_(std::max<int64_t>(segment_bytes / 64 * 64, whole_bytes)),
+      segment_bytes_(std::max<int64_t>(options.segment_bytes / 64 * 64, whole_bytes)),
+      algorithms_(std::make_unique<Algorithms>(std::move(options))),
       scratch_(static_cast<size_t>(segment_bytes_) * (receives_ahead + sends_behind + 1)) {}
+
+P2pCommunicator::~P2pCommunicator() = default;
 
 std::string P2pCommunicator::what() const { return fmt::format("{} #{} of {}", op_, sequence_, group_.name); }
 std::string P2pCommunicator::rank_text(int member) const {
@@ -346,7 +358,7 @@ Event P2pCommunicator::send(const Tensor& tensor, int peer, int64_t tag, const E
     op_ = "send";
     ++traffic_.messages;
     traffic_.bytes_sent += tensor.bytes();
-    return {this, start_send(peer, tensor.data, tensor.bytes(), mixed(1, static_cast<uint64_t>(tag)))};
+    return {this, start_message(peer, tensor.data, tensor.bytes(), mixed(1, static_cast<uint64_t>(tag)))};
 }
 
 Event P2pCommunicator::receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) {

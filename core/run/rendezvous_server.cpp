@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <list>
 #include <map>
 #include <mutex>
@@ -18,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include "orrery/p2p.h"
 #include "run/rendezvous.h"
 #include "run/rendezvous_wire.h"
 
@@ -65,22 +65,11 @@ wire::Fd listen_on(const std::string& host, int port) {
     throw Error(fmt::format("rendezvous: cannot listen on {}:{}: {}", host, port, std::strerror(reason)));
 }
 
-/// "; its process is stopped" when the process is of this host and tells.
-std::string process_state(const Peer& peer) {
+/// What a silent member does, when it is of this host and tells.
+std::string state_of(const Peer& peer) {
     char host[65] = {};
     gethostname(host, 64);
-    std::ifstream file(fmt::format("/proc/{}/stat", peer.pid));
-    std::string stat;
-    if (peer.host != host || !std::getline(file, stat)) return "stopped or unreachable";
-    const size_t at = stat.rfind(')');
-    const char state = at != std::string::npos && at + 2 < stat.size() ? stat[at + 2] : '?';
-    switch (state) {
-        case 'T': return "its process is stopped (SIGSTOP)";
-        case 't': return "its process is held by a debugger";
-        case 'D': return "its process waits for a disk or driver (state D)";
-        case 'Z': return "its process has ended";
-        default: return fmt::format("its process is in state {}", state);
-    }
+    return peer.host == host ? "its process " + process_state(peer.pid) : "stopped or unreachable";
 }
 
 }  // namespace
@@ -297,7 +286,7 @@ private:
             if (!peer.joined && now - peer.heard > hello_time) peer.closed = true;
             if (peer.joined && !peer.left && now - peer.heard > options_.silence)
                 drop(peer, fmt::format("is silent for {} s: {}",
-                                       std::chrono::duration<double>(now - peer.heard).count(), process_state(peer)));
+                                       std::chrono::duration<double>(now - peer.heard).count(), state_of(peer)));
         }
     }
 

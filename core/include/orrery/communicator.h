@@ -42,19 +42,29 @@ public:
 struct TransportContract {
     enum class Send : uint8_t { rendezvous, buffered, grouped };
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
+    enum class Matching : uint8_t { order, tag };
+    enum class Reduction : uint8_t { by_rank, by_algorithm };
     Send send = Send::rendezvous;       ///< when a send returns: met / copied into one of `slots` / at group end
     int slots = 0;                      ///< buffered: sends that may be outstanding per peer
     Lanes lanes = Lanes::communicator;  ///< what is ordered with what
-    bool in_place = true;               ///< input and output of a collective may be the same tensor
-    bool deterministic = true;          ///< same inputs, same bits, on every run
-    bool rank_invariant = true;         ///< every member gets the same bits from all_reduce
-    std::vector<MemoryKind> memory;     ///< usable kinds, the best first
-    bool needs_arena = false;           ///< tensors must lie in the arenas given to make()
-    bool same_host = false;             ///< members must be processes (or threads) of one host
-    bool same_process = false;          ///< members must be threads of one process
+    /// A receive takes its lane's next message, another tag being an error / the next one of its tag, past others.
+    Matching matching = Matching::order;
+    /// all_reduce adds in_0 + in_1 + ... for each element / in another order, the same at every call of one size.
+    Reduction reduction = Reduction::by_rank;
+    int64_t small_bytes = 0;     ///< an all_reduce up to this may send S ceil(log2 P) instead of 2 S (P-1)/P, in total
+    bool in_place = true;        ///< input and output of a collective may be the same tensor
+    bool deterministic = true;   ///< same inputs, same bits, on every run
+    bool rank_invariant = true;  ///< every member gets the same bits from all_reduce
+    std::vector<MemoryKind> memory;  ///< usable kinds, the best first
+    bool needs_arena = false;        ///< tensors must lie in the arenas given to make()
+    bool same_host = false;          ///< members must be processes (or threads) of one host
+    bool same_process = false;       ///< members must be threads of one process
     std::vector<DType> dtypes;
     std::vector<std::string> devices;  ///< "cpu", "cuda"
     bool aborts = true;                ///< abort() ends waits of every member
+
+    /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
+    ORRERY_API std::string text() const;
 };
 
 /// Bytes and messages that this member has put on the wire since the communicator was made.

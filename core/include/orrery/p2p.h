@@ -42,14 +42,34 @@ ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& ren
 /// A name for the next communicator of this group: the same on all members, another at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 
-/// Collectives from messages between two members, for transports that can only send and receive. Ring all_reduce,
-/// all_gather and reduce_scatter, pipelined in segments; block i is added in ring order from member i+1 on, which at
-/// two members gives the bits of any order. Two members exchange a small all_reduce whole. Pairwise all_to_all;
-/// broadcast by a binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event
-/// is not empty.
+/// What a process of this host is doing, for messages: "is stopped (SIGSTOP)", "is running", "has ended".
+ORRERY_API std::string process_state(int64_t pid);
+
+/// How collectives over messages go, and the keys of a transport's own table that say so.
+struct ORRERY_API P2pOptions {
+    int64_t segment_bytes = 512 << 10;  ///< segment_kib: pieces in which large messages are pipelined
+    /// auto, ring, recursive_doubling, halving_doubling, tree or hierarchical. auto: P2pCommunicator's comment.
+    std::string all_reduce = "auto";
+    std::string broadcast = "auto";  ///< auto (by size), tree or chain
+    std::vector<int> hosts;          ///< by member: equal numbers share a host; empty: all do. Not a key.
+
+    /// Throws Error with the key's place for an unknown name.
+    static P2pOptions read(Config& config);
+    /// The most bytes of an all_reduce that trades bytes for messages: TransportContract::small_bytes.
+    int64_t small_bytes() const;
+};
+
+/// Collectives from messages between two members, for transports that can only send and receive. all_reduce is chosen
+/// by size: two members exchange up to 64 KiB whole; more members take recursive doubling up to 16 KiB; a
+/// hierarchical one when equally many members share each of several hosts; else a ring, pipelined in segments, whose
+/// block i is added from member i+1 on. At two members all of them give the same bits. Ring all_gather and
+/// reduce_scatter, pairwise all_to_all; broadcast by a binomial tree, or along a chain when large. Works inline on the
+/// caller's thread; only a send's event is not empty.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);
+    P2pCommunicator(Group group, P2pOptions options);
+    ~P2pCommunicator() override;
 
     const Group& group() const override { return group_; }
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
@@ -67,6 +87,10 @@ protected:
     /// channel and size arrive in order. The memory is in use until finish(). Neither blocks for the peer.
     virtual uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) = 0;
     virtual uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) = 0;
+    /// As start_send, for send(): its end is what the contract says of sends.
+    virtual uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) {
+        return start_send(peer, data, bytes, channel);
+    }
     /// Blocks until the transfer is done. Throws Fault::peer naming what() and the peer's rank. A ticket that was
     /// finished before is done.
     virtual void finish(uint64_t ticket) = 0;
@@ -78,6 +102,7 @@ private:
     struct Ring;
     class Window;
     class Pieces;
+    class Algorithms;  ///< step tables, made once per communicator
     void begin(const char* op, const Event& after, uint64_t detail);
     uint64_t send_part(int peer, const void* data, int64_t bytes, uint64_t part = 0);
     uint64_t receive_part(int peer, void* data, int64_t bytes, uint64_t part = 0);
@@ -88,6 +113,7 @@ private:
 
     const Group group_;
     const int64_t segment_bytes_;
+    const std::unique_ptr<Algorithms> algorithms_;
     std::vector<char> scratch_;
     const char* op_ = "nothing";
     int64_t sequence_ = 0;

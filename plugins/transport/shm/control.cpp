@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 namespace orrery::shm {
 
@@ -36,23 +35,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, Milliseconds limit) 
 
 void futex_wake(std::atomic<uint32_t>& word) {
     ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-/// "running", "stopped", ... for messages.
-std::string state_of(int64_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat;
-    std::getline(file, stat);
-    const size_t at = stat.rfind(')');
-    if (at == std::string::npos || at + 2 >= stat.size()) return "gone";
-    switch (stat[at + 2]) {
-        case 'R': return "running";
-        case 'S': return "sleeping";
-        case 'T': return "stopped (SIGSTOP)";
-        case 't': return "held by a debugger";
-        case 'D': return "waiting for a disk or driver";
-        default: return std::string("in state ") + stat[at + 2];
-    }
 }
 
 }  // namespace
@@ -125,8 +107,8 @@ void Control::check(int member, const char* op, int64_t sequence, Clock::time_po
     }
     if (why.empty()) why = rendezvous_.lost();
     if (why.empty() && Clock::now() - start >= timeout_)
-        why = name(member) + " did not come within " + std::to_string(timeout_.count()) + " ms; its process is " +
-              state_of(pids_[static_cast<size_t>(member)]);
+        why = name(member) + " did not come within " + std::to_string(timeout_.count()) + " ms; its process " +
+              process_state(pids_[static_cast<size_t>(member)]);
     if (why.empty()) return;
     throw Error(std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name + ": " + why, Fault::peer);
 }
