@@ -22,6 +22,10 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
                 const bool summed = output && std::find(sums.begin(), sums.end(), place) != sums.end();
                 use(operands[i], !output || summed, output);
             }
+            if (const int own = instruction.workspace; own != none) {
+                const int64_t bytes = rank_class.buffers[static_cast<size_t>(own)].bytes;
+                use(Operand{own, 0, {DType::u8, {bytes}}, none}, false, true);
+            }
             break;
         }
         case Do::copy:

@@ -71,6 +71,20 @@ private:
             if (i.operands[o].type != type)
                 fail(fmt::format("operand {} is {}, its kernel wants {}", o, i.operands[o].type.text(), type.text()));
         }
+        if (i.workspace != none) workspace(i);
+    }
+
+    /// In the scratch arena, alive, and apart from what the kernel reads and writes.
+    void workspace(const Instruction& i) const {
+        if (i.workspace < 0 || static_cast<size_t>(i.workspace) >= class_.buffers.size())
+            fail("its workspace has no buffer");
+        const Buffer& b = class_.buffers[static_cast<size_t>(i.workspace)];
+        if (b.arena != Arena::scratch || index_ < b.first || index_ > b.last)
+            fail(fmt::format("its workspace b{} is not alive in the scratch arena", i.workspace));
+        const Operand own{i.workspace, 0, {DType::u8, {b.bytes}}, none};
+        for (const Operand& o : i.operands)
+            if (o.buffer >= 0 && static_cast<size_t>(o.buffer) < class_.buffers.size() && overlap(own, o))
+                fail(fmt::format("its workspace b{} lies over its operand in b{}", i.workspace, o.buffer));
     }
 
     void operand(const Operand& o) const {
@@ -131,7 +145,8 @@ std::string largest_values(const Plan& plan, const RankClass& c) {
                       [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
     std::vector<std::string> parts;
     for (auto it = buffers.begin(); it != buffers.begin() + shown; ++it)
-        parts.push_back(fmt::format("{} {} {}", name_of((*it)->holds), label_of(plan.program, (*it)->value),
+        parts.push_back(fmt::format("{} {}{}", name_of((*it)->holds),
+                                    (*it)->value == none ? "" : label_of(plan.program, (*it)->value) + " ",
                                     bytes_text((*it)->bytes)));
     return join(parts, ", ");
 }

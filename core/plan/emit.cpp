@@ -126,6 +126,7 @@ int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) 
         key += p.key + std::to_string(p.dim) + '@' + std::to_string(p.axis) + '*' + std::to_string(p.step);
     const auto [found, fresh] = kernel_ids_.try_emplace(std::move(key), static_cast<int>(out_.kernels.size()));
     if (fresh) {
+        workspaces_.push_back(options_.workspace ? options_.workspace(spec) : 0);
         out_.kernels.push_back(std::move(spec));
         for (PerRank patch : patches) {
             patch.kernel = found->second;
@@ -139,7 +140,13 @@ void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank
                           std::vector<Operand> operands, size_t inputs) {
     for (size_t i = 0; i < operands.size(); ++i) (i < inputs ? spec.inputs : spec.outputs).push_back(operands[i].type);
     const int index = kernel_index(std::move(spec), patches);
-    emit(Do::kernel, step, std::move(operands)).kernel = index;
+    const int at = static_cast<int>(out_.stream.size());
+    Instruction& instruction = emit(Do::kernel, step, std::move(operands));
+    instruction.kernel = index;
+    if (const int64_t bytes = workspaces_[static_cast<size_t>(index)]; bytes > 0) {
+        instruction.workspace = new_buffer(bytes, none, Holds::workspace);
+        out_.buffers.back().first = out_.buffers.back().last = at;
+    }
 }
 
 /// `global_shape` and `offset` of an operand that is split: constant over micro, per rank over the other axes.

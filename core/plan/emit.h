@@ -87,6 +87,7 @@ private:
     std::vector<char> updated_;                        ///< per value: written at its target's place already
     std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
     std::unordered_map<std::string, int> kernel_ids_;
+    std::vector<int64_t> workspaces_;  ///< bytes per kernel
 };
 
 }  // namespace orrery::lowering

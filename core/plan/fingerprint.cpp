@@ -52,8 +52,9 @@ void write(Writer& w, const KernelSpec& spec) {
 }
 
 void write(Writer& w, const Instruction& i) {
-    for (int64_t n : {int64_t{static_cast<uint8_t>(i.what)}, int64_t{i.queue}, int64_t{i.kernel}, int64_t{i.axis},
-                      int64_t{static_cast<uint8_t>(i.reduce)}, int64_t{i.peer}, i.tag, int64_t{i.op}, i.fragment.micro})
+    for (int64_t n : {int64_t{static_cast<uint8_t>(i.what)}, int64_t{i.queue}, int64_t{i.kernel}, int64_t{i.workspace},
+                      int64_t{i.axis}, int64_t{static_cast<uint8_t>(i.reduce)}, int64_t{i.peer}, i.tag, int64_t{i.op},
+                      i.fragment.micro})
         w.number(n);
     w.number(static_cast<int64_t>(i.operands.size()));
     for (const Operand& operand : i.operands) {

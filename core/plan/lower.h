@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,6 +36,9 @@ struct LowerOptions {
     std::map<std::string, TransportContract> contracts;  ///< by axis name; an axis left out has the default contract
     const Schedule* schedule = nullptr;                  ///< nullptr: sequential_schedule
     int threads_per_rank = 1;
+    /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
+    /// the executor then allocates them beside the arena.
+    std::function<int64_t(const KernelSpec&)> workspace;
 };
 
 /// Makes the streams of a propagated program: orders fragments, joins gradients' all-reduces in buckets, gives every

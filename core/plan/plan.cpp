@@ -12,6 +12,7 @@ std::string_view name_of(Holds holds) {
         case Holds::result: return "result";
         case Holds::gradient: return "gradient";
         case Holds::activation: return "activation";
+        case Holds::workspace: return "workspace";
     }
     return "?";
 }

@@ -63,6 +63,7 @@ std::string instruction_text(const Plan& plan, const RankClass& c, size_t index)
         fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
     for (size_t o = 0; o < i.operands.size(); ++o)
         line += (o == inputs ? " -> " : o == 0 ? "  " : ", ") + operand_text(plan.program, i.operands[o]);
+    if (i.workspace != none) line += fmt::format("  workspace b{}", i.workspace);
     if (!i.waits.empty()) {
         line += "  waits";
         for (int wait : i.waits) line += fmt::format(" {}", wait);
@@ -91,7 +92,8 @@ std::string print(const Plan& plan) {
             const std::string life = buffer.first < 0 ? "untouched" : fmt::format("{}..{}", buffer.first, buffer.last);
             out += fmt::format("  b{:<4} {:<10} {:>10}+{:<10} {:<10} {:<12} {}\n", b,
                                buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset,
-                               buffer.bytes, name_of(buffer.holds), life, label_of(plan.program, buffer.value));
+                               buffer.bytes, name_of(buffer.holds), life,
+                               buffer.value == none ? "" : label_of(plan.program, buffer.value));
         }
         for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
     }

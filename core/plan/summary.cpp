@@ -26,27 +26,29 @@ void count_persistent(const RankClass& c, ClassSummary& s) {
     }
 }
 
-/// Splits the fullest moment of the scratch arena in gradients and the rest.
+/// Splits the fullest moment of the scratch arena in gradients, kernels' workspaces and the rest.
 void count_scratch(const RankClass& c, ClassSummary& s) {
     struct Change {
         int when;
-        bool gradient;
+        int part;
         int64_t bytes;
     };
+    const auto part_of = [](Holds holds) { return holds == Holds::gradient ? 1 : holds == Holds::workspace ? 2 : 0; };
     std::vector<Change> changes;
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        changes.push_back({b.first, b.holds == Holds::gradient, aligned(b.bytes)});
-        changes.push_back({b.last + 1, b.holds == Holds::gradient, -aligned(b.bytes)});
+        changes.push_back({b.first, part_of(b.holds), aligned(b.bytes)});
+        changes.push_back({b.last + 1, part_of(b.holds), -aligned(b.bytes)});
     }
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
-    int64_t alive[2] = {0, 0};
+    int64_t alive[3] = {0, 0, 0};
     for (const Change& change : changes) {
-        alive[change.gradient] += change.bytes;
-        if (alive[0] + alive[1] <= s.activations + s.gradients) continue;
+        alive[change.part] += change.bytes;
+        if (alive[0] + alive[1] + alive[2] <= s.activations + s.gradients + s.workspaces) continue;
         s.activations = alive[0];
         s.gradients = alive[1];
+        s.workspaces = alive[2];
     }
 }
 
@@ -130,6 +132,7 @@ std::string PlanSummary::text(const Mesh& mesh) const {
         line("optimizer", s.states);
         line("gradients", s.gradients);
         line("activations", s.activations);
+        line("workspace", s.workspaces);
         line("inputs", s.inputs);
         line("results", s.results);
         line("gaps", s.scratch - s.floor);

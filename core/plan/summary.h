@@ -10,8 +10,9 @@ namespace orrery {
 struct ClassSummary {
     int64_t ranks = 0;
     int64_t inputs = 0, params = 0, states = 0, results = 0;  ///< bytes in the persistent arena
-    int64_t gradients = 0, activations = 0;                   ///< bytes alive at the scratch arena's fullest moment
-    int64_t scratch = 0;                                      ///< bytes of the scratch arena; floor: the least possible
+    /// Bytes alive at the scratch arena's fullest moment; workspaces: the kernels' own scratch.
+    int64_t gradients = 0, activations = 0, workspaces = 0;
+    int64_t scratch = 0;  ///< bytes of the scratch arena; floor: the least possible
     int64_t floor = 0;
     int64_t total = 0;    ///< persistent + scratch
     int64_t kernels = 0;  ///< launches

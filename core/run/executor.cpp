@@ -14,6 +14,7 @@ struct Executor::Launch {
     size_t first = 0;  ///< in tensors_
     size_t count = 0;
     Kernel* kernel = nullptr;
+    void* workspace = nullptr;
     Communicator* communicator = nullptr;
     int time = 0;
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
@@ -57,8 +58,7 @@ struct Executor::Machine {
     void kernel(int index) {
         e.position_.store(index, std::memory_order_relaxed);
         const Launch& l = launch(index);
-        e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count),
-                         e.kernel_scratch_.data);
+        e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), l.workspace);
         charge(l.time);
     }
 
@@ -139,7 +139,6 @@ void Executor::prepare_kernels() {
         int& use = first_use[static_cast<size_t>(instruction.kernel)];
         if (use == none) use = static_cast<int>(i);
     }
-    int64_t scratch = 0;
     kernels_.resize(class_.kernels.size());
     for (size_t k = 0; k < kernels_.size(); ++k) {
         if (first_use[k] == none) continue;
@@ -148,9 +147,21 @@ void Executor::prepare_kernels() {
         } catch (const Error& error) {
             throw Error(describe(plan_, class_, first_use[k]) + ": " + error.what(), error.fault());
         }
-        scratch = std::max(scratch, kernels_[k]->scratch_bytes());
     }
-    if (scratch > 0) kernel_scratch_ = device_.allocate(scratch, MemoryKind::device);
+    int64_t beside = 0;  // of kernels that the plan gives no workspace
+    for (size_t i = 0; i < class_.stream.size(); ++i) {
+        const Instruction& instruction = class_.stream[i];
+        if (instruction.what != Do::kernel) continue;
+        const int64_t needs = kernels_[static_cast<size_t>(instruction.kernel)]->scratch_bytes();
+        if (instruction.workspace == none) {
+            beside = std::max(beside, needs);
+        } else if (const int64_t has = class_.buffers[static_cast<size_t>(instruction.workspace)].bytes; has < needs) {
+            throw Error(fmt::format("{}: the plan gives its kernel {} bytes of workspace, the device needs {}",
+                                    describe(plan_, class_, static_cast<int>(i)), has, needs),
+                        Fault::failed);
+        }
+    }
+    if (beside > 0) kernel_scratch_ = device_.allocate(beside, MemoryKind::device);
 }
 
 Tensor Executor::at(const Operand& operand) const {
@@ -173,6 +184,9 @@ void Executor::resolve(const Instruction& instruction, int index) {
     for (const Operand& operand : instruction.operands) tensors_.push_back(at(operand));
     if (instruction.what == Do::kernel) {
         launch.kernel = kernels_[static_cast<size_t>(instruction.kernel)].get();
+        const int own = instruction.workspace;
+        launch.workspace =
+            own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[static_cast<size_t>(own)].offset;
         launch.time = time_id(class_.kernels[static_cast<size_t>(instruction.kernel)].op, Time::Kind::compute);
     } else if (instruction.what == Do::copy) {
         launch.time = time_id("copy", Time::Kind::compute);

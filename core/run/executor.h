@@ -42,7 +42,7 @@ public:
     void reset_times();
     /// The instruction at hand; any thread may ask, for a report about a hang.
     int position() const { return position_.load(std::memory_order_relaxed); }
-    /// Bytes of kernel scratch that this executor has allocated beside the arenas.
+    /// Bytes of kernel scratch that the plan does not know of: allocated beside the arenas.
     int64_t kernel_scratch_bytes() const { return kernel_scratch_.bytes; }
 
 private:

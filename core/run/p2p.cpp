@@ -19,6 +19,13 @@ void require_match(const Group& group, std::string_view op, const Tensor& in, co
                 Fault::failed);
 }
 
+void require_split(const Group& group, std::string_view op, const Tensor& in) {
+    if (in.count() % group.size() == 0) return;
+    throw Error(
+        fmt::format("{} over {}: {} elements do not split among {} members", op, group.name, in.count(), group.size()),
+        Fault::failed);
+}
+
 void require_member(const Group& group, std::string_view op, int peer) {
     if (peer >= 0 && peer < group.size()) return;
     throw Error(fmt::format("{} over {}: there is no member {}, the group has {}", op, group.name, peer, group.size()),

@@ -293,9 +293,7 @@ void P2pCommunicator::ring_gather(const Ring& ring, char* out) {
 Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
     const int size = group_.size();
     require_match(group_, "all_to_all", in, out);
-    if (in.count() % size)
-        throw Error(fmt::format("all_to_all over {}: {} elements do not split among {}", group_.name, in.count(), size),
-                    Fault::failed);
+    require_split(group_, "all_to_all", in);
     begin("all_to_all", after, static_cast<uint64_t>(in.dtype));
     const int64_t block = in.bytes() / size;
     const auto* from = static_cast<const char*>(in.data);

@@ -32,6 +32,8 @@ ORRERY_API void reduce(DType dtype, ReduceOp op, std::span<const void* const> in
 /// in.count() * out_factor == out.count() * in_factor (all_gather: out_factor = P).
 ORRERY_API void require_match(const Group& group, std::string_view op, const Tensor& in, const Tensor& out,
                               int64_t in_factor = 1, int64_t out_factor = 1);
+/// Throws Fault::failed, naming op, group and count, unless the tensor's elements split evenly among the members.
+ORRERY_API void require_split(const Group& group, std::string_view op, const Tensor& in);
 /// Throws Fault::failed unless 0 <= peer < P.
 ORRERY_API void require_member(const Group& group, std::string_view op, int peer);
 

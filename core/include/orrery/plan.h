@@ -14,7 +14,7 @@ namespace orrery {
 enum class Arena : uint8_t { persistent, scratch };
 
 /// What a buffer is for, in the words of the memory report.
-enum class Holds : uint8_t { input, param, state, result, gradient, activation };
+enum class Holds : uint8_t { input, param, state, result, gradient, activation, workspace };
 ORRERY_API std::string_view name_of(Holds holds);
 
 /// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
@@ -52,8 +52,9 @@ ORRERY_API std::string_view name_of(Do what);
 
 struct Instruction {
     Do what = Do::kernel;
-    int queue = 0;      ///< 0: compute; 1...: communication
-    int kernel = none;  ///< kernel: index into RankClass::kernels
+    int queue = 0;         ///< 0: compute; 1...: communication
+    int kernel = none;     ///< kernel: index into RankClass::kernels
+    int workspace = none;  ///< kernel: the buffer of its own scratch, of no meaning before and after
     /// An all_reduce that joins several values has one flat operand in and out, then the values' own places in pairs
     /// (in, out), which lie inside these.
     std::vector<Operand> operands;
@@ -87,7 +88,7 @@ struct RankClass {
     std::vector<Instruction> stream;
     std::vector<Operand> places;   ///< inputs, params, states and results: where the host finds the local part
     int64_t persistent_bytes = 0;  ///< of this program alone; the session's arena holds all its programs'
-    int64_t scratch_bytes = 0;     ///< without the kernels' own scratch
+    int64_t scratch_bytes = 0;     ///< with the kernels' workspaces where lowering was told of them
     int64_t scratch_floor = 0;     ///< most bytes alive at once: no placement needs less
 };
 

@@ -109,10 +109,7 @@ public:
 
     Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
         require_match(group_, "all_to_all", in, out);
-        if (in.count() % size())
-            throw Error("all_to_all over " + group_.name + ": " + std::to_string(in.count()) +
-                            " elements do not split among " + std::to_string(size()),
-                        Fault::failed);
+        require_split(group_, "all_to_all", in);
         const int64_t block = in.bytes() / size();
         count(size() - 1, in.bytes() - block);
         const bool small_one = in.bytes() <= small_bytes;
