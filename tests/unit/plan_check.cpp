@@ -296,3 +296,44 @@ TEST_CASE("the fingerprint sees every part that ranks must agree on") {
         CHECK(fingerprint(other) != good.fingerprint);
     }
 }
+
+TEST_CASE("a kernel's workspace is alive, apart from its operands and of no meaning afterwards") {
+    Model m = mlp(8, 4, 12, true, true);
+    LowerOptions options;
+    int64_t asked = 0;
+    options.workspace = [&](const KernelSpec& spec) { return spec.op == "gelu" ? ++asked, 100 : 0; };
+    const Plan bare = compile(m.program, Mesh()).plan;
+    Plan plan = compile(m.program, Mesh(), options).plan;
+    RankClass& c = plan.classes[0];
+    CHECK(asked == 1);
+    CHECK(c.stream.size() == bare.classes[0].stream.size());
+    CHECK(c.scratch_bytes >= bare.classes[0].scratch_bytes);
+    CHECK(plan.fingerprint != bare.fingerprint);
+    const auto user = std::find_if(c.stream.begin(), c.stream.end(), [](auto& i) { return i.workspace != none; });
+    REQUIRE(user != c.stream.end());
+    Buffer& own = c.buffers[static_cast<size_t>(user->workspace)];
+    CHECK(own.bytes == 100);
+    CHECK(own.first == own.last);
+    CHECK(own.first == user - c.stream.begin());
+    CHECK_THAT(print(plan), Contains("workspace b" + std::to_string(user->workspace)));
+    SECTION("over an operand") {
+        own.offset = c.buffers[static_cast<size_t>(user->operands[1].buffer)].offset;
+        c.scratch_bytes += 128;
+        CHECK_THROWS_WITH(check(plan, {}), Contains("gelu") && Contains("lies over its operand"));
+    }
+    SECTION("not alive") {
+        own.first = own.last = 0;
+        CHECK_THROWS_WITH(check(plan, {}), Contains("is not alive"));
+    }
+    SECTION("its bytes read later") {
+        Instruction& next = *(user + 1);
+        const TensorType type = next.operands[0].type;
+        const Buffer copy = own;
+        c.buffers.push_back(copy);
+        c.buffers.back().bytes = type.bytes();
+        c.buffers.back().last = 1 << 20;
+        c.scratch_bytes += type.bytes();
+        next.operands[0] = {static_cast<int>(c.buffers.size()) - 1, 0, type, next.operands[0].value};
+        CHECK_THROWS_WITH(check(plan, {}), Contains("its bytes hold nothing it knows"));
+    }
+}
