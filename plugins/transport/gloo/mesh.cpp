@@ -1,6 +1,7 @@
 #include "mesh.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <signal.h>
 
 #include "orrery/p2p.h"
 
@@ -51,6 +52,9 @@ std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interf
 std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezvous,
                                          std::shared_ptr<::gloo::transport::Device> device, const std::string& name,
                                          Milliseconds timeout) {
+    // Gloo writes with writev: a peer that died would end this process too, before it could say why.
+    struct sigaction pipe {};
+    if (::sigaction(SIGPIPE, nullptr, &pipe) == 0 && pipe.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     auto context = std::make_shared<::gloo::rendezvous::Context>(group.me, group.size());
     context->setTimeout(timeout);
     Store store(rendezvous, name + "/gloo/", timeout);

@@ -110,14 +110,18 @@ void Control::check(int member, const char* op, int64_t sequence, Clock::time_po
         why = name(member) + " did not come within " + std::to_string(timeout_.count()) + " ms; its process " +
               process_state(pids_[static_cast<size_t>(member)]);
     if (why.empty()) return;
+    publish(why);  // or the others might blame this member, which is about to end
     throw Error(std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name + ": " + why, Fault::peer);
 }
 
 void Control::abort(std::string_view reason) {
+    publish("rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) +
+            " gave up: " + std::string(reason));
+}
+
+void Control::publish(const std::string& text) const {
     uint32_t none = 0;
     if (!header_->abort_state.compare_exchange_strong(none, 1)) return;
-    const std::string text =
-        "rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) + " gave up: " + std::string(reason);
     std::strncpy(header_->abort_text, text.c_str(), sizeof header_->abort_text - 1);
     header_->abort_state.store(2, std::memory_order_release);
     for (int i = 0; i < group_.size(); ++i) {

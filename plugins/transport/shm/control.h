@@ -94,6 +94,8 @@ public:
     }
     static void wake(Counter& counter);
     void abort(std::string_view reason);
+    /// The first reason that a member gives is everybody's.
+    void publish(const std::string& why) const;
     /// Throws Fault::peer once a member has aborted.
     void enter(const char* op, int64_t sequence) const {
         if (header_->abort_state.load(std::memory_order_relaxed) == 2) check(group_.me, op, sequence, {});
