@@ -133,6 +133,18 @@ void Program::microbatches(int64_t n, const Origin& origin) {
     microbatches_ = n;
 }
 
+void Program::pipeline(Pipeline pipeline) {
+    if (!pipeline_.axis.empty() && (pipeline.axis != pipeline_.axis || pipeline.schedule != pipeline_.schedule ||
+                                    pipeline.chunks != pipeline_.chunks)) {
+        throw Error(pipeline.origin,
+                    fmt::format("asked for a pipeline over {} ({}, {} chunks), but an earlier strategy chose {} ({}, {} "
+                                "chunks): use one",
+                                pipeline.axis, pipeline.schedule, pipeline.chunks, pipeline_.axis, pipeline_.schedule,
+                                pipeline_.chunks));
+    }
+    pipeline_ = std::move(pipeline);
+}
+
 void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin) {
     if (bytes < 0) throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes));
     for (const auto& [name, size] : buckets_) {

@@ -1,5 +1,6 @@
 #include "orrery/schedule.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace orrery {
@@ -66,8 +67,23 @@ int Schedule::stage_of(int rank, int chunk) const {
     return stages.at(static_cast<size_t>(rank)).at(static_cast<size_t>(chunk));
 }
 
+std::vector<int> Schedule::stages_of(int rank) const {
+    int chunks = 1;
+    for (const Fragment& f : ranks.at(static_cast<size_t>(rank)).order) chunks = std::max(chunks, f.chunk + 1);
+    std::vector<int> list;
+    for (int chunk = 0; chunk < chunks; ++chunk) list.push_back(stage_of(rank, chunk));
+    return list;
+}
+
+Schedule forward_only(const Schedule& schedule) {
+    Schedule forward = schedule;
+    for (RankSchedule& rank : forward.ranks)
+        std::erase_if(rank.order, [](const Fragment& f) { return f.kind != Fragment::Kind::forward; });
+    return forward;
+}
+
 Schedule sequential_schedule(int64_t microbatches) {
-    Schedule schedule{"sequential", {RankSchedule{}}, {}};
+    Schedule schedule{"sequential", {RankSchedule{}}, {}, {}};
     for (int64_t m = 0; m < microbatches; ++m) {
         schedule.ranks[0].order.push_back({Fragment::Kind::forward, m, 0});
         schedule.ranks[0].order.push_back({Fragment::Kind::backward, m, 0});

@@ -82,6 +82,7 @@ struct PerRank {
 struct RankClass {
     std::vector<int64_t> ranks;
     int stage = 0;                    ///< pipeline rank
+    std::vector<int> stages;          ///< the stages it runs, by chunk; empty: the program has none
     std::vector<KernelSpec> kernels;  ///< distinct specs, each prepared once
     std::vector<PerRank> per_rank;    ///< sorted by kernel
     std::vector<Buffer> buffers;
@@ -97,6 +98,7 @@ struct Plan {
     Program program;  ///< after propagation, with collectives and layouts
     Mesh mesh;
     Schedule schedule;
+    AxisId stage_axis = none;  ///< the axis that carries stages
     int threads_per_rank = 1;
     std::vector<RankClass> classes;
     std::string fingerprint;  ///< SHA-256 of all that ranks must agree on, compared before step 0

@@ -6,13 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "orrery/layout.h"
+#include "orrery/mark.h"
 
 namespace orrery {
-
-using ValueId = int32_t;
-using OpId = int32_t;
-constexpr int32_t none = -1;
 
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
@@ -56,37 +52,6 @@ struct Result {
     ValueId value;
 };
 
-enum class Keep : uint8_t { step, fragment };
-
-/// What a strategy asks of one value on one axis. `store`: how it rests; `use`: how ops read it.
-struct Mark {
-    enum class What : uint8_t { store, use };
-    ValueId value = none;
-    What what = What::store;
-    std::string axis;
-    Placement placement;
-    Keep keep = Keep::step;  ///< use: how long a gathered copy lives
-    bool optional = false;   ///< do nothing where it cannot be honoured, instead of failing
-    Origin origin;
-};
-
-/// Ops whose scope is `scope` or below it go to pipeline stage `stage`, or are recomputed in the backward pass: all of
-/// them, or those of some kinds.
-struct ScopeMark {
-    std::string scope;
-    int stage = none;
-    bool recompute = false;
-    Origin origin;
-    std::vector<std::string> kinds = {};
-};
-
-/// What a strategy leaves as it is, and why: `orrery check` lists it.
-struct Note {
-    ValueId value = none;
-    std::string text;
-    Origin origin;
-};
-
 /// A traced program: ops in execution order over values. Passes fill it further: differentiate, annotate, propagate.
 class ORRERY_API Program {
 public:
@@ -121,6 +86,8 @@ public:
     void note(ValueId value, std::string_view text, const Origin& origin);
     /// Splits the logical dim `batch` in n sequential micro-batches.
     void microbatches(int64_t n, const Origin& origin);
+    /// Stages lie on the ranks of an axis. Throws when an earlier strategy asked for another pipeline.
+    void pipeline(Pipeline pipeline);
     /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
 
@@ -129,6 +96,7 @@ public:
     const std::vector<ScopeMark>& scope_marks() const { return scope_marks_; }
     const std::vector<Note>& notes() const { return notes_; }
     int64_t microbatches() const { return microbatches_; }
+    const Pipeline& pipeline() const { return pipeline_; }
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
 
     const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
@@ -145,6 +113,7 @@ private:
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<std::pair<std::string, int64_t>> buckets_;
     int64_t microbatches_ = 1;
+    Pipeline pipeline_;
 };
 
 }  // namespace orrery

@@ -33,9 +33,15 @@ struct Schedule {
     std::vector<RankSchedule> ranks;
     /// The stage that is chunk c of rank r: stages[r][c]. Empty: stage c * ranks + r, as interleaved schedules do.
     std::vector<std::vector<int>> stages;
+    Origin origin = {};  ///< the function that made it
 
     ORRERY_API int stage_of(int rank, int chunk) const;
+    /// The stages of one rank, by chunk; as many chunks as its order names.
+    ORRERY_API std::vector<int> stages_of(int rank) const;
 };
+
+/// The F of a schedule: what a program without a backward pass runs.
+ORRERY_API Schedule forward_only(const Schedule& schedule);
 
 /// Every micro-batch forward and then backward at once, for a program without pipeline stages: F0 B0 F1 B1 ...
 ORRERY_API Schedule sequential_schedule(int64_t microbatches);

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "orrery/config.h"
 #include "orrery/mesh.h"
@@ -16,5 +17,15 @@ public:
     /// Options were read by the factory. Throws Error naming the value, dim and axis that cannot be marked.
     virtual void annotate(Program& program, const Mesh& mesh) = 0;
 };
+
+/// A layer of the model, as a pipeline cuts it: the ops below one numbered scope ("h.3", "layers.11").
+struct Layer {
+    std::string scope;  ///< "": what comes before the first layer, or after the last
+    double flops = 0;   ///< of the matrix products and attentions of its forward pass
+};
+
+/// The forward pass in layers, in order of the trace. The first is what comes before any layer, the last what comes
+/// behind all of them; both are always there. Where no scope is numbered the outermost scopes are the layers.
+ORRERY_API std::vector<Layer> layers(const Program& program);
 
 }  // namespace orrery

@@ -1,0 +1,55 @@
+// A model as a row of layers.
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/flops.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+/// "h.3" of "h.3.attn.q"; "" when no part is a number.
+std::string numbered(const std::string& scope) {
+    for (size_t begin = 0; begin < scope.size();) {
+        const size_t end = std::min(scope.find('.', begin), scope.size());
+        const bool number = std::all_of(scope.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        scope.begin() + static_cast<std::ptrdiff_t>(end),
+                                        [](char c) { return c >= '0' && c <= '9'; });
+        if (number && end > begin) return scope.substr(0, end);
+        begin = end + 1;
+    }
+    return "";
+}
+
+std::string outermost(const std::string& scope) { return scope.substr(0, scope.find('.')); }
+
+}  // namespace
+
+std::vector<Layer> layers(const Program& program) {
+    const bool any = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+        return op.phase == Phase::forward && !numbered(op.scope).empty();
+    });
+    std::vector<Layer> row{{}};
+    std::unordered_map<std::string, size_t> places;
+    double behind = 0;  // what may still turn out to lie behind the last layer
+    for (const Op& op : program.ops) {
+        if (op.phase != Phase::forward) continue;
+        const bool counts = op.kind == "matmul" || op.kind == "matmul_bias_gelu" || op.kind == "attention";
+        const double cost = counts ? static_cast<double>(flops(program, op)) : 0;
+        const std::string scope = any ? numbered(op.scope) : outermost(op.scope);
+        if (scope.empty()) {
+            behind += cost;
+            continue;
+        }
+        const auto [place, fresh] = places.try_emplace(scope, row.size());
+        row.back().flops += behind;  // between two layers: with the one before
+        behind = 0;
+        if (fresh) row.push_back({scope, 0});
+        row[place->second].flops += cost;
+    }
+    row.push_back({"", behind});
+    return row;
+}
+
+}  // namespace orrery
