@@ -32,6 +32,20 @@ CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     return run;
 }
 
+CLI::App* add_verify(CLI::App& app, ScriptCommand& command) {
+    CLI::App* verify = app.add_subcommand(
+        "verify", "run a script's first steps on one device and on its mesh, and name the first value that differs");
+    add_script_options(*verify, command, "experiment, a .lua file");
+    verify->add_option("--steps", command.verify.steps, "steps to compare");
+    verify->add_option("--draws", command.verify.draws, "runs that measure how far rounding moves each value");
+    verify->add_flag("--bitwise", command.verify.bitwise, "demand equal bits where no sum changes its order");
+    verify
+        ->add_option("--inject", command.injections,
+                     "a mistake to find: scale,rank=1,tensor=NAME,by=1.01 or unreduced,rank=1,tensor=NAME")
+        ->allow_extra_args(false);
+    return verify;
+}
+
 CLI::App* add_sample(CLI::App& app, ScriptCommand& command) {
     CLI::App* sample = app.add_subcommand("sample", "draw text from a run's newest checkpoint");
     add_script_options(*sample, command, "the run's folder, or the script with its config");
@@ -95,6 +109,7 @@ int dispatch(int argc, char** argv) {
     CLI::App* run = add_run(app, script);
     CLI::App* check = app.add_subcommand("check", "compile and prove a script's plan, start nothing");
     add_script_options(*check, script, "experiment, a .lua file");
+    CLI::App* verify = add_verify(app, script);
     CLI::App* sample = add_sample(app, script);
     CLI::App* tokens = app.add_subcommand("tokenize", "write a token file from text, one token a byte");
     tokens->add_option("text", tokenize.text, "text file")->required();
@@ -114,6 +129,7 @@ int dispatch(int argc, char** argv) {
     if (script.script_help) std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
     if (run->parsed()) return run_command(script);
     if (check->parsed()) return check_command(script);
+    if (verify->parsed()) return verify_command(script);
     if (sample->parsed()) return sample_command(script);
     if (tokens->parsed()) return tokenize_command(tokenize);
     if (plugins->parsed()) return plugins_command(folders);

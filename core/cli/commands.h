@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "run/host.h"
+#include "run/verify.h"
 
 namespace orrery {
 
@@ -18,6 +19,8 @@ struct ScriptCommand {
     std::string rendezvous;              ///< "host:port", for several nodes
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
     SampleOptions sample;
+    VerifyOptions verify;
+    std::vector<std::string> injections;
 };
 
 struct TokenizeCommand {
@@ -28,6 +31,7 @@ struct TokenizeCommand {
 // One function per command, each in a file of its own. They return the exit code; errors are thrown.
 int run_command(const ScriptCommand& command);
 int check_command(const ScriptCommand& command);
+int verify_command(const ScriptCommand& command);
 int sample_command(const ScriptCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int plugins_command(const std::vector<std::string>& folders);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include "base/text.h"
 #include "config/load.h"
@@ -14,6 +15,7 @@
 #include "run/saved_state.h"
 #include "run/train.h"
 #include "run/weights.h"
+#include "run/whole.h"
 
 namespace orrery {
 namespace {
@@ -61,6 +63,11 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
       }()) {
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
+    if (mode_ == Mode::verify) {
+        settings_.transport = "threads";
+        settings_.axis_transport.clear();
+        job_.local_ranks = settings_.mesh.ranks();
+    }
     if (mode_ == Mode::run && job_.ranks != settings_.mesh.ranks())
         throw Error(
             config_.table("mesh").origin(),
@@ -125,7 +132,7 @@ std::string ScriptHost::summary() {
 
 void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
     if (mode_ == Mode::check && quiet_) Dataset looked_at(data);  // bad data shows before a rank starts
-    if (mode_ == Mode::check && !quiet_) data_ = data;
+    if (mode_ == Mode::verify || (mode_ == Mode::check && !quiet_)) data_ = data;
     if (mode_ == Mode::check && !settings_.weights.empty())
         check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
@@ -150,7 +157,7 @@ void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
 }
 
 std::string ScriptHost::sample(const SampleOptions& options) {
-    if (mode_ == Mode::check || mode_ == Mode::help || job_.rank != 0) return "";
+    if (mode_ == Mode::check || mode_ == Mode::verify || mode_ == Mode::help || job_.rank != 0) return "";
     CompileOptions compiling;
     Job alone;
     alone.local_ranks = 1;
@@ -163,6 +170,38 @@ std::string ScriptHost::sample(const SampleOptions& options) {
     return draw_text(session, options);
 }
 
+VerifyReport ScriptHost::verify(const VerifyOptions& options) {
+    const auto make_device = [this] {
+        Config& table = config_.table("device").table(settings_.device);
+        if (!table.has("threads"))
+            table.set("threads",
+                      {int64_t{threads_of(settings_, job_)}, config_.table("run").where("threads_per_rank"), true});
+        return registry_.device(settings_.device, config_.table("run").where("device"))(table);
+    };
+    const auto device = make_device();
+    std::optional<Dataset> data;
+    if (data_) data.emplace(*data_);
+    WholeSources sources(*device, settings_.seed, data ? &*data : nullptr);
+    std::mutex one_at_a_time;  // plugins read their table of the configuration
+    const auto alone = [&](auto make) {
+        return [&one_at_a_time, make] {
+            const std::lock_guard lock(one_at_a_time);
+            return make();
+        };
+    };
+    const VerifyCase verified{experiment_->train,
+                              *compiled_->train,
+                              compiled_->persistent,
+                              alone(make_device),
+                              alone([this] {
+                                  return registry_.transport("threads", config_.table("run").where("transport"))(
+                                      config_.table("transport").table("threads"));
+                              }),
+                              std::ref(sources),
+                              settings_.timeout};
+    return orrery::verify(verified, options);
+}
+
 void ScriptHost::declare_options(const std::vector<Option>& options) {
     if (mode_ != Mode::help) return;
     std::printf("options of %s, set in [script] or with --set script.KEY=VALUE:\n", script_.c_str());
@@ -173,7 +212,8 @@ void ScriptHost::declare_options(const std::vector<Option>& options) {
 }
 
 void ScriptHost::print(const std::string& line) {
-    if (job_.rank == 0 && !(mode_ == Mode::check && quiet_)) std::printf("%s\n", line.c_str());
+    if (job_.rank == 0 && !(quiet_ && (mode_ == Mode::check || mode_ == Mode::verify)))
+        std::printf("%s\n", line.c_str());
 }
 
 void ScriptHost::prepare_folder() {

@@ -16,6 +16,7 @@ namespace orrery {
 enum class Mode : uint8_t {
     check,   ///< compile and prove, start nothing
     run,     ///< train on this rank
+    verify,  ///< compile as `run` does, with ranks as threads; `verify` runs the plan
     sample,  ///< draw text on one rank
     help,    ///< stop after the options are declared
 };
@@ -38,6 +39,9 @@ public:
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& options) override;
     void print(const std::string& line) override;
+
+    /// Verifies what the script compiled. Mode::verify only.
+    VerifyReport verify(const VerifyOptions& options);
 
     const Settings& settings() const { return settings_; }
     /// The run's folder; known once the experiment is compiled.

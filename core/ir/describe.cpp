@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/op.h"
+
 namespace orrery {
 
 std::string text_of(const TensorType& type, const std::vector<std::string>& dims) {
@@ -81,6 +83,15 @@ std::string label_of(const Program& program, ValueId id) {
     const Value& value = program.value(id);
     if (!value.name.empty()) return value.name;
     return value.op == none ? fmt::format("%{}", id) : fmt::format("%{} ({})", id, program.op(value.op).kind);
+}
+
+ValueId original_of(const Program& program, ValueId value) {
+    while (value != none) {
+        const OpId maker = program.value(value).op;
+        if (maker == none || !op_def(program.op(maker).kind).collective) break;
+        value = program.op(maker).inputs[0];
+    }
+    return value;
 }
 
 std::string describe(const Program& program, ValueId id) {

@@ -21,6 +21,9 @@ std::string text_of(const Attributes& attributes, std::string_view skip = "");
 /// The value's name, or "%12 (gelu)" for one without.
 std::string label_of(const Program& program, ValueId id);
 
+/// The value that inserted collectives made this one of: of `all_gather` of `all_reduce` of x it is x.
+ValueId original_of(const Program& program, ValueId value);
+
 /// For messages: "x f32[batch=8,embed=512] (mlp.lua:3)".
 std::string describe(const Program& program, ValueId id);
 

@@ -47,6 +47,7 @@ struct Traced {
     bool has_optimizer = false;
     bool compiled = false;
     std::vector<Asked> strategies;
+    PropagateOptions redistribution;
     std::vector<WeightSource> weights;
 };
 

@@ -126,10 +126,34 @@ int train_with(lua_State* L) {
     return 1;
 }
 
-/// program:parallel { strategy, ... }
+/// The named entries of a list of strategies: what redistributions the script forbids.
+void read_redistribution(lua_State* L, PropagateOptions& options) {
+    lua_newtable(L);  // without the list
+    lua_pushnil(L);
+    while (lua_next(L, 2) != 0) {
+        if (lua_type(L, -2) == LUA_TSTRING) {
+            lua_pushvalue(L, -2);
+            lua_insert(L, -2);
+            lua_rawset(L, -4);
+        } else {
+            lua_pop(L, 1);
+        }
+    }
+    Fields fields(L, -1, "parallel");
+    options.forbid_implicit = fields.flag("forbid_implicit").value_or(options.forbid_implicit);
+    if (const auto mib = fields.number("implicit_budget_mib")) {
+        if (!(*mib >= 0)) fields.wrong("implicit_budget_mib", "0 or more");
+        options.budget_bytes = static_cast<int64_t>(*mib * 1048576.0);
+    }
+    fields.finish();
+    lua_pop(L, 1);
+}
+
+/// program:parallel { strategy, ... [, forbid_implicit = , implicit_budget_mib = ] }
 int parallel(lua_State* L) {
     Traced& traced = open_program(L, "parallel");
     check_table(L, 2, "a list of strategies");
+    read_redistribution(L, traced.redistribution);
     for (lua_Integer i = 1; lua_rawgeti(L, 2, i) != LUA_TNIL; ++i) {
         const Asked* asked = test<Asked>(L, -1);
         if (!asked) bad_argument(L, 2, fmt::format("entry {} is {}, expected a strategy", i, type_text(L, -1)));
@@ -198,6 +222,7 @@ int compile(lua_State* L) {
     experiment.eval = eval_program(L, traced, experiment.train, mesh);
     experiment.logits = sample_program(L, traced, mesh);
     experiment.mesh = mesh.with_microbatches(experiment.train.microbatches());
+    experiment.redistribution = traced.redistribution;
     experiment.weights = traced.weights;
     traced.compiled = true;
     state.host().compile(std::move(experiment));

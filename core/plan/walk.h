@@ -3,6 +3,24 @@
 
 namespace orrery {
 
+/// Gives one instruction to a machine, its waits first; see `walk`.
+template <class Machine>
+void visit(const RankClass& rank_class, int index, Machine& machine) {
+    const Instruction& instruction = rank_class.stream[static_cast<size_t>(index)];
+    for (int earlier : instruction.waits) machine.wait(index, earlier);
+    switch (instruction.what) {
+        case Do::kernel: machine.kernel(index); break;
+        case Do::copy: machine.copy(index); break;
+        case Do::all_reduce:
+        case Do::all_gather:
+        case Do::reduce_scatter:
+        case Do::all_to_all:
+        case Do::broadcast: machine.collective(index); break;
+        case Do::send: machine.send(index); break;
+        case Do::receive: machine.receive(index); break;
+    }
+}
+
 /// The one loop over a stream. The executor gives it a device and communicators, the checker and the simulator a clock.
 /// `index` is the instruction's place in the stream. A Machine has
 ///   void wait(int index, int earlier)   what instruction `earlier` (of another queue) does must be done before `index`
@@ -15,21 +33,7 @@ namespace orrery {
 template <class Machine>
 void walk(const RankClass& rank_class, Machine& machine) {
     const int end = static_cast<int>(rank_class.stream.size());
-    for (int index = 0; index < end; ++index) {
-        const Instruction& instruction = rank_class.stream[static_cast<size_t>(index)];
-        for (int earlier : instruction.waits) machine.wait(index, earlier);
-        switch (instruction.what) {
-            case Do::kernel: machine.kernel(index); break;
-            case Do::copy: machine.copy(index); break;
-            case Do::all_reduce:
-            case Do::all_gather:
-            case Do::reduce_scatter:
-            case Do::all_to_all:
-            case Do::broadcast: machine.collective(index); break;
-            case Do::send: machine.send(index); break;
-            case Do::receive: machine.receive(index); break;
-        }
-    }
+    for (int index = 0; index < end; ++index) visit(rank_class, index, machine);
 }
 
 }  // namespace orrery

@@ -11,11 +11,12 @@
 namespace orrery {
 namespace {
 
-Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options) {
+Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options,
+                 const PropagateOptions& redistribution) {
     LowerOptions lowering;
     lowering.contracts = options.contracts;
     lowering.threads_per_rank = options.threads_per_rank;
-    Plan plan = lower(propagate(program, mesh), mesh, persistent, lowering);
+    Plan plan = lower(propagate(program, mesh, redistribution), mesh, persistent, lowering);
     check(plan, options.contracts, options.memory_bytes);
     return plan;
 }
@@ -59,8 +60,11 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.parameters = parameters_of(experiment.train);
     compiled.tokens_per_step = tokens_of(experiment.train);
     compiled.flops_per_step = flops_of(experiment.train, compiled.parameters, compiled.tokens_per_step);
-    compiled.train = compile_one(experiment.train, experiment.mesh, compiled.persistent, options);
-    if (experiment.eval) compiled.eval = compile_one(*experiment.eval, experiment.mesh, compiled.persistent, options);
+    compiled.train =
+        compile_one(experiment.train, experiment.mesh, compiled.persistent, options, experiment.redistribution);
+    if (experiment.eval)
+        compiled.eval =
+            compile_one(*experiment.eval, experiment.mesh, compiled.persistent, options, experiment.redistribution);
     return compiled;
 }
 
@@ -74,7 +78,7 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     compiled.name = experiment.name;
     compiled.contracts = options.contracts;
     compiled.parameters = parameters_of(*experiment.logits);
-    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options);
+    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options, {});
     return compiled;
 }
 

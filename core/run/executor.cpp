@@ -111,6 +111,36 @@ struct Executor::Machine {
     }
 };
 
+/// Completes each instruction before the next one and shows it.
+struct Executor::ObservedMachine {
+    Machine& machine;
+    Observer& observer;
+
+    template <class Instructed>
+    void shown(int index, Instructed instructed) {
+        observer.before(index);
+        instructed();
+        machine.e.complete(index);
+        observer.after(index);
+    }
+    void wait(int index, int earlier) { machine.wait(index, earlier); }
+    void kernel(int index) {
+        shown(index, [&] { machine.kernel(index); });
+    }
+    void copy(int index) {
+        shown(index, [&] { machine.copy(index); });
+    }
+    void collective(int index) {
+        shown(index, [&] { machine.collective(index); });
+    }
+    void send(int index) {
+        shown(index, [&] { machine.send(index); });
+    }
+    void receive(int index) {
+        shown(index, [&] { machine.receive(index); });
+    }
+};
+
 Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<Communicator*> by_axis, void* persistent,
                    void* scratch)
     : plan_(plan),
@@ -215,21 +245,63 @@ void Executor::resolve(const Instruction& instruction, int index) {
     launches_.push_back(launch);
 }
 
-void Executor::run() {
+/// What the walk does, with errors that say where it was.
+template <class Walked>
+void Executor::guarded(Walked walked) {
     try {
-        Machine machine(*this);
-        walk(class_, machine);
-        for (int last : last_of_queue_)
-            if (last != none) {
-                position_.store(last, std::memory_order_relaxed);
-                events_[static_cast<size_t>(last)].wait();
-            }
-        device_.synchronize(0);
-        machine.charge(0);
+        walked();
     } catch (const Error& error) {
         throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position()), error.what()),
                     error.fault());
     }
+}
+
+void Executor::run() {
+    guarded([&] {
+        Machine machine(*this);
+        walk(class_, machine);
+        finish();
+        machine.charge(0);
+    });
+}
+
+void Executor::run(Observer& observer) {
+    guarded([&] {
+        Machine machine(*this);
+        ObservedMachine observed{machine, observer};
+        walk(class_, observed);
+        finish();
+    });
+}
+
+void Executor::issue(int index) {
+    guarded([&] {
+        Machine machine(*this);
+        visit(class_, index, machine);
+        complete(index);
+    });
+}
+
+void Executor::finish() {
+    for (int last : last_of_queue_)
+        if (last != none) {
+            position_.store(last, std::memory_order_relaxed);
+            events_[static_cast<size_t>(last)].wait();
+        }
+    device_.synchronize(0);
+}
+
+void Executor::complete(int index) {
+    const Instruction& instruction = class_.stream[static_cast<size_t>(index)];
+    if (instruction.what == Do::send) return;
+    if (instruction.queue == 0)
+        device_.synchronize(0);
+    else
+        events_[static_cast<size_t>(index)].wait();
+}
+
+const Tensor& Executor::operand(int index, size_t which) const {
+    return tensors_[launches_[static_cast<size_t>(index)].first + which];
 }
 
 Tensor Executor::tensor(ValueId value) const {

@@ -10,6 +10,14 @@
 
 namespace orrery {
 
+/// Looks at a rank's step while it runs, on that rank's thread.
+class Observer {
+public:
+    virtual ~Observer() = default;
+    virtual void before(int index) = 0;  ///< the instruction's waits are over, nothing of it has run
+    virtual void after(int index) = 0;   ///< what it writes is complete; a send is handed over
+};
+
 /// Runs one rank's stream of a plan on a device and its communicators. Everything is resolved when it is made: kernels
 /// prepared with this rank's attributes, operands as tensors at their addresses. One thread drives it.
 class Executor {
@@ -26,6 +34,14 @@ public:
     /// One step; blocks until all its work is done. Allocates nothing and looks nothing up. A failure is rethrown with
     /// its fault, naming rank, instruction, values and script line; the contents of the arenas are then undefined.
     void run();
+    /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
+    void run(Observer& observer);
+    /// One instruction with its waits, until what it writes is complete (a send: handed over). `finish` ends a step
+    /// that was issued so. For a twin that follows another executor's step.
+    void issue(int index);
+    void finish();
+    /// Operand `which` of an instruction, at its address.
+    const Tensor& operand(int index, size_t which) const;
 
     /// The local part of an input, param, state or result. Throws Error for any other value.
     Tensor tensor(ValueId value) const;
@@ -48,8 +64,12 @@ public:
 private:
     struct Launch;
     struct Machine;
+    struct ObservedMachine;
 
     void prepare_kernels();
+    template <class Walked>
+    void guarded(Walked walked);
+    void complete(int index);
     void resolve(const Instruction& instruction, int index);
     Tensor at(const Operand& operand) const;
     int time_id(const std::string& name, Time::Kind kind);

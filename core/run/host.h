@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/propagate.h"
 #include "orrery/registry.h"
 #include "run/data.h"
 
@@ -45,6 +46,7 @@ struct Experiment {
     std::optional<Program> eval;        ///< forward without dropout; results loss_sum, count
     std::optional<Program> logits;      ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
     Mesh mesh;                          ///< with micro
+    PropagateOptions redistribution;    ///< what the script forbids
     std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/half.h"
 #include "orrery/p2p.h"
 
 #if defined(__x86_64__)
@@ -22,7 +23,7 @@ struct Plain {
 };
 struct Bf16 {
     using Element = uint16_t;
-    static float load(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+    static float load(uint16_t x) { return widen_bf16(x); }
     static uint16_t store(float x) {
         const auto bits = std::bit_cast<uint32_t>(x);
         if (x != x) return static_cast<uint16_t>((bits >> 16) | 0x40);
@@ -31,14 +32,7 @@ struct Bf16 {
 };
 struct F16 {
     using Element = uint16_t;
-    static float load(uint16_t x) {
-        const uint32_t sign = uint32_t{x & 0x8000u} << 16, body = x & 0x7fffu;
-        if (body >= 0x7c00)
-            return std::bit_cast<float>(sign | 0x7f800000u | (body > 0x7c00 ? 0x400000u | (body & 0x3ff) << 13 : 0));
-        // 2^112 moves the exponent from half's bias to float's and makes subnormals normal, exactly.
-        const float value = std::bit_cast<float>(body << 13) * 0x1p112f;
-        return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
-    }
+    static float load(uint16_t x) { return widen_f16(x); }
     static uint16_t store(float x) {
         const auto bits = std::bit_cast<uint32_t>(x);
         const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "run/initial.h"
 
 namespace orrery {
 namespace {
@@ -16,13 +17,6 @@ MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contrac
     for (const auto& [axis, contract] : contracts)
         if (contract.needs_arena && !contract.memory.empty()) return contract.memory.front();
     return MemoryKind::device;
-}
-
-/// A random stream of its own per value, the same in every program and on every mesh.
-int64_t stream_of(const std::string& name) {
-    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
-    return static_cast<int64_t>(hash >> 1);
 }
 
 }  // namespace
@@ -151,28 +145,15 @@ void Session::fill(const Program& program, ValueId id, uint64_t seed) {
     const Value& value = program.value(id);
     Executor& executor = train_ ? *train_ : *logits_;
     const Tensor local = executor.tensor(id);
-    const std::string kind = value.init.text("kind", "zeros");
-    KernelSpec spec;
-    spec.outputs = {{local.dtype, local.shape}};
-    spec.attributes.set("shape", local.shape);
+    const KernelSpec spec = initial_kernel(value, {local.dtype, local.shape},
+                                           value.layout.offset(value.type.shape, compiled_.mesh, job_.rank));
     std::vector<Tensor> operands;
-    uint32_t seed_word = static_cast<uint32_t>(seed ^ (seed >> 32));
+    const uint32_t word = seed_word(seed);
     Memory seed_memory;
-    if (kind == "zeros" || kind == "ones") {
-        spec.op = "full";
-        spec.attributes.set("value", kind == "ones" ? 1.0 : 0.0);
-        spec.attributes.set("dtype", std::string(name_of(local.dtype)));
-    } else {
-        spec.op = "random";
-        spec.attributes.set("kind", kind);
-        spec.attributes.set("scale", value.init.number("scale", 1));
-        spec.attributes.set("stream", stream_of(value.name));
-        spec.attributes.set("global_shape", value.type.shape);
-        spec.attributes.set("offset", value.layout.offset(value.type.shape, compiled_.mesh, job_.rank));
-        spec.inputs = {{DType::u32, {}}};
+    if (!spec.inputs.empty()) {
         seed_memory = device_->allocate(64, MemoryKind::device);
         operands.push_back({seed_memory.data, DType::u32, {}});
-        upload(operands.back(), &seed_word);
+        upload(operands.back(), &word);
     }
     operands.push_back(local);
     const auto kernel = device_->prepare(spec);

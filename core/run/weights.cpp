@@ -2,24 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstring>
 
+#include "base/half.h"
 #include "run/safetensors.h"
 
 namespace orrery {
 namespace {
-
-float widen_f16(uint16_t h) {
-    const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, mantissa = h & 0x3ff;
-    const int exponent = (h >> 10) & 31;
-    if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24
-        const float value = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign ? -value : value;
-    }
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-    return std::bit_cast<float>(sign | static_cast<uint32_t>(exponent + 112) << 23 | mantissa << 13);
-}
 
 float element(const std::byte* data, DType dtype, int64_t i) {
     if (dtype == DType::f32) {
@@ -34,7 +23,7 @@ float element(const std::byte* data, DType dtype, int64_t i) {
     }
     uint16_t half;
     std::memcpy(&half, data + 2 * i, 2);
-    return dtype == DType::bf16 ? std::bit_cast<float>(static_cast<uint32_t>(half) << 16) : widen_f16(half);
+    return dtype == DType::bf16 ? widen_bf16(half) : widen_f16(half);
 }
 
 /// The shape that a source must have in the file, apart from the sliced dim.

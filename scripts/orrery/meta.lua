@@ -299,8 +299,9 @@ local Program = {}
 ---@param options? { precision?: "f32" | "bf16", microbatches?: integer }
 ---@return Program
 function Program:train_with(optimizer, options) end
---- Strategies in order: earlier marks stay.
----@param strategies Strategy[]
+--- Strategies in order: earlier marks stay. `forbid_implicit = true` refuses every gather that no strategy asked for,
+--- `implicit_budget_mib = N` those that send more; `orrery check` lists them.
+---@param strategies Strategy[]|{ forbid_implicit?: boolean, implicit_budget_mib?: number }
 ---@return Program
 function Program:parallel(strategies) end
 --- Where published checkpoints hold the params, for checkpoint.load.

@@ -1,0 +1,149 @@
+#include "plan/lint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "plan/summary.h"
+
+namespace orrery {
+namespace {
+
+/// Layers are alike: "h.3.mlp" -> "h.*.mlp"; "for matmul %71" -> "for matmul".
+std::string without_numbers(const std::string& text) {
+    std::vector<std::string> words;
+    for (const std::string& word : split(text, ' ')) {
+        if (word.starts_with('%')) continue;
+        std::vector<std::string> parts;
+        for (const std::string& part : split(word, '.')) {
+            const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+            parts.push_back(number ? "*" : part);
+        }
+        words.push_back(join(parts, "."));
+    }
+    return join(words, " ");
+}
+
+class Lint {
+public:
+    explicit Lint(const Plan& plan) : plan_(plan), program_(plan.program) {
+        for (const Mark& mark : program_.marks()) {
+            axes_of_[mark.origin.text()].insert(mark.axis);
+            if (mark.what == Mark::What::use) used_.emplace(mark.value, mark.axis);
+        }
+    }
+
+    std::vector<Redistribution> run() {
+        for (const RankClass& c : plan_.classes)
+            for (const Instruction& i : c.stream)
+                if (i.axis != none && i.what != Do::receive) add(i);
+        std::vector<Redistribution> entries;
+        for (auto& [key, entry] : entries_) entries.push_back(std::move(entry));
+        std::stable_sort(entries.begin(), entries.end(),
+                         [](const Redistribution& a, const Redistribution& b) { return a.bytes > b.bytes; });
+        return entries;
+    }
+
+private:
+    /// One message; of a joined one each member by itself.
+    void add(const Instruction& i) {
+        if (i.what != Do::all_reduce || i.operands.size() <= 2)
+            return add(i, i.op, i.operands[0].value, bytes_sent(i, plan_.mesh));
+        for (size_t k = 2; k + 1 < i.operands.size(); k += 2) {
+            Instruction member = i;
+            member.operands = {i.operands[k], i.operands[k + 1]};
+            add(i, program_.value(i.operands[k + 1].value).op, i.operands[k].value, bytes_sent(member, plan_.mesh));
+        }
+    }
+
+    void add(const Instruction& i, OpId id, ValueId operand, int64_t bytes) {
+        const Op* op = id == none ? nullptr : &program_.op(id);
+        const bool inserted = op && op_def(op->kind).collective;
+        const ValueId value = inserted ? op->inputs[0] : operand;
+        if (value == none) return;
+        Redistribution entry;
+        entry.kind = inserted ? op->kind : std::string(name_of(i.what));
+        entry.axis = plan_.mesh.axis(i.axis).name;
+        entry.what = title(value);
+        entry.why = inserted ? without_numbers(op->attributes.text("cause")) : "to another stage";
+        entry.by = strategies(value, entry.axis);
+        entry.origin = op ? op->origin : program_.value(value).origin;
+        entry.implicit = inserted && implicit(*op, value, entry.axis);
+        const auto key = fmt::format("{}|{}|{}|{}|{}|{}|{}", entry.kind, entry.axis, entry.what, entry.why, entry.by,
+                                     entry.origin.text(), entry.implicit);
+        Redistribution& all = entries_.try_emplace(key, std::move(entry)).first->second;
+        all.values += seen_.emplace(&all, value).second;
+        ++all.count;
+        all.bytes += bytes;
+    }
+
+    std::string title(ValueId value) const {
+        const ValueId original = original_of(program_, value);
+        const Value& v = program_.value(original);
+        if (!v.name.empty() || v.op == none) return without_numbers(v.name);
+        const Op& op = program_.op(v.op);
+        return without_numbers(op.scope.empty() ? op.kind : fmt::format("{} of {}", op.kind, op.scope));
+    }
+
+    /// Those that caused the value's layout and mark something on this axis.
+    std::string strategies(ValueId value, const std::string& axis) const {
+        std::string all;
+        for (const Origin& cause : program_.value(value).causes) {
+            const auto axes = axes_of_.find(cause.text());
+            if (axes == axes_of_.end() || axes->second.count(axis) == 0) continue;
+            all += (all.empty() ? "" : "; ") + cause.text();
+        }
+        return all;
+    }
+
+    bool implicit(const Op& op, ValueId value, const std::string& axis) const {
+        if (op.kind != "all_gather" && op.kind != "all_to_all") return false;
+        if (!op.attributes.text("cause").starts_with("for ")) return false;
+        ValueId original = original_of(program_, value);
+        if (used_.count({original, axis})) return false;
+        // A low-precision copy of a param is read as the param is marked.
+        const OpId maker = program_.value(original).op;
+        if (maker != none && program_.op(maker).kind == "cast") original = program_.op(maker).inputs[0];
+        return used_.count({original, axis}) == 0;
+    }
+
+    const Plan& plan_;
+    const Program& program_;
+    std::map<std::string, std::set<std::string>> axes_of_;  ///< by a mark's origin
+    std::set<std::pair<ValueId, std::string>> used_;
+    std::map<std::string, Redistribution> entries_;
+    std::set<std::pair<const Redistribution*, ValueId>> seen_;
+};
+
+}  // namespace
+
+std::vector<Redistribution> redistributions(const Plan& plan) { return Lint(plan).run(); }
+
+std::string lint_text(const std::vector<Redistribution>& entries, size_t most) {
+    if (entries.empty()) return "";
+    std::string text = "redistributions a step, sent by one rank:\n";
+    int64_t implicit = 0, bytes = 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+        const Redistribution& e = entries[i];
+        implicit += e.implicit;
+        bytes += e.implicit ? e.bytes : 0;
+        if (i >= most) continue;
+        text += fmt::format("  {:>10}  {:>5} x  {} over {}: {}, {}{}\n", bytes_text(e.bytes), count_text(e.count),
+                            e.kind, e.axis, e.what, e.why, e.implicit ? ", IMPLICIT" : "");
+        text += fmt::format("  {:>22}{}{}{}\n", "", e.origin.text(), e.by.empty() ? "" : "; laid so by ", e.by);
+    }
+    if (entries.size() > most) text += fmt::format("  and {} more kinds\n", entries.size() - most);
+    text += implicit == 0 ? "  none is implicit: strategies asked for every gather\n"
+                          : fmt::format(
+                                "  {} of these are gathers that no strategy asked for: {} a step\n"
+                                "    forbid them with program:parallel {{ ..., forbid_implicit = true }}\n",
+                                implicit, bytes_text(bytes));
+    return text;
+}
+
+}  // namespace orrery

@@ -1,0 +1,38 @@
+#include "run/initial.h"
+
+namespace orrery {
+namespace {
+
+/// A random stream of its own per value, the same in every program and on every mesh.
+int64_t stream_of(const std::string& name) {
+    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
+    return static_cast<int64_t>(hash >> 1);
+}
+
+}  // namespace
+
+KernelSpec initial_kernel(const Value& value, const TensorType& local, const Shape& offset) {
+    const std::string kind = value.init.text("kind", "zeros");
+    KernelSpec spec;
+    spec.outputs = {local};
+    spec.attributes.set("shape", local.shape);
+    if (kind == "zeros" || kind == "ones") {
+        spec.op = "full";
+        spec.attributes.set("value", kind == "ones" ? 1.0 : 0.0);
+        spec.attributes.set("dtype", std::string(name_of(local.dtype)));
+        return spec;
+    }
+    spec.op = "random";
+    spec.attributes.set("kind", kind);
+    spec.attributes.set("scale", value.init.number("scale", 1));
+    spec.attributes.set("stream", stream_of(value.name));
+    spec.attributes.set("global_shape", value.type.shape);
+    spec.attributes.set("offset", offset);
+    spec.inputs = {{DType::u32, {}}};
+    return spec;
+}
+
+uint32_t seed_word(uint64_t seed) { return static_cast<uint32_t>(seed ^ (seed >> 32)); }
+
+}  // namespace orrery

@@ -1,0 +1,177 @@
+#include "run/oracle.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "run/numbers.h"
+
+namespace orrery {
+
+namespace {
+/// What an op's result may differ by in f32: a few roundings. Sums of many terms are moved by their terms.
+constexpr double rounding = 0x1p-22;
+}  // namespace
+
+struct Oracle::Block {
+    explicit Block(int64_t bytes)
+        : data(static_cast<std::byte*>(
+              std::aligned_alloc(64, static_cast<size_t>((std::max<int64_t>(bytes, 1) + 63) / 64 * 64)))),
+          bytes(bytes) {
+        if (!data) throw std::bad_alloc();
+    }
+    ~Block() { std::free(data); }
+    Block(const Block&) = delete;
+
+    std::byte* data;
+    int64_t bytes;
+};
+
+/// One op on whole arrays. Without a kernel it renames its input.
+struct Oracle::Work {
+    const Op* op = nullptr;
+    std::vector<TensorType> types;  ///< of inputs, then outputs
+    std::unique_ptr<Kernel> kernel;
+};
+
+Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
+               WholeContents contents, int draws)
+    : annotated_(annotated), propagated_(propagated), mesh_(mesh), device_(device), contents_(std::move(contents)) {
+    if (!device.limits().host_visible)
+        throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
+    collect();
+    sources_.resize(static_cast<size_t>(draws) + 1, Blocks(propagated.values.size()));
+    moved_.assign(propagated.values.size(), 0);
+}
+
+Oracle::~Oracle() {
+    if (scratch_.data) device_.release(scratch_);
+}
+
+void Oracle::collect() {
+    for (const Op& op : annotated_.ops) add_work(annotated_, op);
+    const auto known = static_cast<ValueId>(annotated_.values.size());
+    const auto added = [&](ValueId id) { return id >= known; };
+    for (const Op& op : propagated_.ops)
+        if (std::all_of(op.outputs.begin(), op.outputs.end(), added)) add_work(propagated_, op);
+    int64_t scratch = 0;
+    for (const Work& work : works_)
+        if (work.kernel) scratch = std::max(scratch, work.kernel->scratch_bytes());
+    if (scratch > 0) scratch_ = device_.allocate(scratch, MemoryKind::device);
+}
+
+void Oracle::add_work(const Program& program, const Op& op) {
+    Work work;
+    work.op = &op;
+    KernelSpec spec{op.kind, op.attributes, {}, {}};
+    for (const char* note : {"cause", "keep", "sends"}) spec.attributes.erase(note);
+    for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
+    for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
+    work.types = spec.inputs;
+    work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
+    const OpDef& def = op_def(op.kind);
+    try {
+        if (!def.alias && !def.collective) work.kernel = device_.prepare(spec);
+    } catch (const Error& error) {
+        throw Error(describe(program, op) + ", on one device: " + error.what(), error.fault());
+    }
+    works_.push_back(std::move(work));
+}
+
+/// 16-bit partial values are rounded on each rank before they are summed.
+double Oracle::noise_of(ValueId id) const {
+    const Value& value = propagated_.value(id);
+    const bool summed =
+        std::any_of(value.layout.partials().begin(), value.layout.partials().end(),
+                    [&](const Layout::Partial& p) { return !mesh_.axis(p.axis).sequential && mesh_.size(p.axis) > 1; });
+    return summed && size_of(value.type.dtype) == 2 ? epsilon_of(value.type.dtype) : rounding;
+}
+
+void Oracle::run(const Work& work, Blocks& values, uint64_t seed) {
+    const Op& op = *work.op;
+    const auto at = [&](ValueId id) -> std::shared_ptr<Block>& { return values[static_cast<size_t>(id)]; };
+    if (!work.kernel) {
+        at(op.outputs[0]) = at(op.inputs[0]);
+        return;
+    }
+    std::vector<Tensor> operands;
+    for (size_t i = 0; i < work.types.size(); ++i) {
+        const bool output = i >= op.inputs.size();
+        const ValueId id = output ? op.outputs[i - op.inputs.size()] : op.inputs[i];
+        if (output) at(id) = std::make_shared<Block>(work.types[i].bytes());
+        operands.push_back({at(id)->data, work.types[i].dtype, work.types[i].shape});
+    }
+    device_.launch(0, *work.kernel, operands, scratch_.data);
+    device_.synchronize(0);
+    if (seed == 0) return;
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+        const Tensor& made = operands[op.inputs.size() + i];
+        const ValueId id = op.outputs[i];
+        jitter(made.dtype, made.data, made.count(), noise_of(id), seed + 0x9e37u * static_cast<uint64_t>(id + 1));
+    }
+}
+
+Oracle::Blocks Oracle::evaluate(const Blocks& sources, uint64_t seed) {
+    Blocks values = sources;
+    for (const Work& work : works_) run(work, values, seed);
+    return values;
+}
+
+void Oracle::take_inputs(int64_t step, Blocks& sources) const {
+    for (size_t i = 0; i < annotated_.values.size(); ++i) {
+        const Value& value = annotated_.values[i];
+        if (value.role == Role::temporary || (value.role != Role::input && step > 1)) continue;
+        const std::vector<std::byte> whole = contents_(value, step);
+        if (static_cast<int64_t>(whole.size()) != value.type.bytes())
+            throw Error(value.origin, "the contents of " + describe(annotated_, static_cast<ValueId>(i)) + " have " +
+                                          std::to_string(whole.size()) + " bytes");
+        sources[i] = std::make_shared<Block>(value.type.bytes());
+        std::memcpy(sources[i]->data, whole.data(), whole.size());
+    }
+}
+
+void Oracle::take_updates(const Blocks& values, Blocks& sources) const {
+    for (const Update& update : annotated_.updates)
+        sources[static_cast<size_t>(update.target)] = values[static_cast<size_t>(update.value)];
+}
+
+void Oracle::step(int64_t step) {
+    take_inputs(step, sources_[0]);
+    values_ = evaluate(sources_[0], 0);
+    take_updates(values_, sources_[0]);
+    moved_.assign(propagated_.values.size(), 0);
+    for (size_t draw = 1; draw < sources_.size(); ++draw) {
+        Blocks& sources = sources_[draw];
+        const uint64_t seed = (static_cast<uint64_t>(step) << 32) + (draw << 20);
+        take_inputs(step, sources);
+        for (size_t i = 0; step == 1 && i < annotated_.values.size(); ++i)
+            if (annotated_.values[i].role == Role::param)
+                jitter(annotated_.values[i].type.dtype, sources[i]->data, annotated_.values[i].type.count(), rounding,
+                       seed + 1 + i);
+        const Blocks values = evaluate(sources, seed);
+        take_updates(values, sources);
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (!values[i] || values[i] == values_[i]) continue;
+            const TensorType& type = propagated_.values[i].type;
+            moved_[i] =
+                std::max(moved_[i], difference(type.dtype, values[i]->data, values_[i]->data, type.count()).distance);
+        }
+    }
+}
+
+const std::byte* Oracle::whole(ValueId value) const {
+    const auto& block = values_[static_cast<size_t>(value)];
+    return block ? block->data : nullptr;
+}
+
+double Oracle::moved(ValueId value) const { return moved_[static_cast<size_t>(value)]; }
+
+int64_t Oracle::bytes() const {
+    int64_t bytes = 0;
+    for (const Value& value : propagated_.values) bytes += value.type.bytes();
+    return bytes;
+}
+
+}  // namespace orrery

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "orrery/device.h"
+#include "orrery/mesh.h"
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// The whole contents of an input before a step, and of a param or state before the first.
+using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t step)>;
+
+/// One device that runs the annotated program op by op on whole arrays, without plan, layouts or reuse of memory, and
+/// keeps every value. It also says how far rounding may move each value: it runs the step again with every float that
+/// an op makes moved by a few units in its last place, at random, and measures where that leads. Sums taken in another
+/// order are such a movement; mistakes are larger.
+class Oracle {
+public:
+    /// `propagated` tells the values that propagation added (they are copies of others, or ops of their own) and which
+    /// values are summed over ranks in 16 bits. All must outlive the oracle; the device's memory must be the host's.
+    Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
+           WholeContents contents, int draws);
+    ~Oracle();
+    Oracle(const Oracle&) = delete;
+
+    /// Runs the next step, from 1. What `whole` gave before is gone.
+    void step(int64_t step);
+    /// The value of the last step, row-major; nullptr when the program does not make it.
+    const std::byte* whole(ValueId value) const;
+    /// Largest distance by which rounding moved the whole value.
+    double moved(ValueId value) const;
+    /// Bytes of all values of a step.
+    int64_t bytes() const;
+
+private:
+    struct Block;
+    struct Work;
+    using Blocks = std::vector<std::shared_ptr<Block>>;
+
+    void collect();
+    void add_work(const Program& program, const Op& op);
+    Blocks evaluate(const Blocks& sources, uint64_t seed);
+    void run(const Work& work, Blocks& values, uint64_t seed);
+    void take_inputs(int64_t step, Blocks& sources) const;
+    void take_updates(const Blocks& values, Blocks& sources) const;
+    double noise_of(ValueId value) const;
+
+    const Program& annotated_;
+    const Program& propagated_;
+    const Mesh& mesh_;
+    Device& device_;
+    WholeContents contents_;
+    std::vector<Work> works_;
+    Memory scratch_;
+    std::vector<Blocks> sources_;  ///< [0]: as they are; then one set for each draw
+    Blocks values_;
+    std::vector<double> moved_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,320 @@
+#include "run/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "run/rendezvous.h"
+#include "run/verify_rank.h"
+
+namespace orrery {
+namespace {
+
+/// One rank: a device, arenas and communicators, each twice, and two executors.
+class Rank {
+public:
+    Rank(const VerifyCase& verified, int64_t rank, Rendezvous& rendezvous)
+        : plan_(verified.plan), device_(verified.device()), transport_(verified.transport()) {
+        const RankClass& c = plan_.class_of(rank);
+        for (Side& side : sides_) {
+            for (int64_t bytes : {verified.persistent.bytes(c.stage), c.scratch_bytes}) {
+                side.arenas.push_back(device_->allocate(std::max<int64_t>(64, bytes), MemoryKind::device));
+                // What nobody writes is not a number.
+                std::memset(side.arenas.back().data, 0xff, static_cast<size_t>(side.arenas.back().bytes));
+            }
+            const std::string prefix = &side == &sides_[0] ? "" : "twin ";
+            std::vector<Communicator*> by_axis;
+            for (size_t axis = 0; axis < plan_.mesh.axes().size(); ++axis) {
+                const Axis& a = plan_.mesh.axes()[axis];
+                by_axis.push_back(nullptr);
+                if (a.sequential || a.size == 1) continue;
+                Group group;
+                group.axis = a.name;
+                group.ranks = plan_.mesh.group(rank, static_cast<AxisId>(axis));
+                group.me = static_cast<int>(plan_.mesh.coordinates(rank)[axis]);
+                group.name = fmt::format("{}{}/{}", prefix, a.name, group.ranks.front());
+                side.communicators.push_back(transport_->make(group, rendezvous, side.arenas, verified.timeout));
+                by_axis.back() = side.communicators.back().get();
+            }
+            side.executor =
+                std::make_unique<Executor>(plan_, rank, *device_, by_axis, side.arenas[0].data, side.arenas[1].data);
+        }
+    }
+    ~Rank() {
+        for (Side& side : sides_) {
+            side.executor.reset();
+            side.communicators.clear();
+            for (Memory& arena : side.arenas) device_->release(arena);
+        }
+    }
+    Rank(const Rank&) = delete;
+
+    Executor& actual() { return *sides_[0].executor; }
+    Executor& twin() { return *sides_[1].executor; }
+
+private:
+    struct Side {
+        std::vector<Memory> arenas;
+        std::vector<std::unique_ptr<Communicator>> communicators;
+        std::unique_ptr<Executor> executor;
+    };
+    const Plan& plan_;
+    std::unique_ptr<Device> device_;
+    std::unique_ptr<Transport> transport_;
+    std::array<Side, 2> sides_;
+};
+
+bool all_f32(const Program& program) {
+    return std::none_of(program.values.begin(), program.values.end(),
+                        [](const Value& value) { return size_of(value.type.dtype) == 2; });
+}
+
+/// The steps of all ranks, in lockstep with the oracle.
+class Verification {
+public:
+    Verification(const VerifyCase& verified, const VerifyOptions& options)
+        : verified_(verified),
+          options_(options),
+          plan_(verified.plan),
+          device_(verified.device()),
+          oracle_(verified.annotated, plan_.program, plan_.mesh, *device_, verified.contents, options.draws),
+          reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
+          twins_(static_cast<size_t>(plan_.mesh.ranks())) {}
+
+    VerifyReport run() {
+        oracle_.step(1);
+        LocalRendezvous rendezvous;
+        std::barrier between(plan_.mesh.ranks(), [this]() noexcept { next(); });
+        std::vector<std::thread> threads;
+        for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
+            threads.emplace_back([&, rank] {
+                try {
+                    steps(rank, rendezvous, between);
+                } catch (const std::exception& error) {
+                    fail(std::current_exception());
+                    rendezvous.fail(rank, error.what());
+                    between.arrive_and_drop();
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        if (error_) std::rethrow_exception(error_);
+        return report();
+    }
+
+private:
+    template <class Barrier>
+    void steps(int64_t rank, Rendezvous& rendezvous, Barrier& between) {
+        Rank runs(verified_, rank, rendezvous);
+        auto& twin = twins_[static_cast<size_t>(rank)];
+        twin = std::make_unique<TwinRank>(
+            TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), oracle_, options_, reordered_});
+        for (int64_t step = 1; step <= options_.steps; ++step) {
+            twin->step(step, verified_.contents);
+            between.arrive_and_wait();
+            if (stop_) return;
+        }
+    }
+
+    /// Between two steps, on one thread while the others wait.
+    void next() noexcept {
+        try {
+            if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
+                error_) {
+                stop_ = true;
+                return;
+            }
+            judge_gradients();
+            const bool wrong = std::any_of(twins_.begin(), twins_.end(),
+                                           [](const auto& twin) { return !twin->report().findings.empty(); });
+            stop_ = wrong || ++done_ == options_.steps;
+            if (!stop_) oracle_.step(done_ + 1);
+        } catch (...) {
+            fail(std::current_exception());
+            stop_ = true;
+        }
+    }
+
+    void fail(std::exception_ptr error) {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = error;
+    }
+
+    /// ||g - ref|| over whole gradients, from the blocks of their first holders.
+    void judge_gradients() {
+        std::map<ValueId, double> squares;
+        for (const auto& twin : twins_)
+            for (const auto& [id, square] : twin->report().gradient) squares[id] += square;
+        std::map<ValueId, double> norms;
+        double all = 0;
+        for (const auto& [param, grad] : plan_.program.grads()) {
+            const std::byte* whole = oracle_.whole(grad);
+            if (!whole || squares.count(grad) == 0) continue;
+            const TensorType& type = plan_.program.value(grad).type;
+            norms[grad] = difference(type.dtype, whole, whole, type.count()).norm;
+            all += norms[grad] * norms[grad];
+        }
+        for (const auto& [grad, norm] : norms) {
+            const double part =
+                squares[grad] == 0 ? 0 : std::sqrt(squares[grad]) / (1e-5 * norm + 1e-6 * std::sqrt(all));
+            if (part <= report_.gradients) continue;
+            report_.gradients = part;
+            report_.worst_gradient = grad;
+        }
+    }
+
+    VerifyReport report() {
+        report_.ranks = plan_.mesh.ranks();
+        report_.steps = std::min(done_ + 1, options_.steps);
+        report_.judges_gradients = all_f32(plan_.program);
+        std::vector<char> seen(plan_.program.values.size(), 0);
+        for (const auto& twin : twins_) gather(twin->report(), seen);
+        for (size_t i = 0; i < seen.size(); ++i) {
+            if (seen[i] == 0) {
+                report_.unseen += plan_.program.values[i].role == Role::temporary;
+                continue;
+            }
+            ++report_.values;
+            const ValueId sum = reordered_[0][i];
+            (sum == none ? report_.exact : report_.reordered) += 1;
+            if (sum != none && std::find(report_.sums.begin(), report_.sums.end(), sum) == report_.sums.end())
+                report_.sums.push_back(sum);
+        }
+        find_roots();
+        return std::move(report_);
+    }
+
+    void gather(const RankReport& rank, std::vector<char>& seen) {
+        for (size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], rank.seen[i]);
+        for (size_t kind = 0; kind < kinds_of_values; ++kind) {
+            const Compared& from = rank.compared[kind];
+            Compared& to = report_.compared[kind];
+            to.comparisons += from.comparisons;
+            to.replays += from.replays;
+            to.elements += from.elements;
+            if (from.worst <= to.worst) continue;
+            to.worst = from.worst;
+            to.value = from.value;
+            to.rank = from.rank;
+        }
+        report_.further += rank.further;
+    }
+
+    /// A finding is a root when nothing that went into it was wrong: on this rank or, of a message, on any other.
+    void find_roots() {
+        std::set<std::string> dirty;
+        for (const auto& twin : twins_)
+            dirty.insert(twin->report().dirty_edges.begin(), twin->report().dirty_edges.end());
+        for (const auto& twin : twins_)
+            for (const Finding& finding : twin->report().findings) {
+                const bool root = finding.planned || (!finding.infected && dirty.count(finding.edge) == 0);
+                if (root)
+                    report_.roots.push_back(finding);
+                else
+                    ++report_.further;
+            }
+        // Streams of one class agree on the place; those of different stages on the op.
+        std::stable_sort(report_.roots.begin(), report_.roots.end(), [&](const Finding& a, const Finding& b) {
+            if (a.step != b.step) return a.step < b.step;
+            const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
+            return same ? a.index < b.index : a.op < b.op;
+        });
+        for (Finding& finding : report_.roots)
+            if (!finding.edge.empty()) blame_members(finding);
+        report_.roots_in_all = static_cast<int64_t>(report_.roots.size());
+    }
+
+    void blame_members(Finding& finding) {
+        const Instruction& i = plan_.class_of(finding.rank).stream[static_cast<size_t>(finding.index)];
+        std::vector<int64_t> wrong;
+        for (int64_t member : plan_.mesh.group(finding.rank, i.axis))
+            if (std::any_of(report_.roots.begin(), report_.roots.end(), [&](const Finding& other) {
+                    return other.rank == member && other.edge == finding.edge && other.value == finding.value;
+                }))
+                wrong.push_back(member);
+        if (static_cast<int64_t>(wrong.size()) == plan_.mesh.size(i.axis)) finding.members = wrong;
+    }
+
+    const VerifyCase& verified_;
+    const VerifyOptions& options_;
+    const Plan& plan_;
+    std::unique_ptr<Device> device_;
+    Oracle oracle_;
+    const ReorderedValues reordered_;
+    std::vector<std::unique_ptr<TwinRank>> twins_;
+    VerifyReport report_;
+    int64_t done_ = 0;
+    bool stop_ = false;
+    std::mutex mutex_;
+    std::exception_ptr error_;
+};
+
+}  // namespace
+
+VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
+    constexpr int64_t most = 64;
+    const int64_t ranks = verified.plan.mesh.ranks();
+    if (ranks > most)
+        throw Error(
+            fmt::format("verify runs ranks as threads, at most {}; mesh {} has {}\n"
+                        "  make the axes smaller with --set mesh.AXIS=N: a mistake of a layout shows at 2 already",
+                        most, verified.plan.mesh.text(), ranks));
+    if (options.steps < 1 || options.draws < 1)
+        throw Error(
+            fmt::format("verify: {} steps and {} draws, expected 1 or more of each", options.steps, options.draws));
+    for (const Injection& injection : options.injections) require_injectable(injection, verified.plan);
+    return Verification(verified, options).run();
+}
+
+namespace {
+
+/// Values that are summed where they stand, in the order in which their terms are made.
+std::vector<char> summed_in_place(const Plan& plan) {
+    std::vector<char> summed(plan.program.values.size(), 0);
+    for (const RankClass& c : plan.classes)
+        for (const Instruction& i : c.stream) {
+            if (i.what != Do::kernel) continue;
+            const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+            for (size_t k = spec.inputs.size(); k < i.operands.size(); ++k) {
+                const bool adds = spec.attributes.flag("accumulate") ||
+                                  (!spec.inputs.empty() && i.operands[0].value == i.operands[k].value);
+                if (adds && i.operands[k].value != none) summed[static_cast<size_t>(i.operands[k].value)] = 1;
+            }
+        }
+    return summed;
+}
+
+}  // namespace
+
+std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
+    const Program& program = plan.program;
+    std::vector<ValueId> because(program.values.size(), none);
+    const std::vector<char> summed = summed_in_place(plan);
+    const auto sums = [&](ValueId id) {
+        const auto& partials = program.value(id).layout.partials();
+        return summed[static_cast<size_t>(id)] ||
+               std::any_of(partials.begin(), partials.end(), [&](const Layout::Partial& p) {
+                   return p.op == ReduceOp::sum && plan.mesh.size(p.axis) > 1;
+               });
+    };
+    for (int64_t pass = 1; pass <= std::min<int64_t>(step, 2); ++pass) {
+        for (const Op& op : program.ops) {
+            ValueId cause = none;
+            for (ValueId input : op.inputs)
+                if (cause == none) cause = because[static_cast<size_t>(input)];
+            for (ValueId output : op.outputs) {
+                ValueId& own = because[static_cast<size_t>(output)];
+                if (own == none) own = cause != none ? cause : sums(output) ? output : none;
+            }
+        }
+        for (const Update& update : program.updates)
+            if (pass < step) because[static_cast<size_t>(update.target)] = because[static_cast<size_t>(update.value)];
+    }
+    return because;
+}
+
+}  // namespace orrery

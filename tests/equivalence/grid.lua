@@ -1,0 +1,38 @@
+--- A model of the library under the strategies that a cell of the grid names.
+local o = require "orrery"
+
+local opt = o.options {
+  model    = { "gpt", "gpt, llama or qwen2" },
+  layers   = { 2, "blocks" },
+  zero     = { 0, "1, 2 or 3: what is split over dp" },
+  rep      = { false, "plain data parallelism over the axis rep, beside dp" },
+  sequence = { false, "split over tp what lies between the blocks" },
+  schedule = { "", "of the pipeline over pp" },
+}
+
+local data = o.data.text {}
+local sizes = { layers = opt.layers, embed = 32, heads = 4, mlp = 48, vocab = 40 }
+if opt.model == "gpt" then
+  sizes.seq = 8
+else
+  sizes.kv_heads = 2
+end
+local model = require("orrery.models." .. opt.model)(sizes)
+
+local program = o.trace(opt.model, data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
+
+local mesh, list = o.config.mesh, {}
+local function add(strategy) list[#list + 1] = strategy end
+if opt.schedule ~= "" then add(o.strategy.pipeline { axis = "pp", schedule = opt.schedule }) end
+if mesh.tp then add(o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
+if opt.rep then add(o.strategy.data { axis = "rep" }) end
+if opt.zero > 0 then
+  add(o.strategy.zero { axis = "dp", stage = opt.zero })
+elseif mesh.dp then
+  add(o.strategy.data { axis = "dp" })
+end
+program:parallel(list)
+program:compile()

@@ -1,0 +1,35 @@
+// `verify` on a lowered plan, with the CPU device and ranks as threads.
+#pragma once
+#include "plan_ranks.h"
+#include "run/verify.h"
+
+namespace orrery::test {
+
+/// How to verify: as Running, `contents` give the sources.
+struct Verifying {
+    VerifyOptions options;
+    bool reference = false;
+    std::function<std::vector<char>(const Value&, int64_t step)> contents = test::contents;
+};
+
+inline VerifyReport verify_plan(const Program& annotated, const Lowered& lowered, const Verifying& how = {}) {
+    const auto device = [&] {
+        Config config;
+        config.set("reference", {how.reference, {}, false});
+        config.set("threads", {int64_t{1}, {}, false});
+        return registry().device("cpu", {})(config);
+    };
+    const auto transport = [] {
+        Config config;
+        return registry().transport("threads", {})(config);
+    };
+    const auto contents = [&](const Value& value, int64_t step) {
+        const std::vector<char> bytes = how.contents(value, step);
+        const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+        return std::vector<std::byte>(first, first + bytes.size());
+    };
+    registry();  // made before the ranks' threads ask for it
+    return verify({annotated, lowered.plan, lowered.persistent, device, transport, contents}, how.options);
+}
+
+}  // namespace orrery::test
