@@ -5,8 +5,9 @@
 
 PYTHON is an interpreter that has PyTorch; without --torch only Orrery is timed. A round is one process of each side;
 the table has the median over rounds of each process' median step. MFU is model flops (6 N per token plus 12 T C per
-token and layer) over the rate of a [1024,1024] product measured by the same process. Two ranks of one thread each are
-compared with one rank of two threads in the last column (2x1).
+token and layer) over the best rate of a [1024,1024] product measured by the same process. MiB is the peak of the
+process: Orrery's from its start, PyTorch's of the timed steps. Two ranks of one thread each are compared with one rank
+of two threads in the last column (2x1).
 """
 import argparse
 import json
@@ -49,18 +50,22 @@ def orrery(model, threads, dtype, ranks, steps, folder):
     command = [os.path.join(ROOT, "build", "orrery"), "run", os.path.join(ROOT, "scripts", "gpt.lua")]
     for key, value in sets.items():
         command += ["--set", f"{key}={value}"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)                          # of it and the processes that it waited for
+    if status != 0:
+        sys.exit(f"step.py: {' '.join(command)} ended with status {status}")
     with open(os.path.join(run, "metrics.jsonl")) as f:
         lines = [json.loads(line) for line in f][2:]                     # two steps of warm-up
     return dict(tok_s=statistics.median(line["tok/s"] for line in lines),
-                mfu=statistics.median(line["MFU"] for line in lines), mib=lines[-1]["memory"] / 2**20)
+                mfu=statistics.median(line["MFU"] for line in lines), mib=usage.ru_maxrss / 2**10)
 
 
 def torch(python, model, threads, dtype, mode, steps):
     command = [python, os.path.join(ROOT, "bench", "step_torch.py"), "--model", model, "--threads", str(threads),
                "--dtype", {"f32": "fp32"}.get(dtype, dtype), "--mode", mode, "--steps", str(steps)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
+        print(f"step.py: PyTorch's {mode} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None
     line = json.loads(done.stdout.strip().splitlines()[-1])
     return dict(tok_s=line["tok_s"], mib=line["peak_rss_mib"])
@@ -76,7 +81,7 @@ def main():
     p.add_argument("--models", default="gpt,gpt2_124m")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--dtypes", default="f32")
-    p.add_argument("--modes", default="eager")
+    p.add_argument("--modes", default="eager,compile")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=8)
     a = p.parse_args()

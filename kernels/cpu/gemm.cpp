@@ -3,7 +3,8 @@
 #include <omp.h>
 #include <dnnl.hpp>
 
-#include <cassert>
+#include <stdexcept>
+#include <string>
 
 namespace orrery::kernels::cpu {
 
@@ -26,9 +27,11 @@ void gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64
         return;
     }
     stay_on_this_thread();
-    [[maybe_unused]] const dnnl_status_t status =
+    const dnnl_status_t status =
         dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    assert(status == dnnl_success);
+    if (status != dnnl_success)
+        throw std::runtime_error("oneDNN's sgemm failed with status " + std::to_string(static_cast<int>(status)) +
+                                 (status == dnnl_out_of_memory ? ": out of memory" : ""));
 }
 
 void gemm_bias(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,

@@ -1,5 +1,7 @@
 #include "kernels/cpu/parallel.h"
 
+#include <exception>
+
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -8,8 +10,15 @@ namespace orrery::kernels::cpu {
 
 void run_team(int parts, void (*run)(void* arg, int part), void* arg) {
 #ifdef _OPENMP
+    std::exception_ptr failure;  // an exception may not leave the region
 #pragma omp parallel num_threads(parts)
-    for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) run(arg, part);
+    try {
+        for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) run(arg, part);
+    } catch (...) {
+#pragma omp critical(orrery_team)
+        failure = std::current_exception();
+    }
+    if (failure) std::rethrow_exception(failure);
 #else
     for (int part = 0; part < parts; ++part) run(arg, part);
 #endif

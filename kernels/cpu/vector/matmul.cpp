@@ -23,11 +23,12 @@ struct Finish {
     Unary op = Unary::gelu_tanh;
 };
 
-/// The operands of one batch index.
+/// The operands of one batch index, and which part of the contracted dim it sums over.
 struct Product {
     const Matmul& s;
     In a, b;
     Finish finish;
+    i64 k_begin = 0, k_end = s.k;
 
     bool plain() const { return a.type == Type::f32 && b.type == Type::f32; }
     /// The sums gather in y itself.
@@ -102,6 +103,7 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     const Matmul& s = p.s;
     const Finish& f = p.finish;
     const bool direct = p.direct();
+    const i64 contracted = p.k_end - p.k_begin;
     if (direct && p.plain() && f.bias.type == Type::f32 && f.bias.data != nullptr && !f.accumulate && s.k > 0) {
         const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n;
         return gemm_bias(s.trans_a, s.trans_b, m_end - m_begin, n_end - n_begin, s.k,
@@ -111,7 +113,7 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     }
     // f32 needs blocks only to finish rows while they are in the cache.
     const i64 step_n = p.plain() ? n_end - n_begin : block_n;
-    const i64 step_k = p.plain() && s.k > 0 ? s.k : block_k;
+    const i64 step_k = p.plain() && contracted > 0 ? contracted : block_k;
     const i64 step_m = direct && f.bias.data == nullptr && p.plain() ? m_end - m_begin : block_m;
     float* widened_a = scratch;
     float* widened_b = widened_a + (p.a.type == Type::f32 ? 0 : block_m * block_k);
@@ -119,18 +121,19 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     for (i64 n = n_begin; n < n_end; n += step_n) {
         const i64 cols = smaller(step_n, n_end - n);
         i64 ldb = 0;
-        const float* b = s.k <= step_k ? block_b(p, 0, s.k, n, cols, widened_b, ldb) : nullptr;
+        const bool whole = contracted <= step_k;
+        const float* b = whole ? block_b(p, p.k_begin, contracted, n, cols, widened_b, ldb) : nullptr;
         for (i64 m = m_begin; m < m_end; m += step_m) {
             const i64 rows = smaller(step_m, m_end - m);
             float* c = direct ? f.y.as<float>() + m * s.n + n : sums;
             const i64 ldc = direct ? s.n : cols;
-            for (i64 k = 0; k == 0 || k < s.k; k += step_k) {
-                const i64 depth = smaller(step_k, s.k - k);
+            for (i64 k = p.k_begin; k == p.k_begin || k < p.k_end; k += step_k) {
+                const i64 depth = smaller(step_k, p.k_end - k);
                 i64 lda = 0;
-                if (s.k > step_k) b = block_b(p, k, depth, n, cols, widened_b, ldb);
+                if (!whole) b = block_b(p, k, depth, n, cols, widened_b, ldb);
                 const float* a = block_a(p, m, rows, k, depth, widened_a, lda);
-                gemm(s.trans_a, s.trans_b, rows, cols, depth, 1, a, lda, b, ldb, k > 0 || (direct && f.accumulate), c,
-                     ldc);
+                gemm(s.trans_a, s.trans_b, rows, cols, depth, 1, a, lda, b, ldb,
+                     k > p.k_begin || (direct && f.accumulate), c, ldc);
             }
             if (!direct || f.bias.data != nullptr) finish_rows(p, m, rows, n, cols, c, ldc);
         }
@@ -163,6 +166,38 @@ struct Grid {
     }
 };
 
+/// A long sum over few outputs, as for the gradient of a weight: there a tile of y wastes the cores on packing operands
+/// (two cores reach 106-130 GFLOP/s with tiles and 154-177 with parts of the sum, [384,4096] x [4096,1152..1536]).
+bool by_sum(const Product& p, int parts) {
+    const Matmul& s = p.s;
+    return parts > 1 && p.direct() && p.finish.bias.data == nullptr && s.k / parts >= 1024 &&
+           s.k >= 2 * smaller(s.m, s.n);
+}
+
+/// Part 0 sums into y, the others into scratch that is then added to y, always in the order of the parts.
+void sum_parts(const Product& whole, int parts, float* scratch, i64 floats) {
+    const i64 outputs = whole.s.m * whole.s.n;
+    float* sums = scratch + parts * floats;
+    team(parts, [&](int part) {
+        Product p = whole;
+        p.k_begin = cut(whole.s.k, parts, part, 16);
+        p.k_end = cut(whole.s.k, parts, part + 1, 16);
+        if (part > 0) {
+            p.finish.y = Out(sums + (part - 1) * outputs, Type::f32);
+            p.finish.accumulate = false;
+        }
+        run_tile(p, 0, p.s.m, 0, p.s.n, scratch + part * floats);
+    });
+    float* y = whole.finish.y.as<float>();
+    parallel(parts, outputs, tile, tile, [&](i64 begin, i64 end) {
+        for (int part = 1; part < parts; ++part) {
+            map(
+                y + begin, end - begin, [](Vec u, Vec v) { return u + v; }, y + begin,
+                sums + (part - 1) * outputs + begin);
+        }
+    });
+}
+
 void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
     const auto product = [&](i64 i) {
         Finish f = finish;
@@ -177,7 +212,9 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
     const Grid grid(s.m, s.n, by_batch ? 1 : parts);
     const i64 tile_n = (s.n + grid.n - 1) / grid.n + 16;
     const i64 floats = scratch_floats(product(0), tile_n);
-    float* scratch = floats == 0 ? nullptr : static_cast<float*>(c.scratch(floats * parts * 4));
+    const bool sums = !by_batch && by_sum(product(0), parts);
+    const i64 all_floats = floats * parts + (sums ? (parts - 1) * s.m * s.n : 0);
+    float* scratch = all_floats == 0 ? nullptr : static_cast<float*>(c.scratch(all_floats * 4));
     if (by_batch) {
         return team(parts, [&](int part) {
             const i64 end = cut(s.batch, parts, part + 1, 1);
@@ -187,6 +224,10 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
         });
     }
     for (i64 i = 0; i < s.batch; ++i) {
+        if (sums) {
+            sum_parts(product(i), parts, scratch, floats);
+            continue;
+        }
         team(parts, [&](int part) {
             const int pm = part / grid.n, pn = part % grid.n;
             run_tile(product(i), cut(s.m, grid.m, pm, 8), cut(s.m, grid.m, pm + 1, 8), cut(s.n, grid.n, pn, 16),

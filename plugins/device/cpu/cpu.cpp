@@ -72,7 +72,15 @@ public:
     }
 
     void launch(int, Kernel& kernel, std::span<const Tensor> operands, void*) override {
-        static_cast<CpuKernel&>(kernel).launch(context_, operands);
+        try {
+            static_cast<CpuKernel&>(kernel).launch(context_, operands);
+        } catch (const Error&) {
+            throw;
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception& error) {  // oneDNN's
+            throw Error(std::string("device cpu: ") + error.what(), Fault::failed);
+        }
     }
 
     void copy(int, void* to, const void* from, int64_t bytes) override {
