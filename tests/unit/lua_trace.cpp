@@ -211,13 +211,13 @@ TEST_CASE("optimizers refuse groups that cannot mean what they say") {
         return failure(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:train_with(o.optim." + optimizer +
                        " { groups = " + groups + " })\np:compile()");
     };
-    CHECK(has(refused("{ { dims = 'vocab', decay = 0 } }"), "a.lua:6: groups: group 1: unknown key \"dims\""));
+    CHECK(has(refused("{ { dims = 'vocab', decay = 0 } }"), "a.lua:7: groups: group 1: unknown key \"dims\""));
     CHECK(has(refused("{ { dim = 'mlp', decay = 0 }, { rank = 1, lr = 5 } }", "sgd"),
               "groups: group 2: unknown key \"lr\""));
     CHECK(has(refused("{ { decay = 0 } }"), "group 1 names no params"));
     CHECK(has(refused("{ { dim = 'mlp' } }"), "group 1 { dim = mlp } sets nothing"));
     CHECK(has(refused("{ { dim = 'mlp', decay = 'no' } }"), "group 1: decay is no, expected a number"));
-    CHECK(has(refused("{ dim = 'mlp', decay = 0 }"), "a list of groups is expected, found the key dim"));
+    CHECK(has(refused("{ dim = 'mlp', decay = 0 }"), "a list of groups is expected, found the key decay"));
     for (const char* optimizer : {"adamw", "sgd"}) {
         CHECK(has(refused("{ { dim = 'vocab', decay = 0 } }", optimizer), "group 1 { dim = vocab } matches no param"));
         CHECK(
