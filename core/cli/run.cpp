@@ -6,11 +6,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/processors.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/script_host.h"
-#include "run/address.h"
 #include "run/rendezvous.h"
 
 namespace orrery {
@@ -42,15 +40,15 @@ Address address_of(const ScriptCommand& command) {
     const size_t colon = command.rendezvous.rfind(':');
     const int port = colon == std::string::npos ? 0 : std::atoi(command.rendezvous.c_str() + colon + 1);
     if (port < 1 || port > 65535) throw Error(fmt::format("--rendezvous {}: expected HOST:PORT", command.rendezvous));
-    const std::string host = command.rendezvous.substr(0, colon);
-    if (command.nodes > 1) refuse_loopback(host, "--rendezvous " + command.rendezvous);
-    return {host, port};
+    return {command.rendezvous.substr(0, colon), port};
 }
 
 std::string token_of(const ScriptCommand& command) {
-    if (const auto shared = user_token()) return *shared;
+    const char* shared = std::getenv("ORRERY_TOKEN");
+    if (shared && *shared) return shared;
     if (command.nodes > 1)
-        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same 16 or more characters on each");
+        throw Error(
+            "several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
     return make_secret();
 }
 
@@ -83,8 +81,7 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, const Settings& settings) {
-    const int64_t ranks = settings.mesh.ranks();
+int start_ranks(const ScriptCommand& command, int64_t ranks) {
     if (command.nodes < 1 || ranks % command.nodes != 0)
         throw Error(fmt::format("{} ranks cannot be shared evenly by --nodes {}", ranks, command.nodes));
     if (command.node_rank < 0 || command.node_rank >= command.nodes)
@@ -99,10 +96,6 @@ int start_ranks(const ScriptCommand& command, const Settings& settings) {
     spec.job.port = address.port;
     spec.local_ranks = ranks / command.nodes;
     spec.first_rank = command.node_rank * spec.local_ranks;
-    Job local;
-    local.local_ranks = spec.local_ranks;
-    spec.job.threads = threads_of(settings, local);
-    if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     std::unique_ptr<RendezvousServer> server;
     if (command.node_rank == 0) {
         RendezvousServer::Options options;
@@ -135,7 +128,7 @@ int run_command(const ScriptCommand& command) {
     if (command.fresh) move_aside(checked.folder());
     const int64_t ranks = checked.settings().mesh.ranks();
     if (ranks > 1 && checked.ranks_are_threads()) return run_as_threads(command, ranks);
-    if (ranks > 1) return start_ranks(command, checked.settings());
+    if (ranks > 1) return start_ranks(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();
     return 0;
 }

@@ -88,7 +88,7 @@ std::string label_of(const Program& program, ValueId id) {
 ValueId original_of(const Program& program, ValueId value) {
     while (value != none) {
         const OpId maker = program.value(value).op;
-        if (maker == none || !op_def(program.op(maker).kind).collective) break;
+        if (maker == none || !op_def(program.op(maker).kind).collective || program.op(maker).inputs.size() > 1) break;
         value = program.op(maker).inputs[0];
     }
     return value;

@@ -92,7 +92,8 @@ void jitter(DType dtype, void* data, int64_t count, double relative, uint64_t se
             store(data, i, static_cast<float>(static_cast<double>(load<float>(data, i)) * (1 + sign * relative)));
         }
     } else if (dtype == DType::bf16 || dtype == DType::f16) {
-        const double flips = std::min(1.0, relative / epsilon_of(dtype));
+        const double few = 4.0 / static_cast<double>(count);
+        const double flips = std::min(1.0, std::max(few, relative / epsilon_of(dtype)));
         const uint16_t infinity = dtype == DType::bf16 ? 0x7f80 : 0x7c00;
         for (int64_t i = 0; i < count; ++i) {
             const uint64_t draw = draws.next();

@@ -28,7 +28,8 @@ Difference difference(DType dtype, const void* have, const void* want, int64_t c
 double epsilon_of(DType dtype);
 
 /// Moves every float as another order of summation might: up or down by `relative` of itself, drawn from the seed. A
-/// 16-bit float moves to its neighbour as often as such a change rounds differently. Integers stay.
+/// 16-bit float moves to its neighbour as often as such a change rounds differently, and about four of any array do:
+/// one is enough to move what follows. Integers stay.
 void jitter(DType dtype, void* data, int64_t count, double relative, uint64_t seed);
 
 /// "[2,17]" of element 1,234 of an array.

@@ -29,7 +29,7 @@ struct Oracle::Block {
     int64_t bytes;
 };
 
-/// One op on whole arrays. Without a kernel it renames its input.
+/// One op on whole arrays. Without a kernel it renames its input; a collective with several inputs adds them.
 struct Oracle::Work {
     const Op* op = nullptr;
     std::vector<TensorType> types;  ///< of inputs, then outputs
@@ -42,6 +42,7 @@ Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& 
     if (!device.limits().host_visible)
         throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
     collect();
+    find_rounded_sums();
     sources_.resize(static_cast<size_t>(draws) + 1, Blocks(propagated.values.size()));
     moved_.assign(propagated.values.size(), 0);
 }
@@ -73,29 +74,67 @@ void Oracle::add_work(const Program& program, const Op& op) {
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);
     try {
-        if (!def.alias && !def.collective) work.kernel = device_.prepare(spec);
+        if (def.collective && op.inputs.size() > 1)
+            work.kernel = device_.prepare({"add", {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
+        else if (!def.alias && !def.collective)
+            work.kernel = device_.prepare(spec);
     } catch (const Error& error) {
         throw Error(describe(program, op) + ", on one device: " + error.what(), error.fault());
     }
     works_.push_back(std::move(work));
 }
 
-/// 16-bit partial values are rounded on each rank before they are summed.
+/// 16-bit partial values are rounded on each rank before they are summed. One that propagation added moves what its sum
+/// goes into.
+void Oracle::find_rounded_sums() {
+    const auto rounded = [&](ValueId id) {
+        const Value& value = propagated_.value(id);
+        return size_of(value.type.dtype) == 2 &&
+               std::any_of(value.layout.partials().begin(), value.layout.partials().end(), [&](const auto& partial) {
+                   return !mesh_.axis(partial.axis).sequential && mesh_.size(partial.axis) > 1;
+               });
+    };
+    rounded_.assign(propagated_.values.size(), 0);
+    for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = rounded(static_cast<ValueId>(i));
+    for (const Op& op : propagated_.ops)
+        for (ValueId input : op.inputs) {
+            const ValueId term = original_of(propagated_, input);
+            if (term < static_cast<ValueId>(annotated_.values.size()) || !rounded_[static_cast<size_t>(term)]) continue;
+            for (ValueId output : op.outputs) rounded_[static_cast<size_t>(output)] = 1;
+        }
+}
+
 double Oracle::noise_of(ValueId id) const {
-    const Value& value = propagated_.value(id);
-    const bool summed =
-        std::any_of(value.layout.partials().begin(), value.layout.partials().end(),
-                    [&](const Layout::Partial& p) { return !mesh_.axis(p.axis).sequential && mesh_.size(p.axis) > 1; });
-    return summed && size_of(value.type.dtype) == 2 ? epsilon_of(value.type.dtype) : rounding;
+    const DType dtype = propagated_.value(id).type.dtype;
+    return rounded_[static_cast<size_t>(id)] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
+}
+
+/// What crosses pipeline stages: a contribution of each.
+void Oracle::add_up(const Work& work, Blocks& values) {
+    const Op& op = *work.op;
+    const TensorType& type = work.types.back();
+    auto sum = std::make_shared<Block>(type.bytes());
+    std::memcpy(sum->data, values[static_cast<size_t>(op.inputs[0])]->data, static_cast<size_t>(type.bytes()));
+    for (size_t i = 1; i < op.inputs.size(); ++i) {
+        const auto& next = values[static_cast<size_t>(op.inputs[i])];
+        const Tensor operands[] = {{sum->data, type.dtype, type.shape},
+                                   {next->data, type.dtype, type.shape},
+                                   {sum->data, type.dtype, type.shape}};
+        device_.launch(0, *work.kernel, operands, scratch_.data);
+        device_.synchronize(0);
+    }
+    values[static_cast<size_t>(op.outputs[0])] = std::move(sum);
 }
 
 void Oracle::run(const Work& work, Blocks& values, uint64_t seed) {
     const Op& op = *work.op;
     const auto at = [&](ValueId id) -> std::shared_ptr<Block>& { return values[static_cast<size_t>(id)]; };
+    const bool collective = op_def(op.kind).collective;
     if (!work.kernel) {
         at(op.outputs[0]) = at(op.inputs[0]);
         return;
     }
+    if (collective) return add_up(work, values);
     std::vector<Tensor> operands;
     for (size_t i = 0; i < work.types.size(); ++i) {
         const bool output = i >= op.inputs.size();

@@ -44,8 +44,10 @@ private:
     void add_work(const Program& program, const Op& op);
     Blocks evaluate(const Blocks& sources, uint64_t seed);
     void run(const Work& work, Blocks& values, uint64_t seed);
+    void add_up(const Work& work, Blocks& values);
     void take_inputs(int64_t step, Blocks& sources) const;
     void take_updates(const Blocks& values, Blocks& sources) const;
+    void find_rounded_sums();
     double noise_of(ValueId value) const;
 
     const Program& annotated_;
@@ -57,6 +59,7 @@ private:
     Memory scratch_;
     std::vector<Blocks> sources_;  ///< [0]: as they are; then one set for each draw
     Blocks values_;
+    std::vector<char> rounded_;  ///< per value: summed over ranks in 16 bits
     std::vector<double> moved_;
 };
 

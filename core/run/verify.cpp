@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ir/op.h"
 #include "run/rendezvous.h"
 #include "run/verify_rank.h"
 
@@ -308,7 +309,8 @@ std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
                 if (cause == none) cause = because[static_cast<size_t>(input)];
             for (ValueId output : op.outputs) {
                 ValueId& own = because[static_cast<size_t>(output)];
-                if (own == none) own = cause != none ? cause : sums(output) ? output : none;
+                const bool across_stages = op_def(op.kind).collective && op.inputs.size() > 1;
+                if (own == none) own = cause != none ? cause : across_stages || sums(output) ? output : none;
             }
         }
         for (const Update& update : program.updates)

@@ -203,9 +203,16 @@ void TwinRank::settle(int index, size_t which) {
         find(note.pending, operand.value, replay.wrong ? replay : judged, replay.wrong, note.dirty);
     set_note(operand, {note.dirty || judged.wrong, none});
     infected_ |= judged.wrong;
-    if (gradient_[static_cast<size_t>(operand.value)] &&
-        first_holder(value(operand.value).layout, s_.plan.mesh, s_.rank))
-        report_.gradient[operand.value] += judged.far.distance * judged.far.distance;
+    add_gradient(operand.value, judged);
+}
+
+/// The first holder's block counts in the distance of the whole gradient.
+void TwinRank::add_gradient(ValueId id, const Judged& judged) {
+    if (!gradient_[static_cast<size_t>(id)]) return;
+    std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
+    if (s_.plan.stage_axis != none) place[static_cast<size_t>(s_.plan.stage_axis)] = 0;  // one stage has it
+    if (first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place)))
+        report_.gradient[id] += judged.far.distance * judged.far.distance;
 }
 
 void TwinRank::before(int index) {
@@ -256,9 +263,7 @@ void TwinRank::look(int index, size_t which) {
     if (judged.wrong || replay.wrong)
         find(index, operand.value, replay.wrong ? replay : judged, replay.wrong, infected_);
     set_note(operand, {judged.wrong, complete ? none : index});
-    if (complete && gradient_[static_cast<size_t>(operand.value)] &&
-        first_holder(value(operand.value).layout, s_.plan.mesh, s_.rank))
-        report_.gradient[operand.value] += judged.far.distance * judged.far.distance;
+    if (complete) add_gradient(operand.value, judged);
 }
 
 }  // namespace orrery

@@ -75,6 +75,7 @@ private:
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete) const;
     void settle(int index, size_t which);
     void look(int index, size_t which);
+    void add_gradient(ValueId id, const Judged& judged);
     void count(ValueId id, const Judged& judged, bool complete);
     void find(int index, ValueId id, const Judged& judged, bool planned, bool infected);
     std::string edge(int index);

@@ -1,0 +1,173 @@
+// Every strategy alone, every pair, and pp x dp x tp with ZeRO on eight ranks: each cell is verified value by value.
+// equivalence_tests "[grid]" runs the whole; "alone" runs with the other tests.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+
+#include "trial.h"
+#include "verify_plan.h"
+
+using namespace orrery;
+using namespace orrery::equivalence;
+
+namespace {
+
+/// What a strategy needs of a cell: mesh axes, options of grid.lua, plugins.
+struct Part {
+    std::string name;
+    std::string axes;  ///< the axes that it takes for itself
+    std::string mesh;  ///< lines of [mesh]
+    std::string script;
+    std::vector<std::string> plugins;
+};
+
+const std::vector<Part>& parts() {
+    static const std::vector<Part> all = [] {
+        std::vector<Part> parts{
+            {"dp", "dp", "dp = 2\n", "", {"data"}},
+            {"tp", "tp", "tp = 2\n", "", {"tensor"}},
+            {"tp+seq", "tp", "tp = 2\n", "sequence = true\n", {"tensor"}},
+        };
+        for (int stage : {1, 2, 3})
+            parts.push_back(
+                {fmt::format("zero{}", stage), "dp", "dp = 2\n", fmt::format("zero = {}\n", stage), {"zero"}});
+        parts.push_back({"hybrid", "dp rep", "rep = 2\ndp = 2\n", "zero = 3\nrep = true\n", {"zero", "data"}});
+        for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb_h1", "zbv"})
+            parts.push_back({fmt::format("pp {}", schedule),
+                             "pp",
+                             "pp = 2\n",
+                             fmt::format("schedule = \"{}\"\n", schedule),
+                             {"pipeline"}});
+        return parts;
+    }();
+    return all;
+}
+
+const Part& part(const std::string& name) {
+    for (const Part& p : parts())
+        if (p.name == name) return p;
+    throw std::runtime_error("no part " + name);
+}
+
+struct Cell {
+    std::string name;
+    std::vector<const Part*> parts;
+};
+
+bool there(const Cell& cell) {
+    for (const Part* p : cell.parts)
+        for (const std::string& plugin : p->plugins)
+            if (!std::filesystem::exists(in_build("plugins/liborrery_strategy_" + plugin + ".so"))) return false;
+    return true;
+}
+
+/// Pairs on different axes; plain and sharded data parallelism on two axes of their own is "hybrid".
+bool compatible(const Part& a, const Part& b) {
+    for (const char* axis : {"dp", "tp", "pp", "rep"})
+        if (a.axes.find(axis) != std::string::npos && b.axes.find(axis) != std::string::npos) return false;
+    return true;
+}
+
+std::vector<Cell> alone() {
+    std::vector<Cell> cells;
+    for (const Part& p : parts()) cells.push_back({p.name, {&p}});
+    return cells;
+}
+
+std::vector<Cell> pairs() {
+    std::vector<Cell> cells;
+    for (size_t a = 0; a < parts().size(); ++a)
+        for (size_t b = a + 1; b < parts().size(); ++b)
+            if (compatible(parts()[a], parts()[b]))
+                cells.push_back({parts()[a].name + " x " + parts()[b].name, {&parts()[a], &parts()[b]}});
+    return cells;
+}
+
+std::vector<Cell> triples() {
+    std::vector<Cell> cells;
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb_h1", "zbv"})
+        for (const char* zero : {"zero1", "zero2", "zero3"}) {
+            const std::string pipeline = fmt::format("pp {}", schedule);
+            cells.push_back({fmt::format("{} x {} x tp", pipeline, zero), {&part(pipeline), &part(zero), &part("tp")}});
+        }
+    return cells;
+}
+
+std::unique_ptr<Experiment> made(const std::string& model, const Cell& cell) {
+    // Interleaved and V-shaped schedules have two stages a rank.
+    std::string mesh, script = fmt::format("model = \"{}\"\nlayers = 4\n", model);
+    for (const char* axis : {"pp", "rep", "dp", "tp"})
+        for (const Part* p : cell.parts) {
+            const auto at = p->mesh.find(fmt::format("{} = ", axis));
+            if (at != std::string::npos) mesh += p->mesh.substr(at, p->mesh.find('\n', at) + 1 - at);
+        }
+    for (const Part* p : cell.parts) script += p->script;
+    return experiment("tests/equivalence/grid.lua",
+                      fmt::format("[mesh]\n{}[train]\nsteps = 2\nsequences_per_step = 16\nmicrobatches = 4\n"
+                                  "[data]\npath = \"none\"\ntokens_per_sequence = 8\n[script]\n{}",
+                                  mesh, script));
+}
+
+struct Tally {
+    int passed = 0, failed = 0, missing = 0;
+};
+
+double worst(const VerifyReport& report) {
+    double most = 0;
+    for (const Compared& line : report.compared) most = std::max(most, line.worst);
+    return most;
+}
+
+/// Verifies the cells and prints the worst ratios. A cell whose strategies are not there is missing, not passed.
+Tally run(const std::string& title, const std::vector<Cell>& cells, const std::vector<std::string>& models) {
+    fmt::print("{}: part of what rounding explains, of the gradients' tolerance; values compared\n", title);
+    Tally tally;
+    for (const Cell& cell : cells)
+        for (const std::string& model : models) {
+            const std::string name = fmt::format("  {:<32} {:<6}", cell.name, model);
+            if (!there(cell)) {
+                ++tally.missing;
+                fmt::print("{} missing\n", name);
+                continue;
+            }
+            try {
+                const auto experiment = made(model, cell);
+                const auto lowered = test::compile(experiment->train, experiment->mesh);
+                test::Verifying how;
+                how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
+                const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
+                ++(report.passed() ? tally.passed : tally.failed);
+                fmt::print("{} {} {:>8.2g} {:>8.2g} {:>9}\n", name, report.passed() ? "pass" : "FAIL", worst(report),
+                           report.gradients, report.values);
+                if (!report.passed()) fmt::print("{}", report.text(lowered.plan, how.options));
+            } catch (const Error& error) {
+                ++tally.failed;
+                fmt::print("{} FAIL {}\n", name, error.what());
+            }
+            std::fflush(stdout);
+        }
+    fmt::print("  {} passed, {} failed, {} missing\n", tally.passed, tally.failed, tally.missing);
+    return tally;
+}
+
+const std::vector<std::string> all_models{"gpt", "llama", "qwen2"};
+
+}  // namespace
+
+TEST_CASE("each strategy alone is verified on each model", "[alone]") {
+    const Tally tally = run("alone", alone(), all_models);
+    CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("every pair of strategies is verified on each model", "[.][grid]") {
+    const Tally tally = run("pairs", pairs(), all_models);
+    CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
+TEST_CASE("pp x dp x tp with ZeRO on eight ranks is verified on each model", "[.][grid]") {
+    const Tally tally = run("triples", triples(), all_models);
+    CHECK(tally.failed == 0);
+}

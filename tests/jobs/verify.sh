@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# orrery verify: a right job passes, an injected mistake is named and ends in exit code 1; check lists and forbids.
+source "$(dirname "$0")/lib.sh"
+gpt=$source_root/scripts/gpt.lua
+settings=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8
+    --set train.steps=4 --set script.layers=2 --set script.embed=48 --set script.heads=3)
+
+# says FILE WORDS...: every word is in the file.
+says() {
+    local file=$1 word
+    shift
+    for word in "$@"; do grep -qF -- "$word" "$file" || { cat "$file"; fail "no \"$word\" in $file"; }; done
+}
+
+$orrery verify "$gpt" "${settings[@]}" --set mesh.dp=4 --set train.microbatches=2 > right.log 2>&1 ||
+    { cat right.log; fail "a right job does not pass"; }
+says right.log "4 ranks as threads" "PASS: " "of the program's values agree on every rank"
+
+$orrery verify "$gpt" "${settings[@]}" --set mesh.dp=4 --set train.microbatches=2 \
+    --inject scale,rank=2,tensor=h.1.mlp.up.weight.grad,micro=1 > scaled.log 2>&1
+[ $? -eq 1 ] || { cat scaled.log; fail "a scaled gradient: expected exit code 1"; }
+says scaled.log "tensor    h.1.mlp.up.weight.grad" "matmul_dw" "gpt.lua:" "rank 2 (dp=2), micro-batch 1, step 1"
+
+$orrery verify "$gpt" "${settings[@]}" --set mesh.dp=2 \
+    --inject unreduced,rank=1,tensor=h.0.attn.q.weight.grad > kept.log 2>&1
+[ $? -eq 1 ] || { cat kept.log; fail "an unreduced bucket: expected exit code 1"; }
+says kept.log "all_reduce over dp" "rank 1 (dp=1), step 1" "what this rank holds afterwards is not"
+
+$orrery verify "$gpt" "${settings[@]}" --set mesh.dp=128 --set train.sequences_per_step=128 > many.log 2>&1
+[ $? -eq 2 ] || { cat many.log; fail "128 ranks: expected exit code 2"; }
+says many.log "at most 64"
+
+$orrery check "$gpt" "${settings[@]}" --set mesh.dp=2 > check.log 2>&1 || { cat check.log; fail "check"; }
+says check.log "redistributions a step" "all_reduce over dp: h.*.mlp.up.weight.grad" "none is implicit"
+
+# A strategy that splits what softmax reads whole: listed, and refused where the script forbids it.
+script() {
+    cat << LUA
+local o = require "orrery"
+local strategy = require "orrery.strategy"
+local wide = strategy.define("wide", { axis = "tp" }, function(program, mesh, options)
+  for p in program:params() do
+    if p.name == "lm.weight" then p:store { [options.axis] = strategy.S(2) } end
+  end
+end)
+local data = o.data.text {}
+local nn = require "orrery.nn"
+local program = o.trace("lm", data.signature, function(batch)
+  local x = nn.embedding(batch.tokens, "table", { "vocab", data.vocab }, { "embed", 32 })
+  return nn.linear(x, "lm", { "vocab", data.vocab }):softmax():square():sum(), o.constant(8)
+end)
+program:train_with(o.optim.adamw { lr = 1e-3 })
+program:parallel { wide {}$1 }
+program:compile():train(data)
+LUA
+}
+script "" > free.lua
+script ", forbid_implicit = true" > strict.lua
+script ", implicit_budget_mib = 1000" > budget.lua
+wide=(--set data.path=text.txt --set data.tokens_per_sequence=16 --set train.sequences_per_step=8 --set train.steps=4
+    --set mesh.tp=2)
+for name in free budget; do
+    $orrery check $name.lua "${wide[@]}" > $name.log 2>&1 || { cat $name.log; fail "check $name.lua"; }
+    says $name.log "IMPLICIT" "that no strategy asked for"
+done
+$orrery run strict.lua "${wide[@]}" --set run.folder=run > strict.log 2>&1
+[ $? -eq 2 ] || { cat strict.log; fail "a forbidden gather: expected exit code 2"; }
+says strict.log "strict.lua:12" "all_gather over tp sends" "by wide, strict.lua:15" "softmax reads dim 2 (vocab) whole"
+[ ! -e run ] || fail "a forbidden gather: it wrote $(find run)"
+echo "1 passed, 0 failed"

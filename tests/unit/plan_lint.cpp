@@ -1,0 +1,97 @@
+// The list of what propagation inserted.
+#include <catch2/catch.hpp>
+
+#include "layout_models.h"
+#include "plan/lint.h"
+#include "plan/summary.h"
+#include "plan_ranks.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+const auto S = Placement::split;
+
+std::vector<Redistribution> lint(const Program& program, const Mesh& mesh) {
+    const Lowered lowered = compile(program, mesh);
+    const auto entries = redistributions(lowered.plan);
+    // Nothing is left out and nothing counted twice.
+    std::map<std::string, int64_t> listed, planned;
+    for (const Redistribution& e : entries) listed[e.axis] += e.bytes;
+    for (const ClassSummary& c : summary(lowered.plan).classes)
+        for (const auto& t : c.traffic) planned[mesh.axis(t.axis).name] += t.bytes_sent;
+    CHECK(listed == planned);
+    return entries;
+}
+
+const Redistribution* find(const std::vector<Redistribution>& entries, const std::string& kind,
+                           const std::string& what) {
+    for (const Redistribution& e : entries)
+        if (e.kind == kind && e.what == what) return &e;
+    return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("lint: layers are one entry with their count, bytes, reason, strategy and line") {
+    Model m = deep(3, 4, 8);
+    for (Value& value : m.program.values) value.origin.line = 1;  // a loop in a script has one line for all layers
+    for (Op& op : m.program.ops) op.origin.line = 1;
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    const auto entries = lint(m.program, Mesh({{"dp", 2}, {"tp", 2}}));
+    const Redistribution* up = find(entries, "all_reduce", "layers.*.up.grad");
+    REQUIRE(up);
+    CHECK(up->axis == "dp");
+    CHECK(up->values == 3);
+    CHECK(up->count == 3);
+    CHECK(up->bytes == 3 * 8 * 16 * 4);  // 2 S (P-1)/P of [8,32] split over tp
+    CHECK(up->by.find("strategy.lua:1") != std::string::npos);
+    CHECK_FALSE(up->implicit);
+    const Redistribution* down = find(entries, "all_reduce", "matmul of layers.*");
+    REQUIRE(down);
+    CHECK(down->axis == "tp");
+    CHECK(down->why == "for add");
+    CHECK(down->origin.file == "model.lua");
+    const std::string text = lint_text(entries);
+    INFO(text);
+    CHECK(text.find("all_reduce over dp: layers.*.up.grad") != std::string::npos);
+    CHECK(text.find("none is implicit") != std::string::npos);
+    CHECK(lint_text(entries, 1).find("more kinds") != std::string::npos);
+    CHECK(lint_text({}).empty());
+}
+
+TEST_CASE("lint: micro-batches count, joined messages are told apart") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    m.program.bucket("dp", 1 << 20, {});
+    const auto entries = lint(m.program, Mesh({{"dp", 2}, {"tp", 2}}).with_microbatches(2));
+    const Redistribution* sum = find(entries, "all_reduce", "matmul of mlp");
+    REQUIRE(sum);
+    CHECK(sum->values == 1);
+    CHECK(sum->count == 2);
+    const Redistribution* grad = find(entries, "all_reduce", "up.w.grad");
+    REQUIRE(grad);
+    CHECK(grad->count == 1);
+    CHECK(grad->bytes == 4 * 6 * 4);
+}
+
+TEST_CASE("lint: a gather that no mark asked for is called implicit") {
+    Model m;
+    const ValueId x = m.input("x", {4, 6}, {"batch", "embed"});
+    m.build.result("y", m.op("softmax", {x}), {});
+    m.store("x", "tp", S(1), "tensor");
+    const auto entries = lint(m.program, Mesh({{"tp", 2}}));
+    REQUIRE(entries.size() == 1);
+    CHECK(entries[0].implicit);
+    CHECK(entries[0].kind == "all_gather");
+    CHECK(entries[0].by == "tensor, strategy.lua:1");
+    CHECK(lint_text(entries).find("no strategy asked for: 48 B a step") != std::string::npos);
+    Model asked = mlp(8, 4, 12);
+    asked.split_names({{"batch", "dp"}});
+    for (ValueId p : asked.program.params()) {
+        asked.store(asked.program.value(p).name, "dp", S(0));
+        asked.use(asked.program.value(p).name, "dp", Placement::replicated());
+    }
+    for (const Redistribution& e : lint(asked.program, Mesh({{"dp", 2}}))) CHECK_FALSE(e.implicit);
+}
