@@ -3,7 +3,7 @@
 local o = require "orrery"
 
 local cfg = o.config                                          -- the TOML file, read-only
-local opt = o.options {
+local declared = {
   model    = { "gpt", "gpt, llama or qwen2" },
   layers   = { 6, "blocks" },
   embed    = { 384, "width of the residual stream" },
@@ -20,6 +20,22 @@ local opt = o.options {
   warmup   = { 50, "steps until the peak" },
   decay    = { 0.1, "weight decay of matrices and tables" },
 }
+local opt = o.options(declared)
+
+local takes = {                                               -- options that not every model has
+  gpt   = { dropout = true },
+  llama = { kv_heads = true, qk_norm = true, embed_std = true, zero_out = true },
+  qwen2 = { kv_heads = true },
+}
+local mine = takes[opt.model] or error(("script.model = %s: expected gpt, llama or qwen2"):format(opt.model))
+for other, keys in pairs(takes) do
+  for key in pairs(keys) do
+    if not mine[key] and opt[key] ~= declared[key][1] then
+      error(("script.%s = %s: %s has no such option, %s has\n  leave it out, or set script.model")
+        :format(key, opt[key], opt.model, other))
+    end
+  end
+end
 
 local data = o.data.file {}
 local sizes = {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/processors.h"
 #include "orrery/error.h"
 
 extern char** environ;
@@ -48,6 +49,11 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::st
         ::_exit(127);
     }
     return pid;
+}
+
+void pin(const std::vector<int>& processors) {
+    if (!run_on(processors))
+        std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
 }
 
 struct Watch {
@@ -111,6 +117,7 @@ int launch(const LaunchSpec& spec) {
     for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&mask, signal);
     ::sigprocmask(SIG_BLOCK, &mask, &old_mask);
 
+    const std::vector<int> allowed = allowed_processors();
     Watch watch;
     for (int64_t i = 0; i < spec.local_ranks; ++i) {
         Job job = spec.job;
@@ -119,8 +126,10 @@ int launch(const LaunchSpec& spec) {
         job.local_ranks = spec.local_ranks;
         auto variables = environment_of(job);
         variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
+        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
         watch.children.push_back({spawn(spec.arguments, variables, old_mask, lifeline[1]), job.rank, true});
     }
+    if (!spec.processors.empty()) pin(allowed);
     ::close(lifeline[0]);
 
     while (watch.any()) {

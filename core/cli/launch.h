@@ -14,6 +14,8 @@ struct LaunchSpec {
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
     int grace_ms = 4000;  ///< how long the others may take to end after one rank failed
+    /// By local rank, the processors that it may run on; empty: those of this process.
+    std::vector<std::vector<int>> processors = {};
 };
 
 /// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT (as SIGTERM) and SIGUSR1. When a rank fails the others

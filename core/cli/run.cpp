@@ -6,9 +6,11 @@
 #include <mutex>
 #include <thread>
 
+#include "base/processors.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/script_host.h"
+#include "run/address.h"
 #include "run/rendezvous.h"
 
 namespace orrery {
@@ -40,15 +42,15 @@ Address address_of(const ScriptCommand& command) {
     const size_t colon = command.rendezvous.rfind(':');
     const int port = colon == std::string::npos ? 0 : std::atoi(command.rendezvous.c_str() + colon + 1);
     if (port < 1 || port > 65535) throw Error(fmt::format("--rendezvous {}: expected HOST:PORT", command.rendezvous));
-    return {command.rendezvous.substr(0, colon), port};
+    const std::string host = command.rendezvous.substr(0, colon);
+    if (command.nodes > 1) refuse_loopback(host, "--rendezvous " + command.rendezvous);
+    return {host, port};
 }
 
 std::string token_of(const ScriptCommand& command) {
-    const char* shared = std::getenv("ORRERY_TOKEN");
-    if (shared && *shared) return shared;
+    if (const auto shared = user_token()) return *shared;
     if (command.nodes > 1)
-        throw Error(
-            "several nodes need one secret: set ORRERY_TOKEN to the same text on each (any 16 or more characters)");
+        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same 16 or more characters on each");
     return make_secret();
 }
 
@@ -81,7 +83,8 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, int64_t ranks) {
+int start_ranks(const ScriptCommand& command, const Settings& settings) {
+    const int64_t ranks = settings.mesh.ranks();
     if (command.nodes < 1 || ranks % command.nodes != 0)
         throw Error(fmt::format("{} ranks cannot be shared evenly by --nodes {}", ranks, command.nodes));
     if (command.node_rank < 0 || command.node_rank >= command.nodes)
@@ -96,6 +99,10 @@ int start_ranks(const ScriptCommand& command, int64_t ranks) {
     spec.job.port = address.port;
     spec.local_ranks = ranks / command.nodes;
     spec.first_rank = command.node_rank * spec.local_ranks;
+    Job local;
+    local.local_ranks = spec.local_ranks;
+    spec.job.threads = threads_of(settings, local);
+    if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     std::unique_ptr<RendezvousServer> server;
     if (command.node_rank == 0) {
         RendezvousServer::Options options;
@@ -128,7 +135,7 @@ int run_command(const ScriptCommand& command) {
     if (command.fresh) move_aside(checked.folder());
     const int64_t ranks = checked.settings().mesh.ranks();
     if (ranks > 1 && checked.ranks_are_threads()) return run_as_threads(command, ranks);
-    if (ranks > 1) return start_ranks(command, ranks);
+    if (ranks > 1) return start_ranks(command, checked.settings());
     ScriptHost(command, Mode::run, job).run_script();
     return 0;
 }

@@ -111,6 +111,7 @@ void ScriptHost::compile(Experiment experiment) {
     options.contracts = contracts_;
     options.threads_per_rank = threads_of(settings_, job_);
     options.memory_bytes = settings_.memory_bytes;
+    refuse_idle_axes(experiment, config_.table("mesh"));
     experiment_ = std::move(experiment);
     compiled_ =
         mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
@@ -130,7 +131,10 @@ std::string ScriptHost::summary() {
     return compiled_ ? orrery::summary(*compiled_) : "";
 }
 
-void ScriptHost::train(const DataSpec& data, const TrainOptions& options) {
+void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
+    DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
+    if (compiled_ && compiled_->vocabulary > 0)
+        data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
     if (mode_ == Mode::check && quiet_) Dataset looked_at(data);  // bad data shows before a rank starts
     if (mode_ == Mode::verify || (mode_ == Mode::check && !quiet_)) data_ = data;
     if (mode_ == Mode::check && !settings_.weights.empty())

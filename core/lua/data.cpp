@@ -63,6 +63,12 @@ int64_t required(lua_State* L, std::optional<int64_t> given, const std::string& 
                         key));
 }
 
+/// A value out of its bounds: blames the option of the call, or the configuration that it came from.
+[[noreturn]] void out_of_bounds(Fields& fields, Config& config, const char* key, double found, const char* expected) {
+    if (fields.has(key)) fields.wrong(key, expected);
+    throw Error(config.where(key), fmt::format("data.{} is {}, expected {}", key, found, expected));
+}
+
 int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {
     Config& root = state_of(L).host().config();
     Config& config = root.table("data");
@@ -75,11 +81,13 @@ int make(lua_State* L, DataSpec::Kind kind, const std::string& function) {
     spec.sequence = required(L, fields.integer("seq", 1), function, "seq", "data", "tokens_per_sequence");
     spec.vocab = fields.integer("vocab", 1).value_or(config.integer("vocab", kind == DataSpec::Kind::text ? 256 : 0));
     spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
-    if (!(spec.validation >= 0 && spec.validation < 1)) fields.wrong("validation", "a share in [0, 1)");
+    if (!(spec.validation >= 0 && spec.validation <= 0.5))
+        out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
     spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
     if (kind == DataSpec::Kind::tokens) {
         spec.token_bytes = static_cast<int>(fields.integer("token_bytes").value_or(config.integer("token_bytes", 2)));
-        if (spec.token_bytes != 2 && spec.token_bytes != 4) fields.wrong("token_bytes", "2 or 4");
+        if (spec.token_bytes != 2 && spec.token_bytes != 4)
+            out_of_bounds(fields, config, "token_bytes", spec.token_bytes, "2 or 4");
     }
     fields.finish();
     push_object(L, Data{std::move(spec)});

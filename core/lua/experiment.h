@@ -26,6 +26,7 @@ struct Asked {
     std::shared_ptr<Strategy> strategy;
     std::string name;
     Origin origin;
+    std::vector<std::pair<std::string, std::string>> words;  ///< its options that are texts, among them its axes
 };
 
 template <>

@@ -223,6 +223,9 @@ int compile(lua_State* L) {
     experiment.logits = sample_program(L, traced, mesh);
     experiment.mesh = mesh.with_microbatches(experiment.train.microbatches());
     experiment.redistribution = traced.redistribution;
+    for (const Asked& asked : traced.strategies)
+        for (const auto& [key, word] : asked.words)
+            if (key == "axis" || mesh.find(word)) experiment.axes.push_back(word);
     experiment.weights = traced.weights;
     traced.compiled = true;
     state.host().compile(std::move(experiment));

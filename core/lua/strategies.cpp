@@ -74,12 +74,16 @@ int make_defined(lua_State* L) {
     const Origin origin = where(L);
     lua_pushvalue(L, lua_upvalueindex(2));
     merge_options(L, "strategy " + quote(name), 1, 2);
+    std::vector<std::pair<std::string, std::string>> words;
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+        if (lua_type(L, -2) == LUA_TSTRING && lua_type(L, -1) == LUA_TSTRING)
+            words.emplace_back(check_text(L, -2), check_text(L, -1));
     const int options = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushvalue(L, lua_upvalueindex(3));
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
     // The main thread: a coroutine may be gone when the strategy is used.
-    push_object(L,
-                Asked{std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin), name, origin});
+    auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
+    push_object(L, Asked{std::move(strategy), name, origin, std::move(words)});
     return 1;
 }
 
@@ -162,7 +166,10 @@ int plugin(lua_State* L) {
     Origin behalf = origin;
     std::shared_ptr<Strategy> made = state_of(L).host().make_strategy(name, options, behalf);
     options.reject_unused();
-    push_object(L, Asked{std::move(made), name, origin});
+    std::vector<std::pair<std::string, std::string>> words;
+    for (const auto& [key, value] : options.items())
+        if (const auto* word = std::get_if<std::string>(&value.data)) words.emplace_back(key, *word);
+    push_object(L, Asked{std::move(made), name, origin, std::move(words)});
     return 1;
 }
 

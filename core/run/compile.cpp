@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/hash.h"
+#include "base/suggest.h"
 #include "base/text.h"
 #include "layout/propagate.h"
 #include "plan/check.h"
@@ -43,7 +46,49 @@ double flops_of(const Program& program, int64_t parameters, int64_t tokens) {
     return flops;
 }
 
+/// The input that a value is, or is a view of; none when an op computes it.
+ValueId input_behind(const Program& program, ValueId id) {
+    for (;;) {
+        const Value& value = program.value(id);
+        if (value.role == Role::input) return id;
+        if (value.op == none) return none;
+        const Op& op = program.op(value.op);
+        if (op.kind != "reshape" && op.kind != "slice" && op.kind != "transpose") return none;
+        id = op.inputs[0];
+    }
+}
+
 }  // namespace
+
+int64_t vocabulary_of(const Program& program) {
+    int64_t fewest = 0;
+    for (const Op& op : program.ops) {
+        const bool looks_up = op.kind == "embedding";
+        if (op.phase != Phase::forward || (!looks_up && op.kind != "cross_entropy")) continue;
+        if (input_behind(program, op.inputs[looks_up ? 0 : 1]) == none) continue;
+        const Shape& shape = program.value(op.inputs[looks_up ? 1 : 0]).type.shape;
+        const int64_t ids = looks_up ? shape.front() : shape.back();
+        fewest = fewest == 0 ? ids : std::min(fewest, ids);
+    }
+    return fewest;
+}
+
+void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
+    std::vector<std::string> named = experiment.axes;
+    for (const Mark& mark : experiment.train.marks()) named.push_back(mark.axis);
+    named.push_back(experiment.train.pipeline().axis);
+    std::erase(named, "");
+    std::sort(named.begin(), named.end());
+    named.erase(std::unique(named.begin(), named.end()), named.end());
+    for (const Axis& axis : experiment.mesh.axes()) {
+        if (axis.size == 1 || axis.sequential) continue;
+        if (std::binary_search(named.begin(), named.end(), axis.name)) continue;
+        throw Error(mesh.where(axis.name),
+                    fmt::format("mesh.{0} = {1} splits nothing: no strategy of the script names the axis {0}, and its "
+                                "{1} ranks would all do the same work{2}",
+                                axis.name, axis.size, choices("axes that it names", axis.name, named)));
+    }
+}
 
 std::string Compiled::fingerprint() const {
     std::string all;
@@ -59,6 +104,7 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.mesh = experiment.mesh;
     compiled.parameters = parameters_of(experiment.train);
     compiled.tokens_per_step = tokens_of(experiment.train);
+    compiled.vocabulary = vocabulary_of(experiment.train);
     compiled.flops_per_step = flops_of(experiment.train, compiled.parameters, compiled.tokens_per_step);
     compiled.train =
         compile_one(experiment.train, experiment.mesh, compiled.persistent, options, experiment.redistribution);

@@ -25,6 +25,7 @@ struct Compiled {
     int64_t parameters = 0;
     double flops_per_step = 0;  ///< 6 N per token plus 12 T H D per token and attention layer (PaLM, appendix B)
     int64_t tokens_per_step = 0;
+    int64_t vocabulary = 0;  ///< token ids that the model has rows and logits for; 0: it has neither
 
     /// SHA-256 over the plans' fingerprints.
     std::string fingerprint() const;
@@ -34,6 +35,13 @@ struct Compiled {
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options);
 /// The same for `logits`, on one rank.
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options);
+
+/// The fewest rows of a table that an input is looked up in, or logits that an input is the target of; 0: none.
+int64_t vocabulary_of(const Program& program);
+
+/// Throws Error when an axis of the mesh larger than 1 splits nothing: no mark, stage or strategy names it, so its
+/// ranks would all do the same work. `mesh`: the table [mesh], for places.
+void refuse_idle_axes(const Experiment& experiment, Config& mesh);
 
 /// Parameters, peak memory per rank, bytes and count of each collective, flops.
 std::string summary(const Compiled& compiled);

@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <span>
+
+#include "base/hash.h"
 
 namespace orrery {
 namespace {
@@ -98,6 +102,7 @@ Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
                                 spec_.path, all_samples_, spec_.sequence, spec_.validation, need));
     }
     if (file_bytes_ <= scan_limit) check_range(0, tokens_);
+    digest_ = read_digest();
 }
 
 Dataset::~Dataset() {
@@ -131,6 +136,17 @@ int64_t Dataset::samples(Split split) const {
     const int64_t blocks = all_samples_ / block_samples;
     const int64_t held_out = blocks / every_ * block_samples;
     return split == Split::validation ? held_out : all_samples_ - held_out;
+}
+
+std::string Dataset::read_digest() const {
+    const int64_t pieces = file_bytes_ <= scan_limit ? 1 : 1024, most = 64 << 10;
+    const int64_t size = pieces == 1 ? file_bytes_ : most;
+    uint32_t crc = 0;
+    for (int64_t i = 0; i < pieces; ++i) {
+        const int64_t from = pieces == 1 ? 0 : (file_bytes_ - size) / (pieces - 1) * i;
+        crc = crc32c(std::as_bytes(std::span(bytes_ + from, static_cast<size_t>(size))), crc);
+    }
+    return fmt::format("{:08x}", crc);
 }
 
 int64_t Dataset::position(Split split, int64_t index) const {
@@ -187,8 +203,10 @@ void Prefetch::work() {
 }
 
 const Prefetch::Batch& Prefetch::next() {
+    const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return full_; });
+    waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (error_) std::rethrow_exception(error_);
     std::swap(ready_, shown_);
     full_ = false;

@@ -42,6 +42,8 @@ public:
     const DataSpec& spec() const { return spec_; }
     int64_t tokens() const { return tokens_; }
     int64_t samples(Split split) const;
+    /// CRC-32C of the contents in hex: of the whole file up to 256 MiB, of 1024 evenly spaced pieces of a larger one.
+    const std::string& digest() const { return digest_; }
 
     /// Number in the file of the index-th sample drawn: a permutation of the split per epoch, a function of
     /// (seed, epoch, index) alone. Validation is read in file order.
@@ -52,12 +54,14 @@ public:
 private:
     int64_t token(int64_t at) const;
     void check_range(int64_t from, int64_t to) const;
+    std::string read_digest() const;
 
     DataSpec spec_;
     int descriptor_ = -1;
     const unsigned char* bytes_ = nullptr;
     int64_t file_bytes_ = 0;
     int64_t tokens_ = 0;
+    std::string digest_;
     int64_t all_samples_ = 0;
     int64_t every_ = 0;  ///< one block in `every_` is held out, 0: none
 };
@@ -72,6 +76,8 @@ public:
     ~Prefetch();
     /// The batch of the next step, in order; valid until the next call. Rethrows what the fill threw.
     const Batch& next();
+    /// Seconds that all calls of next() have waited.
+    double waited_s() const { return waited_s_; }
 
 private:
     void work();
@@ -81,6 +87,7 @@ private:
     Batch ready_, shown_;
     std::exception_ptr error_;
     bool full_ = false, stop_ = false;
+    double waited_s_ = 0;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::thread thread_;

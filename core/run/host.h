@@ -47,6 +47,7 @@ struct Experiment {
     std::optional<Program> logits;      ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
     Mesh mesh;                          ///< with micro
     PropagateOptions redistribution;    ///< what the script forbids
+    std::vector<std::string> axes;      ///< of the mesh, or asked for, as the options of strategies name them
     std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 

@@ -5,9 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <optional>
 
+#include "base/text.h"
 #include "orrery/error.h"
+#include "run/address.h"
 
 namespace orrery {
 namespace {
@@ -32,13 +33,80 @@ int64_t number_or(const char* name, int64_t fallback) { return variable(name) ? 
 /// Ranks of one job agree on a port without talking: some port of the dynamic range, from the job's id.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
 
-void meet_at_master(Job& job, const std::string& fallback_host) {
-    job.host = variable("MASTER_ADDR").value_or(fallback_host);
-    job.port = static_cast<int>(number_or("MASTER_PORT", port_from(job.id)));
+/// Whether all ranks are on this host; not known where the launcher does not count a host's ranks.
+enum class Hosts : uint8_t { one, several, unknown };
+
+Hosts hosts_of(const Job& job, bool counted) {
+    if (!counted) return Hosts::unknown;
+    return job.local_ranks == job.ranks ? Hosts::one : Hosts::several;
+}
+
+void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
+    // Ranks of one host meet on its loopback interface, whatever address its name has.
+    job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(fallback_host);
+    job.port = port;
     job.serves = job.rank == 0;
     job.assigned = true;
-    // Without a secret of the user's, the job's id at least keeps two jobs apart.
-    job.token = variable("ORRERY_TOKEN").value_or(job.launcher + ":" + job.id);
+    const std::string meeting = variable("MASTER_ADDR") ? "MASTER_ADDR=" + job.host : "MASTER_ADDR is not set";
+    if (hosts == Hosts::several)
+        refuse_loopback(job.host, fmt::format("{} started {} ranks, {} of them on this host; {}", job.launcher,
+                                              job.ranks, job.local_ranks, meeting));
+    const auto secret = user_token();
+    if (!secret && job.ranks > 1 && loopback_of(job.host).empty())
+        throw Error(
+            fmt::format("{} started {} ranks that meet at {}:{}, where anybody could join them\n"
+                        "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them",
+                        job.launcher, job.ranks, job.host, job.port));
+    // On a loopback interface without a secret of the user's, the job's id keeps two jobs apart.
+    job.token = secret.value_or(job.launcher + ":" + job.id);
+}
+
+int master_port(const Job& job) { return static_cast<int>(number_or("MASTER_PORT", port_from(job.id))); }
+
+Job from_torchrun() {
+    Job job;
+    job.launcher = "torchrun";
+    job.id = variable("TORCHELASTIC_RUN_ID").value_or("torchrun");
+    job.rank = number_of("RANK");
+    job.ranks = number_of("WORLD_SIZE");
+    job.local_rank = number_or("LOCAL_RANK", job.rank);
+    job.local_ranks = number_or("LOCAL_WORLD_SIZE", job.ranks);
+    job.generation = number_or("TORCHELASTIC_RESTART_COUNT", 0);
+    // torchrun's agent keeps a store of its own at MASTER_PORT.
+    const int port = master_port(job), next = port < 65535 ? port + 1 : port - 1;
+    const Hosts hosts = hosts_of(job, variable("LOCAL_WORLD_SIZE").has_value());
+    meet_at_master(job, "127.0.0.1", variable("TORCHELASTIC_RUN_ID") ? next : port, hosts);
+    return job;
+}
+
+Job from_slurm() {
+    Job job;
+    job.launcher = "slurm";
+    job.id = variable("SLURM_JOB_ID").value_or("0") + "." + variable("SLURM_STEP_ID").value_or("0");
+    job.rank = number_of("SLURM_PROCID");
+    job.ranks = number_of("SLURM_STEP_NUM_TASKS");
+    job.local_rank = number_of("SLURM_LOCALID");
+    job.local_ranks = tasks_on(variable("SLURM_STEP_TASKS_PER_NODE").value_or(""), number_or("SLURM_NODEID", 0));
+    const bool counted = job.local_ranks > 0;
+    if (!counted) job.local_ranks = number_or("SLURM_NTASKS_PER_NODE", 1);
+    job.threads = number_or("SLURM_CPUS_PER_TASK", 0);
+    job.generation = number_or("SLURM_RESTART_COUNT", 0);
+    // Rank 0 runs on the step's first host, which need not be the one where srun was called.
+    meet_at_master(job, first_host(variable("SLURM_STEP_NODELIST").value_or("127.0.0.1")), master_port(job),
+                   hosts_of(job, counted));
+    return job;
+}
+
+Job from_openmpi() {
+    Job job;
+    job.launcher = "openmpi";
+    job.id = variable("PMIX_NAMESPACE").value_or("openmpi");
+    job.rank = number_of("OMPI_COMM_WORLD_RANK");
+    job.ranks = number_of("OMPI_COMM_WORLD_SIZE");
+    job.local_rank = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
+    job.local_ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+    meet_at_master(job, "127.0.0.1", master_port(job), hosts_of(job, true));
+    return job;
 }
 
 Job from_orrery() {
@@ -52,6 +120,7 @@ Job from_orrery() {
     job.ranks = number_of("ORRERY_RANKS");
     job.local_rank = number_of("ORRERY_LOCAL_RANK");
     job.local_ranks = number_of("ORRERY_LOCAL_RANKS");
+    job.threads = number_or("ORRERY_THREADS", 0);
     job.host = variable("ORRERY_HOST").value_or("127.0.0.1");
     job.port = static_cast<int>(number_of("ORRERY_PORT"));
     return job;
@@ -59,36 +128,60 @@ Job from_orrery() {
 
 }  // namespace
 
+std::optional<std::string> user_token() {
+    const auto token = variable("ORRERY_TOKEN");
+    constexpr size_t least = 16;
+    if (token && token->size() < least)
+        throw Error(fmt::format(
+            "environment: ORRERY_TOKEN has {} character{}, expected {} or more: it is the secret that keeps "
+            "others out of the job",
+            token->size(), token->size() == 1 ? "" : "s", least));
+    return token;
+}
+
+std::string first_host(std::string_view list) {
+    std::string host;
+    bool inside = false, chosen = false;  // in brackets; the first number in them is taken
+    for (const char c : list) {
+        if (c == '[') {
+            inside = true;
+            chosen = false;
+        } else if (c == ']') {
+            inside = false;
+        } else if (!inside && c == ',') {
+            break;
+        } else if (inside && (c == ',' || c == '-')) {
+            chosen = true;
+        } else if (!chosen || !inside) {
+            host += c;
+        }
+    }
+    return host;
+}
+
+int64_t tasks_on(std::string_view list, int64_t node) {
+    for (const std::string& group : split(list, ',')) {
+        int64_t tasks = 0, nodes = 1;
+        const char* end = group.data() + group.size();
+        auto [at, fault] = std::from_chars(group.data(), end, tasks);
+        if (fault != std::errc()) return 0;
+        if (at != end && std::string_view(at, static_cast<size_t>(end - at)).starts_with("(x"))
+            std::from_chars(at + 2, end, nodes);
+        if (node < nodes) return tasks;
+        node -= nodes;
+    }
+    return 0;
+}
+
 Job job_from_environment() {
     if (variable("ORRERY_RANK")) return from_orrery();
     Job job;
-    if (variable("RANK") && variable("WORLD_SIZE")) {
-        job.launcher = "torchrun";
-        job.id = variable("TORCHELASTIC_RUN_ID").value_or("torchrun");
-        job.rank = number_of("RANK");
-        job.ranks = number_of("WORLD_SIZE");
-        job.local_rank = number_or("LOCAL_RANK", job.rank);
-        job.local_ranks = number_or("LOCAL_WORLD_SIZE", job.ranks);
-        job.generation = number_or("TORCHELASTIC_RESTART_COUNT", 0);
-        meet_at_master(job, "127.0.0.1");
-    } else if (variable("SLURM_STEP_NUM_TASKS") && variable("SLURM_PROCID")) {
-        job.launcher = "slurm";
-        job.id = variable("SLURM_JOB_ID").value_or("0") + "." + variable("SLURM_STEP_ID").value_or("0");
-        job.rank = number_of("SLURM_PROCID");
-        job.ranks = number_of("SLURM_STEP_NUM_TASKS");
-        job.local_rank = number_of("SLURM_LOCALID");
-        job.local_ranks = number_or("SLURM_NTASKS_PER_NODE", 1);
-        job.generation = number_or("SLURM_RESTART_COUNT", 0);
-        meet_at_master(job, variable("SLURM_SRUN_COMM_HOST").value_or("127.0.0.1"));
-    } else if (variable("OMPI_COMM_WORLD_RANK")) {
-        job.launcher = "openmpi";
-        job.id = variable("PMIX_NAMESPACE").value_or("openmpi");
-        job.rank = number_of("OMPI_COMM_WORLD_RANK");
-        job.ranks = number_of("OMPI_COMM_WORLD_SIZE");
-        job.local_rank = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
-        job.local_ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
-        meet_at_master(job, "127.0.0.1");
-    }
+    if (variable("RANK") && variable("WORLD_SIZE"))
+        job = from_torchrun();
+    else if (variable("SLURM_STEP_NUM_TASKS") && variable("SLURM_PROCID"))
+        job = from_slurm();
+    else if (variable("OMPI_COMM_WORLD_RANK"))
+        job = from_openmpi();
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
     return job;
@@ -102,6 +195,7 @@ std::vector<std::string> environment_of(const Job& job) {
             fmt::format("ORRERY_RANKS={}", job.ranks),
             fmt::format("ORRERY_LOCAL_RANK={}", job.local_rank),
             fmt::format("ORRERY_LOCAL_RANKS={}", job.local_ranks),
+            fmt::format("ORRERY_THREADS={}", job.threads),
             "ORRERY_HOST=" + job.host,
             fmt::format("ORRERY_PORT={}", job.port)};
 }

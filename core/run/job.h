@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orrery {
@@ -12,6 +14,7 @@ struct Job {
     int64_t generation = 0;  ///< counts restarts; an older one is fenced off
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
+    int64_t threads = 0;             ///< CPU threads that the launcher gives each rank; 0: it does not say
     std::string host = "127.0.0.1";  ///< of the rendezvous
     int port = 0;
     bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
@@ -20,9 +23,19 @@ struct Job {
 };
 
 /// Reads the variables of this project's launcher, torchrun, srun or mpirun, in that order; an unassigned one-rank job
-/// when there are none. Throws Error naming the variable that is missing or no number.
-/// A Slurm batch script is no rank: only tasks that srun started count.
+/// when there are none. Throws Error naming the variable that is missing or no number; when ranks of several hosts
+/// would meet at a loopback address; and when they meet at another address without ORRERY_TOKEN, since anybody could
+/// join them there. A Slurm batch script is no rank: only tasks that srun started count.
 Job job_from_environment();
+
+/// ORRERY_TOKEN, the secret that the user gives all processes of a job. Throws Error when it has fewer than 16
+/// characters; nullopt when it is not set.
+std::optional<std::string> user_token();
+
+/// The first host of a Slurm list: "n[003-005,9],login" -> "n003".
+std::string first_host(std::string_view list);
+/// Tasks on a node by a Slurm list: node 2 of "4(x2),3" has 3. 0 when the list has no such node or is no such list.
+int64_t tasks_on(std::string_view list, int64_t node);
 
 /// The variables that `job_from_environment` reads back, "NAME=value".
 std::vector<std::string> environment_of(const Job& job);

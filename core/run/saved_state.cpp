@@ -17,6 +17,7 @@ Json identity_of(uint64_t seed, const Dataset& data) {
     const DataSpec& spec = data.spec();
     return {{"seed", seed},
             {"data_tokens", data.tokens()},
+            {"data_digest", data.digest()},
             {"data_seed", spec.seed},
             {"sequence", spec.sequence},
             {"sequences_per_step", spec.sequences_per_step},

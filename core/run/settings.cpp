@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "base/processors.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -43,12 +43,18 @@ Settings read_settings(Config& config) {
     settings.folder = run.text("folder", "");
     settings.seed = static_cast<uint64_t>(at_least(run, "seed", 1, 0));
     settings.threads_per_rank = at_least(run, "threads_per_rank", 0, 0);
+    settings.pin_ranks = run.flag("pin_ranks", true);
     const double timeout_s = run.number("timeout_s", 30);
     if (timeout_s <= 0)
         throw Error(run.where("timeout_s"), fmt::format("run.timeout_s = {}: expected more than 0", timeout_s));
     settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
     settings.mesh = read_mesh(config.table("mesh"));
     Config& device = config.table("device");
+    Config& backend = device.table(settings.device);
+    if (backend.has("threads"))
+        throw Error(backend.where("threads"),
+                    fmt::format("{}.threads: the threads of a rank are part of its plan\n  set run.threads_per_rank",
+                                backend.path()));
     const double memory_gib = device.number("memory_gib", 0);
     if (memory_gib < 0)
         throw Error(device.where("memory_gib"), fmt::format("device.memory_gib = {}: expected 0 or more", memory_gib));
@@ -73,8 +79,9 @@ Origin transport_origin(const Settings& settings, Config& config, const std::str
 
 int threads_of(const Settings& settings, const Job& job) {
     if (settings.threads_per_rank > 0) return static_cast<int>(settings.threads_per_rank);
-    const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-    return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, job.local_ranks)));
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    if (job.threads > 0) return static_cast<int>(std::min(job.threads, allowed));
+    return static_cast<int>(std::max<int64_t>(1, allowed / std::max<int64_t>(1, job.local_ranks)));
 }
 
 std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry) {

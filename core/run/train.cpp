@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "run/matrix_rate.h"
 #include "run/saved_state.h"
 #include "run/weights.h"
 
@@ -100,7 +101,9 @@ private:
             first);
         StopVote vote(session_);
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            one_step(step, prefetch.next());
+            const auto begin = std::chrono::steady_clock::now();  // waiting for data is a part of the step
+            one_step(step, prefetch.next(), begin);
+            data_wait_s_ = prefetch.waited_s();
             const TrainOptions& o = run_.options;
             if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
             if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
@@ -113,8 +116,7 @@ private:
         }
     }
 
-    void one_step(int64_t step, const Prefetch::Batch& batch) {
-        const auto begin = std::chrono::steady_clock::now();
+    void one_step(int64_t step, const Prefetch::Batch& batch, std::chrono::steady_clock::time_point begin) {
         feed_.upload(session_, *session_.train(), batch);
         set_step(session_, *session_.train(), plan_.program, run_.seed, step);
         session_.train()->run();
@@ -142,7 +144,9 @@ private:
     }
 
     double peak_flops() {
-        if (peak_ < 0) peak_ = session_.device().limits().matrix_flops_f32 * static_cast<double>(session_.job().ranks);
+        if (peak_ < 0)
+            peak_ =
+                matrix_rate(session_.device(), matrix_type(plan_.program)) * static_cast<double>(session_.job().ranks);
         return peak_;
     }
 
@@ -151,7 +155,7 @@ private:
     }
 
     std::vector<TimeShare> shares() {
-        std::vector<TimeShare> list;
+        std::vector<TimeShare> list = {{"waiting: data", data_wait_s_}};
         for (const Executor::Time& time : session_.train()->times()) {
             using enum Executor::Time::Kind;
             const char* kind = time.kind == compute         ? "compute: "
@@ -205,6 +209,7 @@ private:
     int64_t saved_ = 0;
     bool evaluated_ = false;
     double peak_ = -1;
+    double data_wait_s_ = 0;
 };
 
 }  // namespace

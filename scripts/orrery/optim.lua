@@ -2,6 +2,8 @@
 -- Gradients are sums over the batch; everything here divides by `count`, what the sum of losses is divided by.
 local native = require "orrery.native"
 local lr = require "orrery.lr"
+local groups = require "orrery.groups"
+local group_of = groups.of
 
 local optim = {}
 
@@ -18,33 +20,14 @@ local function check(name, options, known)
     merged[key] = options[key]
     if merged[key] == nil then merged[key] = default end
   end
+  groups.check(merged.groups)
   return merged
-end
-
-local function has_dim(p, dim)
-  for _, name in ipairs(p.dims) do
-    if name == dim then return true end
-  end
-  return false
-end
-
---- The options for one param: the last group that matches it, over the optimizer's own.
--- A group is { match = "%.bias$" | dim = "vocab" | rank = 1, decay = , lr_scale = }.
-local function group_of(p, options)
-  local chosen = { decay = #p.shape >= 2 and options.decay or 0, lr_scale = 1 }  -- no decay for norms and biases
-  for _, group in ipairs(options.groups) do
-    if (not group.match or p.name:find(group.match)) and (not group.dim or has_dim(p, group.dim))
-      and (not group.rank or group.rank == #p.shape) then
-      chosen.decay = group.decay or chosen.decay
-      chosen.lr_scale = group.lr_scale or chosen.lr_scale
-    end
-  end
-  return chosen
 end
 
 --- What every gradient is multiplied by: 1/count, and less where the global norm is above `clip`. Also records the
 -- results grad_norm and lr.
 local function scale_and_rate(update, options)
+  groups.require_params(options.groups, update)
   local total
   for p in update:params() do
     local square = p:grad():sumsq()
@@ -63,7 +46,7 @@ end
 
 --- AdamW (Loshchilov and Hutter 2019), one fused op a param.
 -- options: lr (number or o.lr.*), beta1 (0.9), beta2 (0.95), eps (1e-8), decay (0.1, only params of two or more dims),
--- clip (1.0; false: none), groups.
+-- clip (1.0; false: none), groups (see groups.lua).
 function optim.adamw(options)
   local opt = check("adamw", options,
     { lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0, groups = {} })

@@ -70,6 +70,32 @@ refused_set "token beyond the vocabulary" 'text.bin|vocab' \
     data.path=text.bin data.vocab=64
 refused_set "mesh that does not fit the batch" 'batch|4|dp|3' \
     mesh.dp=3
+refused_set "misspelt mesh axis" 'mesh.dq = 2|splits nothing|did you mean "dp"' \
+    mesh.dq=2
+refused_set "share out of bounds" '--set data.validation=0.7|data.validation is 0.7|0.5' \
+    data.validation=0.7
+refused_set "threads of a device" '--set device.cpu.threads=2|run.threads_per_rank' \
+    device.cpu.threads=2
+refused_set "option of another model" 'script.qk_norm|gpt has no such option' \
+    script.qk_norm=true
+two_nodes=("$orrery" run "$gpt" --config good.toml --nodes 2 --rendezvous)
+refused "loopback address for two hosts" '--rendezvous localhost:29912|no other host reaches|127.0.1.1' -- \
+    env ORRERY_TOKEN=0123456789abcdef "${two_nodes[@]}" localhost:29912
+refused "secret of a few letters" 'ORRERY_TOKEN has 5 characters|16' -- \
+    env ORRERY_TOKEN=short "${two_nodes[@]}" 192.0.2.1:29912
+refused "no secret where anybody can come" 'torchrun|192.0.2.1|set ORRERY_TOKEN' -- \
+    env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
+    "$orrery" run "$gpt" --config good.toml
+cat > vocab.lua <<'LUA'
+local o = require "orrery"
+local data = o.data.tokens { seq = 32, batch = 4 }
+local model = require "orrery.models.mlp" { vocab = 64 }
+local p = o.trace("m", data.signature, function(b) return model:loss(b.tokens, b.targets) end)
+p:train_with(o.optim.sgd {})
+p:compile():train(data, { steps = 2 })
+LUA
+refused "token beyond the model's tables" "text.bin|the model's vocabulary is 64" -- \
+    "$orrery" run vocab.lua --set data.path=text.bin --set run.folder=run
 refused "mesh that does not fit the ranks" 'mesh|2|torchrun|3' -- \
     env RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml
 cat > shapes.lua <<'LUA'

@@ -32,4 +32,18 @@ wait $first || { cat a.log b.log; fail "host a"; }
 losses two > two.txt
 cmp one.txt two.txt || { diff one.txt two.txt | head -4; fail "other losses on two hosts"; }
 echo "two hosts over gloo: $steps steps with the losses of one host, bit for bit"
+
+# Without an interface gloo takes the host's name, which must not stand for a loopback address.
+cat > as_localhost.sh <<'SH'
+hostname localhost && exec "$@"
+SH
+join_nameless() {
+    orrery="ip netns exec $1 unshare --uts sh as_localhost.sh $orrery" run_tiny three $steps --set run.transport=gloo \
+        --nodes 2 --node-rank "$2" --rendezvous 10.77.0.1:29878
+}
+join_nameless $a 0 > a3.log 2>&1 &
+first=$!
+join_nameless $b 1 > b3.log 2>&1 && { cat b3.log; fail "host b is called localhost and was reached"; }
+wait $first && { cat a3.log; fail "host a is called localhost and was reached"; }
+grep -q "is a loopback address here.*transport.gloo.interface" a3.log b3.log || { cat a3.log b3.log; fail "no reason"; }
 echo "1 passed, 0 failed"

@@ -205,3 +205,48 @@ TEST_CASE("optimizers refuse unknown options and schedules need an end") {
               "the optimizer updates no param"));
     CHECK(has(failure(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:compile()"), "has no optimizer"));
 }
+
+TEST_CASE("optimizers refuse groups that cannot mean what they say") {
+    const auto refused = [](const std::string& groups, const std::string& optimizer = "adamw") {
+        return failure(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:train_with(o.optim." + optimizer +
+                       " { groups = " + groups + " })\np:compile()");
+    };
+    CHECK(has(refused("{ { dims = 'vocab', decay = 0 } }"), "a.lua:7: groups: group 1: unknown key \"dims\""));
+    CHECK(has(refused("{ { dim = 'mlp', decay = 0 }, { rank = 1, lr = 5 } }", "sgd"),
+              "groups: group 2: unknown key \"lr\""));
+    CHECK(has(refused("{ { decay = 0 } }"), "group 1 names no params"));
+    CHECK(has(refused("{ { dim = 'mlp' } }"), "group 1 { dim = mlp } sets nothing"));
+    CHECK(has(refused("{ { dim = 'mlp', decay = 'no' } }"), "group 1: decay is no, expected a number"));
+    CHECK(has(refused("{ dim = 'mlp', decay = 0 }"), "a list of groups is expected, found the key decay"));
+    for (const char* optimizer : {"adamw", "sgd"}) {
+        CHECK(has(refused("{ { dim = 'vocab', decay = 0 } }", optimizer), "group 1 { dim = vocab } matches no param"));
+        CHECK(
+            has(refused("{ { match = '%.weight$', decay = 0 }, { match = '^down', rank = 2, decay = 0 } }", optimizer),
+                "group 2 { match = ^down, rank = 2 } matches no param"));
+        FakeHost host(config);
+        run(tracing("  return nn.linear(x, 'up', {'mlp', 10}):sum()") + "p:train_with(o.optim." + optimizer +
+                " { groups = { { dim = 'mlp', decay = 0 }, { rank = 1, lr_scale = 2 } } })\np:compile()",
+            host);
+        CHECK(host.experiment);
+    }
+}
+
+TEST_CASE("a setting out of its bounds is blamed where it was set") {
+    const auto refused = [](const std::string& set, const std::string& call) -> std::string {
+        FakeHost host(config, {set});
+        try {
+            run(call, host);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const std::string plain = "require 'orrery'.data.tokens {}";
+    CHECK(has(refused("data.validation=1.5", plain), "--set data.validation=1.5"));
+    CHECK(has(refused("data.validation=1.5", plain), "data.validation is 1.5, expected a share from 0 to 0.5"));
+    CHECK(has(refused("data.validation=0.7", plain), "data.validation is 0.7, expected a share from 0 to 0.5"));
+    CHECK(has(refused("data.token_bytes=3", plain), "data.token_bytes is 3, expected 2 or 4"));
+    CHECK(has(refused("data.validation=0.1", "require 'orrery'.data.tokens { validation = 0.7 }"),
+              "a.lua:1: o.data.tokens: validation is the number 0.7, expected a share from 0 to 0.5"));
+    CHECK(refused("data.validation=0.5", plain) == "");
+}

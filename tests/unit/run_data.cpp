@@ -123,3 +123,23 @@ TEST_CASE("prefetch hands out batches in order and rethrows the fill's error at 
     for (int step = 5; step < 8; ++step) CHECK(prefetch.next()[0][0] == static_cast<std::byte>(step));
     CHECK_THROWS_WITH(prefetch.next(), "no more");
 }
+
+TEST_CASE("another file of equal length has another digest") {
+    std::string text = numbered(40000);
+    const File one(text), same(text);
+    text[39999] ^= 1;
+    const File other(text);
+    CHECK(Dataset(spec_of(one)).digest() == Dataset(spec_of(same)).digest());
+    CHECK(Dataset(spec_of(one)).digest() != Dataset(spec_of(other)).digest());
+}
+
+TEST_CASE("waiting for data is counted") {
+    Prefetch slow([](int64_t, Prefetch::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, 1);
+    slow.next();
+    slow.next();
+    CHECK(slow.waited_s() > 0.02);
+    Prefetch fast([](int64_t, Prefetch::Batch&) {}, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    fast.next();
+    CHECK(fast.waited_s() < slow.waited_s());
+}

@@ -186,14 +186,21 @@ public:
 private:
     void open(const Group& group, const std::vector<std::string>& networks) {
         std::string host = host_;
+        bool elsewhere = false;
+        for (const std::string& network : networks) elsewhere |= network != networks[static_cast<size_t>(group.me)];
         if (host.empty() && interface_.empty()) {
             // The name of this host, if others are elsewhere; it must be known to them by the same address.
             char name[256] = "127.0.0.1";
-            for (const std::string& network : networks)
-                if (network != networks[static_cast<size_t>(group.me)]) ::gethostname(name, sizeof name - 1);
+            if (elsewhere) ::gethostname(name, sizeof name - 1);
             host = name;
         }
         device_ = open_device(interface_, host);
+        const std::string opened = device_->str();
+        if (elsewhere && (opened.find("addr=[127.") != std::string::npos || opened.find("[::1]") != std::string::npos))
+            throw Error("transport gloo: members of " + group.name + " are on other hosts, which cannot reach '" +
+                        (host.empty() ? interface_ : host) + "': it is a loopback address here (" + opened +
+                        "); /etc/hosts may map a host's own name to 127.0.1.1; set transport.gloo.interface or " +
+                        "transport.gloo.host");
     }
 
     const std::string interface_, host_;

@@ -1,0 +1,52 @@
+#include "base/processors.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+namespace orrery {
+
+namespace {
+constexpr size_t bits = sizeof(unsigned long) * CHAR_BIT;
+}
+
+std::vector<int> allowed_processors() {
+    for (size_t processors = 1024; processors <= 1 << 20; processors *= 2) {
+        std::vector<unsigned long> words(processors / bits);  // a cpu_set_t of any size
+        const size_t bytes = words.size() * sizeof words[0];
+        if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(words.data())) != 0) {
+            if (errno == EINVAL) continue;  // this host has more
+            break;
+        }
+        std::vector<int> allowed;
+        for (size_t i = 0; i < processors; ++i)
+            if (words[i / bits] >> (i % bits) & 1) allowed.push_back(static_cast<int>(i));
+        return allowed;
+    }
+    return {0};
+}
+
+bool run_on(const std::vector<int>& processors) {
+    std::vector<unsigned long> words;
+    for (const int processor : processors) {
+        const auto at = static_cast<size_t>(processor);
+        words.resize(std::max(words.size(), at / bits + 1));
+        words[at / bits] |= 1UL << (at % bits);
+    }
+    return ::sched_setaffinity(0, words.size() * sizeof words[0], reinterpret_cast<const cpu_set_t*>(words.data())) ==
+           0;
+}
+
+std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads) {
+    const auto all = static_cast<int64_t>(processors.size());
+    if (ranks < 1 || ranks * std::max<int64_t>(1, threads) > all) return {};
+    std::vector<std::vector<int>> out;
+    const int64_t each = all / ranks;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+        out.emplace_back(processors.begin() + rank * each, processors.begin() + (rank + 1) * each);
+    return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace orrery {
+
+/// The processors that this thread may run on, ascending: what taskset, cpusets or a batch system have left of the
+/// host's. {0} when the kernel does not say.
+std::vector<int> allowed_processors();
+
+/// Lets this thread, and the threads and processes that it starts from here on, run on these processors only. False,
+/// with errno set, when the kernel refuses.
+bool run_on(const std::vector<int>& processors);
+
+/// Disjoint neighbours out of `processors`, as many for each of `ranks`, or nothing when there are not `threads` for
+/// each: {0..7} for two ranks of three threads: {0..3} and {4..7}.
+std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads);
+
+}  // namespace orrery

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Each rank process has processors of its own, where there are enough; run.pin_ranks = false leaves them all to all.
+source "$(dirname "$0")/lib.sh"
+if [ "$(nproc)" -lt 2 ]; then
+    echo "skipped: one processor cannot be shared out"
+    exit 77
+fi
+allowed() { awk '/^Cpus_allowed_list/ { print $2 }' "/proc/$1/status"; }
+two_ranks() { [ "$(pgrep -P "$1" | wc -l)" -eq 2 ]; }
+
+# allowed_to_ranks FOLDER [arguments]: starts a run, prints what its launcher and its two ranks may run on, and ends it.
+allowed_to_ranks() {
+    local folder=$1 pid
+    shift
+    tiny_exec=exec run_tiny "$folder" 100000 "$@" > "$folder.log" 2>&1 &
+    local launcher=$!
+    wait_for steps_done "$folder" 1 || { cat "$folder.log" >&2; fail "$folder: no step"; }
+    two_ranks $launcher || fail "$folder: not two ranks"
+    allowed $launcher
+    for pid in $(pgrep -P $launcher); do allowed "$pid"; done
+    kill -TERM $launcher
+    wait $launcher
+}
+mapfile -t pinned < <(allowed_to_ranks pinned)
+mapfile -t free < <(allowed_to_ranks free --set run.pin_ranks=false)
+mapfile -t many < <(allowed_to_ranks many --set run.threads_per_rank="$(nproc)")
+echo "launcher ${pinned[0]}, ranks ${pinned[1]} and ${pinned[2]}; unpinned ${free[1]} and ${free[2]}"
+mine=$(allowed self)
+[ "${pinned[0]}" = "$mine" ] || fail "the launcher may run on ${pinned[0]}, not on $mine"
+[ -n "${pinned[2]}" ] && [ "${pinned[1]}" != "${pinned[2]}" ] || fail "both ranks may run on ${pinned[1]}"
+[ "${pinned[1]}" != "$mine" ] || fail "a rank may run everywhere"
+[ "${free[1]} ${free[2]}" = "$mine $mine" ] || fail "unpinned ranks may run on ${free[1]} and ${free[2]}, not on $mine"
+[ "${many[1]} ${many[2]}" = "$mine $mine" ] || fail "too many threads, but pinned: ${many[1]} and ${many[2]}"
+echo "1 passed, 0 failed"

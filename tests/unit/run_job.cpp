@@ -1,0 +1,151 @@
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "base/processors.h"
+#include "config/load.h"
+#include "run/address.h"
+#include "run/job.h"
+#include "run/settings.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Sets variables for one scope.
+class Variables {
+public:
+    explicit Variables(const std::map<std::string, std::string>& values) {
+        for (const auto& [name, value] : values) {
+            const char* old = std::getenv(name.c_str());
+            before_.emplace_back(name, old ? old : "");
+            ::setenv(name.c_str(), value.c_str(), 1);
+        }
+    }
+    ~Variables() {
+        for (const auto& [name, value] : before_)
+            value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
+    }
+    Variables(const Variables&) = delete;
+
+private:
+    std::vector<std::pair<std::string, std::string>> before_;
+};
+
+using Map = std::map<std::string, std::string>;
+
+Map torchrun(const Map& more) {
+    Map all = {{"RANK", "0"},        {"WORLD_SIZE", "4"},  {"LOCAL_RANK", "0"},           {"LOCAL_WORLD_SIZE", "2"},
+               {"MASTER_PORT", "0"}, {"MASTER_ADDR", "x"}, {"TORCHELASTIC_RUN_ID", "r1"}, {"ORRERY_TOKEN", ""}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return all;
+}
+
+Map slurm(const Map& more) {
+    Map all = {{"SLURM_JOB_ID", "7"},
+               {"SLURM_STEP_ID", "0"},
+               {"SLURM_PROCID", "3"},
+               {"SLURM_STEP_NUM_TASKS", "7"},
+               {"SLURM_LOCALID", "0"},
+               {"SLURM_NODEID", "1"},
+               {"SLURM_STEP_TASKS_PER_NODE", "3,2(x2)"},
+               {"SLURM_STEP_NODELIST", "n[011-013]"},
+               {"SLURM_SRUN_COMM_HOST", "127.0.0.1"},
+               {"ORRERY_TOKEN", "0123456789abcdef"}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return all;
+}
+
+const std::string secret = "sixteen letters!";
+
+}  // namespace
+
+TEST_CASE("ranks that meet where anybody can come need a secret") {
+    {
+        const Variables open(torchrun({{"MASTER_ADDR", "192.0.2.7"}}));
+        CHECK_THROWS_WITH(job_from_environment(), Contains("192.0.2.7") && Contains("set ORRERY_TOKEN"));
+    }
+    {
+        const Variables weak(torchrun({{"MASTER_ADDR", "192.0.2.7"}, {"ORRERY_TOKEN", "x"}}));
+        CHECK_THROWS_WITH(job_from_environment(), Contains("ORRERY_TOKEN has 1 character, expected 16 or more"));
+    }
+    {
+        const Variables good(torchrun({{"MASTER_ADDR", "192.0.2.7"}, {"ORRERY_TOKEN", secret}}));
+        CHECK(job_from_environment().token == secret);
+    }
+    const Variables here(torchrun({{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "192.0.2.7"}}));
+    const Job job = job_from_environment();
+    CHECK(job.host == "127.0.0.1");  // one host: nobody else can come
+    CHECK(job.token == "torchrun:r1");
+}
+
+TEST_CASE("ranks of several hosts cannot meet at a loopback address") {
+    CHECK(loopback_of("127.0.1.1") == "127.0.1.1");
+    CHECK(loopback_of("::1") == "::1");
+    CHECK(loopback_of("localhost") != "");
+    CHECK(loopback_of("192.0.2.7") == "");
+    CHECK_THROWS_WITH(refuse_loopback("127.0.1.1", "--rendezvous 127.0.1.1:1"),
+                      Contains("--rendezvous 127.0.1.1:1") && Contains("no other host reaches"));
+    const Variables named(torchrun({{"MASTER_ADDR", "localhost"}, {"ORRERY_TOKEN", secret}}));
+    CHECK_THROWS_WITH(job_from_environment(), Contains("MASTER_ADDR=localhost") && Contains("127.0.1.1"));
+}
+
+TEST_CASE("torchrun's agent keeps its port") {
+    const Variables agent(torchrun({{"MASTER_ADDR", "192.0.2.7"}, {"ORRERY_TOKEN", secret}, {"MASTER_PORT", "29500"}}));
+    CHECK(job_from_environment().port == 29501);
+    const Variables last(Map{{"MASTER_PORT", "65535"}});
+    CHECK(job_from_environment().port == 65534);
+}
+
+TEST_CASE("srun's ranks meet on the step's first host and know how many share theirs") {
+    const Variables step(slurm({}));
+    const Job job = job_from_environment();
+    CHECK(job.host == "n011");
+    CHECK(job.local_ranks == 2);
+    CHECK(job.threads == 0);
+    const Variables more(Map{{"SLURM_NODEID", "0"}, {"SLURM_CPUS_PER_TASK", "5"}});
+    CHECK(job_from_environment().local_ranks == 3);
+    CHECK(job_from_environment().threads == 5);
+    CHECK(first_host("n[003-005,9],login") == "n003");
+    CHECK(first_host("gpu-a,gpu-b") == "gpu-a");
+    CHECK(first_host("r[1-2]n[7,9]x") == "r1n7x");
+    CHECK(tasks_on("4(x2),3", 1) == 4);
+    CHECK(tasks_on("4(x2),3", 2) == 3);
+    CHECK(tasks_on("4(x2),3", 3) == 0);
+    CHECK(tasks_on("", 0) == 0);
+}
+
+TEST_CASE("threads of a rank are shared out of the processors that are allowed") {
+    const std::vector<int> allowed = allowed_processors();
+    REQUIRE_FALSE(allowed.empty());
+    REQUIRE(run_on({allowed.back()}));
+    CHECK(allowed_processors() == std::vector<int>{allowed.back()});
+    CHECK(threads_of({}, {}) == 1);
+    REQUIRE(run_on(allowed));
+    CHECK(threads_of({}, {}) == static_cast<int>(allowed.size()));
+    Job job;
+    job.local_ranks = static_cast<int64_t>(allowed.size());
+    CHECK(threads_of({}, job) == 1);
+    job.threads = 1000;  // a launcher cannot give what is not allowed
+    CHECK(threads_of({}, job) == static_cast<int>(allowed.size()));
+    Settings asked;
+    asked.threads_per_rank = 3;
+    CHECK(threads_of(asked, job) == 3);
+}
+
+TEST_CASE("each rank gets processors of its own, or none does") {
+    const std::vector<int> eight = {0, 1, 2, 3, 8, 9, 10, 11};
+    CHECK(shares(eight, 2, 3) == std::vector<std::vector<int>>{{0, 1, 2, 3}, {8, 9, 10, 11}});
+    CHECK(shares(eight, 3, 2) == std::vector<std::vector<int>>{{0, 1}, {2, 3}, {8, 9}});
+    CHECK(shares(eight, 8, 1).size() == 8);
+    CHECK(shares(eight, 3, 3).empty());
+    CHECK(shares(eight, 9, 1).empty());
+}
+
+TEST_CASE("the threads of a rank have one knob") {
+    Config config = parse_config("[device.cpu]\nthreads = 2\n", "a.toml", {});
+    CHECK_THROWS_WITH(read_settings(config), Contains("a.toml:2") && Contains("set run.threads_per_rank"));
+}
