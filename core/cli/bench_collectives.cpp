@@ -307,13 +307,16 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     job.id = "bench";
     job.token = make_secret();
     job.ranks = bench.ranks;
-    RendezvousServer::Options options;
-    options.world = bench.ranks;
-    options.token = {job.token, job.id, job.generation};
-    const RendezvousServer server(options);
-    job.port = server.port();
+    std::unique_ptr<RendezvousServer> server;
+    const auto before = [&](Job& shared) {
+        RendezvousServer::Options options;
+        options.world = bench.ranks;
+        options.token = {shared.token, shared.id, shared.generation};
+        server = std::make_unique<RendezvousServer>(options);
+        shared.port = server->port();
+    };
     print_head(bench);
-    return launch({arguments, job, 0, bench.ranks});
+    return launch({arguments, job, 0, bench.ranks, before});
 }
 
 }  // namespace orrery

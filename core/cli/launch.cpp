@@ -44,6 +44,9 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::st
     if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
     if (pid == 0) {
         ::close(close_fd);  // the write end of the lifeline stays with the launcher alone
+        // A terminal sends these to the whole group: the launcher alone acts on them, and forwards SIGTERM.
+        ::signal(SIGINT, SIG_IGN);
+        ::signal(SIGHUP, SIG_IGN);
         ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
         ::execve("/proc/self/exe", argv.data(), envp.data());
         ::_exit(127);
@@ -107,34 +110,49 @@ struct Watch {
     }
 };
 
+/// Signals that wait to be taken by sigtimedwait, in this thread and in those that it makes.
+struct SignalsHeld {
+    sigset_t mask, before;
+
+    SignalsHeld() {
+        ::sigemptyset(&mask);
+        for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1}) ::sigaddset(&mask, signal);
+        struct sigaction hang_up {};
+        ::sigaction(SIGHUP, nullptr, &hang_up);
+        if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&mask, SIGHUP);  // nohup: it stays ignored
+        ::pthread_sigmask(SIG_BLOCK, &mask, &before);
+    }
+    ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    SignalsHeld(const SignalsHeld&) = delete;
+};
+
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
+    const SignalsHeld held;
+    Job shared = spec.job;
+    if (spec.before) spec.before(shared);
     int lifeline[2];
     if (::pipe(lifeline) != 0) throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
-    sigset_t mask, old_mask;
-    ::sigemptyset(&mask);
-    for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&mask, signal);
-    ::sigprocmask(SIG_BLOCK, &mask, &old_mask);
 
     const std::vector<int> allowed = allowed_processors();
     Watch watch;
     for (int64_t i = 0; i < spec.local_ranks; ++i) {
-        Job job = spec.job;
+        Job job = shared;
         job.rank = spec.first_rank + i;
         job.local_rank = i;
         job.local_ranks = spec.local_ranks;
         auto variables = environment_of(job);
         variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
         if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
-        watch.children.push_back({spawn(spec.arguments, variables, old_mask, lifeline[1]), job.rank, true});
+        watch.children.push_back({spawn(spec.arguments, variables, held.before, lifeline[1]), job.rank, true});
     }
     if (!spec.processors.empty()) pin(allowed);
     ::close(lifeline[0]);
 
     while (watch.any()) {
         const timespec tick{0, 200'000'000};
-        const int signal = ::sigtimedwait(&mask, nullptr, &tick);
+        const int signal = ::sigtimedwait(&held.mask, nullptr, &tick);
         if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
             if (watch.interrupted)
                 watch.forward(SIGKILL);  // asked twice: now
@@ -148,7 +166,6 @@ int launch(const LaunchSpec& spec) {
         watch.kill_late();
     }
     ::close(lifeline[1]);
-    ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
     if (watch.interrupted && (watch.code == 75 || watch.code == 0)) return 130;
     return watch.code;
 }

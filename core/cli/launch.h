@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,17 @@ struct LaunchSpec {
     Job job;                             ///< what all ranks share; rank fields are filled per process
     int64_t first_rank = 0;
     int64_t local_ranks = 1;
+    /// Called with `job` before the first rank starts. Threads that it makes leave signals to this one.
+    std::function<void(Job&)> before = {};
     int grace_ms = 4000;  ///< how long the others may take to end after one rank failed
     /// By local rank, the processors that it may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
 };
 
-/// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT (as SIGTERM) and SIGUSR1. When a rank fails the others
-/// get `grace_ms` to report and end, then SIGKILL. When this process dies, the ranks see their lifeline close and end.
-/// Returns the exit code: 0; a rank's own code; 1 when a rank was killed; 130 after SIGINT. Reports on stderr.
+/// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT and SIGHUP (as SIGTERM) and SIGUSR1; the ranks ignore
+/// the two that a terminal sends to all of them at once. When a rank fails the others get `grace_ms` to report and end,
+/// then SIGKILL. When this process dies, the ranks see their lifeline close and end. Returns the exit code: 0; a rank's
+/// own code; 1 when a rank was killed; 130 after SIGINT. Reports on stderr.
 int launch(const LaunchSpec& spec);
 
 /// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.

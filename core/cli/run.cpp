@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -18,12 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Moves a folder aside: runs/gpt -> runs/gpt.1, the first number that is free.
+/// Moves a folder aside: runs/gpt -> runs/gpt.1, the first number that is free. Nobody may be using it.
 void move_aside(const std::string& folder) {
-    if (!fs::exists(folder)) return;
+    std::error_code problem;
+    if (!fs::exists(folder, problem)) return;
+    const FolderLock lock(folder);
     int n = 1;
-    while (fs::exists(fmt::format("{}.{}", folder, n))) ++n;
-    fs::rename(folder, fmt::format("{}.{}", folder, n));
+    while (fs::exists(fmt::format("{}.{}", folder, n), problem)) ++n;
+    fs::rename(folder, fmt::format("{}.{}", folder, n), problem);
+    if (problem) throw Error(fmt::format("--fresh: cannot move {} to {}.{}: {}", folder, folder, n, problem.message()));
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
@@ -83,7 +87,7 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, const Settings& settings) {
+int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim) {
     const int64_t ranks = settings.mesh.ranks();
     if (command.nodes < 1 || ranks % command.nodes != 0)
         throw Error(fmt::format("{} ranks cannot be shared evenly by --nodes {}", ranks, command.nodes));
@@ -104,15 +108,17 @@ int start_ranks(const ScriptCommand& command, const Settings& settings) {
     spec.job.threads = threads_of(settings, local);
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     std::unique_ptr<RendezvousServer> server;
-    if (command.node_rank == 0) {
+    spec.before = [&](Job& shared) {
+        if (command.node_rank != 0) return;
         RendezvousServer::Options options;
         options.host = address.host;
         options.port = address.port;
         options.world = ranks;
-        options.token = {spec.job.token, spec.job.id, spec.job.generation};
+        options.token = {shared.token, shared.id, shared.generation};
         server = std::make_unique<RendezvousServer>(options);
-        spec.job.port = server->port();
-    }
+        shared.port = server->port();
+        claim();
+    };
     return launch(spec);
 }
 
@@ -132,10 +138,16 @@ int run_command(const ScriptCommand& command) {
     ScriptHost checked(command, Mode::check, job);
     checked.be_quiet();
     checked.run_script();
-    if (command.fresh) move_aside(checked.folder());
+    const auto claim = [&] {
+        if (!checked.trains()) return;
+        if (command.fresh) move_aside(checked.folder());
+        checked.lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
+    };
     const int64_t ranks = checked.settings().mesh.ranks();
-    if (ranks > 1 && checked.ranks_are_threads()) return run_as_threads(command, ranks);
-    if (ranks > 1) return start_ranks(command, checked.settings());
+    const bool threads = checked.ranks_are_threads();
+    if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim);
+    claim();
+    if (ranks > 1) return run_as_threads(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();
     return 0;
 }

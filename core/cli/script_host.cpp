@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 
+#include "base/env.h"
 #include "base/text.h"
 #include "config/load.h"
 #include "lua/script.h"
 #include "run/sample.h"
 #include "run/saved_state.h"
+#include "run/shared_folder.h"
 #include "run/train.h"
 #include "run/weights.h"
 #include "run/whole.h"
@@ -126,12 +127,21 @@ std::string ScriptHost::folder() const {
                                      : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
 }
 
+std::unique_ptr<FolderLock> ScriptHost::lock_folder() {
+    try {
+        return std::make_unique<FolderLock>(folder());
+    } catch (const Error& problem) {
+        throw Error(config_.table("run").where("folder"), fmt::format("run.folder: {}", problem.what()));
+    }
+}
+
 std::string ScriptHost::summary() {
     summary_shown_ = true;
     return compiled_ ? orrery::summary(*compiled_) : "";
 }
 
 void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
+    trains_ = true;
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
@@ -140,13 +150,15 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     if (mode_ == Mode::check && !settings_.weights.empty())
         check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
+    std::unique_ptr<FolderLock> lock;
+    if (job_.rank == 0) lock = lock_folder();
     if (job_.rank == 0) prepare_folder();
-    Session session(settings_, config_, registry_, job_, *compiled_);
+    Session session(settings_, config_, registry_, next_session(), *compiled_);
     try {
         const auto store = open_store(settings_, config_, registry_, folder());
+        if (store->place().starts_with(folder())) require_shared(session, folder());
         std::optional<MetricsWriter> metrics;
-        if (job_.rank == 0)
-            metrics.emplace(folder() + "/metrics.jsonl", store->steps().empty() ? 0 : store->steps().front(), stdout);
+        if (job_.rank == 0) metrics.emplace(folder() + "/metrics.jsonl", stdout);
         orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep,
                        settings_.weights, experiment_->weights});
         session.leave();
@@ -158,6 +170,15 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
         throw Error(job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, error.what()) : error.what(),
                     error.fault());
     }
+}
+
+/// A script may train more than once: each time is a session of its own, over one store.
+Job ScriptHost::next_session() {
+    Job job = job_;
+    job.session = sessions_++;
+    if (job.serves && job.ranks > 1 && !server_) server_ = serve(job);
+    job.serves = false;
+    return job;
 }
 
 std::string ScriptHost::sample(const SampleOptions& options) {
@@ -221,10 +242,11 @@ void ScriptHost::print(const std::string& line) {
 }
 
 void ScriptHost::prepare_folder() {
-    fs::create_directories(folder());
-    const std::string resolved = render(config_);
-    std::ofstream(folder() + "/config.toml") << resolved;
-    fs::copy_file(script_, folder() + "/script.lua", fs::copy_options::overwrite_existing);
+    const auto env = system_env();
+    const std::string resolved = render(config_), copy = folder() + "/script.lua";
+    env->replace_file(folder() + "/config.toml", resolved);
+    std::error_code ignored;
+    if (!fs::equivalent(script_, copy, ignored)) env->replace_file(copy, env->read_file(script_));
     std::printf("%s\n", resolved.c_str());
     std::fflush(stdout);
 }

@@ -6,8 +6,10 @@
 #include "orrery/registry.h"
 #include "plugin/loader.h"
 #include "run/compile.h"
+#include "run/folder_lock.h"
 #include "run/host.h"
 #include "run/job.h"
+#include "run/rendezvous.h"
 #include "run/settings.h"
 
 namespace orrery {
@@ -46,6 +48,9 @@ public:
     const Settings& settings() const { return settings_; }
     /// The run's folder; known once the experiment is compiled.
     std::string folder() const;
+    /// Makes that folder and keeps other runs out of it. Throws Error at [run] folder when one is in it, or when it
+    /// cannot be written.
+    std::unique_ptr<FolderLock> lock_folder();
     const Compiled* compiled() const { return compiled_ ? &*compiled_ : nullptr; }
     const std::string& script() const { return script_; }
     /// print() of the script shows nothing, and bad data is an error: the launcher's own check before it starts ranks.
@@ -54,11 +59,14 @@ public:
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
+    /// The script has asked for training.
+    bool trains() const { return trains_; }
     bool summary_shown() const { return summary_shown_; }
 
 private:
     void load_plugins();
     void prepare_folder();
+    Job next_session();
 
     ScriptCommand command_;
     Mode mode_;
@@ -68,12 +76,15 @@ private:
     Settings settings_;
     Loader loader_;
     Registry registry_;
+    std::unique_ptr<RendezvousServer> server_;  ///< when this rank serves it: for every session of the script
+    int64_t sessions_ = 0;
     std::map<std::string, TransportContract> contracts_;
     std::optional<Compiled> compiled_;
     std::optional<Experiment> experiment_;
     std::optional<DataSpec> data_;
     bool help_shown_ = false;
     bool summary_shown_ = false;
+    bool trains_ = false;
     bool quiet_ = false;
 };
 

@@ -96,8 +96,13 @@ void fill(CheckpointStore& store, const Manifest& manifest, const ManifestTensor
 }  // namespace
 
 Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather,
-                         CheckpointOptions options)
-    : store_(store), mesh_(mesh.with_microbatches(1)), rank_(rank), gather_(std::move(gather)), options_(options) {
+                         CheckpointOptions options, Gather to_first)
+    : store_(store),
+      mesh_(mesh.with_microbatches(1)),
+      rank_(rank),
+      gather_(std::move(gather)),
+      to_first_(std::move(to_first)),
+      options_(options) {
     if (options_.keep < 2) throw Error(fmt::format("keeps {} checkpoints, expected at least 2", options_.keep));
 }
 
@@ -106,6 +111,11 @@ std::vector<std::string> Checkpoints::exchange(const std::string& what, const st
     if (static_cast<int64_t>(all.size()) != mesh_.ranks())
         throw Error(fmt::format("{} ranks answered, the mesh has {}", all.size(), mesh_.ranks()), Fault::peer);
     return all;
+}
+
+/// Everyone's text on rank 0; what the others get is not to be used.
+std::vector<std::string> Checkpoints::collect(const std::string& what, const std::string& mine) {
+    return to_first_ ? to_first_(fmt::format("checkpoint/{}/{}", exchanges_++, what), mine) : exchange(what, mine);
 }
 
 /// Tells everyone this rank's problem; throws on every rank when any has one.
@@ -141,7 +151,8 @@ std::vector<Json> Checkpoints::start(int64_t step, std::span<const StateValue> s
     return starts;
 }
 
-/// Puts this rank's shards, and returns every rank's report when all went well and the replicas agree.
+/// Puts this rank's shards; ends well when all went well and the replicas agree. Returns every rank's report, on rank
+/// 0.
 std::vector<Json> Checkpoints::write(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
                                      const std::string& task) {
     const std::vector<bool> owner = owned(starts, rank_);
@@ -157,15 +168,18 @@ std::vector<Json> Checkpoints::write(int64_t step, std::span<const StateValue> s
     });
     const Json report = {
         {"problem", problem}, {"objects", writer.objects()}, {"shards", writer.shards()}, {"votes", votes}};
-    std::vector<Json> reports = parse_messages(exchange("written", report.dump()));
-    // Everyone has the same reports and comes to the same end.
-    const std::string failure = problem_of([&] {
+    const std::vector<std::string> texts = collect("report", report.dump());
+    std::vector<Json> reports;
+    std::string failure = problem_of([&] {
+        if (rank_ != 0) return;
+        reports = parse_messages(texts);
         for (size_t rank = 0; rank < reports.size(); ++rank) {
             const auto said = reports[rank].at("problem").get<std::string>();
             if (!said.empty()) throw Error(fmt::format("on rank {}: {}", rank, said));
         }
         count_votes(starts, reports);
     });
+    failure = exchange("written", failure)[0];  // rank 0's word is everyone's
     if (failure.empty()) return reports;
     if (rank_ == 0) problem_of([&] { store_.discard(step); });
     throw Error(task + " failed: " + failure + "\n  earlier checkpoints are as they were", Fault::failed);

@@ -20,8 +20,8 @@ struct StateValue {
     Tensor local;
 };
 
-/// Gives everyone's text to everyone, in rank order. Called by all ranks in the same order with the same topic, each
-/// topic once per Checkpoints object. Throws Fault::peer naming who did not come.
+/// Gives everyone's text to everyone, or to rank 0 alone, in rank order. Called by all ranks in the same order with the
+/// same topic, each topic once per Checkpoints object. Throws Fault::peer naming who did not come.
 using Gather = std::function<std::vector<std::string>(const std::string& topic, const std::string& mine)>;
 
 struct CheckpointOptions {
@@ -41,7 +41,10 @@ struct Restored {
 /// and ends the same way on every rank: with success, or with an Error that names the rank at fault.
 class Checkpoints {
 public:
-    Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {});
+    /// `to_first` gathers the reports on what was written, the one big message: only rank 0 needs them. Without it
+    /// `gather` does.
+    Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank, Gather gather, CheckpointOptions options = {},
+                Gather to_first = {});
 
     /// Each distinct shard is written once, by the lowest rank that holds it. Replicas vote on their contents; then the
     /// manifest is committed, everything is read back, and older checkpoints are retired. On failure the step is not
@@ -56,6 +59,7 @@ public:
 
 private:
     std::vector<std::string> exchange(const std::string& what, const std::string& mine);
+    std::vector<std::string> collect(const std::string& what, const std::string& mine);
     void agree(const std::string& what, const std::string& problem, const std::string& task);
     std::vector<Json> start(int64_t step, std::span<const StateValue> state, const std::string& task);
     std::vector<Json> write(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
@@ -66,7 +70,7 @@ private:
     CheckpointStore& store_;
     Mesh mesh_;
     int64_t rank_;
-    Gather gather_;
+    Gather gather_, to_first_;
     CheckpointOptions options_;
     int64_t exchanges_ = 0;
     int64_t saved_ = -1;             ///< the step saved last

@@ -7,8 +7,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
+#include "base/env.h"
 #include "base/json.h"
 #include "orrery/error.h"
 
@@ -24,26 +27,37 @@ double mfu_of(const StepMetrics& m) {
 
 /// Keeps the lines up to a step; later ones belong to work that was lost.
 void trim(const std::string& path, int64_t last_step) {
-    std::ifstream in(path);
-    if (!in) return;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) return;
+    const auto env = system_env();
+    const std::string all = env->read_file(path);
+    std::istringstream in(all);
     std::string kept, line;
     while (std::getline(in, line)) {
         const auto json = Json::parse(line, nullptr, false);
         if (!json.is_object() || json.value("step", last_step + 1) > last_step) continue;
         kept += line + "\n";
     }
-    in.close();
-    std::ofstream(path, std::ios::trunc) << kept;
+    if (kept != all) env->replace_file(path, kept);
 }
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const std::string& path, int64_t resumed_step, std::FILE* terminal)
-    : terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {
-    if (path.empty()) return;
-    trim(path, resumed_step);
-    file_ = std::fopen(path.c_str(), "a");
-    if (!file_) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)), Fault::failed);
+MetricsWriter::MetricsWriter(const std::string& path, std::FILE* terminal)
+    : path_(path), terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {}
+
+void MetricsWriter::resume(int64_t resumed_step) {
+    if (path_.empty()) return;
+    trim(path_, resumed_step);
+    file_ = std::fopen(path_.c_str(), "a");
+    if (!file_) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);
+}
+
+void MetricsWriter::write(const std::string& line) {
+    if (!file_) return;
+    errno = 0;
+    if (std::fprintf(file_, "%s\n", line.c_str()) < 0 || std::fflush(file_) != 0)
+        throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);
 }
 
 MetricsWriter::~MetricsWriter() {
@@ -63,8 +77,7 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
         Json line = {{"step", m.step},           {"loss", number(m.loss)},        {"grad_norm", number(m.grad_norm)},
                      {"lr", number(m.lr)},       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)},
                      {"MFU", number(mfu_of(m))}, {"memory", m.memory_bytes}};
-        std::fprintf(file_, "%s\n", line.dump().c_str());
-        std::fflush(file_);
+        write(line.dump());
     }
     if (print_line)
         note(fmt::format("{:>7} {:>9.4f} {:>9.4f} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB", m.step, m.loss,
@@ -76,8 +89,7 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
 void MetricsWriter::evaluation(int64_t step, double loss, int64_t tokens) {
     if (file_) {
         Json line = {{"step", step}, {"eval_loss", number(loss)}, {"eval_tokens", tokens}};
-        std::fprintf(file_, "%s\n", line.dump().c_str());
-        std::fflush(file_);
+        write(line.dump());
     }
     note(fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step, loss, tokens));
 }

@@ -19,14 +19,18 @@ struct StepMetrics {
     int64_t memory_bytes = 0;  ///< resident set of this rank
 };
 
-/// Writes step lines, a progress bar on a terminal, and metrics.jsonl. Only rank 0 has one.
+/// Writes step lines, a progress bar on a terminal, and metrics.jsonl. Only rank 0 has one. Throws Fault::failed,
+/// naming path and reason, when a line cannot be written.
 class MetricsWriter {
 public:
-    /// `path` "" writes no file. A resumed run drops the lines of steps after `resumed_step`, which will be run again.
-    MetricsWriter(const std::string& path, int64_t resumed_step, std::FILE* terminal);
+    /// `path` "" writes no file.
+    MetricsWriter(const std::string& path, std::FILE* terminal);
     ~MetricsWriter();
     MetricsWriter(const MetricsWriter&) = delete;
 
+    /// Opens the file. Its lines of steps after `resumed_step` go: those steps will be run again. Until then, and after
+    /// a power cut here, it is as it was.
+    void resume(int64_t resumed_step);
     void header();
     void step(const StepMetrics& metrics, bool print_line);
     void evaluation(int64_t step, double loss, int64_t tokens);
@@ -36,7 +40,9 @@ public:
 private:
     void clear_bar();
     void bar(const StepMetrics& metrics);
+    void write(const std::string& line);
 
+    std::string path_;
     std::FILE* file_ = nullptr;
     std::FILE* terminal_;
     bool interactive_;

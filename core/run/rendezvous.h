@@ -2,10 +2,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "orrery/communicator.h"
+#include "run/job.h"
 
 namespace orrery {
 
@@ -32,6 +34,7 @@ public:
         int64_t home = -1;  ///< the rank in whose process it runs, -1: a launcher's
         JobToken token;
         std::chrono::milliseconds silence{10'000};  ///< longer without a heartbeat: stopped or unreachable
+        std::chrono::milliseconds linger{5'000};    ///< the destructor answers so long those who have not left
     };
     /// Throws Error naming host and port when it is in use or cannot be bound.
     explicit RendezvousServer(const Options& options);
@@ -46,6 +49,9 @@ private:
     class Loop;
     std::unique_ptr<Loop> loop_;
 };
+
+/// The store of a job whose rank 0 serves it.
+std::unique_ptr<RendezvousServer> serve(const Job& job);
 
 /// One rank's connection to the store; also its sign of life, kept by a thread of its own.
 class TcpRendezvous : public Rendezvous {
@@ -68,6 +74,10 @@ public:
     std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
     int64_t add(std::string_view key, int64_t amount) override;
     std::string lost() const override;
+    /// As get, but nullopt on timeout.
+    std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout);
+    /// Removes the key; nobody may need it any more.
+    void erase(std::string_view key);
 
     /// This rank is done: closing the connection is no loss any more.
     void leave();

@@ -27,6 +27,7 @@ using wire::Kind;
 namespace {
 
 constexpr auto beat_every = Milliseconds(250);
+constexpr auto settled = Milliseconds(100);
 
 int left_ms(Clock::time_point deadline) {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()).count();
@@ -139,6 +140,8 @@ public:
         std::unique_lock lock(mutex_);
         const auto over = [&] { return answers_[id].has_value() || is_lost_ || gone_; };
         changed_.wait_for(lock, timeout, over);
+        // A rank that fails after all agreed to: the others still get the texts that were there before.
+        if (is_lost_ && !dead_) changed_.wait_for(lock, settled, [&] { return answers_[id].has_value() || dead_; });
         std::optional<std::string> answer = std::move(answers_[id]);
         answers_.erase(id);
         if (answer) return answer;
@@ -247,6 +250,7 @@ private:
     }
 
     void end(const std::string& why) {
+        dead_ = true;
         if (!gone_) set_lost(why);
     }
 
@@ -261,7 +265,7 @@ private:
     const std::string place_;
     int64_t home_ = -1;
     wire::Fd socket_, wake_;
-    std::atomic<bool> stop_{false}, is_lost_{false}, gone_{false};
+    std::atomic<bool> stop_{false}, is_lost_{false}, gone_{false}, dead_{false};
     std::atomic<uint64_t> next_id_{1};
     std::mutex write_mutex_;
     mutable std::mutex mutex_;  // guards what follows
@@ -286,6 +290,12 @@ std::string TcpRendezvous::get(std::string_view key, Milliseconds timeout) {
                                               : *absent;
     throw Error(fmt::format("nobody set key '{}' within {} ms: {}", key, timeout.count(), why), Fault::peer);
 }
+
+std::optional<std::string> TcpRendezvous::look(std::string_view key, Milliseconds timeout) {
+    return link_->ask(Kind::get, key, {}, timeout);
+}
+
+void TcpRendezvous::erase(std::string_view key) { link_->send({Kind::erase, 0, std::string(key), {}}); }
 
 int64_t TcpRendezvous::add(std::string_view key, int64_t amount) {
     const auto sum = link_->ask(Kind::add, key, std::to_string(amount), Milliseconds(30'000));

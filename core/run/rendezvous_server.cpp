@@ -108,6 +108,10 @@ private:
             round(last ? std::chrono::milliseconds(0) : tick);
             if (last) break;
         }
+        // Who ends first must not fail the others: they are answered until they leave, unless the job is lost anyway.
+        const auto patience = Clock::now() + options_.linger;
+        while (Clock::now() < patience && lost().empty() && std::any_of(peers_.begin(), peers_.end(), here))
+            round(tick / 10);
         // An orderly end: members that are still here learn that the store is gone, not that a rank died.
         for (Peer& peer : peers_)
             if (peer.joined) push(peer, {Kind::leave, 0, {}, {}});
@@ -116,6 +120,7 @@ private:
     }
 
     static bool unsent(const Peer& peer) { return !peer.closed && !peer.out.empty(); }
+    static bool here(const Peer& peer) { return peer.joined && !peer.left && !peer.closed; }
 
     void round(std::chrono::milliseconds limit) {
         std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
@@ -125,6 +130,8 @@ private:
             polled.push_back(&peer);
         }
         ::poll(fds.data(), fds.size(), static_cast<int>(limit.count()));
+        uint64_t woken = 0;
+        if (fds[1].revents && ::read(wake_.get(), &woken, sizeof woken) < 0) return;
         for (size_t i = 0; i < polled.size(); ++i) {
             if (fds[i + 2].revents & (POLLIN | POLLHUP | POLLERR)) receive(*polled[i]);
         }
@@ -185,7 +192,7 @@ private:
         wire::Welcome welcome{};
         std::memcpy(welcome.magic, wire::magic, 8);
         welcome.home = options_.home;
-        const auto taken = [&](const Peer& other) { return other.joined && !other.closed && other.rank == hello.rank; };
+        const auto taken = [&](const Peer& other) { return here(other) && other.rank == hello.rank; };
         if (std::memcmp(hello.magic, wire::magic, 8) != 0 ||
             !wire::same(hello.proof, wire::prove(options_.token, hello, peer.nonce)))
             welcome.status = wire::Status::wrong_token;
@@ -230,6 +237,7 @@ private:
                 else
                     waiting_.push_back({frame.key, peer.rank, frame.id});
                 break;
+            case Kind::erase: values_.erase(frame.key); break;
             case Kind::cancel:
                 std::erase_if(waiting_, [&](auto& w) { return w.rank == peer.rank && w.id == frame.id; });
                 break;
@@ -324,6 +332,17 @@ private:
 
 RendezvousServer::RendezvousServer(const Options& options) : loop_(std::make_unique<Loop>(options)) {}
 RendezvousServer::~RendezvousServer() = default;
+
+std::unique_ptr<RendezvousServer> serve(const Job& job) {
+    RendezvousServer::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.world = job.ranks;
+    options.home = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    return std::make_unique<RendezvousServer>(options);
+}
+
 int RendezvousServer::port() const { return loop_->port; }
 std::string RendezvousServer::lost() const { return loop_->lost(); }
 

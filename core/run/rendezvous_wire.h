@@ -45,7 +45,7 @@ Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& client)
 /// In constant time.
 bool same(const Digest& a, const Digest& b);
 
-enum class Kind : uint8_t { set, get, add, cancel, absent, beat, leave, fail, value, lost };
+enum class Kind : uint8_t { set, get, add, erase, cancel, absent, beat, leave, fail, value, lost };
 struct Frame {
     Kind kind = Kind::beat;
     uint64_t id = 0;  ///< pairs a value with its get, add or absent

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "run/diverged.h"
 
 namespace orrery {
 namespace {
@@ -41,9 +42,12 @@ SavedState::SavedState(Session& session, CheckpointStore& store, int64_t keep)
       checkpoints_(
           store, plan_of(session).mesh, session.job().rank,
           [&session](const std::string& topic, const std::string& mine) {
-              return session.exchange("checkpoint/" + topic, mine);
+              return session.exchange(topic, mine, Patience::files);
           },
-          CheckpointOptions{.keep = keep}) {}
+          CheckpointOptions{.keep = keep},
+          [&session](const std::string& topic, const std::string& mine) {
+              return session.to_first(topic, mine, Patience::files);
+          }) {}
 
 std::vector<StateValue> SavedState::views() {
     const Program& program = plan_of(session_).program;
@@ -98,9 +102,35 @@ int64_t SavedState::load_params() {
     return restored->step;
 }
 
+/// A state that has diverged would poison each resume: it is no checkpoint. Judged together, so that all ranks stop.
+void SavedState::require_sound(int64_t step, const std::vector<StateValue>& state) {
+    const Program& program = plan_of(session_).program;
+    std::string problem;
+    for (const StateValue& value : state) {
+        const bool param = program.value(*program.find(value.name)).role == Role::param;
+        const int64_t bad = count_diverged(value.local, param);
+        if (bad == 0) continue;
+        problem = fmt::format("{} of {} elements of {}", bad, value.local.count(), value.name);
+        break;
+    }
+    const auto problems = session_.exchange("sound", problem, Patience::files);
+    for (size_t rank = 0; rank < problems.size(); ++rank) {
+        if (problems[rank].empty()) continue;
+        const auto steps = store_.steps();
+        throw Error(
+            fmt::format("step {}: {} on rank {} are infinite, no numbers or beyond 2^64; this state is not saved, "
+                        "{}\n  lower the learning rate, clip the gradient norm or look at the data",
+                        step, problems[rank], rank,
+                        steps.empty() ? "and there is no checkpoint before it"
+                                      : fmt::format("the newest checkpoint is of step {}", steps.front())),
+            Fault::failed);
+    }
+}
+
 void SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples) {
     auto state = views();
     fetch(state);
+    require_sound(step, state);
     Json host = identity_of(seed, data);
     host["samples"] = samples;
     checkpoints_.save(step, state, host.dump());

@@ -23,12 +23,14 @@ public:
     Resumed resume(uint64_t seed, const Dataset& data);
     /// Loads params only, for sampling; returns the step. Throws Error when there is no checkpoint.
     int64_t load_params();
-    /// Commits a checkpoint of the step and reads it back; then retires older ones. `samples`: drawn so far.
+    /// Commits a checkpoint of the step and reads it back; then retires older ones. `samples`: drawn so far. Throws
+    /// Error when the state has diverged: nothing is saved then.
     void save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples);
 
 private:
     std::vector<StateValue> views();
     void fetch(std::vector<StateValue>& state);
+    void require_sound(int64_t step, const std::vector<StateValue>& state);
     void put_back(const std::vector<StateValue>& state);
 
     Session& session_;

@@ -58,15 +58,7 @@ Session::~Session() {
 void Session::meet() {
     if (job_.ranks == 1) return;
     const JobToken token{job_.token, job_.id, job_.generation};
-    if (job_.serves) {
-        RendezvousServer::Options options;
-        options.host = job_.host;
-        options.port = job_.port;
-        options.world = job_.ranks;
-        options.home = job_.rank;
-        options.token = token;
-        server_ = std::make_unique<RendezvousServer>(options);
-    }
+    if (job_.serves) server_ = serve(job_);
     TcpRendezvous::Options options;
     options.host = job_.host;
     options.port = job_.port;
@@ -74,6 +66,7 @@ void Session::meet() {
     options.token = token;
     options.timeout = settings_.timeout;
     rendezvous_ = std::make_unique<TcpRendezvous>(options);
+    exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.timeout);
 }
 
 void Session::compare_plans() {
@@ -89,13 +82,12 @@ void Session::compare_plans() {
                 Fault::peer);
 }
 
-std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text) {
-    if (!rendezvous_) return {text};
-    const auto key = [&](int64_t rank) { return fmt::format("exchange/{}/{}", topic, rank); };
-    rendezvous_->set(key(job_.rank), text);
-    std::vector<std::string> all;
-    for (int64_t rank = 0; rank < job_.ranks; ++rank) all.push_back(rendezvous_->get(key(rank), settings_.timeout));
-    return all;
+std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text, Patience patience) {
+    return exchange_ ? exchange_->all(topic, text, patience) : std::vector{text};
+}
+
+std::vector<std::string> Session::to_first(const std::string& topic, const std::string& text, Patience patience) {
+    return exchange_ ? exchange_->to_first(topic, text, patience) : std::vector{text};
 }
 
 void Session::allocate() {

@@ -6,6 +6,7 @@
 
 #include "orrery/registry.h"
 #include "run/compile.h"
+#include "run/exchange.h"
 #include "run/executor.h"
 #include "run/job.h"
 #include "run/rendezvous.h"
@@ -40,8 +41,11 @@ public:
     /// A scalar result of an executor's last step.
     double scalar(Executor& executor, const Program& program, std::string_view result);
 
-    /// Every rank's text in rank order. Collective; `topic` names the exchange once in the job's life.
-    std::vector<std::string> exchange(const std::string& topic, const std::string& text);
+    /// Every rank's text in rank order. Collective; `topic` is for messages.
+    std::vector<std::string> exchange(const std::string& topic, const std::string& text,
+                                      Patience patience = Patience::step);
+    /// The same on rank 0, nothing elsewhere.
+    std::vector<std::string> to_first(const std::string& topic, const std::string& text, Patience patience);
     /// Tells the others why this rank gives up.
     void fail(const std::string& why);
     /// Ends in agreement: from here on, a closing connection is no loss.
@@ -59,6 +63,7 @@ private:
     Compiled compiled_;
     std::unique_ptr<RendezvousServer> server_;
     std::unique_ptr<TcpRendezvous> rendezvous_;
+    std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
     std::vector<Memory> arenas_;  ///< persistent, scratch
     std::map<std::string, std::unique_ptr<Transport>> transports_;

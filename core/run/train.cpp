@@ -2,60 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 
 #include "run/matrix_rate.h"
 #include "run/saved_state.h"
+#include "run/stop.h"
 #include "run/weights.h"
 
 namespace orrery {
 namespace {
-
-std::atomic<int> stop_signal{0};  // written by the handler: the one state that a signal can reach
-
-void on_signal(int signal) { stop_signal.store(signal); }
-
-/// Catches SIGTERM and SIGUSR1 while a run lasts.
-class SignalWatch {
-public:
-    SignalWatch() {
-        stop_signal.store(0);
-        struct sigaction action {};
-        action.sa_handler = on_signal;
-        for (size_t i = 0; i < 2; ++i) ::sigaction(caught[i], &action, &before_[i]);
-    }
-    ~SignalWatch() {
-        for (size_t i = 0; i < 2; ++i) ::sigaction(caught[i], &before_[i], nullptr);
-    }
-
-private:
-    static constexpr int caught[2] = {SIGTERM, SIGUSR1};
-    struct sigaction before_[2];
-};
-
-/// Agrees on the step after which all ranks stop. Rank 0 names a step two ahead, and no rank can pass that one
-/// without rank 0 having taken part in it; the others ask the store once a step.
-class StopVote {
-public:
-    explicit StopVote(Session& session) : session_(session) {}
-
-    bool after(int64_t step) {
-        if (!session_.rendezvous()) return stop_signal.load() != 0;
-        int64_t amount = 0;
-        if (session_.job().rank == 0 && stop_signal.load() != 0 && !named_) {
-            named_ = true;
-            amount = step + 2;
-        }
-        return session_.rendezvous()->add("stop after step", amount) == step;
-    }
-
-private:
-    Session& session_;
-    bool named_ = false;
-};
 
 class Trainer {
 public:
@@ -83,6 +39,7 @@ public:
         const int64_t first = resumed.step + 1;
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        if (run_.metrics) run_.metrics->resume(resumed.step);
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
         const auto begin = std::chrono::steady_clock::now();
         if (first <= run_.options.steps) steps(first);
@@ -110,8 +67,7 @@ private:
             if (!vote.after(step)) continue;
             if (saved_ != step) save(step);
             throw Error(
-                fmt::format("stopped by signal {} after step {}; the checkpoint is committed: start again to go on",
-                            stop_signal.load(), step),
+                fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
                 Fault::requeue);
         }
     }
@@ -184,6 +140,11 @@ private:
             count += session_.scalar(*session_.eval(), program, "count");
         }
         if (run_.metrics) run_.metrics->evaluation(step, sum / count, static_cast<int64_t>(count));
+        if (!std::isfinite(sum / count))
+            throw Error(fmt::format("step {}: the loss on held-out data is {}; this state is not saved\n"
+                                    "  lower the learning rate, clip the gradient norm or look at the data",
+                                    step, sum / count),
+                        Fault::failed);
     }
 
     void save(int64_t step) {

@@ -46,3 +46,25 @@ wait_for() {
 }
 
 steps_done() { [ -f "$1/metrics.jsonl" ] && [ "$(grep -c '"loss"' "$1/metrics.jsonl")" -ge "$2" ]; }
+
+# The processes of a launcher's ranks, rank 0 first.
+ranks_of() { pgrep -P "$1" || true; }
+two_ranks() { [ "$(ranks_of "$1" | wc -l)" -eq 2 ]; }
+
+# A port of this host that nobody listens on.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 10000))
+        (: < /dev/tcp/127.0.0.1/$port) 2> /dev/null || break
+    done
+    echo $port
+}
+
+# as_rank RANK RANKS PORT COMMAND...: in the environment that torchrun gives, where rank 0 serves the rendezvous.
+as_rank() {
+    local rank=$1 ranks=$2 port=$3
+    shift 3
+    env RANK="$rank" WORLD_SIZE="$ranks" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT="$port" ORRERY_TOKEN=a-secret-of-this-test "$@"
+}

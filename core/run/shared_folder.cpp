@@ -1,0 +1,61 @@
+#include "run/shared_folder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+#include "base/env.h"
+
+namespace orrery {
+namespace {
+
+/// A file that nobody has looked for before: network file systems remember what was not there.
+struct Sign {
+    std::string path;
+
+    void put(const std::string& at) {
+        system_env()->replace_file(at, "");
+        path = at;
+    }
+    ~Sign() {
+        std::error_code ignored;
+        if (!path.empty()) std::filesystem::remove(path, ignored);
+    }
+};
+
+std::string host_name() {
+    char host[65] = {};
+    ::gethostname(host, 64);
+    return host;
+}
+
+}  // namespace
+
+void require_shared(Session& session, const std::string& folder) {
+    if (!session.rendezvous()) return;
+    Sign sign;
+    std::string name;
+    if (session.job().rank == 0) {
+        name = ".shared-" + make_secret().substr(0, 16);
+        sign.put(folder + "/" + name);
+    }
+    name = session.exchange("shared folder", name)[0];
+    const auto env = system_env();
+    const auto until = env->now() + std::min(session.timeout(), std::chrono::milliseconds(3000));
+    bool seen = env->exists(folder + "/" + name);
+    for (; !seen && env->now() < until; seen = env->exists(folder + "/" + name))
+        env->sleep(std::chrono::milliseconds(20));
+    const auto blind = session.exchange("folder seen", seen ? "" : host_name(), Patience::files);
+    for (size_t rank = 0; rank < blind.size(); ++rank)
+        if (!blind[rank].empty())
+            throw Error(
+                fmt::format("run.folder {}: rank {} on host {} does not see what rank 0 on its host writes there\n"
+                            "  every node needs the same folder: a shared file system, and the same path",
+                            folder, rank, blind[rank]));
+}
+
+}  // namespace orrery
