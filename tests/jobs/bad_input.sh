@@ -127,7 +127,7 @@ refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
 head -c 1000 foreign.safetensors > cut.safetensors
 refused_set "corrupt safetensors" 'cut.safetensors' \
     checkpoint.load=cut.safetensors
-port=29911
+port=$(free_port)
 "$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port \
     --set train.steps=100000 --set run.folder=other > other.log 2>&1 &
 holder=$!
