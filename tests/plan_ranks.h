@@ -91,27 +91,46 @@ struct Ran {
     std::vector<std::vector<Executor::Time>> times;
 };
 
-/// What the ranks hold, [rank][place], as global arrays. Throws when two ranks hold one block with different bits.
-inline Contents gather(const Plan& plan, const std::vector<std::vector<std::vector<char>>>& held) {
+/// What one rank holds, by value.
+using HeldBlocks = std::map<ValueId, std::vector<char>>;
+
+/// What the ranks hold as global arrays. Of a pipeline, the ranks at one place of its axis hold a value together.
+/// Throws when two ranks hold one block with different bits.
+inline Contents gather(const Plan& plan, const std::vector<HeldBlocks>& held) {
     Contents values;
-    const auto& places = plan.classes[0].places;
-    for (size_t p = 0; p < places.size(); ++p) {
-        const Value& v = plan.program.value(places[p].value);
+    std::set<ValueId> all;
+    for (const HeldBlocks& rank : held)
+        for (const auto& [id, bytes] : rank) all.insert(id);
+    for (ValueId id : all) {
+        const Value& v = plan.program.value(id);
         if (v.type.dtype != DType::f32 || v.role == Role::input) continue;
+        // A rank without the value lends the block of the first that has the same coordinates otherwise.
         std::vector<const void*> locals;
-        for (const auto& rank : held) locals.push_back(rank[p].data());
+        for (size_t rank = 0; rank < held.size(); ++rank) {
+            std::vector<int64_t> group{static_cast<int64_t>(rank)};
+            if (!held[rank].count(id) && plan.stage_axis != none)
+                group = plan.mesh.group(static_cast<int64_t>(rank), plan.stage_axis);
+            for (int64_t other : group)
+                if (held[static_cast<size_t>(other)].count(id)) {
+                    locals.push_back(held[static_cast<size_t>(other)].at(id).data());
+                    break;
+                }
+        }
+        if (locals.size() != held.size()) throw std::runtime_error(v.name + " is on some ranks only");
         std::string name = v.name;
         for (const Result& result : plan.program.results)
-            if (result.value == places[p].value) name = "result " + result.name;
+            if (result.value == id) name = "result " + result.name;
         std::vector<float>& whole = values[name];
         whole.resize(static_cast<size_t>(v.type.count()));
         const Layout layout = at_rest(v, plan.mesh);
         assemble(whole.data(), v.type.shape, layout, plan.mesh, 4, locals);
         for (size_t rank = 0; rank < held.size(); ++rank) {
-            std::vector<char> block(held[rank][p].size());
+            if (!held[rank].count(id)) continue;
+            const std::vector<char>& own = held[rank].at(id);
+            std::vector<char> block(own.size());
             slice(whole.data(), v.type.shape, block_of(layout, v.type.shape, plan.mesh, static_cast<int64_t>(rank)), 4,
                   block.data());
-            if (block != held[rank][p])
+            if (block != own)
                 throw std::runtime_error("rank " + std::to_string(rank) + " holds " + name +
                                          " with other bits than its replica");
         }
@@ -124,7 +143,7 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
     const Plan& plan = lowered.plan;
     const int64_t ranks = plan.mesh.ranks();
     const auto looks = static_cast<size_t>(how.every_step ? how.steps : 1);
-    std::vector<std::vector<std::vector<std::vector<char>>>> held(looks);  // [step][rank][place]
+    std::vector<std::vector<HeldBlocks>> held(looks);  // [step][rank]
     for (auto& step : held) step.resize(static_cast<size_t>(ranks));
     Ran ran;
     ran.traffic.resize(static_cast<size_t>(ranks));
@@ -138,7 +157,7 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
         const auto transport = plugins.transport("threads", {})(transport_config);
         const RankClass& c = plan.class_of(rank);
         std::vector<Memory> arenas{
-            device->allocate(std::max<int64_t>(64, lowered.persistent.bytes()), MemoryKind::device),
+            device->allocate(std::max<int64_t>(64, lowered.persistent.most()), MemoryKind::device),
             device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
         // What lowering forgets to write shows as NaN.
         for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
@@ -163,7 +182,8 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
                 for (const Operand& place : c.places) {
                     const Tensor local = executor.tensor(place.value);
                     const char* data = static_cast<const char*>(local.data);
-                    held[static_cast<size_t>(look)][static_cast<size_t>(rank)].emplace_back(data, data + local.bytes());
+                    held[static_cast<size_t>(look)][static_cast<size_t>(rank)][place.value].assign(
+                        data, data + local.bytes());
                 }
             };
             for (int64_t step = 1; step <= how.steps; ++step) {

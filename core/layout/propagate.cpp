@@ -9,6 +9,7 @@
 #include "ir/op.h"
 #include "layout/choose.h"
 #include "layout/ledger.h"
+#include "layout/stages.h"
 
 namespace orrery {
 
@@ -324,7 +325,10 @@ private:
 }  // namespace
 
 Program propagate(const Program& annotated, const Mesh& mesh, const PropagateOptions& options) {
-    return Propagation(annotated, mesh, options).run();
+    if (stage_count(annotated, mesh) == 1) return Propagation(annotated, mesh, options).run();
+    Program staged = annotated;
+    assign_stages(staged, mesh);
+    return Propagation(staged, mesh, options).run();
 }
 
 }  // namespace orrery

@@ -6,8 +6,10 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
+#include "lua/fields.h"
 #include "lua/marks.h"
 #include "lua/state.h"
+#include "orrery/strategy.h"
 
 namespace orrery::lua {
 
@@ -243,6 +245,36 @@ int stage(lua_State* L) {
     return 0;
 }
 
+/// program:pipeline { axis = , schedule = , chunks = 1 }
+int pipeline(lua_State* L) {
+    Tape& tape = annotated(L, "pipeline");
+    Fields fields(L, 2, "pipeline");
+    Pipeline asked;
+    asked.axis = fields.text("axis").value_or("pp");
+    asked.schedule = fields.text("schedule").value_or("1f1b");
+    asked.chunks = static_cast<int>(fields.integer("chunks", 1).value_or(1));
+    fields.finish();
+    asked.origin = mark_origin(tape);
+    tape.program->pipeline(std::move(asked));
+    return 0;
+}
+
+/// program:layers() -> { { scope = , flops = }, ... }: what comes before the layers, each of them, what comes behind.
+int program_layers(lua_State* L) {
+    const Tape& tape = annotated(L, "layers");
+    const std::vector<Layer> row = layers(*tape.program);
+    lua_createtable(L, static_cast<int>(row.size()), 0);
+    for (size_t i = 0; i < row.size(); ++i) {
+        lua_createtable(L, 0, 2);
+        push(L, row[i].scope);
+        lua_setfield(L, -2, "scope");
+        lua_pushnumber(L, row[i].flops);
+        lua_setfield(L, -2, "flops");
+        lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+    }
+    return 1;
+}
+
 int recompute(lua_State* L) {
     Tape& tape = annotated(L, "recompute");
     tape.program->recompute(check_text(L, 2), mark_origin(tape));
@@ -313,6 +345,8 @@ void open_marks(lua_State* L) {
                                 {"inputs", guard<values<Role::input>>},
                                 {"find", guard<find>},
                                 {"stage", guard<stage>},
+                                {"pipeline", guard<pipeline>},
+                                {"layers", guard<program_layers>},
                                 {"recompute", guard<recompute>},
                                 {"microbatches", guard<microbatches>},
                                 {"bucket", guard<bucket>},

@@ -7,9 +7,11 @@
 #include "ir/grad.h"
 #include "ir/precision.h"
 #include "ir/print.h"
+#include "layout/stages.h"
 #include "lua/data.h"
 #include "lua/experiment.h"
 #include "lua/fields.h"
+#include "lua/schedules.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
@@ -226,6 +228,9 @@ int compile(lua_State* L) {
     for (const Asked& asked : traced.strategies)
         for (const auto& [key, word] : asked.words)
             if (key == "axis" || mesh.find(word)) experiment.axes.push_back(word);
+    if (stage_count(experiment.train, mesh) > 1)
+        experiment.schedule = make_schedule(L, experiment.train.pipeline(), mesh.size(experiment.train.pipeline().axis),
+                                            experiment.train.microbatches());
     experiment.weights = traced.weights;
     traced.compiled = true;
     state.host().compile(std::move(experiment));

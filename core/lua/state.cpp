@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "lua/libraries.h"
+#include "lua/schedules.h"
 #include "lua/script.h"
 #include "lua/tape.h"
 
@@ -186,6 +187,22 @@ void State::rethrow(int status, const std::string& shown) {
     std::rethrow_exception(error);
 }
 
+namespace {
+
+struct ScheduleCall {
+    const Pipeline& pipeline;
+    int64_t ranks, microbatches;
+    Schedule made;
+};
+
+int call_schedule(lua_State* L) {
+    auto& asked = *static_cast<ScheduleCall*>(lua_touserdata(L, 1));
+    asked.made = make_schedule(L, asked.pipeline, asked.ranks, asked.microbatches);
+    return 0;
+}
+
+}  // namespace
+
 void State::run_chunk(const std::string& text, const std::string& shown) {
     lua_settop(L_, 0);
     lua_pushcfunction(L_, add_calls);
@@ -197,6 +214,20 @@ void State::run_chunk(const std::string& text, const std::string& shown) {
     lua_sethook(L_, nullptr, 0, 0);
     if (status != LUA_OK) rethrow(status, shown);
     lua_settop(L_, 0);
+}
+
+Schedule State::schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
+    lua_settop(L_, 0);
+    lua_pushcfunction(L_, add_calls);
+    ScheduleCall call{pipeline, ranks, microbatches, {}};
+    lua_pushcfunction(L_, guard<call_schedule>);
+    lua_pushlightuserdata(L_, &call);
+    lua_sethook(L_, count, LUA_MASKCOUNT, instructions_per_check);
+    const int status = lua_pcall(L_, 1, 0, 1);
+    lua_sethook(L_, nullptr, 0, 0);
+    if (status != LUA_OK) rethrow(status, "schedule " + pipeline.schedule);
+    lua_settop(L_, 0);
+    return std::move(call.made);
 }
 
 void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
@@ -215,6 +246,14 @@ std::vector<std::filesystem::path> State::places(const std::string& module, std:
         shown.push_back(plain ? name : (folder_ / name).string());
     }
     return out;
+}
+
+bool State::finds(const std::string& module) const {
+    const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+    if (module.empty() || !std::ranges::all_of(module, plain)) return false;
+    std::vector<std::string> shown;
+    const auto tried = places(module, shown);
+    return std::ranges::any_of(tried, [](const auto& file) { return std::filesystem::is_regular_file(file); });
 }
 
 void State::require(const std::string& module) {
@@ -260,6 +299,11 @@ void run_script(const std::filesystem::path& script, Host& host) {
 void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host) {
     lua::State state(host, folder);
     state.run_text(text, shown);
+}
+
+Schedule load_schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches,
+                       const std::filesystem::path& folder, Host& host) {
+    return lua::State(host, folder).schedule(pipeline, ranks, microbatches);
 }
 
 }  // namespace orrery

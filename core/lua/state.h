@@ -37,6 +37,11 @@ public:
 
     /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
     void require(const std::string& module);
+    /// Whether there is a file for the module, or it is loaded.
+    bool finds(const std::string& module) const;
+
+    /// The schedule of a pipeline, see lua/schedules.h.
+    Schedule schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
     /// Charges one recorded op against the limits.
     void charge_op();

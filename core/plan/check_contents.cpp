@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ir/describe.h"
 #include "ir/op.h"
@@ -34,6 +37,8 @@ public:
                 if (maker != i.op) count(maker, i);
             }
         }
+        for (const Operand& place : c.places) placed_.insert(place.value);
+        for (const Update& update : plan.program.updates) updates_[update.target] = update.value;
         clock_.assign(queues_ * queues_, none);
         done_.resize(c.stream.size() * queues_, none);
     }
@@ -88,18 +93,52 @@ private:
         return none;
     }
 
-    /// Each op that the step needs has run once, or once in every micro-batch.
+    bool has_stage(int stage) const {
+        return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
+    }
+    bool receives(const Op& op) const { return op.kind == "transfer" && !has_stage(op.stage); }
+    /// The op is this class' to run: a transfer that of both ends; one without a stage that of those that need it.
+    bool mine(const Op& op) const {
+        if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
+        return op.kind == "transfer" && has_stage(static_cast<int>(op.attributes.integer("to")));
+    }
+    bool has_place(ValueId id) const { return placed_.count(id) != 0; }
+
+    /// By op: needed for what the step leaves behind anywhere.
+    std::vector<char> needed_anywhere() const {
+        std::vector<char> values(plan_.program.values.size(), 0), ops(plan_.program.ops.size(), 0);
+        for (const Result& result : plan_.program.results) values[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : plan_.program.updates) values[static_cast<size_t>(update.value)] = 1;
+        for (size_t i = plan_.program.ops.size(); i-- > 0;) {
+            const Op& op = plan_.program.ops[i];
+            for (ValueId output : op.outputs) ops[i] |= values[static_cast<size_t>(output)];
+            if (ops[i])
+                for (ValueId input : op.inputs) values[static_cast<size_t>(input)] = 1;
+        }
+        return ops;
+    }
+
+    /// Each op that the step needs of this class has run once, or once in every micro-batch.
     void complete() const {
+        const std::vector<char> anywhere = needed_anywhere();
         std::vector<char> needed(plan_.program.values.size(), 0);
-        for (const Result& result : plan_.program.results) needed[static_cast<size_t>(result.value)] = 1;
-        for (const Update& update : plan_.program.updates) needed[static_cast<size_t>(update.value)] = 1;
+        for (const Result& result : plan_.program.results)
+            if (class_.stages.empty() || has_place(result.value)) needed[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : plan_.program.updates)
+            if (class_.stages.empty() || has_place(update.target)) needed[static_cast<size_t>(update.value)] = 1;
         const int64_t micros = plan_.mesh.microbatches();
         for (size_t i = plan_.program.ops.size(); i-- > 0;) {
             const Op& op = plan_.program.ops[i];
-            const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                            [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
-            if (!wanted) continue;
-            for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+            const bool read_here = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                               [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
+            const bool everyones = op.stage == none && op.kind != "stage_sum";
+            const bool staged = !class_.stages.empty() && !everyones;
+            if (!mine(op) || !(staged ? anywhere[i] != 0 : read_here)) continue;
+            if (op.kind == "stage_sum") {
+                needed[static_cast<size_t>(op.inputs.at(static_cast<size_t>(class_.stage)))] = 1;
+            } else if (!receives(op)) {
+                for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+            }
             if (renames(op) || op.kind == "transpose" || op.kind == "add") continue;
             const Runs& runs = runs_[i];
             const bool once = runs.count == 1 && (runs.micros == -1 || (runs.micros == 0 && micros == 1));
@@ -192,9 +231,8 @@ private:
 
     /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
     void left_behind(const Operand& place) {
-        ValueId expected = place.value;
-        for (const Update& update : plan_.program.updates)
-            if (update.target == place.value) expected = update.value;
+        const auto update = updates_.find(place.value);
+        const ValueId expected = update == updates_.end() ? place.value : update->second;
         const int64_t begin = address(class_, place);
         ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {
             const bool updated = expected != place.value;
@@ -213,6 +251,8 @@ private:
     size_t queues_;
     AxisId micro_axis_ = none;
     std::vector<Runs> runs_;  ///< per op
+    std::unordered_map<ValueId, ValueId> updates_;
+    std::unordered_set<ValueId> placed_;
     std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
     std::vector<int> done_;   ///< [instruction][other]
     Ranges<Held> ranges_[2];
@@ -221,7 +261,29 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// Every op with a stage, and every update, is some class' to do.
+void check_homes(const Plan& plan) {
+    std::set<int> stages;
+    std::set<ValueId> places;
+    for (const RankClass& c : plan.classes) {
+        if (c.stages.empty()) return;
+        stages.insert(c.stages.begin(), c.stages.end());
+        for (const Operand& place : c.places) places.insert(place.value);
+    }
+    for (const Op& op : plan.program.ops)
+        if (op.stage != none && !stages.count(op.stage))
+            throw Error(op.origin, fmt::format("no rank runs stage {}: {}", op.stage, describe(plan.program, op)));
+    for (const Update& update : plan.program.updates)
+        if (!places.count(update.target))
+            throw Error(fmt::format("no rank holds {}, which the step updates", describe(plan.program, update.target)));
+}
+
+}  // namespace
+
 void check_contents(const Plan& plan) {
+    check_homes(plan);
     for (const RankClass& c : plan.classes) Contents(plan, c).run();
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <set>
 
 #include "plan/check.h"
@@ -247,24 +248,70 @@ private:
         edge.receives.pop_front();
     }
 
+    /// Class and instruction.
+    using Place = std::pair<int, int>;
+    std::string text(const Place& place) const {
+        return describe(plan_, plan_.classes[static_cast<size_t>(place.first)], place.second);
+    }
+
+    /// What an instruction that does not end waits for; nullopt when that never comes.
+    std::optional<Place> waits_for(const Place& place) {
+        const auto [k, index] = place;
+        const Instruction& i = at(k, index);
+        if (!of(k).posted[static_cast<size_t>(index)]) {
+            for (int wait : i.waits)
+                if (!of(k).done[static_cast<size_t>(wait)]) return Place{k, wait};
+            for (const auto& [key, lane] : of(k).lanes)
+                if (!lane.empty() && lane.front() != index && std::find(lane.begin(), lane.end(), index) != lane.end())
+                    return Place{k, lane.front()};
+            return std::nullopt;
+        }
+        const bool pairwise = i.what == Do::send || i.what == Do::receive;
+        for (int member : members(k, i.axis)) {
+            if (member == k || (pairwise && member != members(k, i.axis).at(static_cast<size_t>(i.peer)))) continue;
+            const auto& stream = plan_.classes[static_cast<size_t>(member)].stream;
+            for (size_t j = 0; j < stream.size(); ++j) {
+                const bool partner =
+                    pairwise ? stream[j].what == (i.what == Do::send ? Do::receive : Do::send) && stream[j].tag == i.tag
+                             : is_collective(stream[j].what);
+                if (partner && stream[j].axis == i.axis && !of(member).posted[j])
+                    return Place{member, static_cast<int>(j)};
+            }
+        }
+        return std::nullopt;
+    }
+
+    /// The chain of waits from one that is stuck: its cycle, or the partner that is missing.
+    std::string chain(Place place) {
+        std::vector<Place> seen;
+        while (std::find(seen.begin(), seen.end(), place) == seen.end()) {
+            seen.push_back(place);
+            const auto next = waits_for(place);
+            if (!next) return "\n  " + text(place) + "\n  waits for a partner that never comes";
+            place = *next;
+        }
+        std::string cycle;
+        for (auto it = std::find(seen.begin(), seen.end(), place); it != seen.end(); ++it)
+            cycle += (cycle.empty() ? "\n  " : ", which waits for\n  ") + text(*it);
+        return cycle + ", which waits for the first of these";
+    }
+
     void explain() {
-        std::string stuck;
         for (size_t k = 0; k < state_.size(); ++k)
             for (const auto& [key, lane] : state_[k].lanes)
                 if (!lane.empty() && std::get<0>(key) != none && state_[k].posted[static_cast<size_t>(lane.front())])
-                    stuck += "\n  " + describe(plan_, plan_.classes[k], lane.front());
-        if (!stuck.empty())
-            throw Error(
-                "the plan never ends under the transports' send semantics and lanes; these wait for each other or "
-                "for a partner that never comes:" +
-                stuck);
+                    throw Error(plan_.schedule.origin,
+                                "the plan never ends under the transports' send semantics and lanes:" +
+                                    chain({static_cast<int>(k), lane.front()}));
         for (const auto& [key, edge] : edges_)
             if (!edge.sends.empty())
-                throw Error(describe(plan_, plan_.classes[static_cast<size_t>(std::get<1>(key))], edge.sends.front()) +
-                            ": is sent but never received");
+                throw Error(plan_.schedule.origin,
+                            text({std::get<1>(key), edge.sends.front()}) + ": is sent but never received");
         for (size_t k = 0; k < state_.size(); ++k)
             for (const auto& [key, lane] : state_[k].lanes)
-                if (!lane.empty()) throw Error(describe(plan_, plan_.classes[k], lane.front()) + ": is never reached");
+                if (!lane.empty())
+                    throw Error(plan_.schedule.origin,
+                                text({static_cast<int>(k), lane.front()}) + ": is never reached");
     }
 
     const Plan& plan_;

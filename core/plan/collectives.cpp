@@ -66,7 +66,7 @@ void Emitter::collective(const Step& step) {
     if (axis == roles_.micro_axis)
         throw Error(op.origin, op.kind + " over micro is not possible: micro-batches run one after the other");
     const std::vector<Operand> reads = read_all(step);
-    const bool reduces = op.kind == "all_reduce";
+    const bool reduces = op.kind == "all_reduce" || op.kind == "stage_sum";
     const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
                                                           ? std::vector<std::pair<int, int>>{{0, 0}}
                                                           : std::vector<std::pair<int, int>>{};

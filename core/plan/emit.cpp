@@ -36,9 +36,10 @@ void toggle(Attributes& attributes, std::string_view flag) {
 Emitter::Emitter(const Roles& roles, Order order, Persistent& persistent, const LowerOptions& options, RankClass& out)
     : roles_(roles), order_(std::move(order)), persistent_(persistent), options_(options), out_(out) {
     spots_.resize(static_cast<size_t>(roles.instances));
+    sent_.resize(static_cast<size_t>(roles.instances), 0);
     update_target_.assign(program().values.size(), none);
     updated_.assign(program().values.size(), 0);
-    for (const Update& update : program().updates) {
+    for (const Update& update : roles_.updates) {
         ValueId& target = update_target_[static_cast<size_t>(update.value)];
         if (target == none) target = update.target;
     }
@@ -49,9 +50,13 @@ void Emitter::run() {
     place_persistent();
     place_buckets();
     place_results();
-    out_.stream.reserve(order_.steps.size() + program().results.size());
-    for (const Step& s : order_.steps) step(s);
+    out_.stream.reserve(order_.steps.size() + roles_.results.size());
+    for (const Step& s : order_.steps) {
+        first_of_step_.push_back(static_cast<int>(out_.stream.size()));
+        step(s);
+    }
     final_copies();
+    keep_sent();
     std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
                      [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });
     place_scratch();
@@ -71,6 +76,8 @@ void Emitter::step(const Step& s) {
         finish_sum(s);
     } else if (op.kind == "shard") {
         shard(s);
+    } else if (op.kind == "transfer") {
+        transfer(s);
     } else if (roles_.collective(op)) {
         collective(s);
     } else if (roles_.def(op).alias) {
@@ -306,7 +313,7 @@ void Emitter::final_copies() {
         if (from.buffer != to.buffer || from.offset != to.offset) copies.push_back({std::move(from), std::move(to)});
     };
     for (const auto& [id, place] : copies_) add(id, place);
-    for (const Update& update : program().updates) {
+    for (const Update& update : roles_.updates) {
         const bool done = updated_[static_cast<size_t>(update.value)] != 0 &&
                           update_target_[static_cast<size_t>(update.value)] == update.target;
         if (!done)

@@ -1,5 +1,7 @@
 #pragma once
+#include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -49,6 +51,9 @@ private:
     void shard(const Step& step);
     void move(const Step& step);
     void collective(const Step& step);
+    void transfer(const Step& step);
+    int lane(AxisId axis, int peer, Do what);
+    void keep_sent();
     void joined(const Step& step);
     void gather(const Step& step, const Operand& in, const Operand& out);
     void scatter(const Step& step, const Operand& in, const Operand& out);
@@ -87,7 +92,10 @@ private:
     std::vector<char> updated_;                        ///< per value: written at its target's place already
     std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
     std::unordered_map<std::string, int> kernel_ids_;
-    std::vector<int64_t> workspaces_;  ///< bytes per kernel
+    std::vector<int64_t> workspaces_;                   ///< bytes per kernel
+    std::vector<int> first_of_step_;                    ///< per step: its first instruction
+    std::vector<char> sent_;                            ///< per instance: a peer reads it, at its own time
+    std::map<std::tuple<AxisId, int, Do>, int> lanes_;  ///< queues of messages, by axis, peer and direction
 };
 
 }  // namespace orrery::lowering

@@ -1,10 +1,10 @@
 #include "plan/lower.h"
 
-#include <numeric>
-#include <set>
-#include <tuple>
+#include <algorithm>
 
+#include "layout/stages.h"
 #include "plan/buffers.h"
+#include "plan/check_schedule.h"
 #include "plan/emit.h"
 #include "plan/print.h"
 #include "plan/queues.h"
@@ -27,6 +27,12 @@ int64_t Persistent::place(std::string_view name, int64_t bytes, int part) {
     return offset;
 }
 
+int64_t Persistent::most() const {
+    int64_t bytes = 0;
+    for (const auto& [part, arena] : parts_) bytes = std::max(bytes, arena.bytes);
+    return bytes;
+}
+
 int64_t Persistent::bytes(int part) const {
     const auto found = parts_.find(part);
     return found == parts_.end() ? 0 : found->second.bytes;
@@ -34,36 +40,24 @@ int64_t Persistent::bytes(int part) const {
 
 namespace {
 
-[[noreturn]] void refuse(const Schedule& schedule, const std::string& why) {
-    throw Error("schedule '" + schedule.name + "' " + why);
+/// Every rank at one place of an axis; all of them without an axis.
+std::vector<int64_t> ranks_at(const Mesh& mesh, AxisId axis, int64_t place) {
+    int64_t stride = 1;
+    for (size_t a = mesh.axes().size(); axis != none && a-- > static_cast<size_t>(axis) + 1;)
+        if (!mesh.axes()[a].sequential) stride *= mesh.axes()[a].size;
+    std::vector<int64_t> ranks;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+        if (axis == none || rank / stride % mesh.size(axis) == place) ranks.push_back(rank);
+    return ranks;
 }
 
-/// Every micro-batch goes forward and then backward exactly once; W, where there is any, follows its B.
-void check_schedule(const Schedule& schedule, int64_t micros) {
-    for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-        std::set<std::tuple<Fragment::Kind, int64_t, int>> seen;
-        const std::string whose = " on pipeline rank " + std::to_string(rank);
-        bool weights = false;
-        int chunks = 1;
-        for (const Fragment& f : schedule.ranks[rank].order) {
-            const std::string text = RankSchedule{{f}}.text();
-            if (f.micro >= micros)
-                refuse(schedule,
-                       "runs " + text + whose + ", but there are " + std::to_string(micros) + " micro-batches");
-            if (!seen.emplace(f.kind, f.micro, f.chunk).second) refuse(schedule, "runs " + text + " twice" + whose);
-            weights |= f.kind == Fragment::Kind::weight;
-            chunks = std::max(chunks, f.chunk + 1);
-            const auto needs = f.kind == Fragment::Kind::weight ? Fragment::Kind::backward : Fragment::Kind::forward;
-            if (f.kind != Fragment::Kind::forward && !seen.count({needs, f.micro, f.chunk}))
-                refuse(schedule,
-                       "runs " + text + " before " + RankSchedule{{{needs, f.micro, f.chunk}}}.text() + whose);
-        }
-        for (int64_t micro = 0; micro < micros; ++micro)
-            for (int chunk = 0; chunk < chunks; ++chunk)
-                for (auto kind : {Fragment::Kind::forward, Fragment::Kind::backward, Fragment::Kind::weight})
-                    if ((weights || kind != Fragment::Kind::weight) && !seen.count({kind, micro, chunk}))
-                        refuse(schedule, "never runs " + RankSchedule{{{kind, micro, chunk}}}.text() + whose);
-    }
+/// Sends and receives that stand together proceed together, or share one lane: then they have to stand together.
+bool groups(const lowering::Spread& spread, const Mesh& mesh, const LowerOptions& options) {
+    if (spread.axis == none) return false;
+    const auto found = options.contracts.find(mesh.axis(spread.axis).name);
+    const TransportContract contract = found == options.contracts.end() ? TransportContract{} : found->second;
+    return contract.send == TransportContract::Send::grouped ||
+           contract.lanes == TransportContract::Lanes::communicator;
 }
 
 }  // namespace
@@ -74,21 +68,31 @@ Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const L
     plan.mesh = mesh;
     plan.threads_per_rank = options.threads_per_rank;
     plan.schedule = options.schedule ? *options.schedule : sequential_schedule(mesh.microbatches());
-    check_schedule(plan.schedule, mesh.microbatches());
-    for (const Op& op : plan.program.ops)
-        if (op.stage > 0)
-            throw Error(op.origin, "pipeline stages are not lowered yet: leave the pipeline strategy out");
-    if (plan.schedule.ranks.size() != 1)
-        throw Error("schedule '" + plan.schedule.name + "' is for " + std::to_string(plan.schedule.ranks.size()) +
-                    " pipeline ranks, but the program has one stage");
+    const bool backward = std::any_of(plan.program.ops.begin(), plan.program.ops.end(),
+                                      [](const Op& op) { return op.phase == Phase::backward; });
+    const int stages = stage_count(plan.program, mesh);
+    if (stages > 1 && !options.schedule)
+        throw Error(plan.program.pipeline().origin,
+                    "a program of " + std::to_string(stages) + " pipeline stages needs a schedule");
+    if (stages > 1 && !backward) plan.schedule = forward_only(plan.schedule);
+    check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
 
-    const lowering::Roles roles(plan.program, plan.mesh);
-    RankClass& only = plan.classes.emplace_back();
-    only.ranks.resize(static_cast<size_t>(mesh.ranks()));
-    std::iota(only.ranks.begin(), only.ranks.end(), int64_t{0});
-    lowering::Order order = lowering::order_steps(roles, plan.schedule.ranks[0]);
-    lowering::Emitter(roles, std::move(order), persistent, options, only).run();
-    lowering::find_waits(only);
+    const lowering::Spread spread = lowering::spread(plan.program, mesh, plan.schedule);
+    plan.stage_axis = spread.axis;
+    const lowering::Roles whole(plan.program, plan.mesh, spread);
+    std::vector<lowering::Roles> shares;
+    for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
+    std::vector<lowering::Order> orders = lowering::order_steps(shares, plan.schedule, groups(spread, mesh, options));
+    plan.classes.reserve(shares.size());
+    for (int rank = 0; rank < spread.ranks(); ++rank) {
+        const auto r = static_cast<size_t>(rank);
+        RankClass& c = plan.classes.emplace_back();
+        c.stage = rank;
+        if (spread.axis != none) c.stages = spread.stages[r];
+        c.ranks = ranks_at(mesh, spread.axis, rank);
+        lowering::Emitter(shares[r], std::move(orders[r]), persistent, options, c).run();
+        lowering::find_waits(c);
+    }
     plan.fingerprint = fingerprint(plan);
     return plan;
 }

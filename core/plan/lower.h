@@ -19,6 +19,8 @@ public:
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
     /// Size that the arena of a rank must have.
     int64_t bytes(int part = 0) const;
+    /// The largest of these: peers that map each other's arenas make them alike.
+    int64_t most() const;
 
 private:
     struct Place {
@@ -34,7 +36,8 @@ private:
 
 struct LowerOptions {
     std::map<std::string, TransportContract> contracts;  ///< by axis name; an axis left out has the default contract
-    const Schedule* schedule = nullptr;                  ///< nullptr: sequential_schedule
+    /// nullptr: sequential_schedule, for programs of one stage. Programs without a backward pass run its F alone.
+    const Schedule* schedule = nullptr;
     int threads_per_rank = 1;
     /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
     /// the executor then allocates them beside the arena.

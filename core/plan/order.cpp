@@ -8,19 +8,51 @@ namespace orrery::lowering {
 
 namespace {
 
-/// Which backward ops a fragment runs: B brings W along where the schedule has no W of its own.
-bool belongs(const OpRole& role, const Fragment& fragment, bool separate_weights) {
-    if (role.section != Section::inside) return false;
-    if (role.kind == fragment.kind) return true;
-    return role.kind == Fragment::Kind::weight && fragment.kind == Fragment::Kind::backward && !separate_weights;
-}
-
 class Ordering {
 public:
-    Ordering(const Roles& roles, const RankSchedule& schedule) : roles_(roles), schedule_(schedule) {}
+    Ordering(const Roles& roles, const RankSchedule& schedule, bool group)
+        : roles_(roles), schedule_(schedule), group_(group) {
+        lay_out();
+    }
+
+    /// Values of one micro-batch sent to each rank, in order.
+    using Message = std::pair<OpId, int64_t>;
+    std::map<int, std::vector<Message>> sends() const {
+        std::map<int, std::vector<Message>> to;
+        for (const Step& s : base_)
+            if (roles_.sends(s.op)) {
+                const int64_t stage = program().op(s.op).attributes.integer("to");
+                to[roles_.spread.rank_of[static_cast<size_t>(stage)]].emplace_back(s.op, s.micro);
+            }
+        return to;
+    }
+
+    /// A receive stands where its value is needed, or where one that the peer sends later is needed.
+    void post_receives(const std::vector<Message>& sent) {
+        std::map<Message, size_t> needed;
+        for (size_t at = 0; at < base_.size(); ++at)
+            if (program().op(base_[at].op).kind == "transfer" && !roles_.sends(base_[at].op))
+                needed[{base_[at].op, base_[at].micro}] = at;
+        std::vector<std::pair<size_t, size_t>> moved;  // (before, from), the last one first
+        size_t bound = base_.size();
+        for (size_t i = sent.size(); i-- > 0;) {
+            const size_t at = needed.at(sent[i]);
+            if (at > bound) moved.emplace_back(bound, at);
+            bound = std::min(bound, at);
+        }
+        if (moved.empty()) return;
+        std::vector<char> taken(base_.size(), 0);
+        for (const auto& [before, from] : moved) taken[from] = 1;
+        std::vector<Step> steps;
+        for (size_t at = 0; at < base_.size(); ++at) {
+            for (; !moved.empty() && moved.back().first == at; moved.pop_back())
+                steps.push_back(base_[moved.back().second]);
+            if (!taken[at]) steps.push_back(base_[at]);
+        }
+        base_ = std::move(steps);
+    }
 
     Order run() {
-        lay_out();
         find_producers();
         hoist();
         merge();
@@ -41,7 +73,8 @@ private:
             for (OpId id = 0; id < count; ++id) {
                 const OpRole& role = roles_.ops[static_cast<size_t>(id)];
                 if (role.section != section || role.absorbed) continue;
-                if (section == Section::after && roles_.collective(program().op(id))) {
+                const Op& op = program().op(id);
+                if (section == Section::after && roles_.collective(op) && !Roles::crosses(op)) {
                     hoisted_.push_back(id);
                 } else {
                     add(id, -1, {role.kind, -1, 0});
@@ -49,13 +82,28 @@ private:
             }
         };
         once(Section::before);
-        for (const Fragment& fragment : schedule_.order)
-            for (OpId id = 0; id < count; ++id) {
-                const OpRole& role = roles_.ops[static_cast<size_t>(id)];
-                if (!role.absorbed && belongs(role, fragment, separate))
-                    add(id, roles_.micros > 1 ? fragment.micro : 0, fragment);
-            }
+        const auto inside = by_fragment(separate);
+        for (const Fragment& fragment : schedule_.order) {
+            const auto found = inside.find({fragment.chunk, fragment.kind});
+            if (found == inside.end()) continue;
+            for (bool last : {false, true})
+                for (OpId id : found->second)
+                    if (last == (group_ && roles_.sends(id))) add(id, roles_.micros > 1 ? fragment.micro : 0, fragment);
+        }
         once(Section::after);
+    }
+
+    /// The ops of each chunk's F, B and W. B brings W along where the schedule has no W of its own.
+    std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> by_fragment(bool separate_weights) const {
+        std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> all;
+        for (size_t i = 0; i < roles_.ops.size(); ++i) {
+            const OpRole& role = roles_.ops[i];
+            if (role.absorbed || role.section != Section::inside) continue;
+            const bool along = role.kind == Fragment::Kind::weight && !separate_weights;
+            const auto id = static_cast<OpId>(i);
+            all[{roles_.chunk_of(id), along ? Fragment::Kind::backward : role.kind}].push_back(id);
+        }
+        return all;
     }
 
     void find_producers() {
@@ -63,15 +111,15 @@ private:
         readers_.assign(static_cast<size_t>(roles_.instances), 0);
         for (size_t at = 0; at < base_.size(); ++at) {
             for (ValueId id : roles_.reads(base_[at].op)) ++readers_at(roles_.find(id, base_[at].micro).instance);
-            for (ValueId id : program().op(base_[at].op).outputs) {
+            for (ValueId id : roles_.makes(base_[at].op)) {
                 made_at(roles_.find(id, base_[at].micro).instance) = static_cast<int>(at);
                 if (roles_.value(id).accumulated) made_at(roles_.instance(id, -1)) = static_cast<int>(at);
             }
         }
         for (OpId id : hoisted_)
             for (ValueId input : roles_.reads(id)) ++readers_at(roles_.find(input, -1).instance);
-        for (const Result& r : program().results) ++readers_at(roles_.find(r.value, -1).instance);
-        for (const Update& u : program().updates) ++readers_at(roles_.find(u.value, -1).instance);
+        for (const Result& r : roles_.results) ++readers_at(roles_.find(r.value, -1).instance);
+        for (const Update& u : roles_.updates) ++readers_at(roles_.find(u.value, -1).instance);
     }
 
     int& made_at(int instance) { return made_at_[static_cast<size_t>(instance)]; }
@@ -188,6 +236,7 @@ private:
 
     const Roles& roles_;
     const RankSchedule& schedule_;
+    bool group_;
     std::vector<Step> base_;
     std::vector<OpId> hoisted_;
     std::vector<std::pair<int, Step>> attached_;  ///< (place in base_, step)
@@ -206,6 +255,76 @@ ReduceOp reduce_of(const Op& op) {
     throw Error(op.origin, op.kind + " has no reduction '" + name + "'; there are sum, max and min");
 }
 
-Order order_steps(const Roles& roles, const RankSchedule& schedule) { return Ordering(roles, schedule).run(); }
+namespace {
+
+/// Runs the messages of all ranks side by side. What a rank has done is known to those that received from it since.
+class Arrivals {
+public:
+    Arrivals(const std::vector<Roles>& shares, std::vector<Order>& orders)
+        : shares_(shares), orders_(orders), known_(orders.size(), std::vector<int>(orders.size(), none)) {
+        for (size_t r = 0; r < orders.size(); ++r)
+            for (size_t at = 0; at < orders[r].steps.size(); ++at) {
+                const Step& s = orders[r].steps[at];
+                if (s.bucket != none || shares[r].program.op(s.op).kind != "transfer") continue;
+                messages_[r].push_back(static_cast<int>(at));
+                if (!shares[r].sends(s.op)) received_[{s.op, s.micro}] = {static_cast<int>(r), static_cast<int>(at)};
+            }
+    }
+
+    void run() {
+        std::vector<size_t> next(orders_.size(), 0);
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (size_t r = 0; r < orders_.size(); ++r)
+                for (; next[r] < messages_[r].size() && one(r, messages_[r][next[r]]); ++next[r]) moved = true;
+        }
+    }
+
+private:
+    using Message = std::pair<OpId, int64_t>;
+
+    bool one(size_t r, int at) {
+        const Step& s = orders_[r].steps[static_cast<size_t>(at)];
+        const Message message{s.op, s.micro};
+        known_[r][r] = at;
+        if (shares_[r].sends(s.op)) {
+            sent_[message] = known_[r];
+            open_[r].push_back({at, message});
+            return true;
+        }
+        const auto found = sent_.find(message);
+        if (found == sent_.end()) return false;
+        for (size_t q = 0; q < known_.size(); ++q) known_[r][q] = std::max(known_[r][q], found->second[q]);
+        std::erase_if(open_[r], [&](const auto& sent) {
+            const auto [peer, there] = received_.at(sent.second);
+            if (known_[r][static_cast<size_t>(peer)] < there) return false;
+            orders_[r].arrived_by[sent.first] = at;
+            return true;
+        });
+        return true;
+    }
+
+    const std::vector<Roles>& shares_;
+    std::vector<Order>& orders_;
+    std::map<size_t, std::vector<int>> messages_;                  ///< steps, by rank
+    std::map<Message, std::pair<int, int>> received_;              ///< by which rank, in which step
+    std::map<Message, std::vector<int>> sent_;                     ///< what the sender knew
+    std::map<size_t, std::vector<std::pair<int, Message>>> open_;  ///< by rank: sends that may not have arrived
+    std::vector<std::vector<int>> known_;                          ///< [rank][other]: the last step known to be done
+};
+
+}  // namespace
+
+std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, bool group) {
+    std::vector<Ordering> ranks;
+    ranks.reserve(shares.size());
+    for (size_t r = 0; r < shares.size(); ++r) ranks.emplace_back(shares[r], schedule.ranks[r], group);
+    for (const Ordering& rank : ranks)
+        for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
+    std::vector<Order> orders;
+    for (Ordering& rank : ranks) orders.push_back(rank.run());
+    if (orders.size() > 1) Arrivals(shares, orders).run();
+    return orders;
+}
 
 }  // namespace orrery::lowering

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <vector>
 
 #include "plan/roles.h"
@@ -32,12 +33,17 @@ struct Order {
     std::vector<Step> steps;
     std::vector<Bucket> buckets;
     std::vector<int> readers;  ///< per instance: how many steps, results and updates read it
+    /// Sends: the receive after which the peer surely has the message; none: not before the step ends.
+    std::map<int, int> arrived_by;
 };
 
 ReduceOp reduce_of(const Op& op);
 
-/// What one rank of the pipeline does, in order: ops before the loop, fragments in the schedule's order, ops after it.
-/// Collectives of gradients run as soon as the last micro-batch has made their input. Linear but for one sort.
-Order order_steps(const Roles& roles, const RankSchedule& schedule);
+/// What each rank of the pipeline does, in order: ops before the loop, fragments in the schedule's order, ops after it.
+/// Collectives of gradients run as soon as the last micro-batch has made their input. A value is sent as soon as it is
+/// made (with `group`, when its fragment ends, so that it stands next to what the following one receives) and received
+/// when the fragment that reads it starts, or earlier: receives from one peer come in the order of its sends. Linear
+/// but for sorts.
+std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, bool group);
 
 }  // namespace orrery::lowering

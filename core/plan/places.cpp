@@ -58,6 +58,7 @@ void Emitter::place_persistent() {
         const Value& v = program().values[i];
         if (v.role == Role::temporary) continue;
         const auto id = static_cast<ValueId>(i);
+        if (!roles_.holds(id)) continue;
         TensorType whole = type(id, -1);
         const int64_t bytes = whole.bytes();
         // Programs may feed one input in different sizes; those are different places.
@@ -72,7 +73,7 @@ void Emitter::place_persistent() {
 /// end of the step.
 void Emitter::place_results() {
     std::vector<char> done(program().values.size(), 0);
-    for (const Result& result : program().results) {
+    for (const Result& result : roles_.results) {
         const Value& v = program().value(result.value);
         if (v.role != Role::temporary || done[static_cast<size_t>(result.value)]) continue;
         done[static_cast<size_t>(result.value)] = 1;
@@ -152,7 +153,8 @@ bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t 
     const ValueId id = roles_.reads(step.op)[static_cast<size_t>(input)];
     if (buffer.arena != Arena::scratch || in.offset != 0 || buffer.bytes != bytes || in.type.bytes() != bytes)
         return false;
-    if (uses(roles_.find(id, step.micro).instance) > 0) return false;
+    const int instance = roles_.find(id, step.micro).instance;
+    if (uses(instance) > 0 || sent_[static_cast<size_t>(instance)]) return false;
     return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
 }
 

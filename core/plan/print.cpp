@@ -111,6 +111,8 @@ std::string describe(const Plan& plan, const RankClass& c, int index) {
         if (operand.value != none) text += " " + label_of(plan.program, operand.value);
     if (i.axis != none) text += " over " + plan.mesh.axis(i.axis).name;
     if (i.fragment.micro >= 0) text += " in " + fragment_text(i.fragment);
+    if (static_cast<size_t>(i.fragment.chunk) < c.stages.size())
+        text += fmt::format(" of stage {}", c.stages[static_cast<size_t>(i.fragment.chunk)]);
     if (i.op != none) {
         const std::string origin = plan.program.op(i.op).origin.text();
         if (!origin.empty()) text += ", " + origin;

@@ -20,13 +20,34 @@ bool may_sink(const Program& program, const Op& op) {
 
 }  // namespace
 
-Roles::Roles(const Program& program_in, const Mesh& mesh_in)
-    : program(program_in), mesh(mesh_in), micro_axis(sequential_axis(mesh_in)), micros(mesh_in.microbatches()) {
+Roles::Roles(const Program& program_in, const Mesh& mesh_in, const Spread& spread_in)
+    : program(program_in),
+      mesh(mesh_in),
+      spread(spread_in),
+      micro_axis(sequential_axis(mesh_in)),
+      micros(mesh_in.microbatches()),
+      results(program_in.results),
+      updates(program_in.updates) {
     ops.resize(program.ops.size());
     values.resize(program.values.size());
     for (const Op& op : program.ops) defs_.push_back(&op_def(op.kind));
     find_needed();
+    find_readers();
     find_sections();
+}
+
+Roles::Roles(const Roles& whole, int rank_in)
+    : program(whole.program),
+      mesh(whole.mesh),
+      spread(whole.spread),
+      rank(rank_in),
+      micro_axis(whole.micro_axis),
+      micros(whole.micros),
+      ops(whole.ops),
+      defs_(whole.defs_) {
+    values.resize(program.values.size());
+    take_share();
+    find_readers();
     find_types();
     find_instances();
     find_aliases();
@@ -73,21 +94,16 @@ Ref Roles::find(ValueId id, int64_t micro) const {
 std::vector<ValueId> Roles::reads(OpId id) const {
     const auto sum = sums.find(id);
     if (sum != sums.end()) return sum->second;
-    std::vector<ValueId> inputs = program.op(id).inputs;
+    std::vector<ValueId> inputs = operands(id);
     for (ValueId& input : inputs)
         if (value(input).swapped) input = value(input).alias;
     return inputs;
 }
 
 void Roles::find_needed() {
-    readers_.resize(values.size());
     std::vector<char> needed(values.size(), 0);
-    auto end = [&](ValueId id) {
-        needed[static_cast<size_t>(id)] = 1;
-        ++readers_[static_cast<size_t>(id)].ends;
-    };
-    for (const Result& result : program.results) end(result.value);
-    for (const Update& update : program.updates) end(update.value);
+    for (const Result& result : program.results) needed[static_cast<size_t>(result.value)] = 1;
+    for (const Update& update : program.updates) needed[static_cast<size_t>(update.value)] = 1;
     for (size_t i = program.ops.size(); i-- > 0;) {
         const Op& op = program.ops[i];
         const bool wanted = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -96,9 +112,15 @@ void Roles::find_needed() {
         ops[i].section = Section::inside;  // anything but unused; find_sections decides
         for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
     }
+}
+
+void Roles::find_readers() {
+    readers_.resize(values.size());
+    for (const Result& result : results) ++readers_[static_cast<size_t>(result.value)].ends;
+    for (const Update& update : updates) ++readers_[static_cast<size_t>(update.value)].ends;
     for (size_t i = 0; i < program.ops.size(); ++i) {
         if (ops[i].section == Section::unused) continue;
-        for (ValueId input : program.ops[i].inputs)
+        for (ValueId input : operands(static_cast<OpId>(i)))
             readers_[static_cast<size_t>(input)].ops.push_back(static_cast<OpId>(i));
     }
 }
@@ -113,7 +135,11 @@ void Roles::settle(OpId id, std::vector<char>& late) {
         reads_varying |= over_micro(input).kind != Placement::Kind::replicate;
     }
     for (ValueId output : op.outputs) makes_varying |= over_micro(output).kind != Placement::Kind::replicate;
-    if (micros == 1) {
+    const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
+    const bool from_rest = op.kind == "transfer" && program.value(op.inputs[0]).op == none;
+    if (micros == 1 && (free || from_rest) && !reads_late) {
+        role.section = Section::before;
+    } else if (micros == 1) {
         role.section = reads_late || op.phase == Phase::update ? Section::after : Section::inside;
     } else if (makes_varying) {
         if (reads_late)
@@ -170,6 +196,7 @@ void Roles::find_sections() {
 
 void Roles::find_types() {
     for (size_t i = 0; i < values.size(); ++i) {
+        if (!touched(static_cast<ValueId>(i))) continue;
         const Value& v = program.values[i];
         ValueRole& role = values[i];
         role.type = {v.type.dtype, v.layout.splits().empty() ? v.type.shape : v.layout.local_shape(v.type.shape, mesh)};
@@ -183,6 +210,7 @@ void Roles::find_instances() {
         const Value& v = program.values[i];
         const auto id = static_cast<ValueId>(i);
         ValueRole& role = values[i];
+        if (!touched(id)) continue;
         const Placement micro = over_micro(id);
         const bool looped = v.op != none && ops[static_cast<size_t>(v.op)].section == Section::inside && micros > 1;
         bool inside = false, after = readers(id).ends > 0;

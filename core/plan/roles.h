@@ -4,6 +4,7 @@
 
 #include "ir/op.h"
 #include "orrery/plan.h"
+#include "plan/spread.h"
 
 namespace orrery::lowering {
 
@@ -40,16 +41,23 @@ struct Ref {
 /// What lowering knows of each op and value before it orders anything. Linear in the size of the program.
 class Roles {
 public:
-    Roles(const Program& program, const Mesh& mesh);
+    /// Of the whole program: which ops are needed, and when they run. All ranks of the pipeline agree on that.
+    Roles(const Program& program, const Mesh& mesh, const Spread& spread);
+    /// The share of one rank of the pipeline; what it does not run is Section::unused.
+    Roles(const Roles& whole, int rank);
 
     const Program& program;
     const Mesh& mesh;
+    const Spread& spread;
+    int rank = none;  ///< on the pipeline; none: of the whole program
     AxisId micro_axis = none;
     int64_t micros = 1;
     std::vector<OpRole> ops;
     std::vector<ValueRole> values;
     std::map<OpId, std::vector<ValueId>> sums;  ///< root of a sum -> the leaves that do not add themselves
     int instances = 0;
+    std::vector<Result> results;  ///< those that this rank has
+    std::vector<Update> updates;
 
     const OpRole& of(const Op& op) const { return ops[static_cast<size_t>(&op - program.ops.data())]; }
     const ValueRole& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
@@ -60,11 +68,20 @@ public:
     int instance(ValueId id, int64_t micro) const;
     /// The values that the op's instructions read: its inputs, past folded transposes; of a sum, the remaining leaves.
     std::vector<ValueId> reads(OpId op) const;
+    /// What this rank makes: of a transfer the receiver alone makes something.
+    const std::vector<ValueId>& makes(OpId op) const { return sends(op) ? nothing_ : program.op(op).outputs; }
+    /// A transfer from this rank's stages.
+    bool sends(OpId op) const;
+    /// The rank's stage, by chunk, to whose fragments the op belongs.
+    int chunk_of(OpId op) const;
+    bool holds(ValueId id) const { return value(id).first_instance != none; }
     /// The mesh axis of a collective.
     AxisId axis(const Op& op) const;
     const OpDef& def(OpId op) const { return *defs_[static_cast<size_t>(op)]; }
     const OpDef& def(const Op& op) const { return *defs_[static_cast<size_t>(&op - program.ops.data())]; }
     bool collective(const Op& op) const { return def(op).collective && op.kind != "shard"; }
+    /// Over the axis that carries the stages.
+    static bool crosses(const Op& op) { return op.kind == "transfer" || op.kind == "stage_sum"; }
 
     /// Needed ops that read a value, results and updates that name it.
     struct Readers {
@@ -75,6 +92,11 @@ public:
 
 private:
     void find_needed();
+    void find_readers();
+    void take_share();
+    bool mine(const Op& op) const;
+    bool touched(ValueId id) const;
+    std::vector<ValueId> operands(OpId op) const;
     void find_sections();
     void settle(OpId id, std::vector<char>& late);
     void sink_and_delay();
@@ -90,6 +112,8 @@ private:
 
     std::vector<const OpDef*> defs_;
     std::vector<Readers> readers_;
+    std::vector<ValueId> nothing_;
+    std::vector<char> used_;  ///< by value: an op of this rank reads or makes it
 };
 
 }  // namespace orrery::lowering

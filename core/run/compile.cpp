@@ -15,8 +15,9 @@ namespace orrery {
 namespace {
 
 Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options,
-                 const PropagateOptions& redistribution) {
+                 const PropagateOptions& redistribution, const std::optional<Schedule>& schedule) {
     LowerOptions lowering;
+    if (schedule) lowering.schedule = &*schedule;
     lowering.contracts = options.contracts;
     lowering.threads_per_rank = options.threads_per_rank;
     Plan plan = lower(propagate(program, mesh, redistribution), mesh, persistent, lowering);
@@ -106,11 +107,12 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.tokens_per_step = tokens_of(experiment.train);
     compiled.vocabulary = vocabulary_of(experiment.train);
     compiled.flops_per_step = flops_of(experiment.train, compiled.parameters, compiled.tokens_per_step);
-    compiled.train =
-        compile_one(experiment.train, experiment.mesh, compiled.persistent, options, experiment.redistribution);
-    if (experiment.eval)
-        compiled.eval =
-            compile_one(*experiment.eval, experiment.mesh, compiled.persistent, options, experiment.redistribution);
+    const auto compile = [&](const Program& program) {
+        return compile_one(program, experiment.mesh, compiled.persistent, options, experiment.redistribution,
+                           experiment.schedule);
+    };
+    compiled.train = compile(experiment.train);
+    if (experiment.eval) compiled.eval = compile(*experiment.eval);
     return compiled;
 }
 
@@ -124,7 +126,7 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     compiled.name = experiment.name;
     compiled.contracts = options.contracts;
     compiled.parameters = parameters_of(*experiment.logits);
-    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options, {});
+    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options, {}, {});
     return compiled;
 }
 

@@ -304,6 +304,11 @@ const Tensor& Executor::operand(int index, size_t which) const {
     return tensors_[launches_[static_cast<size_t>(index)].first + which];
 }
 
+bool Executor::holds(ValueId value) const {
+    return std::any_of(class_.places.begin(), class_.places.end(),
+                       [&](const Operand& place) { return place.value == value; });
+}
+
 Tensor Executor::tensor(ValueId value) const {
     for (const Operand& place : class_.places)
         if (place.value == value) return at(place);

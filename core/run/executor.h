@@ -43,6 +43,8 @@ public:
     /// Operand `which` of an instruction, at its address.
     const Tensor& operand(int index, size_t which) const;
 
+    /// Whether this rank has the value after a step: with a pipeline, others have the rest.
+    bool holds(ValueId value) const;
     /// The local part of an input, param, state or result. Throws Error for any other value.
     Tensor tensor(ValueId value) const;
 

@@ -42,8 +42,9 @@ void Feed::fill(Split split, int64_t first, Prefetch::Batch& batch) const {
 }
 
 void Feed::upload(Session& session, Executor& executor, const Prefetch::Batch& batch) const {
-    session.upload(executor.tensor(tokens_), batch[0].data());
-    session.upload(executor.tensor(targets_), batch[1].data());
+    // Of a pipeline, one stage reads the tokens and another the targets.
+    if (executor.holds(tokens_)) session.upload(executor.tensor(tokens_), batch[0].data());
+    if (executor.holds(targets_)) session.upload(executor.tensor(targets_), batch[1].data());
 }
 
 uint32_t step_seed(uint64_t run_seed, int64_t step) {
@@ -54,11 +55,11 @@ uint32_t step_seed(uint64_t run_seed, int64_t step) {
 }
 
 void set_step(Session& session, Executor& executor, const Program& program, uint64_t run_seed, int64_t step) {
-    if (const auto id = program.find("step")) {
+    if (const auto id = program.find("step"); id && executor.holds(*id)) {
         const auto number = static_cast<float>(step);
         session.upload(executor.tensor(*id), &number);
     }
-    if (const auto id = program.find("seed")) {
+    if (const auto id = program.find("seed"); id && executor.holds(*id)) {
         const uint32_t seed = step_seed(run_seed, step);
         session.upload(executor.tensor(*id), &seed);
     }

@@ -6,6 +6,7 @@
 
 #include "layout/propagate.h"
 #include "orrery/registry.h"
+#include "orrery/schedule.h"
 #include "run/data.h"
 
 namespace orrery {
@@ -48,6 +49,7 @@ struct Experiment {
     Mesh mesh;                          ///< with micro
     PropagateOptions redistribution;    ///< what the script forbids
     std::vector<std::string> axes;      ///< of the mesh, or asked for, as the options of strategies name them
+    std::optional<Schedule> schedule;   ///< of the fragments, where the mesh has a pipeline
     std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 

@@ -57,6 +57,7 @@ std::vector<StateValue> SavedState::views() {
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& value = program.values[id];
         if (value.role != Role::param && value.role != Role::state) continue;
+        if (!executor.holds(static_cast<ValueId>(id))) continue;
         StateValue saved{value.name, value.type, value.layout, executor.tensor(static_cast<ValueId>(id))};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));

@@ -99,7 +99,7 @@ void Session::allocate() {
         for (const RankClass& ranks : (*plan)->classes) scratch = std::max(scratch, ranks.scratch_bytes);
     }
     const MemoryKind kind = wanted_memory(compiled_.contracts);
-    arenas_.push_back(device_->allocate(std::max<int64_t>(64, compiled_.persistent.bytes()), kind));
+    arenas_.push_back(device_->allocate(std::max<int64_t>(64, compiled_.persistent.most()), kind));
     arenas_.push_back(device_->allocate(scratch, kind));
 }
 
@@ -128,7 +128,8 @@ void Session::initialize(uint64_t seed) {
     const Plan& plan = compiled_.train ? *compiled_.train : *compiled_.logits;
     for (size_t id = 0; id < plan.program.values.size(); ++id) {
         const Role role = plan.program.values[id].role;
-        if (role == Role::param || role == Role::state) fill(plan.program, static_cast<ValueId>(id), seed);
+        const bool here = (train_ ? *train_ : *logits_).holds(static_cast<ValueId>(id));
+        if (here && (role == Role::param || role == Role::state)) fill(plan.program, static_cast<ValueId>(id), seed);
     }
     device_->synchronize(0);
 }

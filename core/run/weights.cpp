@@ -96,6 +96,7 @@ void load_weights(Session& session, const std::string& path, std::span<const Wei
     const Program& program = compiled.train ? compiled.train->program : compiled.logits->program;
     Executor& executor = session.train() ? *session.train() : *session.logits();
     for (ValueId id : program.params()) {
+        if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, compiled.mesh, session.job().rank);

@@ -374,6 +374,13 @@ function AnnotatedProgram:find(name) end
 ---@param scope string
 ---@param stage integer
 function AnnotatedProgram:stage(scope, stage) end
+--- The stages lie on the ranks of an axis; `schedule` is the name of a function (p, m, v) beside the script or in
+--- orrery/schedules, `chunks` how many stages each rank has.
+---@param options { axis?: string, schedule?: string, chunks?: integer }
+function AnnotatedProgram:pipeline(options) end
+--- The forward pass as a row: what comes before the layers, each layer, what comes behind them.
+---@return { scope: string, flops: number }[]
+function AnnotatedProgram:layers() end
 --- Ops below the scope are computed again in the backward pass.
 ---@param scope string
 function AnnotatedProgram:recompute(scope) end

@@ -15,6 +15,10 @@ local opt = o.options {
   dropout    = { 0.0, "gpt only" },
   strategy   = { "plugin", "plugin or twin: data parallelism in C++ or in Lua" },
   bucket_mib = { 25, "largest message of gradients" },
+  schedule   = { "1f1b", "of the pipeline" },
+  chunks     = { 1, "stages that a rank of the pipeline has" },
+  stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
+  ends       = { false, "the embedding and the head count as layers" },
 }
 
 local data = o.data.text {}
@@ -32,5 +36,10 @@ end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 if model.tensors then program:weights(model:tensors()) end
 local strategies = opt.strategy == "twin" and o.strategies or o.strategy
+local layers = {}
+for count in opt.stages:gmatch "%d+" do layers[#layers + 1] = math.tointeger(count) end
+program:parallel {
+  strategies.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
+}
 program:parallel { strategies.data { axis = "dp", bucket_mib = opt.bucket_mib } }
 program:compile()

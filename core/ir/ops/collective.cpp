@@ -1,4 +1,5 @@
-// Collectives: inserted by propagation, never by scripts. Global shapes stay; only layouts change. No kernel.
+// Collectives: inserted by propagation, never by scripts. Global shapes stay; only layouts change. No kernel. What
+// crosses pipeline stages is inserted by plan/spread: transfer (from the op's stage to stage `to`) and stage_sum.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -26,6 +27,14 @@ OpDef collective(std::string_view name, std::vector<AttributeDef> attributes) {
             .collective = true};
 }
 
+/// One contribution of each rank of the axis that carries stages, in order -> their sum on all of them.
+OpDef stage_sum() {
+    OpDef def = collective("stage_sum", {});
+    def.operands = {"x..."};
+    def.in_place = {};
+    return def;
+}
+
 AttributeDef dim(std::string_view name) { return required(integer(name)); }
 
 }  // namespace
@@ -38,6 +47,8 @@ std::vector<OpDef> collective_ops() {
         collective("reduce_scatter", {dim("dim"), reduce}),
         collective("all_to_all", {dim("from"), dim("to")}),
         collective("shard", {dim("dim")}),
+        collective("transfer", {required(integer("to"))}),
+        stage_sum(),
     };
 }
 

@@ -1,0 +1,96 @@
+#include "layout/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "ir/describe.h"
+
+namespace orrery {
+
+namespace {
+
+class Assignment {
+public:
+    Assignment(Program& program, int stages) : program_(program), stages_(stages), stage_of_(program.values.size(), 0) {
+        for (const ScopeMark& mark : program.scope_marks()) {
+            if (mark.stage == none) continue;
+            if (mark.stage >= stages)
+                throw Error(mark.origin,
+                            fmt::format("scope {} goes to stage {}, but the pipeline over {} has {} stages, from 0",
+                                        mark.scope, mark.stage, program.pipeline().axis, stages));
+            marks_.emplace(mark.scope, mark.stage);
+        }
+        if (marks_.empty())
+            throw Error(program.pipeline().origin, "a pipeline over " + program.pipeline().axis +
+                                                       " needs stages: mark scopes with program:stage(scope, stage)");
+    }
+
+    void run() {
+        find_feeding();
+        for (size_t i = 0; i < program_.ops.size(); ++i) one(program_.ops[i], feeds_[i] != 0);
+    }
+
+private:
+    int mark_of(std::string scope) const {
+        while (true) {
+            const auto found = marks_.find(scope);
+            if (found != marks_.end()) return found->second;
+            if (scope.empty()) return none;
+            const size_t dot = scope.rfind('.');
+            scope.resize(dot == std::string::npos ? 0 : dot);
+        }
+    }
+
+    /// Which forward ops a marked one depends on.
+    void find_feeding() {
+        std::vector<char> read(program_.values.size(), 0);
+        feeds_.resize(program_.ops.size(), 0);
+        for (size_t i = program_.ops.size(); i-- > 0;) {
+            const Op& op = program_.ops[i];
+            if (op.phase != Phase::forward) continue;
+            feeds_[i] = mark_of(op.scope) != none || std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId id) {
+                            return read[static_cast<size_t>(id)] != 0;
+                        });
+            if (!feeds_[i]) continue;
+            for (ValueId input : op.inputs) read[static_cast<size_t>(input)] = 1;
+        }
+    }
+
+    void one(Op& op, bool feeds) {
+        if (op.phase == Phase::update) return;
+        int latest = 0;
+        for (ValueId input : op.inputs)
+            if (program_.value(input).op != none) latest = std::max(latest, stage_of_[static_cast<size_t>(input)]);
+        if (op.phase == Phase::backward && op.forward != none) {
+            op.stage = program_.op(op.forward).stage;
+        } else {
+            const int mark = mark_of(op.scope);
+            op.stage = mark != none ? mark : feeds || op.phase == Phase::backward ? latest : stages_ - 1;
+        }
+        for (ValueId output : op.outputs) stage_of_[static_cast<size_t>(output)] = op.stage;
+    }
+
+    Program& program_;
+    int stages_;
+    std::unordered_map<std::string, int> marks_;
+    std::vector<char> feeds_;
+    std::vector<int> stage_of_;
+};
+
+}  // namespace
+
+int stage_count(const Program& program, const Mesh& mesh) {
+    const Pipeline& pipeline = program.pipeline();
+    if (pipeline.axis.empty() || mesh.size(pipeline.axis) == 1) return 1;
+    return static_cast<int>(mesh.size(pipeline.axis)) * pipeline.chunks;
+}
+
+void assign_stages(Program& program, const Mesh& mesh) {
+    const int stages = stage_count(program, mesh);
+    if (stages > 1) Assignment(program, stages).run();
+}
+
+}  // namespace orrery

@@ -1,0 +1,14 @@
+#pragma once
+#include <lua.hpp>
+
+#include "orrery/program.h"
+#include "orrery/schedule.h"
+
+namespace orrery::lua {
+
+/// Calls the function of a pipeline's schedule, (ranks, micro-batches, chunks) -> orders [, stages]. It is looked up as
+/// NAME.lua beside the script, then in orrery/schedules. An order is a text, "F0 F1 B0", or a list of such, one a rank;
+/// `stages` lists each rank's stages by chunk. Throws Error at the function's line where it returns something else.
+Schedule make_schedule(lua_State* L, const Pipeline& pipeline, int64_t ranks, int64_t microbatches);
+
+}  // namespace orrery::lua

@@ -1,0 +1,160 @@
+// Pipeline parallelism: the ranks of an axis run stages of the model, micro-batches pass through them. This file only
+// cuts the row of layers; the schedule is a Lua function, and lowering makes the messages.
+// scripts/orrery/strategies/pipeline.lua gives the same marks.
+#include <algorithm>
+#include <limits>
+
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+/// Costs of layers cut in runs, one a stage. What comes before the layers belongs to the first run, what comes behind
+/// to the last.
+class Cut {
+public:
+    Cut(const std::vector<Layer>& row, int stages, bool ends) : stages_(static_cast<size_t>(stages)), ends_(ends) {
+        for (size_t i = 1; i + 1 < row.size(); ++i) sums_.push_back(sums_.back() + row[i].flops);
+        const double mean = layers() == 0 ? 0 : sums_.back() / static_cast<double>(layers());
+        before_ = ends ? mean : row.front().flops;
+        behind_ = ends ? mean : row.back().flops;
+    }
+
+    size_t layers() const { return sums_.size() - 1; }
+    /// A stage that holds the embedding or the head as a layer of its own may hold nothing else.
+    size_t least() const { return ends_ ? stages_ - 2 : stages_; }
+
+    /// Layers of each stage: the smallest largest cost, and among such cuts the smallest sum of squares.
+    std::vector<int64_t> balanced() const {
+        const double bound = best(std::numeric_limits<double>::infinity(), false).first * (1 + 1e-9);
+        return best(bound, true).second;
+    }
+
+private:
+    bool may_be_empty(size_t stage) const { return ends_ && (stage == 0 || stage + 1 == stages_); }
+
+    double cost(size_t stage, size_t from, size_t to) const {
+        double sum = sums_[to] - sums_[from];
+        if (stage == 0) sum = sum + before_;
+        if (stage + 1 == stages_) sum = sum + behind_;
+        return sum;
+    }
+
+    /// Dynamic programming over (stages so far, layers so far).
+    std::pair<double, std::vector<int64_t>> best(double bound, bool squares) const {
+        const double never = std::numeric_limits<double>::infinity();
+        const size_t n = layers();
+        std::vector<double> known(n + 1, never);
+        known[0] = 0;
+        std::vector<std::vector<size_t>> from(stages_, std::vector<size_t>(n + 1, 0));
+        for (size_t stage = 0; stage < stages_; ++stage) {
+            std::vector<double> next(n + 1, never);
+            for (size_t to = 0; to <= n; ++to)
+                for (size_t at = 0; at <= to; ++at) {
+                    if (known[at] == never || (at == to && !may_be_empty(stage))) continue;
+                    const double own = cost(stage, at, to);
+                    if (own > bound) continue;
+                    const double total = squares ? known[at] + own * own : std::max(known[at], own);
+                    if (total >= next[to]) continue;
+                    next[to] = total;
+                    from[stage][to] = at;
+                }
+            known = next;
+        }
+        std::vector<int64_t> counts(stages_, 0);
+        for (size_t stage = stages_, to = n; stage-- > 0;) {
+            counts[stage] = static_cast<int64_t>(to - from[stage][to]);
+            to = from[stage][to];
+        }
+        return {known[n], counts};
+    }
+
+    size_t stages_;
+    bool ends_;
+    double before_ = 0, behind_ = 0;
+    std::vector<double> sums_{0};  ///< of the layers so far
+};
+
+class PipelineStrategy : public Strategy {
+public:
+    PipelineStrategy(Config& options, Origin origin) : origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "pipeline";
+        axis_ = options.text("axis", "pp");
+        schedule_ = options.text("schedule", "1f1b");
+        microbatches_ = options.integer("microbatches", 0);
+        chunks_ = options.integer("chunks", 1);
+        ends_ = options.flag("ends", false);
+        read_layers(options);
+        if (chunks_ < 1 || chunks_ > 1024 || microbatches_ < 0)
+            throw Error(origin_, "pipeline: chunks is " + std::to_string(chunks_) + " and microbatches " +
+                                     std::to_string(microbatches_) + "; give 1 or more chunks, and 0 or more " +
+                                     "micro-batches (0: those of the configuration)");
+    }
+
+    void annotate(Program& program, const Mesh& mesh) override {
+        if (mesh.size(axis_) == 1) return;
+        if (microbatches_ > 0) program.microbatches(microbatches_, origin_);
+        program.pipeline({axis_, schedule_, static_cast<int>(chunks_), origin_});
+        const std::vector<Layer> row = layers(program);
+        const std::vector<int64_t> counts = count_layers(row, static_cast<int>(mesh.size(axis_) * chunks_));
+        size_t layer = 1;
+        for (size_t stage = 0; stage < counts.size(); ++stage)
+            for (int64_t i = 0; i < counts[stage]; ++i)
+                program.stage(row[layer++].scope, static_cast<int>(stage), origin_);
+    }
+
+private:
+    void read_layers(Config& options) {
+        ConfigValue* value = options.find("layers");
+        if (!value) return;
+        value->used = true;
+        const auto* list = std::get_if<ConfigValue::List>(&value->data);
+        const auto* table = std::get_if<std::shared_ptr<Config>>(&value->data);  // {} is an empty one
+        if (!list && !(table && (*table)->items().empty()))
+            throw Error(value->origin, "pipeline: layers lists how many layers each stage has, { 3, 4, 4, 3 }");
+        for (size_t i = 0; list && i < list->size(); ++i) {
+            const auto* count = std::get_if<int64_t>(&(*list)[i].data);
+            if (!count) throw Error(value->origin, "pipeline: layers holds something that is no whole number");
+            layers_.push_back(*count);
+        }
+    }
+
+    std::vector<int64_t> count_layers(const std::vector<Layer>& row, int stages) const {
+        const Cut cut(row, stages, ends_);
+        const std::string have = "the model has " + std::to_string(cut.layers()) + " layers";
+        if (!layers_.empty()) {
+            int64_t sum = 0;
+            for (int64_t count : layers_) sum += count;
+            if (layers_.size() != static_cast<size_t>(stages) || sum != static_cast<int64_t>(cut.layers()) ||
+                std::any_of(layers_.begin(), layers_.end(), [](int64_t count) { return count < 0; }))
+                throw Error(origin_, "pipeline: layers lists " + std::to_string(layers_.size()) + " stages of " +
+                                         std::to_string(sum) + " layers in all; " + have + ", the pipeline " +
+                                         std::to_string(stages) + " stages");
+            return layers_;
+        }
+        if (cut.layers() < std::max<size_t>(cut.least(), 1))
+            throw Error(origin_, "pipeline: " + have + ", too few for " + std::to_string(stages) +
+                                     " stages; use fewer ranks on " + axis_ + " or fewer chunks");
+        return cut.balanced();
+    }
+
+    std::string axis_, schedule_;
+    int64_t microbatches_ = 0, chunks_ = 1;
+    bool ends_ = false;
+    std::vector<int64_t> layers_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy("pipeline", [](Config& options, const Origin& origin) {
+        return std::make_unique<PipelineStrategy>(options, origin);
+    });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.pipeline", "0.1", orrery::add);
