@@ -1,8 +1,5 @@
 #include "cli/bench_collectives.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -14,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "base/processors.h"
 #include "cli/launch.h"
 #include "orrery/p2p.h"
 #include "plugin/loader.h"
@@ -208,12 +206,9 @@ private:
 
 /// A core for each rank where there are enough, as mpirun does: two ranks on one core would time the scheduler.
 void pin(const Job& job) {
-    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-    if (job.local_ranks > cores) return;
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    CPU_SET(static_cast<size_t>(job.local_rank), &mine);
-    ::sched_setaffinity(0, sizeof mine, &mine);  // refused in some containers, which only costs precision
+    const std::vector<int> allowed = allowed_processors();
+    if (job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
 }
 
 /// The table, in one rank's process.

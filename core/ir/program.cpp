@@ -137,8 +137,8 @@ void Program::pipeline(Pipeline pipeline) {
     if (!pipeline_.axis.empty() && (pipeline.axis != pipeline_.axis || pipeline.schedule != pipeline_.schedule ||
                                     pipeline.chunks != pipeline_.chunks)) {
         throw Error(pipeline.origin,
-                    fmt::format("asked for a pipeline over {} ({}, {} chunks), but an earlier strategy chose {} ({}, {} "
-                                "chunks): use one",
+                    fmt::format("asked for a pipeline over {} ({}, {} chunks), but an earlier strategy chose {} ({}, "
+                                "{} chunks): use one",
                                 pipeline.axis, pipeline.schedule, pipeline.chunks, pipeline_.axis, pipeline_.schedule,
                                 pipeline_.chunks));
     }

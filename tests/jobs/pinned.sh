@@ -31,4 +31,18 @@ mine=$(allowed self)
 [ "${pinned[1]}" != "$mine" ] || fail "a rank may run everywhere"
 [ "${free[1]} ${free[2]}" = "$mine $mine" ] || fail "unpinned ranks may run on ${free[1]} and ${free[2]}, not on $mine"
 [ "${many[1]} ${many[2]}" = "$mine $mine" ] || fail "too many threads, but pinned: ${many[1]} and ${many[2]}"
+
+# The bench's ranks, too, stay where this process may run.
+last=${mine##*[-,]}
+taskset -c "$last" "$orrery" bench all_reduce -b 1K -e 1K -n 100000000 --transport shm --ranks 1 > bench.log 2>&1 &
+bench=$!
+one_rank() { [ "$(pgrep -P $bench | wc -l)" -eq 1 ]; }
+strayed() { [ "$(allowed "$(pgrep -P $bench)")" != "$last" ]; }
+wait_for one_rank || { cat bench.log; fail "bench: no rank"; }
+for _ in $(seq 20); do
+    strayed && fail "bench: a rank runs on $(allowed "$(pgrep -P $bench)"), not on $last"
+    sleep 0.05
+done
+kill -TERM $bench
+wait $bench
 echo "1 passed, 0 failed"
