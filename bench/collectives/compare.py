@@ -48,9 +48,10 @@ def main():
     parser.add_argument("-e", type=int, default=256 << 20)
     parser.add_argument("-f", type=int, default=4)
     parser.add_argument("-n", type=int, default=0, help="iterations, 0 chooses by size")
+    parser.add_argument("--transport", help="ours: shm against mpi and gloo against gloo unless told otherwise")
     parser.add_argument("--orrery", default=os.path.join(here, "../../build/orrery"))
     arguments = parser.parse_args()
-    transport = "shm" if arguments.peer == "mpi" else "gloo"
+    transport = arguments.transport or ("shm" if arguments.peer == "mpi" else "gloo")
     program = build_peer(arguments.peer, os.path.dirname(os.path.abspath(arguments.orrery)))
     ours, theirs = {}, {}
     for round_number in range(arguments.rounds):

@@ -5,15 +5,14 @@
 #include <fmt/format.h>
 
 #include "orrery/p2p.h"
+#include "run/p2p_algorithms.h"
 
 namespace orrery {
 namespace {
 
 constexpr size_t receives_ahead = 2;          ///< segments whose memory waits for the network
 constexpr size_t sends_behind = 4;            ///< segments that may still be on their way out
-constexpr int64_t whole_bytes = 64 << 10;     ///< two members exchange up to this whole
 constexpr uint64_t gather_part = 1ull << 60;  ///< parts of an all_reduce's second half count from here
-constexpr int64_t tree_bytes = 64 << 10;      ///< broadcast by a tree up to this, along a chain above
 
 /// Calls that do not belong together must not meet: their numbers, kinds and sizes make different channels.
 uint64_t mixed(uint64_t a, uint64_t b) {
@@ -110,19 +109,13 @@ private:
     std::deque<uint64_t> tickets_;
 };
 
-class P2pCommunicator::Algorithms {
-public:
-    explicit Algorithms(P2pOptions options) : options(std::move(options)) {}
-    const P2pOptions options;
-};
-
 P2pCommunicator::P2pCommunicator(Group group, int64_t segment_bytes)
     : P2pCommunicator(std::move(group), P2pOptions{segment_bytes, "auto", "auto", {}}) {}
 
 P2pCommunicator::P2pCommunicator(Group group, P2pOptions options)
     : group_(std::move(group)),
       segment_bytes_(std::max<int64_t>(options.segment_bytes / 64 * 64, whole_bytes)),
-      algorithms_(std::make_unique<Algorithms>(std::move(options))),
+      algorithms_(std::make_unique<Algorithms>(*this, std::move(options))),
       scratch_(static_cast<size_t>(segment_bytes_) * (receives_ahead + sends_behind + 1)) {}
 
 P2pCommunicator::~P2pCommunicator() = default;
@@ -161,8 +154,13 @@ Event P2pCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp 
     const int size = group_.size();
     if (size == 1) copy(out.data, in.data, in.bytes());
     if (size == 1 || in.count() == 0) return {};
-    if (size == 2 && in.bytes() <= whole_bytes) {
+    if (size == 2 && algorithms_->whole(in.bytes())) {
         exchange_whole(in, out, op);
+        return {};
+    }
+    if (ChunkRunner* const runner = algorithms_->all_reduce(in.bytes())) {
+        copy(out.data, in.data, in.bytes());
+        runner->run(algorithms_->wire(), in.dtype, op, out.data, out.count());
         return {};
     }
     const Ring ring{in.dtype, op, in.count(), size, segment_bytes_};
@@ -325,7 +323,7 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     const auto member = [&](int p) { return (p + root) % size; };
     int parent = place - 1;
     std::vector<int> children;
-    if (tensor.bytes() <= tree_bytes) {
+    if (algorithms_->tree_broadcast(tensor.bytes())) {
         int bit = 1;
         while (bit < size && !(place & bit)) bit <<= 1;
         parent = place - bit;

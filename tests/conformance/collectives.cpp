@@ -107,6 +107,13 @@ void try_all(Member& m, Communicator& c, DType dtype, int64_t count) {
 
 const std::vector<std::string> all_well;
 
+/// ceil(log2 P)
+int64_t rounds(int64_t members) {
+    int64_t n = 0;
+    while ((int64_t{1} << n) < members) ++n;
+    return n;
+}
+
 /// Random floats over many magnitudes, so that any other order of addition shows.
 void fill_random(const Tensor& t, uint32_t seed) {
     std::mt19937 random(seed);
@@ -170,7 +177,15 @@ TEST_CASE("bytes and messages are those of the contract", "[collectives]") {
         Tensor block = other;
         block.shape = {count / P};
         c->all_reduce(whole, other, ReduceOp::sum).wait();
-        expect("all_reduce", peers, 2 * S * peers / P);
+        const bool small = S <= m.transport.contract().small_bytes && P > 2;
+        if (small) {  // fewer messages for more bytes
+            const Traffic now = c->traffic();
+            m.expect(now.messages <= rounds(P), fmt::format("{} messages, {} at most", now.messages, rounds(P)));
+            m.expect(now.bytes_sent <= S * rounds(P), fmt::format("{} bytes of all_reduce", now.bytes_sent));
+            last = now;
+        } else {
+            expect("all_reduce", peers, 2 * S * peers / P);
+        }
         c->all_gather(block, whole).wait();
         expect("all_gather", peers, S * peers / P);
         c->reduce_scatter(whole, block, ReduceOp::sum).wait();
@@ -201,7 +216,11 @@ TEST_CASE("an odd count costs the group the closed form in total", "[collectives
     REQUIRE(outcome.failures == all_well);
     int64_t sent = 0;
     for (const auto& notes : outcome.notes) sent += std::stoll(notes.at(0));
-    CHECK(sent == 2 * count * 4 * (ranks - 1));
+    const bool small = count * 4 <= contract_of(backend).small_bytes && ranks > 2;
+    if (small)
+        CHECK(sent <= ranks * rounds(ranks) * count * 4);
+    else
+        CHECK(sent == 2 * count * 4 * (ranks - 1));
 }
 
 TEST_CASE("sums are deterministic, alike on all members, and at two ranks alike on all transports", "[collectives]") {
@@ -222,7 +241,7 @@ TEST_CASE("sums are deterministic, alike on all members, and at two ranks alike 
             }
         });
         REQUIRE(outcome.failures == all_well);
-        const auto contract = contract_of(backend.transport);
+        const auto contract = contract_of(backend);
         if (contract.deterministic) {
             for (const auto& notes : outcome.notes) CHECK((notes[0] == notes[1] && notes[1] == notes[2]));
         }

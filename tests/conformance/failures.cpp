@@ -106,7 +106,7 @@ TEST_CASE("a stopped member is named after the timeout", "[failures]") {
                 return;
             }
             const pid_t other = std::stoi(m.rendezvous.get("pid", 10s));
-            const std::string state = backend.transport == "shm" ? "stopped" : "";
+            const std::string state = backend.transport == "gloo" ? "" : "stopped";
             expect_fault(m, 3000ms, {"all_reduce #2", "rank 1", state},
                          [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
             ::kill(other, SIGKILL);
@@ -118,7 +118,7 @@ TEST_CASE("a stopped member is named after the timeout", "[failures]") {
 TEST_CASE("abort ends the waits of the member and of the others", "[failures]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const bool reaches_others = contract_of(backend.transport).aborts;
+    const bool reaches_others = contract_of(backend).aborts;
     const auto outcome = run(
         backend, 2,
         [&](Member& m) {

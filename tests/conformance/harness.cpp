@@ -21,18 +21,21 @@ namespace {
 
 constexpr int64_t arena_bytes = 256 << 20;
 
-std::unique_ptr<Transport> load_transport(const std::string& name) {
+std::unique_ptr<Transport> load_transport(const Backend& backend) {
     const Loader loader({in_build("plugins")});
     Registry registry;
-    loader.load("transport", name, registry, {});
-    Config config("transport." + name);
-    return registry.transport(name, {})(config);
+    loader.load("transport", backend.transport, registry, {});
+    Config config("transport." + backend.transport);
+    for (const auto& [key, value] : backend.options) config.set(key, value);
+    auto transport = registry.transport(backend.transport, {})(config);
+    config.reject_unused();
+    return transport;
 }
 
 /// The body of one rank: everything it makes is gone when this returns.
 Member run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
                   const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
-    const auto transport = load_transport(backend.transport);
+    const auto transport = load_transport(backend);
     TestArena arena(arena_bytes);
     Member member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
     try {
@@ -182,7 +185,13 @@ uint16_t float_to_half(float x) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Backend& backend) {
-    return out << backend.transport << (backend.processes ? " between processes" : " between threads");
+    out << backend.transport << (backend.processes ? " between processes" : " between threads");
+    for (const auto& [key, value] : backend.options) {
+        out << ", " << key << " = ";
+        if (const auto* text = std::get_if<std::string>(&value.data)) out << *text;
+        if (const auto* number = std::get_if<int64_t>(&value.data)) out << *number;
+    }
+    return out;
 }
 
 std::vector<Backend> backends() {
@@ -190,13 +199,27 @@ std::vector<Backend> backends() {
     for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
         if (!plugin.name.starts_with("transport/")) continue;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
-        all.push_back({name, false});
-        if (name != "threads") all.push_back({name, true});
+        all.push_back({name, false, {}});
+        if (name != "threads") all.push_back({name, true, {}});
     }
     return all;
 }
 
-TransportContract contract_of(const std::string& transport) { return load_transport(transport)->contract(); }
+TransportContract contract_of(const Backend& backend) { return load_transport(backend)->contract(); }
+
+std::vector<Backend> with_option(const std::string& key, const ConfigValue& value) {
+    std::vector<Backend> all;
+    for (Backend backend : backends()) {
+        backend.options = {{key, value}};
+        try {
+            load_transport(backend);
+        } catch (const Error&) {
+            continue;  // has no such key
+        }
+        all.push_back(backend);
+    }
+    return all;
+}
 
 TestArena::TestArena(int64_t bytes) : fd_(::memfd_create("test-arena", MFD_CLOEXEC)) {
     void* data = MAP_FAILED;

@@ -18,11 +18,14 @@ namespace orrery::conformance {
 struct Backend {
     std::string transport;
     bool processes = false;
+    std::vector<std::pair<std::string, ConfigValue>> options;  ///< of [transport.NAME]
 };
 std::ostream& operator<<(std::ostream& out, const Backend& backend);
 /// Every built transport in each way that it can run.
 std::vector<Backend> backends();
-TransportContract contract_of(const std::string& transport);
+TransportContract contract_of(const Backend& backend);
+/// Transports that take collectives from messages, with this option set.
+std::vector<Backend> with_option(const std::string& key, const ConfigValue& value);
 
 /// Shared memory that vanishes with its users, cut from the front.
 class TestArena {

@@ -77,7 +77,7 @@ TEST_CASE("two members that send first do not block each other", "[messages]") {
 TEST_CASE("a send is complete when the contract says so", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const auto contract = contract_of(backend.transport);
+    const auto contract = contract_of(backend);
     const auto outcome = run(backend, 2, [&](Member& m) {
         const auto c = m.make();
         const Tensor t = filled(m, 1'000'000, static_cast<double>(m.rank));

@@ -62,11 +62,11 @@ struct ORRERY_API P2pOptions {
 };
 
 /// Collectives from messages between two members, for transports that can only send and receive. all_reduce is chosen
-/// by size: two members exchange up to 64 KiB whole; more members take recursive doubling up to 16 KiB; a
-/// hierarchical one when equally many members share each of several hosts; else a ring, pipelined in segments, whose
-/// block i is added from member i+1 on. At two members all of them give the same bits. Ring all_gather and
-/// reduce_scatter, pairwise all_to_all; broadcast by a binomial tree, or along a chain when large. Works inline on the
-/// caller's thread; only a send's event is not empty.
+/// by size: two members exchange up to 64 KiB whole; more take recursive doubling up to 16 KiB; above that a
+/// hierarchical one when equally many, but not one, share each of several hosts; halving and doubling up to 256 KiB
+/// when they are 4, 8, 16, ...; else a ring, pipelined in segments, whose block i is added from member i+1 on. At two
+/// members all of them give the same bits. Ring all_gather and reduce_scatter, pairwise all_to_all; broadcast by a
+/// binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event is not empty.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);

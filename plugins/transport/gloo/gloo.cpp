@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <mutex>
@@ -21,8 +22,8 @@ using Milliseconds = std::chrono::milliseconds;
 class GlooCommunicator : public P2pCommunicator {
 public:
     GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, const Rendezvous& rendezvous,
-                     Milliseconds timeout, int64_t segment_bytes)
-        : P2pCommunicator(group, segment_bytes),
+                     Milliseconds timeout, const P2pOptions& options)
+        : P2pCommunicator(group, options),
           mesh_(std::move(mesh)),
           rendezvous_(rendezvous),
           timeout_(timeout),
@@ -150,12 +151,9 @@ public:
         : interface_(config.text("interface", "")),
           host_(config.text("host", "")),
           timeout_s_(config.integer("timeout_s", 0)),
-          segment_kib_(config.integer("segment_kib", 512)) {
+          options_(P2pOptions::read(config)) {
         if (!interface_.empty() && !host_.empty())
             throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
-        if (segment_kib_ < 1 || segment_kib_ > 1 << 20)
-            throw Error(config.where("segment_kib"),
-                        "transport.gloo.segment_kib is " + std::to_string(segment_kib_) + "; expected 1 to 1048576");
     }
 
     TransportContract contract() const override {
@@ -164,6 +162,7 @@ public:
         c.lanes = TransportContract::Lanes::peer_and_direction;
         c.matching = TransportContract::Matching::tag;
         c.reduction = TransportContract::Reduction::by_algorithm;
+        c.small_bytes = options_.small_bytes();
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
@@ -180,7 +179,11 @@ public:
         auto mesh = connect(group, rendezvous, device_, name, timeout);
         // Nobody may close a connection before all are up.
         exchange(group, rendezvous, name + "/ready", "", timeout);
-        return std::make_unique<GlooCommunicator>(group, std::move(mesh), rendezvous, timeout, segment_kib_ << 10);
+        P2pOptions options = options_;
+        for (const std::string& network : networks)
+            options.hosts.push_back(
+                static_cast<int>(std::find(networks.begin(), networks.end(), network) - networks.begin()));
+        return std::make_unique<GlooCommunicator>(group, std::move(mesh), rendezvous, timeout, options);
     }
 
 private:
@@ -204,7 +207,8 @@ private:
     }
 
     const std::string interface_, host_;
-    const int64_t timeout_s_, segment_kib_;
+    const int64_t timeout_s_;
+    const P2pOptions options_;
     std::shared_ptr<::gloo::transport::Device> device_;
 };
 

@@ -1,0 +1,142 @@
+// Processes anywhere, over whatever UCX finds between them: shared memory, TCP, RDMA. UCX moves tagged messages; the
+// collectives are p2p.h's.
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <map>
+
+#include "orrery/plugin.h"
+#include "worker.h"
+
+namespace orrery::ucx {
+namespace {
+
+class UcxCommunicator : public P2pCommunicator {
+public:
+    UcxCommunicator(const Group& group, const Rendezvous& rendezvous, const P2pOptions& options, const Reach& reach,
+                    int slots, Milliseconds timeout)
+        : P2pCommunicator(group, options), slots_(slots), worker_(this->group(), rendezvous, reach, timeout) {}
+
+    Worker& worker() { return worker_; }
+
+    /// One small message to and from everyone: UCX connects at the first one.
+    void greet() {
+        char hello = 0;
+        std::vector<uint64_t> tickets;
+        for (int peer = 0; peer < group().size(); ++peer) {
+            if (peer == group().me) continue;
+            tickets.push_back(start_receive(peer, &hello, 1, greeting));
+            tickets.push_back(start_send(peer, &hello, 1, greeting));
+        }
+        for (const uint64_t ticket : tickets) finish(ticket);
+    }
+
+    bool done(uint64_t ticket) override {
+        if (!worker_.ended(ticket)) return false;
+        finish(ticket);
+        return true;
+    }
+
+    void abort(std::string_view reason) override {
+        worker_.abort(rank_text(group().me) + " gave up: " + std::string(reason));
+    }
+
+protected:
+    uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) override {
+        return worker_.send(peer, data, bytes, tag(group().me, bytes, channel), false);
+    }
+    uint64_t start_message(int peer, const void* data, int64_t bytes, uint64_t channel) override {
+        return worker_.send(peer, data, bytes, tag(group().me, bytes, channel), true, slots_);
+    }
+    uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) override {
+        return worker_.receive(peer, data, bytes, tag(peer, bytes, channel));
+    }
+
+    void finish(uint64_t ticket) override {
+        const std::string why = worker_.finish(ticket);
+        if (!why.empty()) throw Error(what() + ": " + why, Fault::peer);
+    }
+
+private:
+    static constexpr uint64_t greeting = 0x6f7272657279;
+
+    /// A worker hears all members: who sends, and how much, is part of the tag, so that a message of another size than
+    /// the receiver's does not match.
+    static uint64_t tag(int from, int64_t bytes, uint64_t channel) {
+        const uint64_t x = channel ^ (static_cast<uint64_t>(bytes) << 16 | static_cast<uint64_t>(from));
+        return (x ^ x >> 29) * 0x9e3779b97f4a7c15ull;
+    }
+
+    const int slots_;
+    Worker worker_;
+};
+
+class UcxTransport : public Transport {
+public:
+    explicit UcxTransport(Config& config)
+        : options_(P2pOptions::read(config)),
+          reach_{config.text("transports", ""), config.text("devices", "")},
+          timeout_s_(config.integer("timeout_s", 0)),
+          slots_(config.integer("slots", 0)) {
+        if (slots_ < 0 || slots_ > 64)
+            throw Error(config.where("slots"),
+                        "transport.ucx.slots is " + std::to_string(slots_) + "; expected 0 (rendezvous) to 64");
+    }
+
+    TransportContract contract() const override {
+        TransportContract c;
+        c.send = slots_ > 0 ? TransportContract::Send::buffered : TransportContract::Send::rendezvous;
+        c.slots = static_cast<int>(slots_);
+        c.lanes = TransportContract::Lanes::peer_and_direction;
+        c.matching = TransportContract::Matching::tag;
+        c.reduction = TransportContract::Reduction::by_algorithm;
+        c.small_bytes = options_.small_bytes();
+        c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
+                    DType::i64, DType::u32,  DType::u16, DType::u8};
+        c.devices = {"cpu"};
+        return c;
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory>,
+                                       Milliseconds timeout) override {
+        if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
+        const std::string name = fresh_name(group, rendezvous);
+        // Who is where decides on the algorithms, before any connection.
+        const auto hosts = exchange(group, rendezvous, name + "/host", Place::here("").host, timeout);
+        P2pOptions options = options_;
+        std::map<std::string, int> number;
+        for (const std::string& host : hosts)
+            options.hosts.push_back(number.emplace(host, static_cast<int>(number.size())).first->second);
+        auto made =
+            std::make_unique<UcxCommunicator>(group, rendezvous, options, reach_, static_cast<int>(slots_), timeout);
+        const std::string here = Place::here(made->worker().address()).text();
+        std::vector<Place> places;
+        for (const std::string& text : exchange(group, rendezvous, name + "/ucx", here, timeout))
+            places.push_back(Place::parse(text));
+        made->worker().connect(std::move(places));
+        made->greet();
+        // Nobody may close a connection before all are up.
+        exchange(group, rendezvous, name + "/ready", "", timeout);
+        return made;
+    }
+
+private:
+    const P2pOptions options_;
+    const Reach reach_;
+    const int64_t timeout_s_, slots_;
+};
+
+void add(Registry& registry) {
+    // UCX takes over the signals of crashes and prints what it thinks of lost peers; both are the program's affair.
+    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+    if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+    registry.add_transport("ucx", [](Config& config) { return std::make_unique<UcxTransport>(config); });
+}
+
+}  // namespace
+}  // namespace orrery::ucx
+
+ORRERY_PLUGIN("transport.ucx", "0.1", orrery::ucx::add);

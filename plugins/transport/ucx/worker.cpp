@@ -1,0 +1,350 @@
+#include "worker.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+namespace orrery::ucx {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr unsigned abort_id = 1;
+constexpr int look_every = 64;      // calls of UCX between two looks at aborts
+constexpr int spin_rounds = 40;     // of these, before the core is yielded
+constexpr int yield_rounds = 4000;  // before it sleeps
+
+void require(ucs_status_t status, const char* what) {
+    if (status != UCS_OK)
+        throw Error(std::string("transport ucx: ") + what + ": " + ucs_status_string(status), Fault::failed);
+}
+
+ucp_context_h open_context(const Reach& reach) {
+    ucp_config_t* config = nullptr;
+    require(ucp_config_read(nullptr, nullptr, &config), "cannot read UCX's environment");
+    const std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> keep(config, ucp_config_release);
+    const auto set = [&](const char* key, const std::string& value) {
+        if (!value.empty()) require(ucp_config_modify(config, key, value.c_str()), key);
+    };
+    set("TLS", reach.transports);
+    set("NET_DEVICES", reach.devices);
+    // Without it UCX drops shared memory to TCP when dead peers are to be reported.
+    set("MM_ERROR_HANDLING", "y");
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
+    ucp_context_h context = nullptr;
+    require(ucp_init(&params, config, &context), "cannot open UCX");
+    return context;
+}
+
+ucp_worker_h open_worker(ucp_context_h context) {
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    ucp_worker_h worker = nullptr;
+    require(ucp_worker_create(context, &params, &worker), "cannot make a worker");
+    return worker;
+}
+
+}  // namespace
+
+Place Place::here(std::string address) {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    struct stat pids {};
+    ::stat("/proc/self/ns/pid", &pids);
+    return {boot + "/" + std::to_string(pids.st_ino), ::getpid(), std::move(address)};
+}
+
+std::string Place::text() const { return host + "\n" + std::to_string(pid) + "\n" + address; }
+
+Place Place::parse(const std::string& text) {
+    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    return {text.substr(0, first), std::stoll(text.substr(first + 1, second - first - 1)), text.substr(second + 1)};
+}
+
+Worker::Worker(const Group& group, const Rendezvous& rendezvous, const Reach& reach, Milliseconds timeout)
+    : group_(group), rendezvous_(rendezvous), timeout_(timeout), context_(open_context(reach)) {
+    try {
+        worker_ = open_worker(context_);
+    } catch (const Error&) {
+        ucp_cleanup(context_);
+        throw;
+    }
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = abort_id;
+    handler.cb = aborted;
+    handler.arg = this;
+    ucp_worker_set_am_recv_handler(worker_, &handler);
+    progress_ = std::jthread([this](std::stop_token stop) { run(stop); });
+}
+
+Worker::~Worker() {
+    progress_.request_stop();
+    progress_.join();
+    // UCX ends the process when a worker goes whose endpoints do not: rather leave it behind.
+    if (!close()) return;
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+}
+
+/// Lets what was sent arrive, unless the group is broken or a transfer was given up; then endpoints end with all that
+/// is under way. False when they do not end.
+bool Worker::close() {
+    const bool given_up = std::any_of(transfers_.begin(), transfers_.end(), [](const Transfer& t) { return !t.free; });
+    std::vector<ucs_status_ptr_t> closing;
+    for (const auto& peer : peers_) {
+        if (!peer || !peer->endpoint) continue;
+        ucp_request_param_t param{};
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+        if (over() || given_up || !peer->broken.empty()) param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+        const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint, &param);
+        if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    }
+    const auto deadline = Clock::now() + Milliseconds(1000);
+    const auto under_way = [](ucs_status_ptr_t r) { return ucp_request_check_status(r) == UCS_INPROGRESS; };
+    while (std::any_of(closing.begin(), closing.end(), under_way) && Clock::now() < deadline)
+        if (ucp_worker_progress(worker_) == 0) ::sched_yield();
+    const bool closed = std::none_of(closing.begin(), closing.end(), under_way);
+    for (const ucs_status_ptr_t request : closing) ucp_request_free(request);
+    for (Transfer& transfer : transfers_) {
+        if (transfer.free || !UCS_PTR_IS_PTR(transfer.request)) continue;
+        ucp_request_cancel(worker_, transfer.request);
+        for (int i = 0; i < 1000 && under_way(transfer.request); ++i) ucp_worker_progress(worker_);
+        ucp_request_free(transfer.request);
+    }
+    return closed;
+}
+
+std::string Worker::address() const {
+    ucp_address_t* address = nullptr;
+    size_t bytes = 0;
+    require(ucp_worker_get_address(worker_, &address, &bytes), "no address");
+    std::string text(reinterpret_cast<const char*>(address), bytes);
+    ucp_worker_release_address(worker_, address);
+    return text;
+}
+
+void Worker::connect(std::vector<Place> places) {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < places.size(); ++i) {
+        peers_.push_back(std::make_unique<Peer>());
+        Peer& peer = *peers_.back();
+        peer.worker = this;
+        peer.place = std::move(places[i]);
+        if (static_cast<int>(i) == group_.me) continue;
+        ucp_ep_params_t params{};
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.address = reinterpret_cast<const ucp_address_t*>(peer.place.address.data());
+        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+        params.err_handler = {broke, &peer};
+        require(ucp_ep_create(worker_, &params, &peer.endpoint), "cannot connect to a peer");
+    }
+}
+
+uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, bool until_received, int copies) {
+    const std::lock_guard lock(mutex_);
+    Peer& to = *peers_[static_cast<size_t>(peer)];
+    ucp_request_param_t param{};
+    std::vector<char> copy;
+    if (copies > 0) reap();
+    if (to.copies < copies) {
+        copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
+        copy.push_back(0);  // a copy of nothing is a copy too
+        data = copy.data();
+    }
+    const auto count = static_cast<size_t>(bytes);
+    const ucs_status_ptr_t request = until_received ? ucp_tag_send_sync_nbx(to.endpoint, data, count, tag, &param)
+                                                    : ucp_tag_send_nbx(to.endpoint, data, count, tag, &param);
+    return keep(request, peer, std::move(copy));
+}
+
+uint64_t Worker::receive(int peer, void* data, int64_t bytes, uint64_t tag) {
+    const std::lock_guard lock(mutex_);
+    ucp_request_param_t param{};
+    return keep(ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(bytes), tag, ~uint64_t{0}, &param), peer);
+}
+
+uint64_t Worker::keep(ucs_status_ptr_t request, int peer, std::vector<char> copy) {
+    if (request == nullptr) return 0;
+    if (free_.empty()) {
+        free_.push_back(static_cast<uint32_t>(transfers_.size()));
+        transfers_.emplace_back();
+    }
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    Transfer& transfer = transfers_[slot];
+    transfer.request = request;
+    transfer.peer = peer;
+    transfer.free = false;
+    transfer.copy = std::move(copy);
+    ++transfer.uses;
+    under_way_.fetch_add(1, std::memory_order_relaxed);
+    if (transfer.copy.empty()) return uint64_t{transfer.uses} << 32 | slot;
+    ++peers_[static_cast<size_t>(peer)]->copies;
+    return 0;
+}
+
+Worker::Transfer* Worker::find(uint64_t ticket) {
+    const auto slot = static_cast<uint32_t>(ticket);
+    if (ticket == 0 || slot >= transfers_.size()) return nullptr;
+    Transfer& transfer = transfers_[slot];
+    return transfer.free || transfer.uses != ticket >> 32 ? nullptr : &transfer;
+}
+
+void Worker::release(Transfer& transfer) {
+    if (UCS_PTR_IS_PTR(transfer.request)) ucp_request_free(transfer.request);
+    if (!transfer.copy.empty()) --peers_[static_cast<size_t>(transfer.peer)]->copies;
+    transfer.request = nullptr;
+    transfer.copy.clear();
+    transfer.free = true;
+    free_.push_back(static_cast<uint32_t>(&transfer - transfers_.data()));
+    under_way_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+namespace {
+ucs_status_t status_of(ucs_status_ptr_t request) {
+    return UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : ucp_request_check_status(request);
+}
+}  // namespace
+
+bool Worker::ended(uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    const Transfer* transfer = find(ticket);
+    if (!transfer) return true;
+    ucp_worker_progress(worker_);
+    return status_of(transfer->request) != UCS_INPROGRESS || over() ||
+           !peers_[static_cast<size_t>(transfer->peer)]->broken.empty();
+}
+
+std::string Worker::finish(uint64_t ticket) {
+    if (ticket == 0) return {};
+    Clock::time_point start{};
+    for (int round = 0;; ++round) {
+        int peer = 0;
+        std::string how;
+        {
+            const std::lock_guard lock(mutex_);
+            Transfer* const transfer = find(ticket);
+            if (!transfer) return {};
+            peer = transfer->peer;
+            for (int i = 0; i < look_every; ++i) {
+                const ucs_status_t status = status_of(transfer->request);
+                if (status == UCS_OK) {
+                    release(*transfer);
+                    return {};
+                }
+                if (status != UCS_INPROGRESS) {
+                    how = ucs_status_string(status);
+                    release(*transfer);
+                    break;
+                }
+                ucp_worker_progress(worker_);
+            }
+            if (how.empty()) how = peers_[static_cast<size_t>(peer)]->broken;
+        }
+        if (over()) return reason();
+        if (!how.empty()) return failure(peer, how);
+        if (round == spin_rounds) start = Clock::now();
+        if (round > spin_rounds && Clock::now() - start > timeout_) return late(peer);
+        if (wanted_.load(std::memory_order_relaxed) > 0 || round > yield_rounds)
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        else if (round > spin_rounds)
+            ::sched_yield();
+    }
+}
+
+std::string Worker::late(int peer) const {
+    const auto p = static_cast<size_t>(peer);
+    std::string text = "rank " + std::to_string(group_.ranks[p]);
+    const bool here = peers_[p]->place.host == peers_[static_cast<size_t>(group_.me)]->place.host;
+    if (here) text += " (pid " + std::to_string(peers_[p]->place.pid) + ")";
+    text += " did not come within " + std::to_string(timeout_.count()) + " ms";
+    return here ? text + "; its process " + process_state(peers_[p]->place.pid) : text;
+}
+
+std::string Worker::failure(int peer, const std::string& how) {
+    // A broken connection is often a dead process: the rendezvous tells which one within moments.
+    for (int i = 0; !over() && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
+    if (over()) return reason();
+    return "rank " + std::to_string(group_.ranks[static_cast<size_t>(peer)]) + ": " + how;
+}
+
+void Worker::give_up(const std::string& why) {
+    const std::lock_guard lock(reason_mutex_);
+    if (why_.empty()) why_ = why;
+    over_.store(true, std::memory_order_release);
+}
+
+std::string Worker::reason() const {
+    const std::lock_guard lock(reason_mutex_);
+    return why_;
+}
+
+void Worker::abort(const std::string& why) {
+    if (over()) return;
+    give_up(why);
+    ++wanted_;
+    {
+        const std::lock_guard lock(mutex_);
+        std::vector<ucs_status_ptr_t> sends;
+        for (const auto& peer : peers_) {
+            if (!peer->endpoint || !peer->broken.empty()) continue;
+            ucp_request_param_t param{};
+            param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+            param.flags = UCP_AM_SEND_FLAG_EAGER;
+            sends.push_back(ucp_am_send_nbx(peer->endpoint, abort_id, why.data(), std::min<size_t>(why.size(), 512),
+                                            nullptr, 0, &param));
+        }
+        const auto deadline = Clock::now() + Milliseconds(300);
+        for (const ucs_status_ptr_t send : sends) {
+            if (!UCS_PTR_IS_PTR(send)) continue;
+            while (ucp_request_check_status(send) == UCS_INPROGRESS && Clock::now() < deadline)
+                ucp_worker_progress(worker_);
+            ucp_request_free(send);
+        }
+        for (int i = 0; i < 100; ++i) ucp_worker_progress(worker_);
+    }
+    --wanted_;
+}
+
+ucs_status_t Worker::aborted(void* self, const void* header, size_t header_bytes, void*, size_t,
+                             const ucp_am_recv_param_t*) {
+    static_cast<Worker*>(self)->give_up(std::string(static_cast<const char*>(header), header_bytes));
+    return UCS_OK;
+}
+
+void Worker::broke(void* peer, ucp_ep_h, ucs_status_t status) {
+    static_cast<Peer*>(peer)->broken = ucs_status_string(status);
+}
+
+void Worker::reap() {
+    for (Transfer& transfer : transfers_)
+        if (!transfer.free && !transfer.copy.empty() && status_of(transfer.request) != UCS_INPROGRESS)
+            release(transfer);
+}
+
+void Worker::run(std::stop_token stop) {
+    auto looked = Clock::now();
+    while (!stop.stop_requested()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(under_way_.load() > 0 ? 500 : 5000));
+        if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+            for (int i = 0; i < 16 && ucp_worker_progress(worker_) > 0; ++i) {
+            }
+            reap();
+        }
+        if (Clock::now() - looked < Milliseconds(10)) continue;
+        looked = Clock::now();
+        if (const std::string lost = over() ? "" : rendezvous_.lost(); !lost.empty()) give_up(lost);
+    }
+}
+
+}  // namespace orrery::ucx

@@ -1,0 +1,105 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ucp/api/ucp.h>
+
+#include "orrery/p2p.h"
+
+/// The part of UCX that is used: tagged messages between the members of a group, and an active message that aborts.
+namespace orrery::ucx {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// Which of UCX's own transports and devices may be used; "" leaves the choice to UCX.
+struct Reach {
+    std::string transports;  ///< "posix,cma,self", "tcp"
+    std::string devices;     ///< "eth0", "mlx5_0:1"
+};
+
+/// Where a member is, as it tells the others.
+struct Place {
+    std::string host;  ///< equal on one host and in one container
+    int64_t pid = 0;
+    std::string address;  ///< UCX's, binary
+
+    static Place here(std::string address);
+    std::string text() const;
+    static Place parse(const std::string& text);
+};
+
+/// One member's UCX worker, with an endpoint to each other member. Callable from several threads.
+class Worker {
+public:
+    Worker(const Group& group, const Rendezvous& rendezvous, const Reach& reach, Milliseconds timeout);
+    ~Worker();
+    Worker(const Worker&) = delete;
+
+    std::string address() const;
+    void connect(std::vector<Place> places);
+
+    /// Starts a transfer and returns its ticket; 0 is done. `until_received`: a send that ends when it is received,
+    /// and not before. `copies`: the data may change at once; at most so many such sends per peer, others keep it.
+    uint64_t send(int peer, const void* data, int64_t bytes, uint64_t tag, bool until_received, int copies = 0);
+    uint64_t receive(int peer, void* data, int64_t bytes, uint64_t tag);
+    /// "" when the transfer is done; otherwise why it never will be.
+    std::string finish(uint64_t ticket);
+    /// False while it is under way.
+    bool ended(uint64_t ticket);
+    /// Ends every wait here and, over an active message, at the other members.
+    void abort(const std::string& why);
+
+private:
+    struct Peer {
+        Worker* worker = nullptr;
+        ucp_ep_h endpoint = nullptr;
+        Place place;
+        std::string broken;  ///< what UCX said of the connection
+        int copies = 0;      ///< sends of copied data under way
+    };
+    struct Transfer {
+        ucs_status_ptr_t request = nullptr;
+        int peer = 0;
+        uint32_t uses = 0;  ///< tells a ticket from a later one of this slot
+        bool free = true;
+        std::vector<char> copy;  ///< not empty: nobody waits for this send
+    };
+    Transfer* find(uint64_t ticket);
+    uint64_t keep(ucs_status_ptr_t request, int peer, std::vector<char> copy = {});
+    void release(Transfer& transfer);
+    bool over() const { return over_.load(std::memory_order_acquire); }
+    void give_up(const std::string& why);
+    std::string reason() const;
+    /// What is known of a transfer that failed or whose peer broke. Takes no lock.
+    std::string failure(int peer, const std::string& how);
+    std::string late(int peer) const;
+    /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
+    void run(std::stop_token stop);
+    void reap();
+    bool close();
+    static ucs_status_t aborted(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
+                                const ucp_am_recv_param_t* param);
+    static void broke(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+
+    const Group& group_;
+    const Rendezvous& rendezvous_;
+    const Milliseconds timeout_;
+    ucp_context_h context_ = nullptr;
+    ucp_worker_h worker_ = nullptr;
+    std::vector<std::unique_ptr<Peer>> peers_;
+    std::atomic<bool> over_{false};
+    std::atomic<int> under_way_{0}, wanted_{0};
+    std::mutex mutex_;  // guards UCX and what follows
+    std::vector<Transfer> transfers_;
+    std::vector<uint32_t> free_;
+    mutable std::mutex reason_mutex_;  // guards why_
+    std::string why_;
+    std::jthread progress_;
+};
+
+}  // namespace orrery::ucx
