@@ -43,8 +43,8 @@ struct Executor::Machine {
     }
 
     void wait(int index, int earlier) {
-        e.position_.store(index, std::memory_order_relaxed);
         const Instruction& before = instruction(earlier);
+        e.position_.store(before.queue == 0 ? index : earlier, std::memory_order_relaxed);
         if (before.queue == 0) return;  // communication takes it as `after`
         const Event& event = e.events_[static_cast<size_t>(earlier)];
         if (instruction(index).queue == 0) {
@@ -257,12 +257,15 @@ void Executor::guarded(Walked walked) {
 }
 
 void Executor::run() {
+    steps_.fetch_add(1, std::memory_order_relaxed);
+    running_.store(true, std::memory_order_relaxed);
     guarded([&] {
         Machine machine(*this);
         walk(class_, machine);
         finish();
         machine.charge(0);
     });
+    running_.store(false, std::memory_order_relaxed);
 }
 
 void Executor::run(Observer& observer) {

@@ -60,6 +60,9 @@ public:
     void reset_times();
     /// The instruction at hand; any thread may ask, for a report about a hang.
     int position() const { return position_.load(std::memory_order_relaxed); }
+    bool running() const { return running_.load(std::memory_order_relaxed); }
+    int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
+    const Plan& plan() const { return plan_; }
     /// Bytes of kernel scratch that the plan does not know of: allocated beside the arenas.
     int64_t kernel_scratch_bytes() const { return kernel_scratch_.bytes; }
 
@@ -90,6 +93,8 @@ private:
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::vector<Time> times_;
     std::atomic<int> position_{0};
+    std::atomic<bool> running_{false};
+    std::atomic<int64_t> steps_{0};
 };
 
 }  // namespace orrery

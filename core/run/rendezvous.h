@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "run/job.h"
 
 namespace orrery {
+
+struct Position;  // run/watch.h
 
 /// What makes a process a member of a job. The secret never crosses the wire: both sides prove that they know it with
 /// HMAC-SHA256 over fresh nonces, the job's name, the generation and the rank.
@@ -79,6 +82,9 @@ public:
     /// Removes the key; nobody may need it any more.
     void erase(std::string_view key);
 
+    /// From now on each heartbeat tells where this rank is, four times a second and from the link's own thread; an
+    /// empty function ends that. A wait that is late() becomes everybody's lost(), with who is behind and what it does.
+    void tell_position(std::function<Position()> position);
     /// This rank is done: closing the connection is no loss any more.
     void leave();
     /// Tells all others why this rank gives up: their lost() becomes "rank 1 (pid 4242 on host n2) failed: <why>".

@@ -16,6 +16,7 @@
 
 #include "run/rendezvous.h"
 #include "run/rendezvous_wire.h"
+#include "run/watch.h"
 
 namespace orrery {
 
@@ -159,6 +160,11 @@ public:
         return lost_;
     }
 
+    void tell_position(std::function<Position()> position) {
+        const std::lock_guard lock(position_mutex_);
+        position_ = std::move(position);
+    }
+
     std::string server() const {
         return home_ < 0 ? fmt::format("the launcher, which holds the rendezvous at {},", place_)
                          : fmt::format("rank {}, which holds the rendezvous at {},", home_, place_);
@@ -236,8 +242,15 @@ private:
             const std::unique_lock lock(write_mutex_, std::try_to_lock);
             pollfd writable{socket_.get(), POLLOUT, 0};
             if (lock && ::poll(&writable, 1, 0) == 1)
-                write_all(socket_.get(), wire::encode({Kind::beat, 0, {}, {}}), now + options_.silence);
+                write_all(socket_.get(), wire::encode(heartbeat()), now + options_.silence);
         }
+    }
+
+    Frame heartbeat() {
+        const std::lock_guard lock(position_mutex_);
+        if (!position_) return {Kind::beat, 0, {}, {}};
+        const Position here = position_();
+        return {Kind::beat, 0, here.late() ? "late" : "", here.encode()};
     }
 
     void take(const Frame& frame) {
@@ -268,6 +281,8 @@ private:
     std::atomic<bool> stop_{false}, is_lost_{false}, gone_{false}, dead_{false};
     std::atomic<uint64_t> next_id_{1};
     std::mutex write_mutex_;
+    std::mutex position_mutex_;  // guards position_
+    std::function<Position()> position_;
     mutable std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
     std::map<uint64_t, std::optional<std::string>> answers_;
@@ -304,6 +319,7 @@ int64_t TcpRendezvous::add(std::string_view key, int64_t amount) {
 }
 
 std::string TcpRendezvous::lost() const { return link_->lost(); }
+void TcpRendezvous::tell_position(std::function<Position()> position) { link_->tell_position(std::move(position)); }
 void TcpRendezvous::leave() { link_->send({Kind::leave, 0, {}, {}}); }
 void TcpRendezvous::fail(std::string_view why) { link_->send({Kind::fail, 0, {}, std::string(why.substr(0, 4096))}); }
 

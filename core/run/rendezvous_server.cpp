@@ -20,6 +20,7 @@
 #include "orrery/p2p.h"
 #include "run/rendezvous.h"
 #include "run/rendezvous_wire.h"
+#include "run/watch.h"
 
 namespace orrery {
 
@@ -42,6 +43,7 @@ struct Peer {
     bool joined = false, left = false, closed = false;
     int64_t rank = -1, pid = 0;
     std::string host;
+    std::string position;  ///< as last told, Position::encode
 };
 
 wire::Fd listen_on(const std::string& host, int port) {
@@ -242,7 +244,11 @@ private:
                 std::erase_if(waiting_, [&](auto& w) { return w.rank == peer.rank && w.id == frame.id; });
                 break;
             case Kind::absent: push(peer, {Kind::value, frame.id, {}, absent()}); break;
-            case Kind::beat: push(peer, {Kind::beat, 0, {}, {}}); break;
+            case Kind::beat:
+                push(peer, {Kind::beat, 0, {}, {}});
+                if (!frame.value.empty()) peer.position = frame.value;
+                if (frame.key == "late") tell_all(explain_wait(peer.rank, standings()));
+                break;
             case Kind::leave: peer.left = true; break;
             case Kind::fail: drop(peer, fmt::format("failed: {}", frame.value)); break;
             default: throw Error("a frame that only the server sends", Fault::peer);
@@ -292,9 +298,7 @@ private:
         for (Peer& peer : peers_) {
             if (peer.closed) continue;
             if (!peer.joined && now - peer.heard > hello_time) peer.closed = true;
-            if (peer.joined && !peer.left && now - peer.heard > options_.silence)
-                drop(peer, fmt::format("is silent for {} s: {}",
-                                       std::chrono::duration<double>(now - peer.heard).count(), state_of(peer)));
+            if (peer.joined && !peer.left && now - peer.heard > options_.silence) drop(peer, silence_of(peer, now));
         }
     }
 
@@ -303,13 +307,36 @@ private:
         if (peer.closed) return;
         peer.closed = true;
         if (!peer.joined || peer.left) return;
+        tell_all(fmt::format("rank {} (pid {} on host {}) {}", peer.rank, peer.pid, peer.host, how));
+    }
+
+    void tell_all(const std::string& why) {
         {
             const std::lock_guard lock(mutex_);
             if (!lost_.empty()) return;
-            lost_ = fmt::format("rank {} (pid {} on host {}) {}", peer.rank, peer.pid, peer.host, how);
+            lost_ = why;
         }
         for (Peer& other : peers_)
-            if (other.joined) push(other, {Kind::lost, 0, {}, lost_});
+            if (other.joined) push(other, {Kind::lost, 0, {}, why});
+    }
+
+    std::string silence_of(const Peer& peer, Clock::time_point now) const {
+        const double seconds = std::chrono::duration<double>(now - peer.heard).count();
+        std::string text = fmt::format("is silent for {:.1f} s: {}", seconds, state_of(peer));
+        if (const Position last = Position::decode(peer.position); last.of > 0)
+            text += fmt::format("; last seen in {}", last.text);
+        return text;
+    }
+
+    std::vector<Standing> standings() const {
+        std::vector<Standing> all;
+        for (const Peer& peer : peers_) {
+            if (!peer.joined || peer.closed) continue;
+            const double silent = std::chrono::duration<double>(Clock::now() - peer.heard).count();
+            const std::string state = state_of(peer);
+            all.push_back({peer.rank, Position::decode(peer.position), silent, state});
+        }
+        return all;
     }
 
     struct Waiting {

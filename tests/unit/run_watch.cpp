@@ -1,0 +1,81 @@
+// Who is behind when a rank waits too long.
+#include <catch2/catch.hpp>
+
+#include "run/rendezvous.h"
+#include "run/watch.h"
+
+#include <thread>
+
+using namespace orrery;
+using Catch::Contains;
+using namespace std::chrono_literals;
+
+namespace {
+
+Standing at(int64_t rank, std::vector<int64_t> waits_for, double here_s, const std::string& text) {
+    Standing s;
+    s.rank = rank;
+    s.position = {7, 3, 40, here_s, 5, std::move(waits_for), text};
+    s.process = "its process is running";
+    return s;
+}
+
+}  // namespace
+
+TEST_CASE("a position survives the wire", "[run_watch]") {
+    const Position p{12, 3, 40, 1.5, 30, {1, 2, 3}, "all_reduce of %3\nand more"};
+    const Position q = Position::decode(p.encode());
+    CHECK((q.steps == 12 && q.index == 3 && q.of == 40 && q.here_s == 1.5 && q.bound_s == 30));
+    CHECK(q.waits_for == p.waits_for);
+    CHECK(q.text == p.text);
+    CHECK(Position::decode("").of == 0);
+    CHECK_FALSE(q.late());
+    CHECK(Position{1, 0, 1, 31, 30, {1}, ""}.late());
+    CHECK_FALSE(Position{1, 0, 1, 31, 30, {}, ""}.late());  // computes
+}
+
+TEST_CASE("the rank at the end of the chain of waits is named, with what it does", "[run_watch]") {
+    // 0 waits for 1, 1 for 2, 2 computes.
+    std::vector<Standing> all{at(0, {1}, 6, "receive of %8"), at(1, {2}, 5.5, "all_reduce of %4"),
+                              at(2, {}, 6.2, "matmul of %2 (gpt.lua:30)")};
+    std::string text = explain_wait(0, all);
+    CHECK_THAT(text, Contains("rank 2 is behind, for 6.2 s: its process is running; last seen in matmul of %2"));
+    CHECK_THAT(text, Contains("instruction 4 of 40 of step 7"));
+    CHECK_THAT(text, Contains("rank 0 waits for 6.0 s, longer than the bound of 5 s, in receive of %8"));
+    // A silent one is behind, whatever it did last.
+    all[1].silent_s = 5.8;
+    all[1].process = "its process is stopped (SIGSTOP)";
+    text = explain_wait(0, all);
+    CHECK_THAT(text, Contains("rank 1 is behind, and silent for 5.8 s: its process is stopped (SIGSTOP)"));
+    all[1].position = {};
+    all[1].position.steps = 3;
+    CHECK_THAT(explain_wait(0, all), Contains("last seen in between steps, after step 3"));
+}
+
+TEST_CASE("ranks that wait for each other are told so", "[run_watch]") {
+    const std::string text = explain_wait(0, {at(0, {1}, 6, "receive a"), at(1, {0}, 6, "receive b")});
+    CHECK_THAT(text, Contains("ranks wait for each other") && Contains("receive a") && Contains("rank 1 in receive b"));
+}
+
+TEST_CASE("a late wait becomes everybody's loss", "[run_watch]") {
+    RendezvousServer::Options served;
+    served.world = 2;
+    served.token.secret = "secret";
+    const RendezvousServer server(served);
+    TcpRendezvous::Options options;
+    options.port = server.port();
+    options.token.secret = "secret";
+    TcpRendezvous zero(options);
+    options.rank = 1;
+    TcpRendezvous one(options);
+    one.tell_position([] { return Position{7, 2, 40, 2.5, 0, {}, "matmul of %2"}; });
+    std::this_thread::sleep_for(600ms);
+    CHECK(zero.lost().empty());
+    zero.tell_position([] { return Position{7, 3, 40, 2, 1, {1}, "all_reduce of %4"}; });
+    for (int i = 0; i < 100 && (zero.lost().empty() || one.lost().empty()); ++i) std::this_thread::sleep_for(20ms);
+    for (const TcpRendezvous* link : {&zero, &one})
+        CHECK_THAT(link->lost(),
+                   Contains("rank 1 is behind") && Contains("matmul of %2") && Contains("all_reduce of %4"));
+    zero.tell_position({});
+    one.tell_position({});
+}
