@@ -110,12 +110,38 @@ void ScriptHost::run_script() {
 void ScriptHost::compile(Experiment experiment) {
     CompileOptions options;
     options.contracts = contracts_;
+    options.collectives = collectives_;
     options.threads_per_rank = threads_of(settings_, job_);
     options.memory_bytes = settings_.memory_bytes;
     refuse_idle_axes(experiment, config_.table("mesh"));
     experiment_ = std::move(experiment);
     compiled_ =
         mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
+}
+
+std::vector<CollectiveChoice> ScriptHost::collectives() {
+    std::vector<CollectiveChoice> choices;
+    if (mode_ == Mode::sample || mode_ == Mode::help) return choices;
+    for (const auto& [axis, name] : settings_.collectives) {
+        const int64_t members = settings_.mesh.size(*settings_.mesh.find(axis));
+        if (members > 1) choices.push_back({axis, members, name, config_.table("collectives").where(axis)});
+    }
+    return choices;
+}
+
+void ScriptHost::use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) {
+    const TransportContract& contract = contracts_.at(choice.axis);
+    for (const ChunkTable& table : tables) {
+        prove(table);
+        prove_progress(table, contract);
+        if (table.collective == Do::reduce_scatter && contract.needs_arena)
+            throw Error(choice.asked,
+                        fmt::format("collective {} has a reduce_scatter, whose sums on their way lie outside of the "
+                                    "arenas; transport {} of axis {} sends from arenas only\n  take a transport "
+                                    "that does not, or one of its others, as in \"ring.all_reduce\"",
+                                    choice.name, settings_.transport_of(choice.axis), choice.axis));
+    }
+    collectives_[choice.axis] = std::move(tables);
 }
 
 bool ScriptHost::ranks_are_threads() const {

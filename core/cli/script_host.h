@@ -35,6 +35,8 @@ public:
     Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
     const Mesh& mesh() override { return settings_.mesh; }
+    std::vector<CollectiveChoice> collectives() override;
+    void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) override;
     void compile(Experiment experiment) override;
     std::string summary() override;
     void train(const DataSpec& data, const TrainOptions& options) override;
@@ -79,6 +81,7 @@ private:
     std::unique_ptr<RendezvousServer> server_;  ///< when this rank serves it: for every session of the script
     int64_t sessions_ = 0;
     std::map<std::string, TransportContract> contracts_;
+    std::map<std::string, std::vector<ChunkTable>> collectives_;
     std::optional<Compiled> compiled_;
     std::optional<Experiment> experiment_;
     std::optional<DataSpec> data_;

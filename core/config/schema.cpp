@@ -30,7 +30,8 @@ const std::vector<SchemaKey>& schema() {
         {"run", "pin_ranks", flag, "true",
          "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
          "threads"},
-        {"run", "timeout_s", number, "30", "longest wait for another rank"},
+        {"run", "timeout_s", number, "",
+         "longest wait for another rank (default: 30, and inside a step what the plan's flops and bytes may take)"},
         {"run", "resume", flag, "true", "continue from the newest checkpoint of the folder"},
         {"mesh", "*", integer, "", "size of an axis, outermost first", 1},
         {"train", "steps", integer, "", "optimizer steps", 1},
@@ -55,6 +56,8 @@ const std::vector<SchemaKey>& schema() {
         {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
         {"sample", "prompt", text, "\"\"", "text to continue"},
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
+        {"collectives", "*", text, "",
+         "collective algorithm of an axis: a Lua module beside the script or of the library"},
         {"plugins", "path", texts, "[]", "more folders to look for plugins in"},
         {"lua", "library", text, "",
          "folder that holds the orrery/ script library (default: found beside the program)"},

@@ -50,7 +50,8 @@ State& state_of(lua_State* L) { return **static_cast<State**>(lua_getextraspace(
 
 bool is_plumbing(std::string_view file) {
     if (!file.starts_with("orrery/")) return false;
-    return !file.starts_with("orrery/models/") && !file.starts_with("orrery/strategies/");
+    return !file.starts_with("orrery/models/") && !file.starts_with("orrery/strategies/") &&
+           !file.starts_with("orrery/collectives/");
 }
 
 Origin where(lua_State* L) {

@@ -126,6 +126,7 @@ void State::open_libraries() {
     open_trace(L_);
     open_program(L_);
     open_strategies(L_);
+    open_collectives(L_);
     open_data(L_);
     open_inspect(L_);
     lua_setfield(L_, -2, "orrery.native");
@@ -291,13 +292,23 @@ void State::require(const std::string& module) {
 
 namespace orrery {
 
+namespace {
+/// [collectives] is made and proved before the script says a word.
+void expand_collectives(lua::State& state) {
+    if (state.host().collectives().empty()) return;
+    state.run_text("require('orrery.native').expand_collectives()", "[collectives]");
+}
+}  // namespace
+
 void run_script(const std::filesystem::path& script, Host& host) {
     lua::State state(host, script.parent_path());
+    expand_collectives(state);
     state.run_file(script, script.string());
 }
 
 void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host) {
     lua::State state(host, folder);
+    expand_collectives(state);
     state.run_text(text, shown);
 }
 

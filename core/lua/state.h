@@ -83,6 +83,7 @@ void open_values(lua_State* L);
 void open_trace(lua_State* L);
 void open_program(lua_State* L);
 void open_strategies(lua_State* L);
+void open_collectives(lua_State* L);
 void open_data(lua_State* L);
 void open_inspect(lua_State* L);
 

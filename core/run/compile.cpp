@@ -95,6 +95,8 @@ std::string Compiled::fingerprint() const {
     std::string all;
     for (const auto* plan : {&train, &eval, &logits})
         if (*plan) all += (*plan)->fingerprint + "\n";
+    for (const auto& [axis, tables] : collectives)
+        for (const ChunkTable& table : tables) all += axis + " " + table.text();
     return sha256(all);
 }
 
@@ -102,6 +104,7 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     Compiled compiled;
     compiled.name = experiment.name;
     compiled.contracts = options.contracts;
+    compiled.collectives = options.collectives;
     compiled.mesh = experiment.mesh;
     compiled.parameters = parameters_of(experiment.train);
     compiled.tokens_per_step = tokens_of(experiment.train);
@@ -136,6 +139,10 @@ std::string summary(const Compiled& compiled) {
     if (compiled.train)
         text += fmt::format("\n{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
                             compiled.flops_per_step / 1e12, orrery::summary(*compiled.train).text(compiled.mesh));
+    for (const auto& [axis, tables] : compiled.collectives)
+        for (const ChunkTable& table : tables)
+            text +=
+                fmt::format("\n{} over {}: {} in {}", name_of(table.collective), axis, table.name, cost(table).text());
     return text;
 }
 

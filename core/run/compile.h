@@ -4,13 +4,15 @@
 #include <string>
 
 #include "orrery/communicator.h"
+#include "plan/chunks.h"
 #include "plan/lower.h"
 #include "run/host.h"
 
 namespace orrery {
 
 struct CompileOptions {
-    std::map<std::string, TransportContract> contracts;  ///< by axis
+    std::map<std::string, TransportContract> contracts;          ///< by axis
+    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis, proved
     int threads_per_rank = 1;
     int64_t memory_bytes = 0;  ///< 0: not judged
 };
@@ -19,7 +21,8 @@ struct CompileOptions {
 struct Compiled {
     std::string name;
     Mesh mesh;
-    std::map<std::string, TransportContract> contracts;  ///< by axis, as the plans were proved
+    std::map<std::string, TransportContract> contracts;          ///< by axis, as the plans were proved
+    std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: what is not the transport's own
     Persistent persistent;
     std::optional<Plan> train, eval, logits;
     int64_t parameters = 0;

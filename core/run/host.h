@@ -7,6 +7,7 @@
 #include "layout/propagate.h"
 #include "orrery/registry.h"
 #include "orrery/schedule.h"
+#include "plan/chunks.h"
 #include "run/data.h"
 
 namespace orrery {
@@ -53,6 +54,14 @@ struct Experiment {
     std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
 };
 
+/// A collective algorithm of the configuration: [collectives] dp = "ring".
+struct CollectiveChoice {
+    std::string axis;
+    int64_t members = 1;
+    std::string name;
+    Origin asked;
+};
+
 /// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts
 /// nothing, `run` trains, `sample` draws text from the newest checkpoint.
 class Host {
@@ -61,6 +70,10 @@ public:
     virtual Config& config() = 0;
     /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
     virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
+    /// Collectives that scripts make, and where their tables go, before the script runs.
+    virtual std::vector<CollectiveChoice> collectives() { return {}; }
+    /// Proves them for the axis. Throws Error with script lines.
+    virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
     /// The mesh of the configuration, without micro.
     virtual const Mesh& mesh() = 0;
     /// Propagates, lowers and checks. Throws Error with script lines. Called by program:compile().

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "run/chunk_communicator.h"
 #include "run/initial.h"
 
 namespace orrery {
@@ -22,7 +23,10 @@ MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contrac
 }  // namespace
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled)
-    : settings_(settings), job_(job), compiled_(std::move(compiled)) {
+    : settings_(settings),
+      job_(job),
+      compiled_(std::move(compiled)),
+      bound_(settings.timeout_given ? settings.timeout : generous_bound(compiled_)) {
     meet();
     compare_plans();
     Config& options = config.table("device").table(settings_.device);
@@ -43,9 +47,11 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     train_ = executor(compiled_.train);
     eval_ = executor(compiled_.eval);
     logits_ = executor(compiled_.logits);
+    watch();
 }
 
 Session::~Session() {
+    if (rendezvous_) rendezvous_->tell_position({});
     train_.reset();
     eval_.reset();
     logits_.reset();
@@ -120,8 +126,22 @@ void Session::connect(Config& config, const Registry& registry) {
         group.ranks = mesh.group(job_.rank, static_cast<AxisId>(id));
         group.me = static_cast<int>(coordinates[id]);
         group.name = fmt::format("{}/{}", axis.name, group.ranks.front());
-        communicators_[id] = transport->make(group, *rendezvous_, arenas_, settings_.timeout);
+        // The watch, which knows who is behind, speaks before a transport that only knows who did not come.
+        communicators_[id] = transport->make(group, *rendezvous_, arenas_, bound_ + std::chrono::milliseconds(1500));
+        const auto made = compiled_.collectives.find(axis.name);
+        if (made != compiled_.collectives.end())
+            communicators_[id] = std::make_unique<ChunkCommunicator>(std::move(communicators_[id]), made->second);
     }
+}
+
+/// Tells the others where this rank is, so that a wait beyond the bound names who is behind.
+void Session::watch() {
+    if (!rendezvous_) return;
+    std::vector<const Executor*> executors;
+    for (const auto* executor : {&train_, &eval_, &logits_})
+        if (*executor) executors.push_back(executor->get());
+    watch_ = std::make_unique<StepWatch>(compiled_, job_.rank, std::move(executors), bound_);
+    rendezvous_->tell_position([this] { return watch_->look(); });
 }
 
 void Session::initialize(uint64_t seed) {

@@ -11,6 +11,7 @@
 #include "run/job.h"
 #include "run/rendezvous.h"
 #include "run/settings.h"
+#include "run/watch.h"
 
 namespace orrery {
 
@@ -56,11 +57,13 @@ private:
     void compare_plans();
     void allocate();
     void connect(Config& config, const Registry& registry);
+    void watch();
     void fill(const Program& program, ValueId id, uint64_t seed);
 
     Settings settings_;
     Job job_;
     Compiled compiled_;
+    const std::chrono::milliseconds bound_;  ///< of a wait inside a step
     std::unique_ptr<RendezvousServer> server_;
     std::unique_ptr<TcpRendezvous> rendezvous_;
     std::optional<Exchange> exchange_;
@@ -69,6 +72,7 @@ private:
     std::map<std::string, std::unique_ptr<Transport>> transports_;
     std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
     std::unique_ptr<Executor> train_, eval_, logits_;
+    std::unique_ptr<StepWatch> watch_;
 };
 
 }  // namespace orrery

@@ -29,6 +29,23 @@ Mesh read_mesh(Config& table) {
 
 }  // namespace
 
+namespace {
+
+/// A table from axes of the mesh to names.
+std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
+    std::map<std::string, std::string> names;
+    for (const std::string& axis : table.keys()) {
+        names[axis] = table.require_text(axis);
+        if (!mesh.find(axis))
+            throw Error(table.where(axis), fmt::format("{0}.{1}: the mesh has no axis \"{1}\" ({2})\n"
+                                                       "  add {1} to [mesh] or remove this line",
+                                                       table.path(), axis, mesh.text()));
+    }
+    return names;
+}
+
+}  // namespace
+
 const std::string& Settings::transport_of(const std::string& axis) const {
     const auto found = axis_transport.find(axis);
     return found == axis_transport.end() ? transport : found->second;
@@ -44,6 +61,7 @@ Settings read_settings(Config& config) {
     settings.seed = static_cast<uint64_t>(at_least(run, "seed", 1, 0));
     settings.threads_per_rank = at_least(run, "threads_per_rank", 0, 0);
     settings.pin_ranks = run.flag("pin_ranks", true);
+    settings.timeout_given = run.has("timeout_s");
     const double timeout_s = run.number("timeout_s", 30);
     if (timeout_s <= 0)
         throw Error(run.where("timeout_s"), fmt::format("run.timeout_s = {}: expected more than 0", timeout_s));
@@ -61,14 +79,13 @@ Settings read_settings(Config& config) {
     settings.memory_bytes = static_cast<int64_t>(memory_gib * (int64_t{1} << 30));
     settings.keep = at_least(config.table("checkpoint"), "keep", 2, 2);
     settings.weights = config.table("checkpoint").text("load", "");
-    Config& axes = config.table("transport").table("axis");
-    for (const std::string& axis : axes.keys()) {
-        settings.axis_transport[axis] = axes.require_text(axis);
-        if (!settings.mesh.find(axis))
-            throw Error(axes.where(axis), fmt::format("transport.axis.{0}: the mesh has no axis \"{0}\" ({1})\n"
-                                                      "  add {0} to [mesh] or remove this line",
-                                                      axis, settings.mesh.text()));
-    }
+    settings.axis_transport = by_axis(config.table("transport").table("axis"), settings.mesh);
+    Config& collectives = config.table("collectives");
+    settings.collectives = by_axis(collectives, settings.mesh);
+    if (!settings.collectives.empty() && settings.device != "cpu")
+        throw Error(collectives.origin(), fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
+                                                      "  remove the table or run on device = \"cpu\"",
+                                                      settings.device));
     return settings;
 }
 

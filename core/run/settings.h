@@ -19,8 +19,10 @@ struct Settings {
     int64_t threads_per_rank = 0;   ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
     bool pin_ranks = true;          ///< [run] pin_ranks
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
+    std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
     std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer
+    bool timeout_given = false;                         ///< false: inside a step the plan decides
     int64_t keep = 2;                                   ///< [checkpoint] keep
     std::string weights;                                ///< [checkpoint] load: safetensors file of a fresh start
     Mesh mesh;                                          ///< [mesh], axes of size 1 included

@@ -540,6 +540,23 @@ function lr.linear(options) end
 ---@return fun(step: Value): Value
 function lr.constant(options) end
 
+---@class Move   one chunk on its way from one rank to another
+
+---@class orrery.collective
+local collective = {}
+--- Rank `to` gets the chunk as rank `from` has it. Ranks and chunks count from 0.
+---@param chunk integer
+---@param from integer
+---@param to integer
+---@return Move
+function collective.copy(chunk, from, to) end
+--- The chunk of rank `from` is added to what rank `to` has.
+---@param chunk integer
+---@param from integer
+---@param to integer
+---@return Move
+function collective.reduce(chunk, from, to) end
+
 ---@class orrery.strategy
 ---@field S fun(dim: Dim): Placement    split that dim
 ---@field R Placement                   a whole copy on every rank

@@ -55,6 +55,7 @@ end
 module("orrery", o)
 for _, name in ipairs { "nn", "optim", "lr", "data" } do module("orrery." .. name, o[name]) end
 module("orrery.strategy", require "orrery.strategy")
+module("orrery.collective", require "orrery.collective")
 
 -- Classes.
 local classes = { Program = "program", Run = "run", Update = "update", AnnotatedProgram = "annotated", Mesh = "mesh",
