@@ -32,7 +32,8 @@ struct Oracle::Block {
 /// One op on whole arrays. Without a kernel it renames its input; a collective with several inputs adds them.
 struct Oracle::Work {
     const Op* op = nullptr;
-    std::vector<TensorType> types;  ///< of inputs, then outputs
+    std::vector<size_t> slots;  ///< of inputs, then outputs
+    std::vector<TensorType> types;
     std::unique_ptr<Kernel> kernel;
 };
 
@@ -43,20 +44,62 @@ Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& 
         throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
     collect();
     find_rounded_sums();
-    sources_.resize(static_cast<size_t>(draws) + 1, Blocks(propagated.values.size()));
-    moved_.assign(propagated.values.size(), 0);
+    sources_.resize(static_cast<size_t>(draws) + 1, Blocks(slots_));
+    moved_.assign(slots_, 0);
 }
 
 Oracle::~Oracle() {
     if (scratch_.data) device_.release(scratch_);
 }
 
+/// Whether propagation made another op of it: of another kind, or of other terms.
+bool Oracle::rewritten(const Op& op) const {
+    const auto known = static_cast<ValueId>(annotated_.values.size());
+    if (op.outputs.empty() || op.outputs[0] >= known) return true;
+    const Op& before = annotated_.op(annotated_.value(op.outputs[0]).op);
+    if (before.kind != op.kind || before.inputs.size() != op.inputs.size()) return true;
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        if (original_of(propagated_, op.inputs[i]) != before.inputs[i]) return true;
+    return false;
+}
+
+/// Terms of a rewritten sum that only such sums read. What others read must be what the traced program made of it.
+void Oracle::find_regrouped() {
+    slots_ = propagated_.values.size();
+    slot_.resize(slots_);
+    for (size_t i = 0; i < slots_; ++i) slot_[i] = i;
+    std::vector<char> stands(slots_, 0), other(slots_, 0);
+    const auto mark = [&](std::vector<char>& all, ValueId id) {
+        all[static_cast<size_t>(original_of(propagated_, id))] = 1;
+    };
+    for (const Result& result : propagated_.results) mark(stands, result.value);
+    for (const Update& update : propagated_.updates) mark(stands, update.value);
+    for (const Op& op : propagated_.ops) {
+        if (op_def(op.kind).collective) continue;
+        // A sum of a term that is another number is another one, too.
+        const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+            return other[static_cast<size_t>(original_of(propagated_, input))] != 0;
+        });
+        if (op.kind == "add" && (sums_other || rewritten(op))) {
+            mark(other, op.outputs[0]);
+        } else {
+            for (ValueId input : op.inputs) mark(stands, input);
+        }
+    }
+    for (size_t i = 0; i < annotated_.values.size(); ++i)
+        if (other[i] && !stands[i]) slot_[i] = slots_++;
+}
+
 void Oracle::collect() {
+    find_regrouped();
     for (const Op& op : annotated_.ops) add_work(annotated_, op);
     const auto known = static_cast<ValueId>(annotated_.values.size());
     const auto added = [&](ValueId id) { return id >= known; };
+    const auto anew = [&](ValueId id) {
+        return added(id) || slot_[static_cast<size_t>(id)] != static_cast<size_t>(id);
+    };
     for (const Op& op : propagated_.ops)
-        if (std::all_of(op.outputs.begin(), op.outputs.end(), added)) add_work(propagated_, op);
+        if (std::all_of(op.outputs.begin(), op.outputs.end(), anew)) add_work(propagated_, op);
     int64_t scratch = 0;
     for (const Work& work : works_)
         if (work.kernel) scratch = std::max(scratch, work.kernel->scratch_bytes());
@@ -70,6 +113,9 @@ void Oracle::add_work(const Program& program, const Op& op) {
     for (const char* note : {"cause", "keep", "sends"}) spec.attributes.erase(note);
     for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
     for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
+    for (const auto* ids : {&op.inputs, &op.outputs})
+        for (ValueId id : *ids)
+            work.slots.push_back(&program == &annotated_ ? static_cast<size_t>(id) : slot_[static_cast<size_t>(id)]);
     work.types = spec.inputs;
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);
@@ -114,33 +160,31 @@ void Oracle::add_up(const Work& work, Blocks& values) {
     const Op& op = *work.op;
     const TensorType& type = work.types.back();
     auto sum = std::make_shared<Block>(type.bytes());
-    std::memcpy(sum->data, values[static_cast<size_t>(op.inputs[0])]->data, static_cast<size_t>(type.bytes()));
+    std::memcpy(sum->data, values[work.slots[0]]->data, static_cast<size_t>(type.bytes()));
     for (size_t i = 1; i < op.inputs.size(); ++i) {
-        const auto& next = values[static_cast<size_t>(op.inputs[i])];
+        const auto& next = values[work.slots[i]];
         const Tensor operands[] = {{sum->data, type.dtype, type.shape},
                                    {next->data, type.dtype, type.shape},
                                    {sum->data, type.dtype, type.shape}};
         device_.launch(0, *work.kernel, operands, scratch_.data);
         device_.synchronize(0);
     }
-    values[static_cast<size_t>(op.outputs[0])] = std::move(sum);
+    values[work.slots.back()] = std::move(sum);
 }
 
 void Oracle::run(const Work& work, Blocks& values, uint64_t seed) {
     const Op& op = *work.op;
-    const auto at = [&](ValueId id) -> std::shared_ptr<Block>& { return values[static_cast<size_t>(id)]; };
     const bool collective = op_def(op.kind).collective;
     if (!work.kernel) {
-        at(op.outputs[0]) = at(op.inputs[0]);
+        values[work.slots.back()] = values[work.slots[0]];
         return;
     }
     if (collective) return add_up(work, values);
     std::vector<Tensor> operands;
     for (size_t i = 0; i < work.types.size(); ++i) {
-        const bool output = i >= op.inputs.size();
-        const ValueId id = output ? op.outputs[i - op.inputs.size()] : op.inputs[i];
-        if (output) at(id) = std::make_shared<Block>(work.types[i].bytes());
-        operands.push_back({at(id)->data, work.types[i].dtype, work.types[i].shape});
+        auto& block = values[work.slots[i]];
+        if (i >= op.inputs.size()) block = std::make_shared<Block>(work.types[i].bytes());
+        operands.push_back({block->data, work.types[i].dtype, work.types[i].shape});
     }
     device_.launch(0, *work.kernel, operands, scratch_.data);
     device_.synchronize(0);
@@ -180,7 +224,7 @@ void Oracle::step(int64_t step) {
     take_inputs(step, sources_[0]);
     values_ = evaluate(sources_[0], 0);
     take_updates(values_, sources_[0]);
-    moved_.assign(propagated_.values.size(), 0);
+    moved_.assign(slots_, 0);
     for (size_t draw = 1; draw < sources_.size(); ++draw) {
         Blocks& sources = sources_[draw];
         const uint64_t seed = (static_cast<uint64_t>(step) << 32) + (draw << 20);
@@ -191,21 +235,22 @@ void Oracle::step(int64_t step) {
                        seed + 1 + i);
         const Blocks values = evaluate(sources, seed);
         take_updates(values, sources);
-        for (size_t i = 0; i < values.size(); ++i) {
-            if (!values[i] || values[i] == values_[i]) continue;
+        for (size_t i = 0; i < propagated_.values.size(); ++i) {
+            const size_t slot = slot_[i];
+            if (!values[slot] || values[slot] == values_[slot]) continue;
             const TensorType& type = propagated_.values[i].type;
-            moved_[i] =
-                std::max(moved_[i], difference(type.dtype, values[i]->data, values_[i]->data, type.count()).distance);
+            const Difference far = difference(type.dtype, values[slot]->data, values_[slot]->data, type.count());
+            moved_[slot] = std::max(moved_[slot], far.distance);
         }
     }
 }
 
 const std::byte* Oracle::whole(ValueId value) const {
-    const auto& block = values_[static_cast<size_t>(value)];
+    const auto& block = values_[slot_[static_cast<size_t>(value)]];
     return block ? block->data : nullptr;
 }
 
-double Oracle::moved(ValueId value) const { return moved_[static_cast<size_t>(value)]; }
+double Oracle::moved(ValueId value) const { return moved_[slot_[static_cast<size_t>(value)]]; }
 
 int64_t Oracle::bytes() const {
     int64_t bytes = 0;

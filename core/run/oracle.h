@@ -41,6 +41,8 @@ private:
     using Blocks = std::vector<std::shared_ptr<Block>>;
 
     void collect();
+    void find_regrouped();
+    bool rewritten(const Op& op) const;
     void add_work(const Program& program, const Op& op);
     Blocks evaluate(const Blocks& sources, uint64_t seed);
     void run(const Work& work, Blocks& values, uint64_t seed);
@@ -59,6 +61,10 @@ private:
     Memory scratch_;
     std::vector<Blocks> sources_;  ///< [0]: as they are; then one set for each draw
     Blocks values_;
+    /// Where a value of the propagated program is among values_: its own place, or one behind all others for a term of a
+    /// sum that propagation grouped anew, which is another number there than in the traced program.
+    std::vector<size_t> slot_;
+    size_t slots_ = 0;
     std::vector<char> rounded_;  ///< per value: summed over ranks in 16 bits
     std::vector<double> moved_;
 };

@@ -258,7 +258,9 @@ void TwinRank::look(int index, size_t which) {
         replay = judge(operand.value, twin, want_.data(), true);
         std::memcpy(twin.data, want_.data(), want_.size());
     }
-    const Judged judged = judge(operand.value, have, twin.data, complete);
+    // The copy that ends a step brings a param its next value.
+    const bool update = i.what == Do::copy && i.op == none && i.operands[0].value != none;
+    const Judged judged = judge(update ? i.operands[0].value : operand.value, have, twin.data, complete);
     count(operand.value, judged, complete);
     if (judged.wrong || replay.wrong)
         find(index, operand.value, replay.wrong ? replay : judged, replay.wrong, infected_);
