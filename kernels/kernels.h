@@ -46,6 +46,12 @@ struct Embedding {
     bool accumulate = false;  ///< embedding_grad only
 };
 
+/// Columns start .. start+cols-1 of rows of logits over a vocabulary.
+struct VocabShard {
+    std::int64_t rows = 0, cols = 0, start = 0, vocab = 0;
+    std::int32_t ignore = -1;
+};
+
 struct AdamW {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
@@ -115,9 +121,20 @@ struct Kernels {
     void (*attention_grad)(Context&, const Attention&, In q, In k, In v, In o, In lse, In d_o, Out dq, Out dk, Out dv);
 
     /// loss = sum of -log softmax(logits)[target] over rows with target != ignore; count = how many. dlogits (absent:
-    /// data null; may be logits itself) = softmax - onehot, 0 for ignored rows. A target outside [0, vocab): loss NaN.
-    void (*cross_entropy)(Context&, In logits, const std::int32_t* targets, Out loss, Out count, Out dlogits, i64 rows,
-                          i64 vocab, std::int32_t ignore);
+    /// data null; may be logits itself) = scale * (softmax - onehot), 0 for ignored rows; scale absent: 1. A target
+    /// outside [0, vocab): loss NaN.
+    void (*cross_entropy)(Context&, In logits, const std::int32_t* targets, In scale, Out loss, Out count, Out dlogits,
+                          i64 rows, i64 vocab, std::int32_t ignore);
+    /// Of a shard of the vocabulary: total [rows] = sum of exp(logit - top), picked [rows] = the target's logit or 0
+    /// where the shard lacks it; both 0 for ignored rows, picked NaN for a target outside the vocabulary.
+    void (*cross_entropy_stats)(Context&, const VocabShard&, In logits, In top, const std::int32_t* targets, Out total,
+                                Out picked);
+    /// loss = sum of top + log(total) - picked over rows with target != ignore; count = how many.
+    void (*cross_entropy_loss)(Context&, In top, In total, In picked, const std::int32_t* targets, Out loss, Out count,
+                               i64 rows, std::int32_t ignore);
+    /// dlogits (may be logits) = scale * (exp(logit - top) / total - onehot) of a shard, 0 for ignored rows.
+    void (*cross_entropy_grad)(Context&, const VocabShard&, In logits, In top, In total, const std::int32_t* targets,
+                               In scale, Out dlogits);
 
     /// In place: p, m, v f32. g is multiplied by *scale first; *step counts from 1; nothing happens when *apply is 0
     /// (apply may be null). p -= lr * (mhat / (sqrt(vhat) + eps) + decay * p).

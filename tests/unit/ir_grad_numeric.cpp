@@ -343,12 +343,37 @@ std::map<std::string, std::vector<Body>> all_cases() {
     return cases;
 }
 
-// Ops through which no gradient flows: sources, tests, integers, other ops' gradients, the optimizer, collectives.
-const std::set<std::string_view> without_gradient{
-    "full",           "random",       "less",           "less_equal",     "greater",   "greater_equal", "equal",
-    "gelu_grad",      "silu_grad",    "relu_grad",      "swiglu_grad",    "matmul_dw", "all_finite",    "softmax_grad",
-    "layernorm_grad", "rmsnorm_grad", "embedding_grad", "attention_grad", "adamw",     "all_reduce",    "all_gather",
-    "reduce_scatter", "all_to_all",   "shard",          "transfer",       "stage_sum"};
+// Ops through which no gradient flows: sources, tests, integers, other ops' gradients, what propagation makes of cross
+// entropy, the optimizer, collectives.
+const std::set<std::string_view> without_gradient{"full",
+                                                  "random",
+                                                  "less",
+                                                  "less_equal",
+                                                  "greater",
+                                                  "greater_equal",
+                                                  "equal",
+                                                  "gelu_grad",
+                                                  "silu_grad",
+                                                  "relu_grad",
+                                                  "swiglu_grad",
+                                                  "matmul_dw",
+                                                  "all_finite",
+                                                  "softmax_grad",
+                                                  "layernorm_grad",
+                                                  "rmsnorm_grad",
+                                                  "embedding_grad",
+                                                  "attention_grad",
+                                                  "adamw",
+                                                  "all_reduce",
+                                                  "all_gather",
+                                                  "reduce_scatter",
+                                                  "all_to_all",
+                                                  "shard",
+                                                  "transfer",
+                                                  "stage_sum",
+                                                  "cross_entropy_stats",
+                                                  "cross_entropy_loss",
+                                                  "cross_entropy_grad"};
 
 }  // namespace
 

@@ -199,8 +199,8 @@ TEST_CASE("cpu: cross entropy, with its gradient in place") {
             compare_with_reference(source, {Buffer(Type::f32, 1), Buffer(Type::f32, 1), logits, Buffer(Type::f32, 1)},
                                    [&, rows = rows, vocab = vocab](const Kernels& k, Context& c, Buffers& y) {
                                        const auto* t = targets.as<std::int32_t>();
-                                       k.cross_entropy(c, logits.in(), t, y[3].out(), y[1].out(), {}, rows, vocab, -1);
-                                       k.cross_entropy(c, y[2].in(), t, y[0].out(), y[1].out(), y[2].out(), rows, vocab,
+                                       k.cross_entropy(c, logits.in(), t, {}, y[3].out(), y[1].out(), {}, rows, vocab, -1);
+                                       k.cross_entropy(c, y[2].in(), t, {}, y[0].out(), y[1].out(), y[2].out(), rows, vocab,
                                                        -1);
                                    });
         }
@@ -208,7 +208,7 @@ TEST_CASE("cpu: cross entropy, with its gradient in place") {
     Buffer logits = source.uniform(Type::f32, 10), loss(Type::f32, 1), count(Type::f32, 1);
     const std::int32_t beyond[] = {10};
     Context c;
-    cpu::table().cross_entropy(c, logits.in(), beyond, loss.out(), count.out(), {}, 1, 10, -1);
+    cpu::table().cross_entropy(c, logits.in(), beyond, {}, loss.out(), count.out(), {}, 1, 10, -1);
     CHECK(std::isnan(loss.values()[0]));
 }
 

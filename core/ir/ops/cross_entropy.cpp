@@ -1,4 +1,6 @@
-// Fused softmax cross entropy: logits [..., V], targets i32 [...] -> loss_sum, count (, dlogits in place).
+// Softmax cross entropy: logits [..., V], targets i32 [...] -> loss_sum, count (, dlogits in place). One fused op where
+// a rank holds the whole vocabulary. Where the vocabulary is split, propagation writes it as a composite: the rows' max
+// P(max), their sums of exponentials and picked logits P(sum), then the loss, and dlogits over the logits.
 #include "ir/describe.h"
 #include "ir/ops/common.h"
 
@@ -6,12 +8,18 @@ namespace orrery::ops {
 
 namespace {
 
+void expect_scalar(const Infer& at, size_t i) {
+    at.expect_dtype(i, DType::f32);
+    at.expect_rank(i, 0, 0);
+}
+
 std::vector<Typed> infer_cross_entropy(Infer& at) {
     at.expect_float(0);
     at.expect_dtype(1, DType::i32);
     at.expect_rank(0, at.rank(1) + 1, at.rank(1) + 1);
     Typed logits = at.typed(0);
     for (int d = 0; d < at.rank(1); ++d) logits.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "row dims");
+    if (at.count() > 2) expect_scalar(at, 2);
     std::vector<Typed> result(2, make_typed(DType::f32, {}, {}));
     if (at.attributes.flag("grad")) result.push_back(logits);
     return result;
@@ -24,6 +32,7 @@ Rule cross_entropy_rule(const Program& program, const Op& op) {
     Rule::Dims logits = rows;
     logits.push_back(make.whole(shape_of(program, op.inputs[0]).back()));
     make.rule.inputs = {logits, rows};
+    if (op.inputs.size() > 2) make.rule.inputs.push_back({});
     make.rule.outputs = {{}, {}};
     if (op.outputs.size() > 2) make.rule.outputs.push_back(logits);
     return make.rule;
@@ -47,11 +56,22 @@ ValueId dlogits_of(Backward& g) {
     return result;
 }
 
+// A gradient that is there before the op runs (a loss scale) multiplies dlogits before they are rounded.
+bool known_before(const Backward& g, ValueId dy) {
+    const Value& value = g.program().value(dy);
+    return value.role != Role::temporary && value.type == TensorType{DType::f32, {}};
+}
+
 void grad_cross_entropy(Backward& g) {
     if (!g.has_dy(0) || !g.wants(0)) return;
     if (g.op().outputs.size() > 2 && g.has_dy(2)) g.expect_no_dy(2, "dlogits");
     const auto c = g.uniform();
+    const bool fresh = g.op().outputs.size() == 2 && g.count() == 2;
     const ValueId dlogits = dlogits_of(g);
+    if (!c && fresh && known_before(g, g.dy())) {
+        g.program().ops[static_cast<size_t>(g.program().value(dlogits).op)].inputs.push_back(g.dy());
+        return g.give(0, dlogits);
+    }
     if (c && *c == 1) {
         g.give(0, dlogits);
     } else if (c) {
@@ -60,6 +80,69 @@ void grad_cross_entropy(Backward& g) {
         g.give(0, g.one("mul", {dlogits, g.cast(g.dy(), g.type(dlogits).dtype)}));
     }
 }
+
+// ---- the composite
+
+std::vector<Typed> infer_stats(Infer& at) {
+    at.expect_float(0);
+    at.expect_float(1);
+    at.expect_dtype(2, DType::i32);
+    at.expect_rank(0, at.rank(2) + 1, at.rank(2) + 1);
+    at.expect_rank(1, at.rank(2), at.rank(2));
+    Typed rows = at.typed(2);
+    rows.type.dtype = DType::f32;
+    for (int d = 0; d < at.rank(2); ++d) rows.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 2, d, "row dims");
+    return {rows, rows};
+}
+
+std::vector<Typed> infer_loss(Infer& at) {
+    for (size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
+        at.expect_float(i);
+        at.expect_rank(i, at.rank(3), at.rank(3));
+    }
+    at.expect_dtype(3, DType::i32);
+    return std::vector<Typed>(2, make_typed(DType::f32, {}, {}));
+}
+
+std::vector<Typed> infer_dlogits(Infer& at) {
+    at.expect_float(0);
+    at.expect_float(1);
+    at.expect_dtype(2, DType::f32);
+    at.expect_dtype(3, DType::i32);
+    at.expect_rank(0, at.rank(3) + 1, at.rank(3) + 1);
+    if (at.count() > 4) expect_scalar(at, 4);
+    return {at.typed(0)};
+}
+
+/// Rows of all operands and the split vocabulary of the logits, which is input 0.
+Rule sharded_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims rows;
+    Rule::Dims logits;
+    const Shape& shape = shape_of(program, op.inputs[0]);
+    for (size_t d = 0; d + 1 < shape.size(); ++d) rows.push_back(make.parallel(shape[d]));
+    logits = rows;
+    logits.push_back(make.dim(Factor::Kind::index, shape.back()));
+    for (ValueId id : op.inputs) {
+        const size_t rank = shape_of(program, id).size();
+        make.rule.inputs.push_back(rank == shape.size() ? logits : rank == 0 ? Rule::Dims{} : rows);
+    }
+    make.rule.inputs[0] = logits;
+    for (ValueId id : op.outputs)
+        make.rule.outputs.push_back(shape_of(program, id).size() == shape.size() ? logits : rows);
+    return make.rule;
+}
+
+Rule loss_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    Rule::Dims rows;
+    for (int64_t size : shape_of(program, op.inputs[3])) rows.push_back(make.contracted(size));
+    make.rule.inputs.assign(4, rows);
+    make.rule.outputs = {{}, {}};
+    return make.rule;
+}
+
+int64_t loss_flops(const Program& program, const Op& op) { return 10 * program.value(op.inputs[0]).type.count(); }
 
 int64_t cross_entropy_flops(const Program& program, const Op& op) {
     return 10 * program.value(op.inputs[0]).type.count();
@@ -70,7 +153,7 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
 std::vector<OpDef> cross_entropy_ops() {
     return {
         {.name = "cross_entropy",
-         .operands = {"logits", "targets"},
+         .operands = {"logits", "targets", "scale?"},
          .attributes = {flag("grad"), integer("ignore", int64_t{-1})},
          .infer = infer_cross_entropy,
          .rule = cross_entropy_rule,
@@ -78,6 +161,27 @@ std::vector<OpDef> cross_entropy_ops() {
          .flops = cross_entropy_flops,
          .in_place = {{2, 0}},
          .constant_outputs = {1},
+         .indexed = OperandRef{false, 0}},
+        {.name = "cross_entropy_stats",
+         .operands = {"logits", "top", "targets"},
+         .attributes = {integer("ignore", int64_t{-1})},
+         .infer = infer_stats,
+         .rule = sharded_rule,
+         .flops = loss_flops,
+         .indexed = OperandRef{false, 0}},
+        {.name = "cross_entropy_loss",
+         .operands = {"top", "total", "picked", "targets"},
+         .attributes = {integer("ignore", int64_t{-1})},
+         .infer = infer_loss,
+         .rule = loss_rule,
+         .flops = loss_flops},
+        {.name = "cross_entropy_grad",
+         .operands = {"logits", "top", "total", "targets", "scale?"},
+         .attributes = {integer("ignore", int64_t{-1})},
+         .infer = infer_dlogits,
+         .rule = sharded_rule,
+         .flops = loss_flops,
+         .in_place = {{0, 0}},
          .indexed = OperandRef{false, 0}},
     };
 }

@@ -97,20 +97,23 @@ void rope(Context& c, const Rope& s, In x, Out y) {
     });
 }
 
-/// One row: -log softmax at the target; the gradient over `to` when it is wanted.
-float row_loss(const float* row, float* to, i64 vocab, std::int32_t target) {
+float factor(In scale) { return scale.data == nullptr ? 1.0f : *scale.as<float>(); }
+
+/// One row: -log softmax at the target; the gradient times `by` over `to` when it is wanted.
+float row_loss(const float* row, float* to, i64 vocab, std::int32_t target, float by) {
     const bool valid = target >= 0 && target < vocab;
     const float at_target = valid ? row[target] : __builtin_nanf("");
     const float top = row_max(row, vocab, -__builtin_inff());
     const float total = exp_sum(row, to, vocab, top);
     map(
-        to, vocab, [s = Vec(1 / total)](Vec v) { return v * s; }, to);
-    if (valid) to[target] -= 1;
+        to, vocab, [s = Vec(by / total)](Vec v) { return v * s; }, to);
+    if (valid) to[target] -= by;
     return (top - at_target) + __builtin_logf(total);  // small differences stay exact
 }
 
-void cross_entropy(Context& c, In logits, const std::int32_t* targets, Out loss, Out count, Out dlogits, i64 rows,
-                   i64 vocab, std::int32_t ignore) {
+void cross_entropy(Context& c, In logits, const std::int32_t* targets, In scale, Out loss, Out count, Out dlogits,
+                   i64 rows, i64 vocab, std::int32_t ignore) {
+    const float by = factor(scale);
     const i64 step = (vocab + 15) / 16 * 16;
     const int parts = parts_of(c.threads(), rows, 1 + grain / (vocab + 1));
     float* losses = static_cast<float*>(c.scratch((rows + 16 + parts * step) * 4));
@@ -124,7 +127,7 @@ void cross_entropy(Context& c, In logits, const std::int32_t* targets, Out loss,
                 losses[r] = 0;
                 if (dlogits.data != nullptr) zero(to, vocab);
             } else {
-                losses[r] = row_loss(fetch(logits, r * vocab, vocab, buffer), to, vocab, targets[r]);
+                losses[r] = row_loss(fetch(logits, r * vocab, vocab, buffer), to, vocab, targets[r], by);
             }
             if (dlogits.data != nullptr) flush(dlogits, r * vocab, vocab, to);
         }
@@ -138,6 +141,73 @@ void cross_entropy(Context& c, In logits, const std::int32_t* targets, Out loss,
     *count.as<float>() = static_cast<float>(counted);
 }
 
+/// Number i of a row of statistics of any float type.
+float number(In x, i64 i) {
+    float buffer[tile];
+    return *fetch(x, i, 1, buffer);
+}
+
+void cross_entropy_stats(Context& c, const VocabShard& s, In logits, In top, const std::int32_t* targets, Out total,
+                         Out picked) {
+    const i64 step = (s.cols + 15) / 16 * 16;
+    const int parts = parts_of(c.threads(), s.rows, 1 + grain / (s.cols + 1));
+    float* scratch = static_cast<float*>(c.scratch(parts * step * 4));
+    team(parts, [&](int part) {
+        float* buffer = scratch + part * step;
+        const i64 end = cut(s.rows, parts, part + 1, 1);
+        for (i64 r = cut(s.rows, parts, part, 1); r < end; ++r) {
+            float sum = 0, at = 0;
+            if (targets[r] != s.ignore) {
+                const float* row = fetch(logits, r * s.cols, s.cols, buffer);
+                const i64 column = targets[r] - s.start;
+                if (column >= 0 && column < s.cols) at = row[column];
+                if (targets[r] < 0 || targets[r] >= s.vocab) at = __builtin_nanf("");
+                sum = exp_sum(row, buffer, s.cols, number(top, r));
+            }
+            total.as<float>()[r] = sum;
+            picked.as<float>()[r] = at;
+        }
+    });
+}
+
+void cross_entropy_loss(Context&, In top, In total, In picked, const std::int32_t* targets, Out loss, Out count,
+                        i64 rows, std::int32_t ignore) {
+    double all = 0, counted = 0;
+    for (i64 r = 0; r < rows; ++r) {
+        if (targets[r] == ignore) continue;
+        counted += 1;
+        all += (number(top, r) - picked.as<float>()[r]) + __builtin_logf(total.as<float>()[r]);
+    }
+    *loss.as<float>() = static_cast<float>(all);
+    *count.as<float>() = static_cast<float>(counted);
+}
+
+void cross_entropy_grad(Context& c, const VocabShard& s, In logits, In top, In total, const std::int32_t* targets,
+                        In scale, Out dlogits) {
+    const float by = factor(scale);
+    const i64 step = (s.cols + 15) / 16 * 16;
+    const int parts = parts_of(c.threads(), s.rows, 1 + grain / (s.cols + 1));
+    float* scratch = static_cast<float*>(c.scratch(parts * step * 4));
+    team(parts, [&](int part) {
+        float* buffer = scratch + part * step;
+        const i64 end = cut(s.rows, parts, part + 1, 1);
+        for (i64 r = cut(s.rows, parts, part, 1); r < end; ++r) {
+            float* to = target(dlogits, r * s.cols, buffer);
+            if (targets[r] == s.ignore) {
+                zero(to, s.cols);
+            } else {
+                const Vec shift(number(top, r)), part_of(by / total.as<float>()[r]);
+                map(
+                    to, s.cols, [&](Vec x) { return exp(x - shift) * part_of; },
+                    fetch(logits, r * s.cols, s.cols, buffer));
+                const i64 column = targets[r] - s.start;
+                if (column >= 0 && column < s.cols) to[column] -= by;
+            }
+            flush(dlogits, r * s.cols, s.cols, to);
+        }
+    });
+}
+
 }  // namespace
 
 void add_tokens(Kernels& k) {
@@ -145,6 +215,9 @@ void add_tokens(Kernels& k) {
     k.embedding_grad = embedding_grad;
     k.rope = rope;
     k.cross_entropy = cross_entropy;
+    k.cross_entropy_stats = cross_entropy_stats;
+    k.cross_entropy_loss = cross_entropy_loss;
+    k.cross_entropy_grad = cross_entropy_grad;
 }
 
 }  // namespace orrery::kernels::cpu::ORRERY_ISA

@@ -122,9 +122,42 @@ Launch cross_entropy(const Request& r) {
     const bool grad = r.spec.outputs.size() == 3;
     const auto ignore = static_cast<int32_t>(r.spec.attributes.integer("ignore", -1));
     if (grad && r.output(2).dtype != r.input(0).dtype) r.refuse("dlogits has the type of logits");
-    return [f = r.kernels.cross_entropy, s = Rows(r), ignore, grad](Context& c, Operands t) {
-        f(c, in(t[0]), static_cast<const int32_t*>(t[1].data), out(t[2]), out(t[3]), grad ? out(t[4]) : kernels::Out{},
-          s.rows, s.cols, ignore);
+    return [f = r.kernels.cross_entropy, s = Rows(r), ignore, grad, y = r.out()](Context& c, Operands t) {
+        f(c, in(t[0]), static_cast<const int32_t*>(t[1].data), y > 2 ? in(t[2]) : kernels::In{}, out(t[y]),
+          out(t[y + 1]), grad ? out(t[y + 2]) : kernels::Out{}, s.rows, s.cols, ignore);
+    };
+}
+
+/// The columns of the logits that this rank holds.
+kernels::VocabShard vocab_shard(const Request& r) {
+    const Shape& logits = r.input(0).shape;
+    const std::vector<int64_t> global = r.spec.attributes.integers("global_shape");
+    kernels::VocabShard s;
+    s.rows = rows_of(r.input(0));
+    s.cols = cols_of(r.input(0));
+    s.start = r.offset(logits.size() - 1);
+    s.vocab = global.empty() ? s.cols : global.back();
+    s.ignore = static_cast<int32_t>(r.spec.attributes.integer("ignore", -1));
+    return s;
+}
+
+Launch cross_entropy_stats(const Request& r) {
+    return [f = r.kernels.cross_entropy_stats, s = vocab_shard(r)](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), static_cast<const int32_t*>(t[2].data), out(t[3]), out(t[4]));
+    };
+}
+
+Launch cross_entropy_loss(const Request& r) {
+    const auto ignore = static_cast<int32_t>(r.spec.attributes.integer("ignore", -1));
+    return [f = r.kernels.cross_entropy_loss, n = r.input(3).count(), ignore](Context& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), out(t[4]), out(t[5]), n, ignore);
+    };
+}
+
+Launch cross_entropy_grad(const Request& r) {
+    return [f = r.kernels.cross_entropy_grad, s = vocab_shard(r), y = r.out()](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), y > 4 ? in(t[4]) : kernels::In{},
+          out(t[y]));
     };
 }
 
@@ -158,7 +191,10 @@ constexpr Rule rules[] = {
     {"embedding", "i F -> F", embedding},
     {"embedding_grad", "i F -> s", embedding_grad, true},
     {"rope", "f -> f", rope},
-    {"cross_entropy", "f i -> s s F?", cross_entropy},
+    {"cross_entropy", "f i s? -> s s F?", cross_entropy},
+    {"cross_entropy_stats", "f F i -> s s", cross_entropy_stats},
+    {"cross_entropy_loss", "F s s i -> s s", cross_entropy_loss},
+    {"cross_entropy_grad", "f F s i s? -> f", cross_entropy_grad},
     {"adamw", "s F s s s s s b? -> s s s", adamw},
 };
 
