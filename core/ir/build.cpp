@@ -61,18 +61,19 @@ ValueId Builder::param(std::string_view name, TensorType type, DimNames dims, At
 }
 
 ValueId Builder::state(ValueId param, std::string_view name, TensorType type, Attributes init, const Origin& origin) {
-    const Value& owner = program_.value(param);
-    if (owner.role != Role::param) {
+    const Value* owner = param == none ? nullptr : &program_.value(param);
+    if (owner && owner->role != Role::param) {
         throw Error(origin, fmt::format("state {} must belong to a param, not to {}", name, describe(program_, param)));
     }
     Value value;
     value.name = name;
-    if (type.shape == owner.type.shape) value.dims = owner.dims;
+    value.dims.resize(type.shape.size());
+    if (owner && type.shape == owner->type.shape) value.dims = owner->dims;
     value.type = std::move(type);
     value.role = Role::state;
     value.init = std::move(init);
     value.of = param;
-    value.origin = origin.text().empty() ? owner.origin : origin;
+    value.origin = owner && origin.text().empty() ? owner->origin : origin;
     return source(std::move(value));
 }
 

@@ -18,9 +18,10 @@ public:
     explicit Builder(Program& program);
 
     ValueId input(std::string_view name, TensorType type, DimNames dims, const Origin& origin);
-    /// `init`: {kind = normal|uniform|zeros|ones, scale}.
+    /// `init`: {kind = normal|uniform|zeros|ones, scale}; ones times scale.
     ValueId param(std::string_view name, TensorType type, DimNames dims, Attributes init, const Origin& origin);
-    /// State of a param, of any type; named dims are the param's where the shapes agree.
+    /// State of a param (none: of the optimizer as a whole), of any type; named dims are the param's where the shapes
+    /// agree.
     ValueId state(ValueId param, std::string_view name, TensorType type, Attributes init, const Origin& origin = {});
 
     /// Appends an op and returns its outputs. `names[i]` gives dim names to output i: they fill unnamed dims and must

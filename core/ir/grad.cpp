@@ -211,11 +211,14 @@ ValueId own_gradient(Backward& backward, const Program& program, ValueId param) 
 
 }  // namespace
 
-void differentiate(Program& program, ValueId loss) {
+void differentiate(Program& program, ValueId loss, ValueId seed) {
     const std::vector<char> wanted = wanted_values(program);
     check_loss(program, loss, wanted);
     std::vector<Backward::Slot> slots(program.values.size());
-    slots[static_cast<size_t>(loss)].uniform = 1;
+    if (seed == none)
+        slots[static_cast<size_t>(loss)].uniform = 1;
+    else
+        slots[static_cast<size_t>(loss)].sum = seed;
     Builder builder(program);
     builder.set_phase(Phase::backward);
     Backward backward(program, builder, slots, wanted);

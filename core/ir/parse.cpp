@@ -159,7 +159,7 @@ private:
             if (outputs.size() != 1) line.fail("one value for " + kind);
             Value& value = slot(outputs[0]);
             value.role = kind == "input" ? Role::input : kind == "param" ? Role::param : Role::state;
-            if (value.role == Role::state) value.of = line.value();
+            if (value.role == Role::state && line.sees("%")) value.of = line.value();
             value.init = attributes(line);
             tail(line, outputs, nullptr);
         } else {

@@ -95,7 +95,7 @@ private:
     void source(ValueId id) {
         const Value& value = program_.value(id);
         std::string call = value.role == Role::input ? "input" : value.role == Role::param ? "param" : "state";
-        if (value.role == Role::state) call += fmt::format(" %{}", value.of);
+        if (value.role == Role::state && value.of != none) call += fmt::format(" %{}", value.of);
         if (!value.init.items().empty()) call += ' ' + text_of(value.init);
         std::string rest = text_of(value.type, value.dims);
         if (const std::string layout = layout_of(id); !layout.empty()) rest += "  " + layout;

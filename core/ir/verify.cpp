@@ -40,6 +40,7 @@ std::string value_maker(const Program& program, ValueId id) {
 std::string state_owner(const Program& program, ValueId id) {
     const Value& v = program.value(id);
     if (v.role != Role::state) return v.of == none ? "" : "belongs to a param but is no state";
+    if (v.of == none) return "";  // of the optimizer as a whole: a loss scale
     return exists(program, v.of) && program.value(v.of).role == Role::param ? "" : "is a state of no param";
 }
 

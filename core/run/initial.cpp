@@ -19,7 +19,7 @@ KernelSpec initial_kernel(const Value& value, const TensorType& local, const Sha
     spec.attributes.set("shape", local.shape);
     if (kind == "zeros" || kind == "ones") {
         spec.op = "full";
-        spec.attributes.set("value", kind == "ones" ? 1.0 : 0.0);
+        spec.attributes.set("value", kind == "ones" ? value.init.number("scale", 1) : 0.0);
         spec.attributes.set("dtype", std::string(name_of(local.dtype)));
         return spec;
     }

@@ -18,10 +18,11 @@ std::vector<char> bytes_of(const void* data, size_t bytes) {
 std::vector<float> initial(const Value& value) {
     const auto count = static_cast<size_t>(value.type.count());
     const std::string kind = value.init.text("kind", "zeros");
-    if (kind != "normal") return std::vector<float>(count, kind == "ones" ? 1.0f : 0.0f);
+    const auto scale = static_cast<float>(value.init.number("scale", 1));
+    if (kind != "normal") return std::vector<float>(count, kind == "ones" ? scale : 0.0f);
     std::seed_seq seed(value.name.begin(), value.name.end());
     std::mt19937 engine(seed);
-    std::normal_distribution<float> normal(0, static_cast<float>(value.init.number("scale", 1)));
+    std::normal_distribution<float> normal(0, scale);
     std::vector<float> drawn(count);
     for (float& x : drawn) x = normal(engine);
     return drawn;
