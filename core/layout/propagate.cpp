@@ -7,7 +7,10 @@
 
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/recompute.h"
 #include "layout/choose.h"
+#include "layout/composites.h"
+#include "layout/join.h"
 #include "layout/ledger.h"
 #include "layout/stages.h"
 
@@ -23,6 +26,7 @@ public:
         : annotated_(annotated),
           mesh_(mesh),
           marks_(collect_marks(annotated, mesh)),
+          sums_(annotated),
           ledger_(annotated, mesh, options) {
         for (const Update& update : annotated.updates) targets_[update.value] = update.target;
         for (size_t id = 0; id < annotated.values.size(); ++id)
@@ -30,7 +34,8 @@ public:
     }
 
     Program run() {
-        for (size_t i = 0; i < annotated_.ops.size(); ++i) propagate(annotated_.ops[i], static_cast<int>(i));
+        for (size_t i = 0; i < annotated_.ops.size(); ++i)
+            if (!sums_.inner(i)) propagate(annotated_.ops[i], static_cast<int>(i));
         finish();
         return ledger_.finish();
     }
@@ -54,6 +59,18 @@ private:
     }
 
     void propagate(const Op& op, int index) {
+        if (sums_.terms(index) && !sums_.mixed(index, ledger_))
+            for (OpId inner : sums_.additions(index)) propagate_one(annotated_.op(inner), inner);
+        propagate_one(op, index);
+    }
+
+    void propagate_one(const Op& op, int index) {
+        const AddPart part = [&](const Op& like, std::string kind, std::vector<ValueId> inputs, Attributes attributes,
+                                 const std::vector<ValueId>& made) {
+            return add_part(like, index, std::move(kind), std::move(inputs), std::move(attributes), made);
+        };
+        if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, op, part);
+        if (sums_.terms(index) && sums_.mixed(index, ledger_)) return sums_.combine(index, ledger_, mesh_, part);
         Rule rule = op_def(op.kind).rule(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
         // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
@@ -74,6 +91,34 @@ private:
         add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
         const Rule add_rule = op_def(add.kind).rule(ledger_.program, add);
         apply(add, index, add_rule, decide(add, add_rule));
+    }
+
+    bool splits_vocabulary(const Op& op) const {
+        return op.kind == "cross_entropy" && !ledger_.held(op.inputs[0]).wish.splits().back().empty();
+    }
+
+    /// Appends an op of the composite; what `made` does not name becomes a new value.
+    std::vector<ValueId> add_part(const Op& like, int index, std::string kind, std::vector<ValueId> inputs,
+                                  Attributes attributes, const std::vector<ValueId>& made) {
+        Op op = like;
+        op.kind = std::move(kind);
+        op.inputs = std::move(inputs);
+        op.attributes = std::move(attributes);
+        op.outputs = made;
+        const OpDef& def = op_def(op.kind);
+        for (Typed& typed : infer(def, ledger_.program, op.inputs, op.attributes, op.origin)) {
+            if (!made.empty()) break;
+            Value value;
+            value.type = std::move(typed.type);
+            value.dims = std::move(typed.dims);
+            value.origin = op.origin;
+            op.outputs.push_back(ledger_.add_value(std::move(value)));
+        }
+        const std::vector<ValueId> outputs = op.outputs;
+        const Rule rule = def.rule(ledger_.program, op);
+        const Assignment assignment = decide(op, rule);
+        apply(std::move(op), index, rule, assignment);
+        return outputs;
     }
 
     static bool contracts(const Rule& rule, const Assignment& assignment) {
@@ -318,6 +363,7 @@ private:
     const Program& annotated_;
     const Mesh& mesh_;
     const Marks marks_;
+    const ScalarSums sums_;
     Ledger ledger_;
     std::map<ValueId, ValueId> targets_;  // updated value -> param or state
 };
@@ -325,10 +371,20 @@ private:
 }  // namespace
 
 Program propagate(const Program& annotated, const Mesh& mesh, const PropagateOptions& options) {
-    if (stage_count(annotated, mesh) == 1) return Propagation(annotated, mesh, options).run();
-    Program staged = annotated;
-    assign_stages(staged, mesh);
-    return Propagation(staged, mesh, options).run();
+    const auto& marks = annotated.scope_marks();
+    const bool again = std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
+    const Program expanded = again ? recompute(annotated) : Program();
+    const Program& source = again ? expanded : annotated;
+    Program done;
+    if (stage_count(source, mesh) == 1) {
+        done = Propagation(source, mesh, options).run();
+    } else {
+        Program staged = source;
+        assign_stages(staged, mesh);
+        done = Propagation(staged, mesh, options).run();
+    }
+    join_collectives(done, mesh);
+    return done;
 }
 
 }  // namespace orrery
