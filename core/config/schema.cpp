@@ -37,7 +37,7 @@ const std::vector<SchemaKey>& schema() {
         {"train", "steps", integer, "", "optimizer steps", 1},
         {"train", "sequences_per_step", integer, "", "global batch: sequences of one optimizer step", 1},
         {"train", "microbatches", integer, "", "pieces of a step that run one after the other", 1},
-        {"train", "precision", text, "\"f32\"", "type of activations and matrix operands: f32 or bf16"},
+        {"train", "precision", text, "\"f32\"", "type of activations and matrix operands: f32, bf16 or f16"},
         {"train", "evaluate_every", integer, "0", "steps between evaluations; 0: only at the end", 0},
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},

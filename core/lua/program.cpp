@@ -11,6 +11,7 @@
 #include "lua/data.h"
 #include "lua/experiment.h"
 #include "lua/fields.h"
+#include "lua/loss_scale.h"
 #include "lua/schedules.h"
 #include "lua/state.h"
 
@@ -83,12 +84,15 @@ DType read_precision(lua_State* L, Fields& fields) {
     const std::string given = fields.text("precision").value_or(config.text("precision", "f32"));
     if (given == "f32") return DType::f32;
     if (given == "bf16") return DType::bf16;
-    const std::string why = fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16"}));
+    if (given == "f16") return DType::f16;
+    const std::string why =
+        fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16", "f16"}));
     if (fields.has("precision")) fail(L, why);
     throw Error(config.where("precision"), why);
 }
 
-/// program:train_with(optimizer [, { precision = , microbatches = }]): gradients, then the optimizer's ops.
+/// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = }]): gradients, then the optimizer's
+/// ops.
 int train_with(lua_State* L) {
     Traced& traced = open_program(L, "train_with");
     if (traced.has_optimizer) fail(L, "train_with is called twice; a program has one optimizer");
@@ -98,15 +102,21 @@ int train_with(lua_State* L) {
     traced.precision = read_precision(L, fields);
     traced.microbatches =
         fields.integer("microbatches", 1).value_or(state.host().config().table("train").integer("microbatches", 1));
+    std::optional<LossScale> loss_scale = read_loss_scale(L, fields, traced.precision);
     fields.finish();
     const Origin origin = where(L);
     Program program = *traced.train->program;
     if (traced.precision != DType::f32) set_precision(program, traced.precision);
-    differentiate(program, *program.result("loss_sum"));
+    if (loss_scale) {
+        Builder states(program);
+        add_loss_scale(states, *loss_scale, origin);
+    }
+    differentiate(program, *program.result("loss_sum"), loss_scale ? loss_scale->scale : none);
     if (traced.microbatches > 1) program.microbatches(traced.microbatches, origin);
     const auto tape = std::make_shared<Tape>(std::move(program));
     for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
     tape->use = TapeUse::update;
+    if (loss_scale) tape->loss_scale = std::make_shared<LossScale>(*loss_scale);
     tape->builder.set_phase(Phase::update);
     tape->builder.push_scope("optimizer");
     struct Current {
@@ -274,6 +284,11 @@ int update_count(lua_State* L) {
     return 1;
 }
 
+int update_loss_scale(lua_State* L) {
+    push_loss_scale(L, check<UpdateView>(L, 1).tape);
+    return 1;
+}
+
 /// update:state(p, name [, init]) -> a state of the param, f32 of its shape, zeros at first.
 int update_state(lua_State* L) {
     const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
@@ -368,9 +383,13 @@ void open_program(lua_State* L) {
                                 {"weights", guard<weights>},       {"compile", guard<compile>},
                                 {"text", guard<program_text>},     {nullptr, nullptr}};
     add_class<Traced>(L, program);
-    const luaL_Reg update[] = {{"params", guard<update_params>}, {"count", guard<update_count>},
-                               {"state", guard<update_state>},   {"set", guard<update_set>},
-                               {"result", guard<update_result>}, {nullptr, nullptr}};
+    const luaL_Reg update[] = {{"params", guard<update_params>},
+                               {"count", guard<update_count>},
+                               {"state", guard<update_state>},
+                               {"set", guard<update_set>},
+                               {"result", guard<update_result>},
+                               {"loss_scale", guard<update_loss_scale>},
+                               {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
     const luaL_Reg run[] = {{"summary", guard<run_summary>},
                             {"train", guard<run_train>},

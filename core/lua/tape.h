@@ -18,6 +18,8 @@ enum class TapeUse : uint8_t {
     annotate,  ///< a strategy: marks
 };
 
+struct LossScale;  // lua/loss_scale.h
+
 /// The program that scripts write. Values in Lua share it.
 struct Tape {
     explicit Tape(Program start)
@@ -40,7 +42,8 @@ struct Tape {
     const Mesh* mesh = nullptr;  ///< annotate only
     std::string who;
     Origin asked;
-    std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
+    std::map<std::string, ValueId> inputs;        ///< declared on first use: step, seed
+    std::shared_ptr<const LossScale> loss_scale;  ///< update only
 };
 
 /// A symbolic array: a value of a tape.
