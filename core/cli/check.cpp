@@ -3,9 +3,23 @@
 
 #include "cli/commands.h"
 #include "cli/script_host.h"
+#include "ir/describe.h"
 #include "plan/lint.h"
 
 namespace orrery {
+namespace {
+
+/// What strategies left as it is, and marks that came after another one's.
+void list_marks(const Program& program) {
+    for (const Note& note : program.notes())
+        std::printf("left: %s: %s (%s)\n", label_of(program, note.value).c_str(), note.text.c_str(),
+                    note.origin.text().c_str());
+    for (const Mark& mark : program.ignored())
+        std::printf("not taken: %s %s:%s (%s), an earlier mark stays\n", label_of(program, mark.value).c_str(),
+                    mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
+}
+
+}  // namespace
 
 int check_command(const ScriptCommand& command) {
     ScriptHost host(command, command.script_help ? Mode::help : Mode::check, Job{});
@@ -14,6 +28,7 @@ int check_command(const ScriptCommand& command) {
     if (!host.compiled())
         throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
     if (!host.summary_shown()) std::printf("%s\n", host.summary().c_str());
+    list_marks(host.compiled()->train->program);
     std::printf("%s", lint_text(redistributions(*host.compiled()->train)).c_str());
     // A plan for a cluster is checked where its data is not; data that is here must be sound.
     if (host.data() && std::filesystem::exists(host.data()->path))

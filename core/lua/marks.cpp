@@ -6,6 +6,8 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
+#include "ir/op.h"
+#include "layout/zero.h"
 #include "lua/fields.h"
 #include "lua/marks.h"
 #include "lua/state.h"
@@ -15,9 +17,9 @@ namespace orrery::lua {
 
 namespace {
 
-/// R, or S with a dim that is looked up in the value that is marked.
+/// R, P, or S with a dim that is looked up in the value that is marked.
 struct Place {
-    bool split = false;
+    Placement::Kind kind = Placement::Kind::replicate;
     std::string name;
     int64_t number = 0;  ///< from 1, when the name is empty
 };
@@ -70,7 +72,8 @@ Tape& annotating(lua_State* L, const std::shared_ptr<Tape>& tape, std::string_vi
 Origin mark_origin(const Tape& tape) { return {tape.who, tape.asked.file, tape.asked.line, tape.asked.column}; }
 
 Placement resolve(lua_State* L, const Place& place, const Tape& tape, ValueId id) {
-    if (!place.split) return Placement::replicated();
+    if (place.kind == Placement::Kind::partial) return Placement::partial(ReduceOp::sum);
+    if (place.kind == Placement::Kind::replicate) return Placement::replicated();
     const auto rank = static_cast<int64_t>(tape.program->value(id).dims.size());
     if (!place.name.empty()) {
         if (const auto dim = tape.program->dim(id, place.name)) return Placement::split(*dim);
@@ -109,7 +112,7 @@ void mark(lua_State* L, const std::shared_ptr<Tape>& shared, const std::vector<V
         }
         lua_rawget(L, 2);
         const Place* place = test<Place>(L, -1);
-        if (!place) fail(L, fmt::format("{}: {} is {}, expected R or S(dim)", function, axis, type_text(L, -1)));
+        if (!place) fail(L, fmt::format("{}: {} is {}, expected R, P or S(dim)", function, axis, type_text(L, -1)));
         for (const ValueId id : ids) {
             const Placement placement = resolve(L, *place, tape, id);
             if (what == Mark::What::store)
@@ -131,16 +134,19 @@ int store(lua_State* L) {
 
 int use(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
-    if (x.value().role != Role::param)
-        fail(L, fmt::format("use: {} is no param; other values rest as they are read: mark store",
+    const auto& grads = x.tape->program->grads();
+    const bool grad = std::any_of(grads.begin(), grads.end(), [&](const auto& pair) { return pair.second == x.id; });
+    if (x.value().role != Role::param && !grad)
+        fail(L, fmt::format("use: {} is no param or gradient; other values rest as they are read: mark store",
                             describe(*x.tape->program, x.id)));
     mark(L, x.tape, {x.id}, Mark::What::use);
     return 1;
 }
 
-int group_store(lua_State* L) {
+template <Mark::What what>
+int group_mark(lua_State* L) {
     const Group& group = check<Group>(L, 1);
-    mark(L, group.tape, group.ids, Mark::What::store);
+    mark(L, group.tape, group.ids, what);
     return 1;
 }
 
@@ -164,6 +170,14 @@ int grad(lua_State* L) {
     return 1;
 }
 
+/// p:grad_terms() -> the values that the gradient is a sum of.
+int grad_terms(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    check_param(L, x, "grad_terms");
+    push_object(L, Group{x.tape, terms_of_gradient(*x.tape->program, x.id)});
+    return 1;
+}
+
 int state(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "state");
@@ -171,42 +185,57 @@ int state(lua_State* L) {
     return 1;
 }
 
-/// p:first_dim_divisible_by(n) -> the dim's number, from 1; nil when there is none.
+/// p:first_dim_divisible_by(n) -> the dim's number, from 1, behind the axes that split it already; nil when there is
+/// none.
 int first_dim_divisible_by(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const int64_t n = check_integer(L, 2);
     if (n < 1) bad_argument(L, 2, fmt::format("at least 1 expected, got {}", n));
-    const Shape& shape = x.value().type.shape;
-    for (size_t d = 0; d < shape.size(); ++d) {
-        if (shape[d] % n != 0) continue;
-        lua_pushinteger(L, static_cast<lua_Integer>(d + 1));
-        return 1;
-    }
-    lua_pushnil(L);
+    const Tape& tape = annotating(L, x.tape, "first_dim_divisible_by");
+    const auto dim = first_dim_to_split(*tape.program, *tape.mesh, x.id, n);
+    if (dim)
+        lua_pushinteger(L, static_cast<lua_Integer>(*dim + 1));
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/// p:has_low_copy() -> whether forward ops read a copy of the param of lower precision.
+int has_low_copy(lua_State* L) {
+    const Symbol& x = check<Symbol>(L, 1);
+    check_param(L, x, "has_low_copy");
+    lua_pushboolean(L, params_with_low_copies(*x.tape->program)[static_cast<size_t>(x.id)]);
     return 1;
 }
 
 /// S "batch" or S(1): split that dim.
 int split(lua_State* L) {
     if (lua_type(L, 1) == LUA_TSTRING) {
-        push_object(L, Place{true, check_text(L, 1), 0});
+        push_object(L, Place{Placement::Kind::split, check_text(L, 1), 0});
         return 1;
     }
     const int64_t number = check_integer(L, 1);
     if (number < 1) bad_argument(L, 1, "dims count from 1, or are named");
-    push_object(L, Place{true, "", number});
+    push_object(L, Place{Placement::Kind::split, "", number});
     return 1;
 }
 
 // ---- the program that is annotated
 
-/// Upvalues: the program, how many values were visited, the wanted role.
+/// Activations, for Role::temporary: what forward ops make of floats.
+bool wanted(const Program& program, const Value& value, Role role) {
+    if (value.role != role) return false;
+    if (role != Role::temporary) return true;
+    return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
+}
+
+/// Upvalues: the program, how many values were visited.
 template <Role role>
 int next_value(lua_State* L) {
     const AnnotatedProgram& program = check<AnnotatedProgram>(L, lua_upvalueindex(1));
     const auto& values = program.tape->program->values;
     auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
-    while (at < values.size() && values[at].role != role) ++at;
+    while (at < values.size() && !wanted(*program.tape->program, values[at], role)) ++at;
     if (at >= values.size()) return 0;
     lua_pushinteger(L, static_cast<lua_Integer>(at + 1));
     lua_replace(L, lua_upvalueindex(2));
@@ -234,6 +263,18 @@ int find(lua_State* L) {
         push_symbol(L, tape, *id);
     else
         lua_pushnil(L);
+    return 1;
+}
+
+/// program:scopes() -> the scopes of forward ops, in order.
+int scopes(lua_State* L) {
+    const Program& program = *annotated(L, "scopes").program;
+    std::vector<std::string> names;
+    for (const Op& op : program.ops) {
+        if (op.phase != Phase::forward || (!names.empty() && names.back() == op.scope)) continue;
+        if (std::find(names.begin(), names.end(), op.scope) == names.end()) names.push_back(op.scope);
+    }
+    push(L, names);
     return 1;
 }
 
@@ -275,9 +316,26 @@ int program_layers(lua_State* L) {
     return 1;
 }
 
+/// program:recompute(scope [, { "gelu", "layernorm" }]): all ops below the scope, or those of some kinds.
 int recompute(lua_State* L) {
     Tape& tape = annotated(L, "recompute");
-    tape.program->recompute(check_text(L, 2), mark_origin(tape));
+    std::vector<std::string> kinds;
+    if (!lua_isnoneornil(L, 3)) {
+        check_table(L, 3, "a list of kinds of ops");
+        for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i, lua_pop(L, 1)) {
+            kinds.push_back(check_text(L, -1));
+            op_def(kinds.back(), mark_origin(tape));
+        }
+        if (kinds.empty()) bad_argument(L, 3, "a list of kinds of ops expected, got none");
+    }
+    tape.program->recompute(check_text(L, 2), mark_origin(tape), kinds);
+    return 0;
+}
+
+/// program:note(value, text): listed by `orrery check`.
+int note(lua_State* L) {
+    Tape& tape = annotated(L, "note");
+    tape.program->note(check<Symbol>(L, 2).id, check_text(L, 3), mark_origin(tape));
     return 0;
 }
 
@@ -289,7 +347,7 @@ int microbatches(lua_State* L) {
     return 0;
 }
 
-/// program:bucket(axis, mib): all-reduces of the axis are joined in messages of this size.
+/// program:bucket(axis, mib): collectives of the axis are joined in messages of this size.
 int bucket(lua_State* L) {
     Tape& tape = annotated(L, "bucket");
     const double mib = check_number(L, 3);
@@ -332,24 +390,31 @@ void add_mark_methods(lua_State* L) {
     const luaL_Reg methods[] = {{"store", guard<store>},
                                 {"use", guard<use>},
                                 {"grad", guard<grad>},
+                                {"grad_terms", guard<grad_terms>},
                                 {"state", guard<state>},
                                 {"first_dim_divisible_by", guard<first_dim_divisible_by>},
+                                {"has_low_copy", guard<has_low_copy>},
                                 {nullptr, nullptr}};
     luaL_setfuncs(L, methods, 0);
 }
 
 void open_marks(lua_State* L) {
-    const luaL_Reg group[] = {{"store", guard<group_store>}, {nullptr, nullptr}};
+    const luaL_Reg group[] = {{"store", guard<group_mark<Mark::What::store>>},
+                              {"use", guard<group_mark<Mark::What::use>>},
+                              {nullptr, nullptr}};
     add_class<Group>(L, group);
     const luaL_Reg program[] = {{"params", guard<values<Role::param>>},
                                 {"inputs", guard<values<Role::input>>},
+                                {"activations", guard<values<Role::temporary>>},
                                 {"find", guard<find>},
+                                {"scopes", guard<scopes>},
                                 {"stage", guard<stage>},
                                 {"pipeline", guard<pipeline>},
                                 {"layers", guard<program_layers>},
                                 {"recompute", guard<recompute>},
                                 {"microbatches", guard<microbatches>},
                                 {"bucket", guard<bucket>},
+                                {"note", guard<note>},
                                 {nullptr, nullptr}};
     add_class<AnnotatedProgram>(L, program);
     const luaL_Reg mesh[] = {
@@ -360,6 +425,8 @@ void open_marks(lua_State* L) {
     lua_pop(L, 1);
     push_object(L, Place{});
     lua_setfield(L, -2, "R");
+    push_object(L, Place{Placement::Kind::partial, "", 0});
+    lua_setfield(L, -2, "P");
     lua_pushcfunction(L, guard<split>);
     lua_setfield(L, -2, "S");
 }

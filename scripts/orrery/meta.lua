@@ -99,14 +99,21 @@ function Value:use(marks) end
 ---@return Value
 function Value:grad() end
 
+--- The values that the gradient of a param is a sum of, to be marked alike.
+---@return StateGroup
+function Value:grad_terms() end
+
 --- The optimizer's states of a param, to be marked alike.
 ---@return StateGroup
 function Value:state() end
 
---- The first dim whose size n divides, from 1; nil when there is none.
+--- The first dim that n ranks can split, behind the axes that split it already, from 1; nil when there is none.
 ---@param n integer
 ---@return integer?
 function Value:first_dim_divisible_by(n) end
+--- Whether forward ops read a copy of the param of lower precision.
+---@return boolean
+function Value:has_low_copy() end
 
 ---@return Value
 function Value:abs() end
@@ -239,9 +246,10 @@ function Value:rope(options) end
 function Value:attention(k, v, options) end
 --- self is logits [..., V]; targets i32 [...]. The sum of the losses and how many targets counted, f32 [].
 ---@param targets Value
+---@param scale? Value f32 []: what the gradient of the logits is multiplied by
 ---@param options? { ignore?: integer }
 ---@return Value loss_sum, Value count
-function Value:cross_entropy(targets, options) end
+function Value:cross_entropy(targets, scale, options) end
 ---@param perm Dim[]
 ---@return Value
 function Value:transpose(perm) end
@@ -273,6 +281,9 @@ local StateGroup = {}
 ---@param marks table<string, Placement | boolean>
 ---@return StateGroup
 function StateGroup:store(marks) end
+---@param marks table<string, Placement | boolean>
+---@return StateGroup
+function StateGroup:use(marks) end
 
 ---@class Placement
 
@@ -294,9 +305,10 @@ function StateGroup:store(marks) end
 ---@class Program
 local Program = {}
 --- Appends the backward pass and the optimizer's ops. Precision (train.precision) and microbatches (train.microbatches)
---- come from the configuration when they are not given.
+--- come from the configuration when they are not given. A loss scale (by default with f16) keeps small gradients from
+--- vanishing; steps whose gradients overflow are skipped.
 ---@param optimizer fun(update: Update)
----@param options? { precision?: "f32" | "bf16", microbatches?: integer }
+---@param options? { precision?: "f32" | "bf16" | "f16", microbatches?: integer, loss_scale?: boolean | LossScale }
 ---@return Program
 function Program:train_with(optimizer, options) end
 --- Strategies in order: earlier marks stay. `forbid_implicit = true` refuses every gather that no strategy asked for,
@@ -334,6 +346,26 @@ function Run:train(data, options) end
 ---@return string
 function Run:sample(options) end
 
+--- Numbers of a dynamic loss scale, which multiplies the sum of losses.
+---@class LossScale
+---@field initial? number    1024
+---@field growth? number     2: times this after `interval` finite steps in a row
+---@field backoff? number    0.5: times this after a step that overflowed
+---@field interval? integer  1000
+---@field least? number      2^-14
+---@field most? number       32768
+
+--- A loss scale in an optimizer: states f32 [] and numbers.
+---@class LossScaleState
+---@field scale Value
+---@field good Value    finite steps in a row
+---@field steps Value   updates so far
+---@field growth number
+---@field backoff number
+---@field interval number
+---@field least number
+---@field most number
+
 --- What an optimizer's function gets.
 ---@class Update
 local Update = {}
@@ -343,6 +375,9 @@ function Update:params() end
 --- What the sum of losses is divided by.
 ---@return Value
 function Update:count() end
+--- The loss scale, when there is one.
+---@return LossScaleState?
+function Update:loss_scale() end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
@@ -370,6 +405,9 @@ function AnnotatedProgram:inputs() end
 ---@param name string
 ---@return Value?
 function AnnotatedProgram:find(name) end
+--- The scopes of forward ops, in order.
+---@return string[]
+function AnnotatedProgram:scopes() end
 --- Ops below the scope go to this pipeline stage, from 0.
 ---@param scope string
 ---@param stage integer
@@ -381,13 +419,21 @@ function AnnotatedProgram:pipeline(options) end
 --- The forward pass as a row: what comes before the layers, each layer, what comes behind them.
 ---@return { scope: string, flops: number }[]
 function AnnotatedProgram:layers() end
---- Ops below the scope are computed again in the backward pass.
+--- Floats that forward ops make.
+---@return fun(): Value
+function AnnotatedProgram:activations() end
+--- Ops below the scope are computed again in the backward pass: all of them, or those of some kinds.
 ---@param scope string
-function AnnotatedProgram:recompute(scope) end
+---@param kinds? string[]
+function AnnotatedProgram:recompute(scope, kinds) end
+--- What a strategy leaves as it is, and why: `orrery check` lists it.
+---@param value Value
+---@param text string
+function AnnotatedProgram:note(value, text) end
 --- Splits the dim `batch` in n pieces that run one after the other.
 ---@param n integer
 function AnnotatedProgram:microbatches(n) end
---- All-reduces of the axis are joined in messages of at most this size; 0: not at all.
+--- Collectives of the axis are joined in messages of at most this size; 0: not at all.
 ---@param axis string
 ---@param mib number
 function AnnotatedProgram:bucket(axis, mib) end
@@ -560,6 +606,7 @@ function collective.reduce(chunk, from, to) end
 ---@class orrery.strategy
 ---@field S fun(dim: Dim): Placement    split that dim
 ---@field R Placement                   a whole copy on every rank
+---@field P Placement                   of what an op computes: a part of the sum on every rank
 ---@field plugins table<string, fun(options?: table): Strategy>
 ---@field twins table<string, fun(options?: table): Strategy>
 local strategy = {}

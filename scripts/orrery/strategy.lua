@@ -5,6 +5,7 @@ local strategy = {
   define = native.define,   -- define(name [, defaults], function(program, mesh, options))
   S = native.S,             -- S "batch" or S(1): split that dim
   R = native.R,             -- a whole copy on every rank
+  P = native.P,             -- of what an op computes: a part of the sum on every rank
 }
 
 --- strategy.plugins.NAME(options): the C++ plugin strategy/NAME.

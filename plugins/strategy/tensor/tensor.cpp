@@ -1,0 +1,171 @@
+// Tensor parallelism: params are split along the dims that no op mixes (heads, mlp, vocab), so that one reduction a
+// block makes activations whole again (Shoeybi et al. 2019). With `sequence`, what lies between the blocks is split
+// over the sequence (Korthikanti et al. 2022). Propagation derives every collective. scripts/orrery/strategies/
+// tensor.lua gives the same marks.
+#include <algorithm>
+
+#include "orrery/plugin.h"
+#include "orrery/strategy.h"
+
+namespace orrery {
+
+namespace {
+
+std::string axis_text(const Mesh& mesh, const std::string& axis) {
+    return axis + "=" + std::to_string(mesh.size(axis));
+}
+
+class TensorParallel : public Strategy {
+public:
+    TensorParallel(Config& options, Origin origin)
+        : axis_(options.text("axis", "tp")),
+          dims_(options.has("dims") ? options.texts("dims")
+                                    : std::vector<std::string>{"heads", "kv_heads", "mlp", "vocab"}),
+          sequence_(options.flag("sequence", false)),
+          optional_(options.flag("optional", false)),
+          origin_(std::move(origin)) {
+        if (origin_.who.empty()) origin_.who = "tensor";
+    }
+
+    void annotate(Program& program, const Mesh& mesh) override {
+        if (mesh.size(axis_) == 1) return;
+        std::vector<std::string> split;
+        for (const std::string& dim : dims_)
+            if (divides(program, mesh, dim)) split.push_back(dim);
+        // Heads that read a whole set of keys and values would not be the group that belongs to them.
+        const auto missing = [&](const char* dim) { return has(dims_, dim) && !has(split, dim); };
+        if (missing("heads") || missing("kv_heads")) {
+            std::erase(split, "heads");
+            std::erase(split, "kv_heads");
+        }
+        bool found = false;
+        for (ValueId param : program.params()) found |= mark(program, mesh, param, split);
+        if (!found && !optional_) refuse_nothing(program);
+        if (sequence_) split_sequence(program, mesh);
+    }
+
+private:
+    static bool has(const std::vector<std::string>& list, std::string_view name) {
+        return std::find(list.begin(), list.end(), name) != list.end();
+    }
+
+    static bool activation(const Program& program, ValueId id) {
+        const Value& value = program.value(id);
+        return value.op != none && program.op(value.op).phase == Phase::forward && is_float(value.type.dtype);
+    }
+
+    /// Whether every param and activation with this dim can be split. The fewest indices count: a matrix has heads
+    /// times head_dim columns, what it makes is reshaped to so many heads.
+    bool divides(const Program& program, const Mesh& mesh, const std::string& dim) const {
+        ValueId least = none;
+        int64_t size = 0;
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            const auto id = static_cast<ValueId>(i);
+            if (program.value(id).role != Role::param && !activation(program, id)) continue;
+            const auto place = program.dim(id, dim);
+            if (!place) continue;
+            const int64_t n = program.value(id).type.shape[static_cast<size_t>(*place)];
+            if (least == none || n < size) least = id, size = n;
+        }
+        if (least == none || size % mesh.size(axis_) == 0) return true;
+        if (!optional_) refuse(program, mesh, dim, least, size);
+        return false;
+    }
+
+    [[noreturn]] void refuse(const Program& program, const Mesh& mesh, const std::string& dim, ValueId id,
+                             int64_t size) const {
+        const std::string& name = program.value(id).name;
+        const std::string where =
+            (name.empty() ? "%" + std::to_string(id) : name) + " (" + program.value(id).origin.text() + ")";
+        const std::string axis = axis_text(mesh, axis_);
+        if (dim == "kv_heads" && size < mesh.size(axis_))
+            throw Error(origin_, "strategy tensor: " + axis + " is larger than kv_heads = " + std::to_string(size) +
+                                     " of " + where +
+                                     ": every rank needs a whole key and value head\n  use an axis that divides " +
+                                     std::to_string(size) + ", or a model with more kv_heads");
+        throw Error(origin_, "strategy tensor: cannot split " + dim + " over " + axis + ": " + std::to_string(size) +
+                                 " of them in " + where + " are not a multiple of " + std::to_string(mesh.size(axis_)) +
+                                 "\n  choose a size that divides, leave the dim out of `dims`, or say optional = true "
+                                 "to keep it whole");
+    }
+
+    [[noreturn]] void refuse_nothing(const Program& program) const {
+        std::string asked, known;
+        std::vector<std::string> names;
+        for (const std::string& dim : dims_) asked += (asked.empty() ? "" : ", ") + dim;
+        for (ValueId param : program.params())
+            for (const std::string& dim : program.value(param).dims)
+                if (!dim.empty() && !has(names, dim)) names.push_back(dim);
+        for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+        throw Error(origin_, "strategy tensor: no param has a dim named " + asked + "\n  the params' dims: " + known +
+                                 "\n  name the dims to split in `dims`, or say optional = true");
+    }
+
+    /// Splits the first of the param's dims that may be split; notes a param that optional keeps whole.
+    bool mark(Program& program, const Mesh& mesh, ValueId param, const std::vector<std::string>& split) const {
+        const std::vector<std::string> dims = program.value(param).dims;
+        for (const std::string& dim : dims)
+            if (has(split, dim)) {
+                const Placement part = Placement::split(*program.dim(param, dim));
+                program.store(param, axis_, part, origin_);
+                const ValueId grad = program.grad_of(param);
+                if (grad != none) mark_terms(program, grad, part);
+                return true;
+            }
+        for (const std::string& dim : dims)
+            if (has(dims_, dim))
+                program.note(param, "whole over " + axis_text(mesh, axis_) + ": its " + dim + " do not divide",
+                             origin_);
+        return false;
+    }
+
+    /// What a gradient is a sum of (a tied table: of its embedding and of the head) lies as the gradient does.
+    void mark_terms(Program& program, ValueId sum, Placement part) const {
+        if (program.op(program.value(sum).op).kind != "add") return;
+        const std::vector<ValueId> terms = program.op(program.value(sum).op).inputs;
+        for (ValueId term : terms) {
+            if (program.value(term).op == none || program.value(term).type != program.value(sum).type) continue;
+            program.store(term, axis_, part, origin_);
+            mark_terms(program, term, part);
+        }
+    }
+
+    /// Activations with a batch and a sequence and none of the dims that params are split in: the residual stream, the
+    /// norms and what drops out of them.
+    void split_sequence(Program& program, const Mesh& mesh) const {
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            const auto id = static_cast<ValueId>(i);
+            if (!activation(program, id) || !program.dim(id, "batch")) continue;
+            const auto seq = program.dim(id, "seq");
+            const auto& dims = program.value(id).dims;
+            const bool inside = program.dim(id, "head_dim") ||
+                                std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return has(dims_, dim); });
+            if (!seq || inside) continue;
+            const int64_t size = program.value(id).type.shape[static_cast<size_t>(*seq)];
+            if (size % mesh.size(axis_) == 0)
+                program.store(id, axis_, Placement::split(*seq), origin_);
+            else if (optional_)
+                program.note(id, "whole over " + axis_text(mesh, axis_) + ": its seq does not divide", origin_);
+            else
+                refuse(program, mesh, "seq", id, size);
+        }
+    }
+
+    std::string axis_;
+    std::vector<std::string> dims_;
+    bool sequence_;
+    bool optional_;
+    Origin origin_;
+};
+
+void add(Registry& registry) {
+    registry.add_strategy("tensor", [](Config& options, const Origin& origin) {
+        return std::make_unique<TensorParallel>(options, origin);
+    });
+}
+
+}  // namespace
+
+}  // namespace orrery
+
+ORRERY_PLUGIN("strategy.tensor", "0.1", orrery::add);
