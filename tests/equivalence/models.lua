@@ -19,6 +19,13 @@ local opt = o.options {
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
   ends       = { false, "the embedding and the head count as layers" },
+  sequence   = { false, "tp also splits what lies between the blocks" },
+  optional   = { false, "tp keeps whole what it cannot split" },
+  zero       = { 0, "stage over dp" },
+  replicate  = { "", "the axis that repeats what zero splits" },
+  recompute  = { "", "full or selective" },
+  loss_scale = { 0.0, "the first one; 0: none in f32 and bf16, the default in f16" },
+  interval   = { 1000, "finite steps until the loss scale grows" },
 }
 
 local data = o.data.text {}
@@ -33,7 +40,10 @@ local model = require("orrery.models." .. opt.model)(sizes)
 local program = o.trace(opt.model, data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets)
 end)
-program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
+local scaling = opt.loss_scale > 0
+  and { initial = opt.loss_scale, most = math.max(opt.loss_scale, 32768), interval = opt.interval } or nil
+program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 },
+  { loss_scale = scaling })
 if model.tensors then program:weights(model:tensors()) end
 local strategies = opt.strategy == "twin" and o.strategies or o.strategy
 local layers = {}
@@ -41,5 +51,14 @@ for count in opt.stages:gmatch "%d+" do layers[#layers + 1] = math.tointeger(cou
 program:parallel {
   strategies.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
 }
-program:parallel { strategies.data { axis = "dp", bucket_mib = opt.bucket_mib } }
+local asked = { strategies.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
+if opt.zero > 0 then
+  asked[2] = strategies.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib }
+end
+if opt.recompute == "full" then asked[#asked + 1] = strategies.recompute {} end
+if opt.recompute == "selective" then
+  asked[#asked + 1] = strategies.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
+end
+asked[#asked + 1] = strategies.data { axis = "dp", bucket_mib = opt.bucket_mib }
+program:parallel(asked)
 program:compile()

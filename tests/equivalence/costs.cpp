@@ -1,0 +1,191 @@
+// What the strategies cost, against closed forms: bytes that a rank sends a step, bytes of model state, activations.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "plan/summary.h"
+#include "trial.h"
+
+using namespace orrery;
+using namespace orrery::equivalence;
+
+namespace {
+
+constexpr int64_t layers = 2, embed = 32, batch = 8, seq = 8;
+
+std::unique_ptr<Experiment> made(const std::string& model, const std::string& mesh, const std::string& script,
+                                 int64_t microbatches = 1, const std::string& precision = "f32") {
+    return experiment("tests/equivalence/models.lua",
+                      fmt::format("[mesh]\n{}\n[train]\nsteps = 2\nsequences_per_step = {}\nmicrobatches = {}\n"
+                                  "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n"
+                                  "[script]\nmodel = \"{}\"\nbucket_mib = 0\n{}\n",
+                                  mesh, batch, microbatches, precision, seq, model, script));
+}
+
+/// Bytes that a rank sends in one step, by kind, as the plan says; the communicators must count the same.
+std::map<Do, int64_t> sent(const Experiment& made) {
+    const auto lowered = test::compile(made.train, made.mesh);
+    std::map<Do, int64_t> bytes;
+    int64_t all = 0;
+    for (const auto& traffic : summary(lowered.plan).classes.at(0).traffic) {
+        bytes[traffic.what] += traffic.bytes_sent;
+        all += traffic.bytes_sent;
+    }
+    test::Running how;
+    how.reference = false;
+    how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
+    int64_t counted = 0;
+    for (const auto& rank : run_steps(lowered, how).traffic)
+        for (const Traffic& traffic : rank) counted += traffic.bytes_sent;
+    CHECK(counted == all * made.mesh.ranks());
+    return bytes;
+}
+
+/// Bytes of all params; of those that backward ops read, and of matrices.
+struct Sizes {
+    int64_t all = 0, read_backward = 0, matrices = 0;
+};
+
+Sizes sizes_of(const Program& program) {
+    std::vector<char> read(program.values.size(), 0);
+    for (const Op& op : program.ops)
+        for (ValueId input : op.inputs) read[static_cast<size_t>(input)] |= op.phase == Phase::backward;
+    Sizes sizes;
+    for (ValueId param : program.params()) {
+        const TensorType& type = program.value(param).type;
+        sizes.all += 4 * type.count();
+        if (read[static_cast<size_t>(param)]) sizes.read_backward += 4 * type.count();
+        if (type.shape.size() > 1) sizes.matrices += 4 * type.count();
+    }
+    return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO sends 2, a + 1 and 3 a units of S (P-1)/P", "[costs]") {
+    for (const char* model : {"gpt", "llama"})
+        for (int64_t ranks : {2, 4})
+            for (int64_t a : {1, 2}) {
+                const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+                const int64_t scalars = 2 * one(4) * 3;  // loss, count and the norm of the gradients
+                for (int stage : {1, 2, 3}) {
+                    const auto zero = made(model, fmt::format("dp = {}", ranks), fmt::format("zero = {}", stage), a);
+                    CHECK(zero->train.notes().empty());  // every param splits
+                    const Sizes sizes = sizes_of(zero->train);
+                    auto bytes = sent(*zero);
+                    INFO(model << " dp " << ranks << " micro " << a << " stage " << stage);
+                    CHECK(bytes[Do::reduce_scatter] == one(sizes.all) * (stage == 1 ? 1 : a));
+                    // Biases and embedding tables are not read by the backward pass: 3 a is the most that there is.
+                    CHECK(bytes[Do::all_gather] ==
+                          (stage == 3 ? a * one(sizes.all + sizes.read_backward) : one(sizes.all)));
+                    CHECK(bytes[Do::all_reduce] == scalars);
+                    fmt::print("  {:<6} dp {} micro {} ZeRO-{}: {:.2f} units of S (P-1)/P, the closed form has {}\n",
+                               model, ranks, a, stage,
+                               static_cast<double>(bytes[Do::reduce_scatter] + bytes[Do::all_gather]) /
+                                   static_cast<double>(one(sizes.all)),
+                               stage == 1   ? 2
+                               : stage == 2 ? a + 1
+                                            : 3 * a);
+                }
+            }
+}
+
+TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallelism the same bytes", "[costs]") {
+    for (const char* model : {"llama", "gpt", "qwen2"})
+        for (int64_t ranks : {2})
+            for (int64_t a : {1, 2}) {
+                INFO(model << " tp " << ranks << " micro " << a);
+                const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
+                const int64_t rows = batch * seq, stream = rows * embed * 4;
+                const int64_t units = 4 * layers + 2;              // and the embedding, and the head's dX
+                const int64_t statistics = 2 * one(3 * rows * 4);  // row maximum, sum of exponentials, picked logit
+                const int64_t norm = 2 * one(4);
+                auto tensor = sent(*made(model, fmt::format("tp = {}", ranks), "vocab = 400", a));
+                CHECK(tensor[Do::all_reduce] == 2 * one(units * stream) + statistics + norm);
+                CHECK(tensor.size() == 1);
+
+                const auto split = made(model, fmt::format("tp = {}", ranks), "vocab = 400\nsequence = true", a);
+                auto sequence = sent(*split);
+                int64_t between = 0;  // gradients of what is added or multiplied between the blocks
+                for (ValueId param : split->train.params()) {
+                    const Value& value = split->train.value(param);
+                    if (value.dims == std::vector<std::string>{"embed"}) between += value.type.bytes();
+                }
+                CHECK(sequence[Do::all_reduce] == 2 * one(between) + statistics + norm);
+                CHECK(sequence[Do::reduce_scatter] == one(units * stream));
+                const int64_t positions = std::string(model) == "gpt" ? one(seq * embed * 4) : 0;  // their gradient
+                CHECK(sequence[Do::all_gather] == one(units * stream) + positions);
+            }
+}
+
+namespace {
+
+/// Bytes of params, optimizer states, gradients and low-precision copies of params that a rank holds between the last
+/// two micro-batches, when nothing else of the loop is alive.
+int64_t model_state(const Plan& plan) {
+    const RankClass& c = plan.classes[0];
+    int between = 0;
+    for (size_t i = 0; i < c.stream.size(); ++i)
+        if (c.stream[i].fragment.micro == plan.mesh.microbatches() - 2) between = static_cast<int>(i);
+    const auto low_copy = [&](ValueId id) {
+        while (id != none && plan.program.value(id).op != none) {
+            const Op& op = plan.program.op(plan.program.value(id).op);
+            if (op.kind != "cast" && op.kind != "all_gather") return false;
+            id = op.inputs[0];
+        }
+        return id != none && plan.program.value(id).role == Role::param;
+    };
+    int64_t bytes = 0;
+    for (const Buffer& b : c.buffers) {
+        const bool alive = b.first <= between && b.last > between;
+        const bool counts = b.arena == Arena::persistent ? b.holds == Holds::param || b.holds == Holds::state
+                                                         : alive && (b.holds == Holds::gradient || low_copy(b.value));
+        if (counts) bytes += b.bytes;
+    }
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO holds 6 + 12/N, 2 + 16/N, 18/N bytes a parameter, in f32 8 + 8/N, 4 + 12/N, 16/N", "[costs]") {
+    for (int64_t n : {2, 4})
+        for (const char* precision : {"f32", "bf16"})
+            for (int stage : {1, 2, 3}) {
+                const auto zero =
+                    made("llama", fmt::format("dp = {}", n), fmt::format("zero = {}", stage), 2, precision);
+                const Plan plan = test::compile(zero->train, zero->mesh).plan;
+                const Sizes sizes = sizes_of(zero->train);
+                const bool low = std::string(precision) == "bf16";
+                const int64_t matrices = sizes.matrices / 4, gains = sizes.all / 4 - matrices;
+                const int64_t whole[] = {0, 8, 4, 0}, split[] = {0, 8, 12, 16};
+                const int64_t whole_low[] = {0, 6, 2, 0}, split_low[] = {0, 12, 16, 18};
+                const int64_t expected = (low ? whole_low : whole)[stage] * matrices +
+                                         (low ? split_low : split)[stage] * matrices / n +  // gains are not cast
+                                         whole[stage] * gains + split[stage] * gains / n;
+                INFO(precision << " dp " << n << " stage " << stage);
+                CHECK(model_state(plan) == expected);
+                fmt::print("  llama {} dp {} ZeRO-{}: {:.3f} bytes a parameter\n", precision, n, stage,
+                           static_cast<double>(model_state(plan)) / static_cast<double>(sizes.all / 4));
+            }
+}
+
+TEST_CASE("recomputation changes no bit and frees the activations of all blocks but one", "[costs]") {
+    const auto run = [](const std::string& recompute, int64_t& peak) {
+        const auto gpt = made("gpt", "", "dropout = 0.1\nlayers = 6\nrecompute = \"" + recompute + "\"");
+        const auto lowered = test::compile(gpt->train, gpt->mesh);
+        peak = summary(lowered.plan).classes.at(0).activations;
+        test::Running how;
+        how.steps = 3;
+        how.reference = false;
+        how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
+        return run_steps(lowered, how).values;
+    };
+    int64_t kept = 0, full = 0, selective = 0;
+    const test::Contents plain = run("", kept);
+    CHECK(run("full", full) == plain);
+    CHECK(run("selective", selective) == plain);
+    fmt::print("  gpt, 6 blocks: {} bytes of activations kept, {} selective, {} full\n", kept, selective, full);
+    CHECK(selective < kept);
+    CHECK(3 * full < kept);
+}

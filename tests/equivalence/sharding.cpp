@@ -1,0 +1,136 @@
+// The strategies tensor, zero and recompute against one rank: losses, the first step's gradients, params at the end.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "follow.h"
+
+using namespace orrery;
+using namespace orrery::equivalence;
+
+namespace {
+
+constexpr int64_t steps = 20;
+constexpr int64_t vocab = 40;
+
+struct Asked {
+    std::string model;
+    std::string mesh = {};    ///< "dp = 2, tp = 2"
+    std::string script = {};  ///< options of the script: "zero = 3\nsequence = true"
+    int64_t microbatches = 1;
+    std::string precision = "f32";
+    std::string kind = "plugin";
+};
+
+std::unique_ptr<Experiment> made(const Asked& asked) {
+    std::string mesh = asked.mesh;
+    std::replace(mesh.begin(), mesh.end(), ',', '\n');
+    return experiment(
+        "tests/equivalence/models.lua",
+        fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
+                    "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
+                    "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\n{}\n",
+                    mesh, steps, asked.microbatches, asked.precision, asked.model, asked.kind, asked.script));
+}
+
+test::Lowered compiled(const Asked& asked) {
+    const auto experiment = made(asked);
+    show_gradients(experiment->train);
+    return test::compile(experiment->train, experiment->mesh);
+}
+
+test::Ran run(const Asked& asked) {
+    test::Running how;
+    how.steps = steps;
+    how.reference = false;
+    how.every_step = true;
+    how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
+    return run_steps(compiled(asked), how);
+}
+
+std::string title(const Asked& asked) {
+    std::string script = asked.script;
+    std::replace(script.begin(), script.end(), '\n', ' ');
+    return fmt::format("{} {}, {} {} ({}), {} micro-batches, against one rank", asked.model, asked.precision,
+                       asked.mesh, script, asked.kind, asked.microbatches);
+}
+
+const std::vector<std::pair<std::string, std::string>> grid = {
+    {"tp = 2", ""},
+    {"tp = 2", "sequence = true"},
+    {"dp = 2", "zero = 1"},
+    {"dp = 2", "zero = 2"},
+    {"dp = 2", "zero = 3"},
+    {"hp = 2, dp = 2", "zero = 3\nreplicate = \"hp\""},
+    {"hp = 2, dp = 2", "zero = 1\nreplicate = \"hp\""},
+    {"dp = 2, tp = 2", ""},
+    {"dp = 2, tp = 2", "zero = 1"},
+    {"dp = 2, tp = 2", "zero = 2\nsequence = true"},
+    {"dp = 2, tp = 2", "zero = 3\nsequence = true"},
+    {"tp = 2, dp = 2", "zero = 3"},
+    {"dp = 2, tp = 2", "zero = 3\nsequence = true\nrecompute = \"full\""},
+    {"", "recompute = \"full\""},
+    {"tp = 2", "recompute = \"selective\"\nsequence = true"},
+};
+
+}  // namespace
+
+TEST_CASE("tensor, sequence, zero and recompute follow the trajectory of one rank", "[sharding]") {
+    for (const char* model : {"gpt", "llama", "qwen2"}) {
+        const test::Ran alone = run({model});
+        for (const auto& [mesh, script] : grid)
+            for (int64_t microbatches : {1, 2}) {
+                const Asked asked{model, mesh, script, microbatches};
+                CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
+            }
+    }
+}
+
+TEST_CASE("the Lua twins of tensor, zero and recompute give the same plans", "[sharding]") {
+    for (const auto& [mesh, script] : grid)
+        for (const char* precision : {"f32", "bf16"}) {
+            Asked plugin{"gpt", mesh, script, 2, precision};
+            Asked twin = plugin;
+            twin.kind = "twin";
+            INFO(mesh << " " << script << " " << precision);
+            CHECK(compiled(plugin).plan.fingerprint == compiled(twin).plan.fingerprint);
+        }
+}
+
+TEST_CASE("what cannot be split is refused with the reason, or listed where it may stay whole", "[sharding]") {
+    for (const char* kind : {"plugin", "twin"}) {
+        const auto ask = [&](const std::string& model, const std::string& mesh, const std::string& script) {
+            return made({model, mesh, script, 1, "f32", kind});
+        };
+        CHECK_THROWS_WITH(ask("llama", "tp = 4", ""), Catch::Contains("tp=4 is larger than kv_heads = 2"));
+        CHECK_THROWS_WITH(ask("gpt", "tp = 2", "mlp = 51"),
+                          Catch::Contains("cannot split mlp over tp=2: 51 of them in h.0.mlp.up.weight"));
+        CHECK_THROWS_WITH(ask("gpt", "dp = 2", "zero = 4"), Catch::Contains("stage is 4"));
+        // 3 heads of 10: tp keeps them whole. 5 ranks: no dim of the rest divides.
+        const auto loose = ask("gpt", "tp = 2", "heads = 3\nembed = 30\noptional = true");
+        const auto& notes = loose->train.notes();
+        const auto noted = [&](const std::string& param) {
+            return std::any_of(notes.begin(), notes.end(),
+                               [&](const Note& note) { return loose->train.value(note.value).name == param; });
+        };
+        CHECK(noted("h.0.attn.q.weight"));
+        CHECK(!noted("h.0.mlp.up.weight"));
+        const auto small = ask("gpt", "dp = 8", "zero = 1\nembed = 36\nmlp = 44");
+        REQUIRE(!small->train.notes().empty());
+        CHECK(small->train.notes()[0].text == "whole over dp=8: no dim divides");
+    }
+}
+
+// As in trajectories.cpp: the first step shows f32 noise only, later ones what bf16 makes of it.
+TEST_CASE("bf16 under tensor and zero follows one rank within its noise", "[sharding]") {
+    Bounds bounds;
+    bounds.loss = std::ldexp(1.0, -8);
+    bounds.params = 1e-3;
+    bounds.left_out = [](const std::string& param) { return param.ends_with("attn.k.bias"); };
+    for (const char* model : {"gpt", "llama"}) {
+        const test::Ran alone = run({model, "", "", 1, "bf16"});
+        for (const char* zero : {"zero = 1", "zero = 2", "zero = 3"}) {
+            const Asked asked{model, "dp = 2", zero, 2, "bf16"};
+            CHECK(print(title(asked), follow(run(asked), alone, bounds)) <= 1);
+        }
+    }
+}
