@@ -150,7 +150,13 @@ void Roles::settle(OpId id, std::vector<char>& late) {
     } else if (reads_varying || reads_late) {
         role.section = Section::after;
     } else {
-        role.section = op.attributes.text("keep") == "fragment" ? Section::inside : Section::before;
+        // What reads a copy that lives for one fragment lives no longer.
+        const bool fragment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+            const OpId maker = program.value(input).op;
+            return maker != none && ops[static_cast<size_t>(maker)].section == Section::inside;
+        });
+        const bool kept = fragment || op.attributes.text("keep") == "fragment";
+        role.section = kept ? Section::inside : Section::before;
     }
     if (op.phase != Phase::forward) role.kind = Fragment::Kind::backward;
     if (op.phase == Phase::backward && micro_axis != none) {
