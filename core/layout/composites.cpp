@@ -4,17 +4,18 @@
 
 namespace orrery {
 
-void compose_cross_entropy(const Program& annotated, const Op& op, const AddPart& add) {
+void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add) {
+    const Op& op = annotated.op(id);
     const ValueId logits = op.inputs[0], targets = op.inputs[1];
     const Attributes ignore{{"ignore", op.attributes.integer("ignore", -1)}};
     const auto last = static_cast<int64_t>(annotated.value(logits).type.shape.size()) - 1;
-    const ValueId top = add(op, "max", {logits}, {{"dims", std::vector<int64_t>{last}}}, {})[0];
-    const auto stats = add(op, "cross_entropy_stats", {logits, top, targets}, ignore, {});
-    add(op, "cross_entropy_loss", {top, stats[0], stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
+    const ValueId top = add(op, id, "max", {logits}, {{"dims", std::vector<int64_t>{last}}}, {})[0];
+    const auto stats = add(op, id, "cross_entropy_stats", {logits, top, targets}, ignore, {});
+    add(op, id, "cross_entropy_loss", {top, stats[0], stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
     if (op.outputs.size() == 2) return;
     std::vector<ValueId> inputs{logits, top, stats[0], targets};
     if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
-    add(op, "cross_entropy_grad", std::move(inputs), ignore, {op.outputs[2]});
+    add(op, id, "cross_entropy_grad", std::move(inputs), ignore, {op.outputs[2]});
 }
 
 namespace {
@@ -93,18 +94,22 @@ void ScalarSums::combine(OpId root, Ledger& ledger, const Mesh& mesh, const AddP
         int stage;
         std::vector<AxisId> axes;
         ValueId value;
+        OpId ready;  ///< no earlier than this op
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms) items.push_back({stage_of(term), partial_axes(ledger, term), term});
-    std::vector<ValueId> made;  // every addition makes what one of the program's did
-    for (OpId inner : roots_.at(root).inner) made.push_back(annotated_.op(inner).outputs[0]);
-    made.push_back(last.outputs[0]);
+    for (ValueId term : roots_.at(root).terms)
+        items.push_back({stage_of(term), partial_axes(ledger, term), term, annotated_.value(term).op});
+    std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
+    additions.push_back(root);
     size_t next = 0;
     const auto join = [&](Item& into, size_t other) {
         Op like = last;
         if (into.stage == items[other].stage) like.stage = into.stage;
-        into.value = add(like, "add", {into.value, items[other].value}, {}, {made[next++]})[0];
+        const OpId instead = additions[next++];
+        into.ready = std::max({instead, into.ready, items[other].ready});
+        into.value =
+            add(like, into.ready, "add", {into.value, items[other].value}, {}, {annotated_.op(instead).outputs[0]})[0];
         items.erase(items.begin() + static_cast<std::ptrdiff_t>(other));
     };
     while (items.size() > 1) {
@@ -135,6 +140,7 @@ void ScalarSums::combine(OpId root, Ledger& ledger, const Mesh& mesh, const AddP
         ledger.obtain(widest->value, needed,
                       {static_cast<int>(root), "for a sum of scalars over " + mesh.axis(widest->axes[pick]).name,
                        "terms are added where they lie alike", last.origin, false});
+        widest->ready = root;
         widest->axes.erase(widest->axes.begin() + static_cast<std::ptrdiff_t>(pick));
     }
 }

@@ -7,12 +7,14 @@
 
 namespace orrery {
 
-/// Adds an op of a composite in place of `like`, laid out by its rule. `made`: what it makes; empty: new values.
-using AddPart = std::function<std::vector<ValueId>(const Op& like, std::string kind, std::vector<ValueId> inputs,
-                                                   Attributes attributes, const std::vector<ValueId>& made)>;
+/// Adds an op of a composite, like an op of the program, in the place of op `at`, laid out by its rule. `made`: what it
+/// makes; empty: new values.
+using AddPart =
+    std::function<std::vector<ValueId>(const Op& like, OpId at, std::string kind, std::vector<ValueId> inputs,
+                                       Attributes attributes, const std::vector<ValueId>& made)>;
 
 /// Cross entropy over a split vocabulary: three statistics a row cross the wire instead of the logits.
-void compose_cross_entropy(const Program& annotated, const Op& op, const AddPart& add);
+void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add);
 
 /// Sums of scalars in the update (a gradient norm): what is partial over the same axes is added before it is reduced,
 /// so that each set of axes costs one reduction. The sum of alike terms keeps its order.

@@ -65,11 +65,11 @@ private:
     }
 
     void propagate_one(const Op& op, int index) {
-        const AddPart part = [&](const Op& like, std::string kind, std::vector<ValueId> inputs, Attributes attributes,
-                                 const std::vector<ValueId>& made) {
-            return add_part(like, index, std::move(kind), std::move(inputs), std::move(attributes), made);
+        const AddPart part = [&](const Op& like, OpId at, std::string kind, std::vector<ValueId> inputs,
+                                 Attributes attributes, const std::vector<ValueId>& made) {
+            return add_part(like, at, std::move(kind), std::move(inputs), std::move(attributes), made);
         };
-        if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, op, part);
+        if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, index, part);
         if (sums_.terms(index) && sums_.mixed(index, ledger_)) return sums_.combine(index, ledger_, mesh_, part);
         Rule rule = op_def(op.kind).rule(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
