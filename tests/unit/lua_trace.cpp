@@ -191,7 +191,7 @@ TEST_CASE("strategies mark by dim names and errors say what is wrong") {
     CHECK(has(failure(with("for p in program:params() do p:store { tp = S 'heads' } end")), "has no dim \"heads\""));
     CHECK(has(failure(with("for p in program:params() do p:store { tp = S(3) } end")), "has no dim 3"));
     CHECK(has(failure(with("for p in program:params() do p:store { tp = 0 } end")),
-              "store: tp is the number 0, expected R or S(dim)"));
+              "store: tp is the number 0, expected R, P or S(dim)"));
     CHECK(has(failure(with("for p in program:params() do local q = p + p end")), "a strategy cannot add ops"));
     CHECK(has(failure(with("S(0)")), "dims count from 1"));
     CHECK(has(failure(start + "strategy.define('m', { axis = 'tp' }, print) { axes = 'dp' }"),
