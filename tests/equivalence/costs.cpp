@@ -12,7 +12,7 @@ using namespace orrery::equivalence;
 
 namespace {
 
-constexpr int64_t layers = 2, embed = 32, batch = 8, seq = 8;
+constexpr int64_t blocks = 2, embed = 32, batch = 8, seq = 8;
 
 std::unique_ptr<Experiment> made(const std::string& model, const std::string& mesh, const std::string& script,
                                  int64_t microbatches = 1, const std::string& precision = "f32") {
@@ -103,7 +103,7 @@ TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallel
                 INFO(model << " tp " << ranks << " micro " << a);
                 const auto one = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
                 const int64_t rows = batch * seq, stream = rows * embed * 4;
-                const int64_t units = 4 * layers + 2;              // and the embedding, and the head's dX
+                const int64_t units = 4 * blocks + 2;              // and the embedding, and the head's dX
                 const int64_t statistics = 2 * one(3 * rows * 4);  // row maximum, sum of exponentials, picked logit
                 const int64_t norm = 2 * one(4);
                 auto tensor = sent(*made(model, fmt::format("tp = {}", ranks), "vocab = 400", a));

@@ -10,13 +10,13 @@ using namespace orrery::equivalence;
 
 namespace {
 
-constexpr int64_t layers = 2, embed = 16, batch = 4, seq = 6, steps = 20;
+constexpr int64_t blocks = 2, embed = 16, batch = 4, seq = 6, steps = 20;
 
 std::unique_ptr<Experiment> made(const std::string& mesh) {
     return experiment("scripts/mlp.lua",
                       fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = {}\n[data]\npath = \"none\"\n"
                                   "tokens_per_sequence = {}\n[script]\nlayers = {}\nembed = {}\nmlp = 48\nlr = 1e-3\n",
-                                  mesh, steps, batch, seq, layers, embed));
+                                  mesh, steps, batch, seq, blocks, embed));
 }
 
 test::Ran run(const test::Lowered& lowered, int64_t steps) {
@@ -34,8 +34,8 @@ void account(const Program& program, const Mesh& mesh) {
     const auto tp = *mesh.find("tp");
     const int64_t dp = mesh.size("dp"), members = mesh.size(tp), scalars = 1;
     const int64_t activations = batch / dp * seq * embed * 4;
-    const int64_t count = 2 * layers + scalars;
-    const int64_t bytes = 2 * (members - 1) * (2 * layers * activations + 4 * scalars) * dp;  // of `dp` groups
+    const int64_t count = 2 * blocks + scalars;
+    const int64_t bytes = 2 * (members - 1) * (2 * blocks * activations + 4 * scalars) * dp;  // of `dp` groups
 
     const auto lowered = test::compile(program, mesh);
     const test::Ran ran = run(lowered, 1);
