@@ -69,9 +69,10 @@ bool compatible(const Part& a, const Part& b) {
     return true;
 }
 
-std::vector<Cell> alone() {
+std::vector<Cell> alone(bool pipelines) {
     std::vector<Cell> cells;
-    for (const Part& p : parts()) cells.push_back({p.name, {&p}});
+    for (const Part& p : parts())
+        if ((p.axes == "pp") == pipelines) cells.push_back({p.name, {&p}});
     return cells;
 }
 
@@ -133,7 +134,9 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
             }
             try {
                 const auto experiment = made(model, cell);
-                const auto lowered = test::compile(experiment->train, experiment->mesh);
+                LowerOptions lowering;
+                if (experiment->schedule) lowering.schedule = &*experiment->schedule;
+                const auto lowered = test::compile(experiment->train, experiment->mesh, lowering);
                 test::Verifying how;
                 how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
                 const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
@@ -156,9 +159,14 @@ const std::vector<std::string> all_models{"gpt", "llama", "qwen2"};
 }  // namespace
 
 TEST_CASE("each strategy alone is verified on each model", "[alone]") {
-    const Tally tally = run("alone", alone(), all_models);
+    const Tally tally = run("alone", alone(false), all_models);
     CHECK(tally.failed == 0);
     CHECK(tally.passed > 0);
+}
+
+TEST_CASE("a pipeline with each schedule is verified on each model", "[.][grid]") {
+    const Tally tally = run("pipelines alone", alone(true), all_models);
+    CHECK(tally.failed == 0);
 }
 
 TEST_CASE("every pair of strategies is verified on each model", "[.][grid]") {

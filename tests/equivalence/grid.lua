@@ -26,7 +26,10 @@ program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1
 
 local mesh, list = o.config.mesh, {}
 local function add(strategy) list[#list + 1] = strategy end
-if opt.schedule ~= "" then add(o.strategy.pipeline { axis = "pp", schedule = opt.schedule }) end
+if opt.schedule ~= "" then
+  local chunks = (opt.schedule == "interleaved" or opt.schedule == "zbv") and 2 or 1
+  add(o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = chunks })
+end
 if mesh.tp then add(o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
 if opt.rep then add(o.strategy.data { axis = "rep" }) end
 if opt.zero > 0 then
