@@ -44,6 +44,8 @@ ScalarSums::ScalarSums(const Program& annotated) : annotated_(annotated), inner_
             count(input);
             if (scalar_add(annotated, static_cast<OpId>(i))) added[static_cast<size_t>(input)] = true;
         }
+    // A sum that a mark lays out is a value of its own, not a step on the way to another.
+    for (const Mark& mark : annotated.marks()) count(mark.value), count(mark.value);
     for (const Result& result : annotated.results) count(result.value);
     for (const Update& update : annotated.updates) count(update.value);
     for (size_t i = 0; i < annotated.ops.size(); ++i) {
@@ -98,8 +100,13 @@ void ScalarSums::combine(OpId root, Ledger& ledger, const Mesh& mesh, const AddP
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms)
-        items.push_back({stage_of(term), partial_axes(ledger, term), term, annotated_.value(term).op});
+    for (ValueId term : roots_.at(root).terms) {
+        const bool marked = std::any_of(annotated_.marks().begin(), annotated_.marks().end(),
+                                        [&](const Mark& mark) { return mark.value == term; });
+        // What a mark asks for is done behind the op that it concerns.
+        items.push_back(
+            {stage_of(term), partial_axes(ledger, term), term, marked ? root : annotated_.value(term).op});
+    }
     std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
     additions.push_back(root);
     size_t next = 0;

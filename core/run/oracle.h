@@ -61,8 +61,8 @@ private:
     Memory scratch_;
     std::vector<Blocks> sources_;  ///< [0]: as they are; then one set for each draw
     Blocks values_;
-    /// Where a value of the propagated program is among values_: its own place, or one behind all others for a term of a
-    /// sum that propagation grouped anew, which is another number there than in the traced program.
+    /// Where a value of the propagated program is among values_: its own place, or one behind all others for a term of
+    /// a sum that propagation grouped anew, which is another number there than in the traced program.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
     std::vector<char> rounded_;  ///< per value: summed over ranks in 16 bits

@@ -196,13 +196,13 @@ TEST_CASE("cpu: cross entropy, with its gradient in place") {
             const std::vector<double> values = logits.values();
             targets.as<std::int32_t>()[0] =
                 static_cast<std::int32_t>(std::min_element(values.begin(), values.begin() + vocab) - values.begin());
-            compare_with_reference(source, {Buffer(Type::f32, 1), Buffer(Type::f32, 1), logits, Buffer(Type::f32, 1)},
-                                   [&, rows = rows, vocab = vocab](const Kernels& k, Context& c, Buffers& y) {
-                                       const auto* t = targets.as<std::int32_t>();
-                                       k.cross_entropy(c, logits.in(), t, {}, y[3].out(), y[1].out(), {}, rows, vocab, -1);
-                                       k.cross_entropy(c, y[2].in(), t, {}, y[0].out(), y[1].out(), y[2].out(), rows, vocab,
-                                                       -1);
-                                   });
+            compare_with_reference(
+                source, {Buffer(Type::f32, 1), Buffer(Type::f32, 1), logits, Buffer(Type::f32, 1)},
+                [&, rows = rows, vocab = vocab](const Kernels& k, Context& c, Buffers& y) {
+                    const auto* t = targets.as<std::int32_t>();
+                    k.cross_entropy(c, logits.in(), t, {}, y[3].out(), y[1].out(), {}, rows, vocab, -1);
+                    k.cross_entropy(c, y[2].in(), t, {}, y[0].out(), y[1].out(), y[2].out(), rows, vocab, -1);
+                });
         }
     }
     Buffer logits = source.uniform(Type::f32, 10), loss(Type::f32, 1), count(Type::f32, 1);

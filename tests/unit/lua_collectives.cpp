@@ -93,12 +93,12 @@ TEST_CASE("broken collectives are refused at their line", "[lua_collectives]") {
     refused(head + "return { chunks = 1, steps = {{ c.copy(0, 0, 1), \nc.copy(0, 1, 2) }} }" + tail,
             {"my_own.lua:", "a race", "step 0"});
     refused(head + "return { chunks = 1, steps = {{ c.copy(0, 0, 'x') }} }" + tail, {"my_own.lua:3", "copy"});
-    refused(head + "return { chunks = 1, steps = {{ 7 }} }" + tail, {"my_own.lua:2", "steps[1][1] is a number"});
-    refused(head + "return 7" + tail, {"my_own.lua:2", "returned a number"});
+    refused(head + "return { chunks = 1, steps = {{ 7 }} }" + tail, {"my_own.lua:2", "steps[1][1] is the number 7"});
+    refused(head + "return 7" + tail, {"my_own.lua:2", "returned the number 7"});
     refused(head + "return { chunks = 1, stepz = {} }" + tail, {"steps is nil"});
     refused("return { all_reduc = 1 }", {"all_reduc"});
     refused("return {}", {"none of all_reduce"});
-    refused("return 1", {"test.toml:3", "returns a number"});
+    refused("return 1", {"test.toml:3", "returns the number 1"});
     CollectiveHost nobody("nobody", 2);
     CHECK_THROWS_WITH(run_script_text("", "script.lua", ".", nobody),
                       Catch::Contains("test.toml:3") && Catch::Contains("no collective \"nobody\""));

@@ -1,6 +1,6 @@
 --- Data parallelism: every rank holds all params and a part of the batch.
--- Propagation reduces the gradients, in messages of at most `bucket_mib` (0: each alone). `zero` = 1, 2 or 3 also splits
--- optimizer states, gradients and params. The Lua twin of plugins/strategy/data.
+-- Propagation reduces the gradients, in messages of at most `bucket_mib` (0: each alone). `zero` = 1, 2 or 3 also
+-- splits optimizer states, gradients and params. The Lua twin of plugins/strategy/data.
 local native = require "orrery.native"
 local strategy = require "orrery.strategy"
 local sharding = require "orrery.sharding"
