@@ -19,6 +19,9 @@ local declared = {
   floor    = { 0.1, "last learning rate, as a share of the peak" },
   warmup   = { 50, "steps until the peak" },
   decay    = { 0.1, "weight decay of matrices and tables" },
+  pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
+  sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
+  zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
 }
 local opt = o.options(declared)
 
@@ -60,7 +63,11 @@ program:train_with(o.optim.adamw {
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
-program:parallel { o.strategy.data { axis = "dp" } }
+program:parallel {                                            -- an axis that the mesh lacks is skipped
+  o.strategy.pipeline { axis = "pp", microbatches = cfg.train.microbatches, schedule = opt.pipeline },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence },
+  o.strategy.data { axis = "dp", zero = opt.zero },
+}
 
 local run = program:compile()                                 -- one instruction stream per rank class
 print(run:summary())
