@@ -222,7 +222,9 @@ int run_rank(const CollectiveBench& bench, const Form& form, Config& config, con
     // Not for a transport that works with threads of its own: they would share the rank's core.
     if (bench.transport == "shm") pin(job);
     try {
-        const Loader loader(plugin_folders());
+        std::vector<std::string> folders = config.table("plugins").texts("path");
+        for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+        const Loader loader(folders);
         Registry registry;
         loader.load("device", "cpu", registry, {});
         loader.load("transport", bench.transport, registry, {});

@@ -22,6 +22,13 @@ void add_script_options(CLI::App& app, ScriptCommand& command, const char* what)
     app.add_flag("-h,--help", command.script_help, "print this help and the options that the script declares");
 }
 
+/// Lines shown behind a command's options.
+void add_examples(CLI::App& app, const std::vector<std::string>& lines) {
+    std::string text = "Examples:";
+    for (const std::string& line : lines) text += "\n  orrery " + line;
+    app.footer(text);
+}
+
 CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     CLI::App* run = app.add_subcommand("run", "train: start the ranks of this host and run a script on them");
     add_script_options(*run, command, "experiment, a .lua file");
@@ -29,6 +36,9 @@ CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     run->add_option("--nodes", command.nodes, "hosts that take part");
     run->add_option("--node-rank", command.node_rank, "which of them this is, from 0");
     run->add_option("--rendezvous", command.rendezvous, "host:port where node 0 listens");
+    add_examples(*run, {"run scripts/gpt.lua --config configs/quickstart.toml",
+                        "run scripts/gpt.lua --config configs/four_ranks.toml --set train.steps=500",
+                        "run my.lua --config two.toml --nodes 2 --node-rank 0 --rendezvous n1:29500"});
     return run;
 }
 
@@ -54,7 +64,38 @@ CLI::App* add_sample(CLI::App& app, ScriptCommand& command) {
     sample->add_option("-t,--temperature", command.sample.temperature, "0: the likeliest token");
     sample->add_option("--top-k", command.sample.top_k, "draw among the k likeliest, 0: all");
     sample->add_option("--seed", command.sample.seed, "same seed, same text");
+    add_examples(*sample, {"sample runs/quickstart --prompt \"In the beginning\" --tokens 300 --temperature 0.7"});
     return sample;
+}
+
+CLI::App* add_draw(CLI::App& app, ScriptCommand& script, DrawCommand& command) {
+    CLI::App* draw = app.add_subcommand("draw", "show a plan: timeline, memory and layouts, as text or SVG");
+    add_script_options(*draw, script, "experiment, a .lua file");
+    draw->get_option("script")->required(false);
+    draw->add_option("-o,--out", command.out, "write FILE.svg instead of text");
+    draw->add_option("--schedule", command.schedule, "instead of a script: 1f1b, my.lua, or a file of F0 B0 ...");
+    draw->add_option("--stages", command.stages, "with --schedule: ranks of the pipeline");
+    draw->add_option("--micro", command.micro, "with --schedule: micro-batches");
+    draw->add_option("--chunks", command.chunks, "with --schedule: stages of each rank");
+    draw->add_option("--by", command.by, "length of a fragment: unit or flops")
+        ->check(CLI::IsMember({"unit", "flops"}));
+    draw->add_option("--width", command.width, "columns of the text; 0: the terminal's")->check(CLI::NonNegativeNumber);
+    draw->add_option("--colour", command.colour, "auto, always or never")
+        ->check(CLI::IsMember({"auto", "always", "never"}));
+    add_examples(*draw, {"draw scripts/gpt.lua --config configs/quickstart.toml",
+                         "draw scripts/gpt.lua --config configs/quickstart.toml --set train.microbatches=4 -o gpt.svg",
+                         "draw --schedule 1f1b --stages 4 --micro 8", "draw --schedule my_order.txt -o order.svg"});
+    return draw;
+}
+
+CLI::App* add_new_plugin(CLI::App& app, NewPluginCommand& command) {
+    CLI::App* fresh =
+        app.add_subcommand("new-plugin", "write a folder with a plugin that builds, loads and has a test");
+    fresh->add_option("kind", command.kind, "strategy, strategy-lua, store, transport, device ...")->required();
+    fresh->add_option("name", command.name, "small letters, digits and _")->required();
+    fresh->add_option("folder", command.folder, "where to write it; a folder of that name if left out");
+    add_examples(*fresh, {"new-plugin strategy rows", "new-plugin store tape ~/tape"});
+    return fresh;
 }
 
 struct BenchCommand {
@@ -82,6 +123,8 @@ CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
     bench->add_option("--op", command.op, "sum, max or min")->check(CLI::IsMember({"sum", "max", "min"}));
     bench->add_option("--config", command.config, "TOML file with [transport.NAME]");
     bench->add_option("-s,--set", command.sets, "table.key=value")->allow_extra_args(false);
+    add_examples(*bench, {"bench all_reduce --transport shm --ranks 2 -b 1K -e 256M",
+                          "bench send_receive --transport gloo --dtype bf16"});
     return bench;
 }
 
@@ -99,8 +142,12 @@ int bench_command(BenchCommand& command) {
 int dispatch(int argc, char** argv) {
     CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
     app.require_subcommand(1);
+    app.footer(
+        "orrery COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
+        "75 stopped after a checkpoint and to be started again, 128 + signal.");
     ScriptCommand script;
     script.arguments.assign(argv, argv + argc);
+    DrawCommand drawing;
     TokenizeCommand tokenize;
     BenchCommand bench;
     bench.arguments = script.arguments;
@@ -110,13 +157,17 @@ int dispatch(int argc, char** argv) {
     CLI::App* check = app.add_subcommand("check", "compile and prove a script's plan, start nothing");
     add_script_options(*check, script, "experiment, a .lua file");
     CLI::App* verify = add_verify(app, script);
+    add_examples(*check, {"check scripts/gpt.lua --config configs/llama70b.toml"});
     CLI::App* sample = add_sample(app, script);
+    CLI::App* draw = add_draw(app, script, drawing);
     CLI::App* tokens = app.add_subcommand("tokenize", "write a token file from text, one token a byte");
     tokens->add_option("text", tokenize.text, "text file")->required();
     tokens->add_option("bin", tokenize.bin, "token file to write")->required();
     tokens->add_option("--token-bytes", tokenize.token_bytes, "2 or 4")->check(CLI::IsMember({2, 4}));
     CLI::App* plugins = app.add_subcommand("plugins", "list the plugins, and why one cannot load");
     plugins->add_option("folder", folders, "further folders to look in");
+    NewPluginCommand fresh;
+    CLI::App* new_plugin = add_new_plugin(app, fresh);
     add_bench(app, bench);
 
     try {
@@ -131,8 +182,10 @@ int dispatch(int argc, char** argv) {
     if (check->parsed()) return check_command(script);
     if (verify->parsed()) return verify_command(script);
     if (sample->parsed()) return sample_command(script);
+    if (draw->parsed()) return draw_command(script, drawing);
     if (tokens->parsed()) return tokenize_command(tokenize);
     if (plugins->parsed()) return plugins_command(folders);
+    if (new_plugin->parsed()) return new_plugin_command(fresh);
     return bench_command(bench);
 }
 

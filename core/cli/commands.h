@@ -28,11 +28,27 @@ struct TokenizeCommand {
     int token_bytes = 2;
 };
 
+/// A picture of a script's plan, or of a bare schedule.
+struct DrawCommand {
+    std::string out;       ///< an .svg file; "": text on the terminal
+    std::string schedule;  ///< instead of a script: a name, a Lua file or a file of orders
+    int64_t stages = 0, micro = 0, chunks = 1;
+    std::string by = "unit", colour = "auto";
+    int width = 0;  ///< columns; 0: the terminal's
+};
+
+struct NewPluginCommand {
+    std::string kind, name;
+    std::string folder;  ///< "": the name, in the current folder
+};
+
 // One function per command, each in a file of its own. They return the exit code; errors are thrown.
 int run_command(const ScriptCommand& command);
 int check_command(const ScriptCommand& command);
 int verify_command(const ScriptCommand& command);
 int sample_command(const ScriptCommand& command);
+int draw_command(const ScriptCommand& script, const DrawCommand& command);
+int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int plugins_command(const std::vector<std::string>& folders);
 

@@ -74,7 +74,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
             config_.table("mesh").origin(),
             fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
                         settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
-    if (mode_ == Mode::check)
+    if (mode_ == Mode::check || mode_ == Mode::draw)
         job_.local_ranks = std::max<int64_t>(1, settings_.mesh.ranks() / std::max<int64_t>(1, command_.nodes));
     load_plugins();
 }
@@ -208,7 +208,8 @@ Job ScriptHost::next_session() {
 }
 
 std::string ScriptHost::sample(const SampleOptions& options) {
-    if (mode_ == Mode::check || mode_ == Mode::verify || mode_ == Mode::help || job_.rank != 0) return "";
+    // Only a run and a sampling have a model to draw text from.
+    if ((mode_ != Mode::run && mode_ != Mode::sample) || job_.rank != 0) return "";
     CompileOptions compiling;
     Job alone;
     alone.local_ranks = 1;
@@ -263,8 +264,8 @@ void ScriptHost::declare_options(const std::vector<Option>& options) {
 }
 
 void ScriptHost::print(const std::string& line) {
-    if (job_.rank == 0 && !(quiet_ && (mode_ == Mode::check || mode_ == Mode::verify)))
-        std::printf("%s\n", line.c_str());
+    const bool silent = mode_ == Mode::draw || (quiet_ && (mode_ == Mode::check || mode_ == Mode::verify));
+    if (job_.rank == 0 && !silent) std::printf("%s\n", line.c_str());
 }
 
 void ScriptHost::prepare_folder() {

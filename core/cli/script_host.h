@@ -17,6 +17,7 @@ namespace orrery {
 /// What a command does with the calls of a script.
 enum class Mode : uint8_t {
     check,   ///< compile and prove, start nothing
+    draw,    ///< the same, for a picture: the script prints nothing and its data may be missing
     run,     ///< train on this rank
     verify,  ///< compile as `run` does, with ranks as threads; `verify` runs the plan
     sample,  ///< draw text on one rank

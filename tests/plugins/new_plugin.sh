@@ -1,0 +1,44 @@
+#!/bin/sh
+# `orrery new-plugin` of the installed program: every kind that there is configures, builds, loads and passes its test
+# as it stands; nothing is overwritten; bad names are refused.
+# usage: new_plugin.sh SOURCE BUILD
+set -eu
+source=$1 build=$2 work=$2/tests/new_plugin
+rm -rf "$work"
+mkdir -p "$work"
+cmake --install "$build" --prefix "$work/prefix" > "$work/log.txt"
+orrery=$work/prefix/bin/orrery
+[ -x "$orrery" ] || { echo "there is no program"; exit 1; }
+compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+flags=$(sed -n 's/^ORRERY_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt" | tr ';' ',')
+[ -z "$flags" ] || export CXXFLAGS="-fsanitize=$flags" LDFLAGS="-fsanitize=$flags"
+cd "$work"
+
+refused() {
+    if "$orrery" new-plugin "$@" > refused.txt 2>&1; then echo "new-plugin $* was not refused"; exit 1; fi
+    grep -q "$wanted" refused.txt || { cat refused.txt; echo "new-plugin $*: the message lacks '$wanted'"; exit 1; }
+}
+wanted="kinds: " refused stroe tape
+wanted='did you mean "store"' refused stroe tape
+for name in Tape 7tape ta-pe ../tape tape_ "ta pe"; do wanted="cannot name a plugin" refused store "$name"; done
+[ -z "$(find . -name '*tape*' -o -name '*Tape*')" ] || { echo "a refused plugin left files"; exit 1; }
+
+kinds=${3:-$(ls "$source/scripts/templates")}
+for kind in $kinds; do
+    # Two words, so that both spellings of the name are tried.
+    "$orrery" new-plugin "$kind" night_clock "$kind" > "$kind.txt"
+    ! grep -rqi sundial "$kind" || { grep -ri sundial "$kind"; echo "$kind: the template's name is left"; exit 1; }
+    wanted="is not empty" refused "$kind" night_clock "$kind"
+    if [ -e "$kind/CMakeLists.txt" ]; then
+        {
+            cmake -S "$kind" -B "$kind/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
+                -DCMAKE_CXX_COMPILER="$compiler" \
+                -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wno-missing-field-initializers -Werror ${CXXFLAGS:-}"
+            cmake --build "$kind/build"
+            ctest --test-dir "$kind/build" --output-on-failure
+        } >> log.txt 2>&1 || { tail -n 40 log.txt; echo "$kind: does not build and pass"; exit 1; }
+    else
+        sh "$kind/test.sh" "$orrery" >> log.txt 2>&1 || { tail -n 40 log.txt; echo "$kind: its test fails"; exit 1; }
+    fi
+    echo "$kind: ok"
+done
