@@ -8,9 +8,9 @@ if(mold_program)
   add_link_options(-fuse-ld=mold)
 endif()
 # -Wrestrict has false alarms in g++ 12's own strings (gcc bug 105651); members of nouns have defaults.
-add_compile_options(-Wall -Wextra -Wno-restrict -Wno-missing-field-initializers)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-restrict;-Wno-missing-field-initializers>")
 if(ORRERY_DEV AND NOT ORRERY_SANITIZE) # sanitizers give g++ 12 more false alarms
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(ORRERY_SANITIZE)
   string(REPLACE ";" "," sanitizers "${ORRERY_SANITIZE}")

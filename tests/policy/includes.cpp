@@ -43,7 +43,7 @@ std::string library_of(const std::string& header) {
         {std::regex("^gloo/.*"), "gloo"},
         {std::regex("^(ucp|uct|ucs)/.*"), "ucx"},
         {std::regex("^nccl.*"), "nccl"},
-        {std::regex("^(cu[a-z]*\\.h|cu[a-z_]*/.*|nv.*)"), "cuda"},
+        {std::regex("^(cu[a-zA-Z_]*\\.h|cu[a-z_]*/.*|nv.*)"), "cuda"},
         {std::regex("^(dnnl|oneapi/).*"), "onednn"},
         {std::regex("^curl/.*"), "curl"},
         {std::regex("^hiredis/.*"), "gloo"},

@@ -1,0 +1,72 @@
+// What a CUDA kernel gets: the chip, the stream and the vendor's handles. No CUDA header is needed to include this.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+struct CUstream_st;      // cudaStream_t
+struct cublasLtContext;  // cublasLtHandle_t
+struct cudnnContext;     // cudnnHandle_t
+
+namespace orrery::kernels::cuda {
+
+/// A call that failed: "cublasLtMatmul: CUBLAS_STATUS_...". The device puts the op in front.
+class Failure : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A spec that cannot run, with the reason.
+class Refused : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// One GPU, read once.
+struct Chip {
+    int device = 0;  ///< the driver's number
+    std::string name;
+    int major = 0, minor = 0;  ///< 9, 0: compute capability 9.0
+    int multiprocessors = 1;
+    std::int64_t memory_bytes = 0;
+    std::int64_t l2_bytes = 0;
+    std::int64_t shared_bytes_per_block = 0;  ///< with cudaFuncSetAttribute
+};
+
+/// Reads a device. Throws Failure.
+Chip read_chip(int device);
+
+/// One per compute queue, used by the thread that drives the device. Handles are made at their first use, which must be
+/// in prepare(): a launch may be captured in a graph and then makes nothing.
+class Context {
+public:
+    /// `cache`: folder where searches for algorithms are kept, made when needed; empty: kept in memory alone.
+    Context(Chip chip, CUstream_st* stream, std::filesystem::path cache);
+    ~Context();
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
+
+    const Chip& chip() const { return chip_; }
+    CUstream_st* stream() const { return stream_; }
+    const std::filesystem::path& cache() const { return cache_; }
+    /// Throws Failure.
+    cublasLtContext* blas();
+    /// Bound to the stream. Throws Refused where this build or machine has no cuDNN (has_dnn() tells without throwing).
+    cudnnContext* dnn();
+    bool has_dnn();
+    /// Rates of products follow these: f32 by tf32 tensor cores (about 1e-3) where true, in full f32 where false.
+    bool tf32 = false;
+    /// The same bits on repetition; on by default, and kernels that could not promise it refuse.
+    bool deterministic = true;
+
+private:
+    Chip chip_;
+    CUstream_st* stream_;
+    std::filesystem::path cache_;
+    cublasLtContext* blas_ = nullptr;
+    cudnnContext* dnn_ = nullptr;
+};
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,81 @@
+// The seam between the CUDA device and its kernels: a spec goes in, something that can be launched comes out.
+//
+// Specs are the ops of core/ir/README.md, said again with this folder's types, since kernels know nothing of core.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/cuda/context.h"
+#include "kernels/types.h"
+
+namespace orrery::kernels::cuda {
+
+/// Type and sizes of a dense row-major operand.
+struct Operand {
+    Type type = Type::f32;
+    std::vector<std::int64_t> shape;
+
+    std::int64_t count() const;
+    std::int64_t rows() const;  ///< product of all sizes but the last
+    std::int64_t cols() const;  ///< the last size, 1 for a scalar
+};
+
+using Attribute = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
+
+/// An op with its constants and operand types.
+struct Spec {
+    std::string op;
+    std::vector<std::pair<std::string, Attribute>> attributes;  ///< sorted by name
+    std::vector<Operand> inputs;
+    std::vector<Operand> outputs;
+
+    // The fallback is for an absent one; another type throws Refused.
+    bool flag(std::string_view name, bool fallback = false) const;
+    std::int64_t integer(std::string_view name, std::int64_t fallback = 0) const;
+    double number(std::string_view name, double fallback = 0) const;
+    std::string text(std::string_view name, std::string_view fallback = "") const;
+    std::vector<std::int64_t> integers(std::string_view name) const;
+
+    /// "layernorm(bf16[8,512], ...) -> (...)": for messages and as the key of caches, attributes included.
+    std::string text() const;
+};
+
+class Prepared;
+
+/// One launch of several that the device hands over together.
+struct Joined {
+    Prepared* kernel = nullptr;
+    std::span<void* const> operands;
+};
+
+/// A spec resolved for one context.
+class Prepared {
+public:
+    virtual ~Prepared() = default;
+    /// Bytes of scratch of each launch, aligned to 256; known after prepare() and fixed.
+    virtual std::int64_t scratch_bytes() const { return 0; }
+    /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Allocates
+    /// nothing, reads nothing back, synchronizes nothing: it may be captured in a graph and replayed with the same
+    /// addresses.
+    virtual void launch(Context& context, std::span<void* const> operands, void* scratch) = 0;
+
+    /// Consecutive launches whose kernels give the same number above 0 may come in one call (AdamW over many tensors),
+    /// as long as none of them writes what another one reads or writes. 0: never. Such kernels have no scratch.
+    virtual int joins() const { return 0; }
+    /// Queues all of them. `batch[i].kernel` are Prepared of the same kind as this one.
+    virtual void launch_joined(Context& context, std::span<const Joined> batch);
+};
+
+/// "" when a build of these kernels can run the spec on some GPU; otherwise the reason. Asks no driver and no GPU.
+std::string why_not(const Spec& spec);
+
+/// Throws Refused with the reason, or Failure. May time algorithms and keep what it finds in context.cache().
+std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec);
+
+}  // namespace orrery::kernels::cuda
