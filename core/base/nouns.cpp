@@ -9,6 +9,10 @@ namespace orrery {
 Completer::~Completer() = default;
 Kernel::~Kernel() = default;
 Device::~Device() = default;
+std::unique_ptr<Kernel> Device::capture(const std::function<void()>&, std::string& why_not) {
+    why_not.clear();
+    return nullptr;
+}
 Rendezvous::~Rendezvous() = default;
 Transport::~Transport() = default;
 Strategy::~Strategy() = default;
@@ -32,6 +36,7 @@ std::string TransportContract::text() const {
         all += ", threads of one process";
     else if (same_host)
         all += ", one host";
+    if (staging) all += ", stages memory of other devices";
     if (!aborts) all += ", aborts reach no peer";
     return all;
 }

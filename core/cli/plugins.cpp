@@ -14,6 +14,7 @@ int plugins_command(const std::vector<std::string>& more) {
     for (const PluginReport& report : loader.list()) {
         if (report.reason.empty()) {
             std::printf("  %-24s %-8s %s\n", report.name.c_str(), report.version.c_str(), report.path.c_str());
+            if (!report.cannot_run.empty()) std::printf("      cannot run here: %s\n", report.cannot_run.c_str());
             continue;
         }
         std::printf("  %-24s cannot be used\n", report.name.c_str());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #define BOOST_DLL_USE_STD_FS
 #include <boost/dll/library_info.hpp>
 #include <boost/dll/shared_library.hpp>
@@ -22,12 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
-constexpr std::string_view prefix = "liborrery_", suffix = ".so", section_prefix = ".orrery.";
+constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
 constexpr std::string_view kinds[] = {"device", "store", "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
     fs::path path;
+    bool absent = false;  ///< the build left it out; the file says why
 };
 
 /// As a person would type it from here.
@@ -143,15 +145,24 @@ Registry registered(const Found& file, const PluginInfo& info) {
 struct Loaded {
     Registry registry;
     std::string version;
+    std::string cannot_run;
 };
 
+std::string first_line(const fs::path& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
 Loaded load_file(const Found& file) {
+    if (file.absent) throw Error("this build has none: " + first_line(file.path));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
     if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
     check_abi(file);
     const PluginInfo& info = open(file);
     check_info(file, info);
-    return {registered(file, info), info.version};
+    return {registered(file, info), info.version, info.cannot_run ? info.cannot_run() : ""};
 }
 
 /// Files named liborrery_KIND_NAME.so, sorted by kind and name; a name in an earlier folder hides later ones.
@@ -161,11 +172,13 @@ std::vector<Found> files_in(const std::vector<std::string>& folders) {
         std::error_code problem;
         for (const auto& entry : fs::directory_iterator(folder, problem)) {
             const std::string file = entry.path().filename();
-            if (!file.starts_with(prefix) || !file.ends_with(suffix)) continue;
-            const std::string name = file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
+            const bool absent = file.ends_with(absent_suffix);
+            if (!file.starts_with(prefix) || (!absent && !file.ends_with(suffix))) continue;
+            const size_t tail = (absent ? absent_suffix : suffix).size();
+            const std::string name = file.substr(prefix.size(), file.size() - prefix.size() - tail);
             const size_t cut = name.find('_');
             if (cut == std::string::npos) continue;
-            Found found{name.substr(0, cut), name.substr(cut + 1), fs::absolute(entry.path())};
+            Found found{name.substr(0, cut), name.substr(cut + 1), fs::absolute(entry.path()), absent};
             const bool known = std::find(std::begin(kinds), std::end(kinds), found.kind) != std::end(kinds);
             const bool hidden = std::any_of(files.begin(), files.end(), [&](const Found& other) {
                 return other.kind == found.kind && other.name == found.name;
@@ -219,9 +232,11 @@ std::vector<std::string> Loader::names() const {
 std::vector<PluginReport> Loader::list() const {
     std::vector<PluginReport> reports;
     for (const Found& file : files_in(folders_)) {
-        PluginReport report{file.kind + "/" + file.name, file.path, "", ""};
+        PluginReport report{file.kind + "/" + file.name, file.path, "", "", ""};
         try {
-            report.version = load_file(file).version;
+            const Loaded loaded = load_file(file);
+            report.version = loaded.version;
+            report.cannot_run = loaded.cannot_run;
         } catch (const Error& problem) {
             report.reason = problem.what();
         }

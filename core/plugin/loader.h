@@ -11,12 +11,14 @@ namespace orrery {
 struct PluginReport {
     std::string name;  ///< "transport/gloo", after the file's name
     std::string path;
-    std::string version;  ///< "" when it cannot be loaded
-    std::string reason;   ///< why it cannot be loaded, "" when it can; several lines
+    std::string version;     ///< "" when it cannot be loaded
+    std::string reason;      ///< why it cannot be loaded, "" when it can; several lines
+    std::string cannot_run;  ///< it can be loaded, but not used on this machine, and why
 };
 
-/// Finds liborrery_KIND_NAME.so and lets it register. Files are opened by full path only, and never unloaded: code of
-/// a plugin may be running, or be the destructor of an exception, at any later time.
+/// Finds liborrery_KIND_NAME.so and lets it register; liborrery_KIND_NAME.why says why the build left it out. Files are
+/// opened by full path only, and never unloaded: code of a plugin may be running, or be the destructor of an exception,
+/// at any later time.
 class Loader {
 public:
     /// Looks in these folders, the first that has the file wins.

@@ -10,12 +10,10 @@ set(ORRERY_HAVE_NCCL OFF)
 
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
 function(orrery_absent kind name why)
-  file(WRITE ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name}.why "${why}\n")
-endfunction()
-
-# orrery_present(KIND NAME): takes back what an earlier configuration said.
-function(orrery_present kind name)
-  file(REMOVE ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name}.why)
+  set(stem ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name})
+  file(REMOVE ${stem}.so)
+  file(WRITE ${stem}.why "${why}\n")
+  install(FILES ${stem}.why DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
 endfunction()
 
 macro(orrery_no_cuda why)

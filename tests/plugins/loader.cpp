@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 using namespace orrery;
 namespace fs = std::filesystem;
@@ -144,11 +145,27 @@ TEST_CASE("an unknown name lists what there is, with a suggestion") {
 
 TEST_CASE("the list tells of every file whether it loads") {
     const std::vector<PluginReport> reports = Loader({bad_plugins(), bad_plugins()}).list();
-    CHECK(reports.size() == 12);
+    CHECK(reports.size() == 13);
     for (const PluginReport& report : reports) {
-        CHECK(report.reason.empty() == (report.name == "store/fine"));
-        CHECK(report.version == (report.name == "store/fine" ? "0.1" : ""));
+        const bool good = report.name == "store/fine" || report.name == "store/idle";
+        CHECK(report.reason.empty() == good);
+        CHECK(report.version == (good ? "0.1" : ""));
+        CHECK(report.cannot_run == (report.name == "store/idle" ? "no tape drive in this machine" : ""));
     }
+}
+
+TEST_CASE("a plugin that the build left out says why") {
+    const Copy copy;
+    std::ofstream(copy.folder / "liborrery_device_abacus.why") << "no beads were found\n";
+    const Loader loader({copy.folder});
+    CHECK(loader.names() == std::vector<std::string>{"device/abacus", "store/fine"});
+    const std::vector<PluginReport> reports = loader.list();
+    REQUIRE(reports.size() == 2);
+    CHECK(reports[0].reason == "this build has none: no beads were found");
+    Registry registry;
+    CHECK_THROWS_WITH(loader.load("device", "abacus", registry, asked),
+                      "run.toml:3:9: cannot load copied_plugins/liborrery_device_abacus.why\n"
+                      "  this build has none: no beads were found");
 }
 
 TEST_CASE("an abi string is described for people") {

@@ -61,7 +61,8 @@ struct TransportContract {
     bool same_process = false;       ///< members must be threads of one process
     std::vector<DType> dtypes;
     std::vector<std::string> devices;  ///< "cpu", "cuda"
-    bool aborts = true;                ///< abort() ends waits of every member
+    bool staging = false;  ///< memory of other devices goes through pinned host buffers, which the session keeps
+    bool aborts = true;    ///< abort() ends waits of every member
 
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;
@@ -98,6 +99,9 @@ public:
     /// Sends and receives between begin and end proceed together (contract: grouped). Others ignore the calls.
     virtual void begin_group() {}
     virtual void end_group() {}
+    /// An event of `work`, which may hang when a member is lost (a captured step with this group's messages): its wait
+    /// has this communicator's bound and errors.
+    virtual Event guard(const Event& work) { return work; }
 
     /// Ends every wait of this member, and of the others as far as the contract says, with Fault::peer and this reason.
     virtual void abort(std::string_view reason) = 0;

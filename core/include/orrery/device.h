@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,8 @@ public:
     virtual bool done(uint64_t ticket) = 0;
     /// Blocks until done, at most for the owner's timeout. Throws the work's own error, or Fault::peer on timeout.
     virtual void wait(uint64_t ticket) = 0;
+    /// The vendor's handle (cudaEvent_t) that a device's queue can wait for; nullptr: only the host can wait.
+    virtual void* native(uint64_t) { return nullptr; }
 };
 
 /// Queued work, by value. An empty event is work that is already done.
@@ -43,6 +46,7 @@ struct Event {
     void wait() const {
         if (owner) owner->wait(ticket);
     }
+    void* native() const { return owner ? owner->native(ticket) : nullptr; }
 };
 
 /// What a device is asked to run: an op of the table in core/ir/README.md with its attributes and operand types.
@@ -72,6 +76,7 @@ struct DeviceLimits {
     double matrix_flops_bf16 = 0;
     double copy_bytes_per_s = 0;
     bool host_visible = true;  ///< host code may touch device memory
+    int64_t used_bytes = 0;    ///< of memory_bytes, by everybody, at this moment; 0: not known
     int queues = 1;            ///< compute and copy queues that can run side by side
 };
 
@@ -102,6 +107,11 @@ public:
     virtual void synchronize(int queue) = 0;
     /// The vendor's handle (cudaStream_t), nullptr on CPU.
     virtual void* native(int queue) = 0;
+
+    /// Records what `work` queues instead of running it: kernels, copies, and messages that queues can wait for. `work`
+    /// must not wait on the host and must make queue 0 wait for all else that it queues. Returns a kernel without
+    /// operands that runs all of it; or nullptr, with the reason in `why_not` ("" when the device has no use for it).
+    virtual std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not);
 };
 
 }  // namespace orrery

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "orrery/api.h"
 #include "orrery/registry.h"
@@ -18,14 +19,21 @@ struct PluginInfo {
     const char* name;  ///< "transport.gloo"
     const char* version;
     void (*add_to)(Registry&);  ///< registers one thing under that name
+    /// Why what it registers cannot run on this machine ("no GPU: ..."), "" when it can. It may still be asked for its
+    /// contract, so that plans can be checked here. nullptr: it always can.
+    std::string (*cannot_run)();
 };
 
 }  // namespace orrery
 
 /// Exports a plugin. `register_fn` is `void(orrery::Registry&)`. The ABI is also the name of an ELF section, so that a
 /// stale file is refused before any of its code runs.
-#define ORRERY_PLUGIN(plugin_name, plugin_version, register_fn)                                            \
-    extern "C" ORRERY_API const orrery::PluginInfo orrery_plugin;                                          \
-    extern "C" const orrery::PluginInfo orrery_plugin{sizeof(orrery::PluginInfo), ORRERY_ABI, plugin_name, \
-                                                      plugin_version, register_fn};                        \
+#define ORRERY_PLUGIN(plugin_name, plugin_version, register_fn) \
+    ORRERY_PLUGIN_IF(plugin_name, plugin_version, register_fn, nullptr)
+
+/// The same for what needs a machine of its own kind: `cannot_run_fn` is `std::string()`.
+#define ORRERY_PLUGIN_IF(plugin_name, plugin_version, register_fn, cannot_run_fn)                         \
+    extern "C" ORRERY_API const orrery::PluginInfo orrery_plugin;                                         \
+    extern "C" const orrery::PluginInfo orrery_plugin{                                                    \
+        sizeof(orrery::PluginInfo), ORRERY_ABI, plugin_name, plugin_version, register_fn, cannot_run_fn}; \
     [[gnu::used, gnu::section(".orrery." ORRERY_ABI)]] static const char orrery_abi_mark = 1

@@ -41,6 +41,9 @@ struct Trace {
 [[gnu::used, gnu::section(".orrery." ORRERY_ABI)]] static const char mark = 1;
 #elif defined(NO_SECTION)
 int some_library() { return 1; }
+#elif defined(IDLE)
+static std::string no_drive() { return "no tape drive in this machine"; }
+ORRERY_PLUGIN_IF("store." CALLED, "0.1", REGISTER, no_drive);
 #else
 ORRERY_PLUGIN("store." CALLED, "0.1", REGISTER);
 #endif
