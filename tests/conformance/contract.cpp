@@ -38,6 +38,16 @@ std::vector<Backend> senders() {
 
 }  // namespace
 
+TEST_CASE("what cannot run on this machine is named", "[contract]") {
+    for (const std::string& one : skipped()) WARN("skipped: " << one);
+    const std::vector<Backend> all = backends();
+    const auto runs = [&](const char* name) {
+        return std::any_of(all.begin(), all.end(), [&](const Backend& backend) { return backend.transport == name; });
+    };
+    CHECK(runs("threads"));
+    CHECK(runs("shm"));
+}
+
 TEST_CASE("a contract names what it promises", "[contract]") {
     const Backend backend = GENERATE(from_range(senders()));
     INFO(backend);

@@ -20,6 +20,7 @@ namespace orrery::conformance {
 namespace {
 
 constexpr int64_t arena_bytes = 256 << 20;
+constexpr int64_t most_ranks = 4;
 
 std::unique_ptr<Transport> load_transport(const Backend& backend) {
     const Loader loader({in_build("plugins")});
@@ -32,11 +33,25 @@ std::unique_ptr<Transport> load_transport(const Backend& backend) {
     return transport;
 }
 
+bool serves_host(const Backend& backend) {
+    const auto devices = contract_of(backend).devices;
+    return std::find(devices.begin(), devices.end(), "cpu") != devices.end();
+}
+
+/// The GPU of a rank that is a thread here. Throws Error where there is none.
+std::unique_ptr<Device> gpu_of(int64_t rank) {
+    Registry registry;
+    Loader({in_build("plugins")}).load("device", "cuda", registry, {});
+    Config config("device.cuda");
+    config.set("local_rank", {rank});
+    return registry.device("cuda", {})(config);
+}
+
 /// The body of one rank: everything it makes is gone when this returns.
 Member run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
                   const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
     const auto transport = load_transport(backend);
-    TestArena arena(arena_bytes);
+    TestArena arena(arena_bytes, serves_host(backend) ? nullptr : gpu_of(rank));
     Member member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
     try {
         body(member);
@@ -194,13 +209,42 @@ std::ostream& operator<<(std::ostream& out, const Backend& backend) {
     return out;
 }
 
+namespace {
+
+/// A transport that serves GPUs alone: "" when the suite's ranks, four at most, find one each.
+std::string why_skipped(const PluginReport& plugin) {
+    if (!plugin.cannot_run.empty()) return plugin.cannot_run;
+    try {
+        gpu_of(most_ranks - 1);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
 std::vector<Backend> backends() {
     std::vector<Backend> all;
     for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
+        if (!plugin.name.starts_with("transport/") || !plugin.reason.empty()) continue;
+        const Backend threads{plugin.name.substr(plugin.name.find('/') + 1), false, {}};
+        const bool host = serves_host(threads);
+        if (host || why_skipped(plugin).empty()) all.push_back(threads);
+        // CUDA does not survive the fork that makes a process of a rank.
+        if (host && threads.transport != "threads") all.push_back({threads.transport, true, {}});
+    }
+    return all;
+}
+
+std::vector<std::string> skipped() {
+    std::vector<std::string> all;
+    for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
         if (!plugin.name.starts_with("transport/")) continue;
+        std::string why = plugin.reason;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
-        all.push_back({name, false, {}});
-        if (name != "threads") all.push_back({name, true, {}});
+        if (why.empty() && !serves_host({name, false, {}})) why = why_skipped(plugin);
+        if (!why.empty()) all.push_back(plugin.name + ": " + why);
     }
     return all;
 }
@@ -221,7 +265,12 @@ std::vector<Backend> with_option(const std::string& key, const ConfigValue& valu
     return all;
 }
 
-TestArena::TestArena(int64_t bytes) : fd_(::memfd_create("test-arena", MFD_CLOEXEC)) {
+TestArena::TestArena(int64_t bytes, std::unique_ptr<Device> device) : device_(std::move(device)) {
+    if (device_) {
+        memory = device_->allocate(bytes, MemoryKind::pinned);
+        return;
+    }
+    fd_ = ::memfd_create("test-arena", MFD_CLOEXEC);
     void* data = MAP_FAILED;
     if (::ftruncate(fd_, bytes) == 0)
         data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
@@ -230,6 +279,10 @@ TestArena::TestArena(int64_t bytes) : fd_(::memfd_create("test-arena", MFD_CLOEX
 }
 
 TestArena::~TestArena() {
+    if (device_) {
+        device_->release(memory);
+        return;
+    }
     ::munmap(memory.data, static_cast<size_t>(memory.bytes));
     ::close(fd_);
 }

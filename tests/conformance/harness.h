@@ -21,16 +21,19 @@ struct Backend {
     std::vector<std::pair<std::string, ConfigValue>> options;  ///< of [transport.NAME]
 };
 std::ostream& operator<<(std::ostream& out, const Backend& backend);
-/// Every built transport in each way that it can run.
+/// Every built transport in each way that it can run. One that serves GPUs alone runs with ranks as threads, one GPU
+/// each, where there are four.
 std::vector<Backend> backends();
+/// "transport/nccl: why", for each built transport that backends() leaves out on this machine.
+std::vector<std::string> skipped();
 TransportContract contract_of(const Backend& backend);
 /// Transports that take collectives from messages, with this option set.
 std::vector<Backend> with_option(const std::string& key, const ConfigValue& value);
 
-/// Shared memory that vanishes with its users, cut from the front.
+/// Shared memory that vanishes with its users, or a device's pinned memory; cut from the front.
 class TestArena {
 public:
-    explicit TestArena(int64_t bytes);
+    explicit TestArena(int64_t bytes, std::unique_ptr<Device> device = nullptr);
     ~TestArena();
     TestArena(const TestArena&) = delete;
     Tensor tensor(DType dtype, int64_t count);
@@ -39,6 +42,7 @@ public:
     Memory memory;
 
 private:
+    std::unique_ptr<Device> device_;
     int64_t used_ = 0;
     int fd_ = -1;
 };

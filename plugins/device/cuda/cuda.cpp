@@ -1,0 +1,227 @@
+// A GPU as a device: queue 0 runs kernels and copies in order, queue 1 copies beside it.
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "driver.h"
+#include "events.h"
+#include "failure.h"
+#include "graph.h"
+#include "launcher.h"
+#include "limits.h"
+#include "memory.h"
+#include "orrery/plugin.h"
+#include "resolve.h"
+
+namespace orrery::cuda_device {
+
+namespace {
+
+constexpr int queues = 2;
+
+/// A stream that ends with its owner.
+class Stream {
+public:
+    Stream() { require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a queue"); }
+    ~Stream() { cudaStreamDestroy(stream_); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    cudaStream_t get() const { return stream_; }
+
+private:
+    cudaStream_t stream_ = nullptr;
+};
+
+struct Options {
+    int device = 0;
+    bool tf32 = false, graph = true, check_each = false;
+    std::filesystem::path cache;
+};
+
+std::filesystem::path default_cache() {
+    const char* const home = std::getenv("HOME");
+    const char* const given = std::getenv("XDG_CACHE_HOME");
+    if (given && given[0] == '/') return std::filesystem::path(given) / "orrery" / "cuda";
+    if (home && home[0] == '/') return std::filesystem::path(home) / ".cache" / "orrery" / "cuda";
+    return {};
+}
+
+Options read(Config& config) {
+    if (const std::string why = cannot_run(); !why.empty())
+        throw Error(config.origin(),
+                    "device cuda cannot run here: " + why +
+                        "\n  run.device = \"cpu\" runs the same "
+                        "script on the processors",
+                    Fault::failed);
+    Options options;
+    const int gpus = visible_gpus();
+    const int64_t mine = config.integer("local_rank", 0);
+    const int64_t asked = config.integer("device", -1);
+    if (asked < -1 || asked >= gpus)
+        throw Error(config.where("device"), "device.cuda.device is " + std::to_string(asked) + ", the driver shows " +
+                                                std::to_string(gpus) + (gpus == 1 ? " GPU: 0" : " GPUs, from 0 on"));
+    if (asked < 0 && mine >= gpus)
+        throw Error(config.origin(), "rank " + std::to_string(mine) + " of this host has no GPU: the driver shows " +
+                                         std::to_string(gpus) +
+                                         "\n  start fewer ranks on this host, or set device.cuda.device for all");
+    options.device = static_cast<int>(asked >= 0 ? asked : mine);
+    options.tf32 = config.flag("tf32", false);
+    options.graph = config.flag("graph", true);
+    options.check_each = config.flag("check_launches", false);
+    options.cache = config.text("cache", default_cache().string());
+    require_architecture(options.device);
+    require(cudaSetDevice(options.device), "choosing the GPU");
+    return options;
+}
+
+class CudaDevice : public Device {
+public:
+    explicit CudaDevice(Config& config)
+        : options_(read(config)),
+          rings_{EventRing(streams_[0].get()), EventRing(streams_[1].get())},
+          context_(kernels::cuda::read_chip(options_.device), streams_[0].get(), options_.cache),
+          launcher_(context_, options_.check_each),
+          arenas_(options_.device),
+          staging_(options_.device, arenas_) {
+        context_.tf32 = options_.tf32;
+    }
+
+    DeviceLimits limits() override {
+        choose();
+        if (!measured_) {
+            DeviceLimits l;
+            const kernels::cuda::Chip& chip = context_.chip();
+            l.name = chip.name;
+            l.memory_bytes = chip.memory_bytes;
+            l.host_visible = false;
+            l.queues = queues;
+            synchronize(0);
+            l.matrix_flops_f32 =
+                named("measuring products", [&] { return measure_product(context_, kernels::Type::f32); });
+            l.matrix_flops_bf16 =
+                named("measuring products", [&] { return measure_product(context_, kernels::Type::bf16); });
+            l.copy_bytes_per_s = measure_copy(streams_[0].get());
+            measured_ = l;
+        }
+        DeviceLimits limits = *measured_;
+        size_t free = 0, total = 0;
+        require(cudaMemGetInfo(&free, &total), "asking for free memory");
+        limits.used_bytes = static_cast<int64_t>(total - free);
+        return limits;
+    }
+
+    Memory allocate(int64_t bytes, MemoryKind kind) override { return arenas_.allocate(bytes, kind); }
+    void release(Memory& memory) override { arenas_.release(memory); }
+
+    std::string why_not(const KernelSpec& spec) override {
+        const std::string why = kernels::cuda::why_not(spec_of(spec));
+        return why.empty() ? why : "device cuda: " + why;
+    }
+
+    std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
+        choose();
+        try {
+            return std::make_unique<CudaKernel>(spec.op, spec.inputs.size(),
+                                                kernels::cuda::prepare(context_, spec_of(spec)));
+        } catch (const kernels::cuda::Refused& refused) {
+            throw Error(std::string("device cuda: ") + refused.what());
+        } catch (const kernels::cuda::Failure& failure) {
+            throw Error("device cuda: preparing " + spec.op + ": " + failure.what(), Fault::failed);
+        }
+    }
+
+    void launch(int queue, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
+        if (queue != 0) throw Error("device cuda: kernels run on queue 0, not " + std::to_string(queue), Fault::failed);
+        if (const auto* graph = dynamic_cast<const GraphKernel*>(&kernel)) {
+            launcher_.flush();
+            return graph->launch(streams_[0].get());
+        }
+        launcher_.launch(static_cast<CudaKernel&>(kernel), operands, scratch);
+    }
+
+    void copy(int queue, void* to, const void* from, int64_t bytes) override {
+        if (queue == 0) launcher_.flush();
+        staging_.copy(stream(queue), to, from, bytes);
+    }
+
+    Event record(int queue) override {
+        if (queue == 0) launcher_.flush();
+        return rings_[ring(queue)].record();
+    }
+
+    void wait(int queue, const Event& event) override {
+        if (queue == 0) launcher_.flush();
+        if (auto* const native = static_cast<cudaEvent_t>(event.native()))
+            require(cudaStreamWaitEvent(stream(queue), native, 0), "waiting for other work");
+        else
+            event.wait();
+    }
+
+    void synchronize(int queue) override {
+        if (queue == 0) launcher_.flush();
+        const cudaError_t status = cudaStreamSynchronize(stream(queue));
+        // A kernel's fault shows at the next wait, long after its launch.
+        require(status, status == cudaSuccess || launcher_.recent().empty()
+                            ? "the queued work"
+                            : "one of the kernels before this wait (newest first: " + launcher_.recent() +
+                                  "; device.cuda.check_launches = true waits for each and names it)");
+        if (queue == 0) launcher_.settled();
+    }
+
+    void* native(int queue) override { return stream(queue); }
+
+    std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
+        if (!options_.graph || options_.check_each) {
+            why_not = options_.graph ? "device.cuda.check_launches is true" : "device.cuda.graph is false";
+            return nullptr;
+        }
+        launcher_.flush();
+        return cuda_device::capture(
+            streams_[0].get(),
+            [&] {
+                work();
+                launcher_.flush();
+            },
+            why_not);
+    }
+
+private:
+    size_t ring(int queue) const {
+        if (queue < 0 || queue >= queues)
+            throw Error("device cuda: there is no queue " + std::to_string(queue), Fault::failed);
+        return static_cast<size_t>(queue);
+    }
+    cudaStream_t stream(int queue) const { return streams_[ring(queue)].get(); }
+    /// The calling thread's GPU, which another plugin or thread may have changed.
+    void choose() const { require(cudaSetDevice(options_.device), "choosing the GPU"); }
+
+    template <class Work>
+    static double named(const char* what, Work work) {
+        try {
+            return work();
+        } catch (const kernels::cuda::Failure& failure) {
+            throw Error(std::string("device cuda: ") + what + ": " + failure.what(), Fault::failed);
+        }
+    }
+
+    const Options options_;
+    const Stream streams_[queues];
+    EventRing rings_[queues];
+    kernels::cuda::Context context_;
+    Launcher launcher_;
+    Arenas arenas_;
+    Staging staging_;
+    std::optional<DeviceLimits> measured_;
+};
+
+void add(Registry& registry) {
+    registry.add_device("cuda", [](Config& config) { return std::make_unique<CudaDevice>(config); });
+}
+
+}  // namespace
+
+}  // namespace orrery::cuda_device
+
+ORRERY_PLUGIN_IF("device.cuda", "0.1", orrery::cuda_device::add, orrery::cuda_device::cannot_run);

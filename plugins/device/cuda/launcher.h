@@ -1,0 +1,61 @@
+// Puts kernels on a stream, several at once where they may be joined.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "orrery/device.h"
+
+namespace orrery::cuda_device {
+
+/// A spec that one GPU is ready to run, or a captured step.
+class CudaKernel : public Kernel {
+public:
+    CudaKernel(std::string name, size_t inputs, std::unique_ptr<kernels::cuda::Prepared> prepared)
+        : name(std::move(name)), inputs(inputs), prepared(std::move(prepared)) {}
+    int64_t scratch_bytes() const override { return prepared->scratch_bytes(); }
+
+    const std::string name;  ///< the op's
+    const size_t inputs;     ///< operands that are only read, as far as they are not outputs, too
+    const std::unique_ptr<kernels::cuda::Prepared> prepared;
+};
+
+/// Launches wait in a batch while the next one may be joined to them: same joins() of their kernels, nothing written
+/// that another one touches. Whoever else queues work calls flush() first. Keeps its memory: a step allocates nothing.
+class Launcher {
+public:
+    explicit Launcher(kernels::cuda::Context& context, bool check_each) : context_(context), check_each_(check_each) {}
+
+    void launch(CudaKernel& kernel, std::span<const Tensor> operands, void* scratch);
+    void flush();
+    /// The ops launched since the last call of settled(), newest first, for the message of a late failure.
+    std::string recent() const;
+    void settled() { recent_.clear(); }
+
+private:
+    struct Waiting {
+        CudaKernel* kernel = nullptr;
+        size_t first = 0, count = 0;  ///< in pointers_
+    };
+    struct Range {
+        const char* begin;
+        const char* end;
+        bool written;
+    };
+    bool may_join(const CudaKernel& kernel, std::span<const Tensor> operands) const;
+    void note(const CudaKernel& kernel);
+    template <class Work>
+    void run(const std::string& name, Work work);
+
+    kernels::cuda::Context& context_;
+    bool check_each_;
+    std::vector<Waiting> waiting_;
+    std::vector<void*> pointers_;
+    std::vector<Range> ranges_;  ///< of what waits
+    std::vector<kernels::cuda::Joined> joined_;
+    std::vector<const CudaKernel*> recent_;
+};
+
+}  // namespace orrery::cuda_device

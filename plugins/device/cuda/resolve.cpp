@@ -1,0 +1,35 @@
+#include "resolve.h"
+
+namespace orrery::cuda_device {
+
+namespace {
+
+kernels::Type type_of(DType type) {
+    switch (type) {
+        case DType::f32: return kernels::Type::f32;
+        case DType::f64: return kernels::Type::f64;
+        case DType::bf16: return kernels::Type::bf16;
+        case DType::f16: return kernels::Type::f16;
+        case DType::i32: return kernels::Type::i32;
+        case DType::u32: return kernels::Type::u32;
+        case DType::u8: return kernels::Type::u8;
+        // Only moved, never computed with: any type of the same width does.
+        case DType::i64: return kernels::Type::f64;
+        case DType::u16: return kernels::Type::f16;
+    }
+    return kernels::Type::f32;
+}
+
+std::vector<kernels::cuda::Operand> operands_of(const std::vector<TensorType>& types) {
+    std::vector<kernels::cuda::Operand> operands;
+    for (const TensorType& type : types) operands.push_back({type_of(type.dtype), type.shape});
+    return operands;
+}
+
+}  // namespace
+
+kernels::cuda::Spec spec_of(const KernelSpec& spec) {
+    return {spec.op, spec.attributes.items(), operands_of(spec.inputs), operands_of(spec.outputs)};
+}
+
+}  // namespace orrery::cuda_device

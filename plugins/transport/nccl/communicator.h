@@ -1,0 +1,70 @@
+// Collectives of one mesh axis on a stream of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "handle.h"
+
+namespace orrery::nccl_transport {
+
+/// What it sends is what communicator.h says; NCCL's own messages are not counted.
+class NcclCommunicator : public Communicator {
+public:
+    NcclCommunicator(Group group, int device, const ncclUniqueId& id, Rendezvous& rendezvous, const std::string& key,
+                     std::chrono::milliseconds timeout);
+    ~NcclCommunicator() override;
+
+    const Group& group() const override { return group_; }
+    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
+    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override;
+    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
+    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override;
+    Event broadcast(const Tensor& tensor, int root, const Event& after) override;
+    Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
+    Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override;
+    void begin_group() override;
+    void end_group() override;
+    Event guard(const Event& work) override;
+    void abort(std::string_view reason) override;
+    Traffic traffic() const override { return traffic_; }
+
+    bool done(uint64_t ticket) override;
+    void wait(uint64_t ticket) override;
+    void* native(uint64_t ticket) override;
+
+private:
+    struct Slot {
+        cudaEvent_t event = nullptr;
+        const char* op = "";
+        int64_t sequence = 0;
+    };
+    Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
+    std::string what(const char* op, int64_t sequence) const;
+    void follow(const char* op, const Event& after);
+    template <class Calls>
+    Event queue(const char* op, const Event& after, Calls calls);
+    template <class Call>
+    Event message(const char* op, const Event& after, Call call);
+    Event mark(const char* op);
+    void record();
+    void* room(int64_t bytes);
+    void count(int64_t messages, int64_t bytes);
+
+    const Group group_;
+    const int device_;
+    const std::chrono::milliseconds timeout_;
+    cudaStream_t stream_ = nullptr;
+    std::unique_ptr<Handle> handle_;
+    std::vector<Slot> ring_;
+    uint64_t last_ = 0, recorded_ = 0;
+    int64_t sequence_ = 0;
+    bool in_group_ = false;
+    std::vector<Event> guarded_;
+    uint64_t guards_ = 0;
+    void* room_ = nullptr;
+    int64_t room_bytes_ = 0;
+    Traffic traffic_;
+};
+
+}  // namespace orrery::nccl_transport

@@ -1,0 +1,85 @@
+// GPUs of any hosts, by NCCL: over NVLink, PCIe and whatever network NCCL finds.
+#include <unistd.h>
+
+#include "communicator.h"
+#include "orrery/p2p.h"
+#include "orrery/plugin.h"
+
+namespace orrery::nccl_transport {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// The GPU whose arenas these are.
+int device_of(std::span<const Memory> arenas, const Group& group) {
+    for (const Memory& arena : arenas) {
+        cudaPointerAttributes about{};
+        const cudaError_t status = cudaPointerGetAttributes(&about, arena.data);
+        if (status == cudaSuccess && about.type != cudaMemoryTypeUnregistered) return about.device;
+        cudaGetLastError();
+    }
+    throw Error("transport nccl: axis " + group.axis +
+                " has its tensors in ordinary host memory, NCCL moves those of GPUs\n  set run.device = \"cuda\", or "
+                "another transport for this axis");
+}
+
+/// "host/0000:17:00.0": the same text for the same GPU alone.
+std::string name_of_gpu(int device) {
+    char host[256] = "", bus[64] = "";
+    ::gethostname(host, sizeof host - 1);
+    require(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking for the GPU's place");
+    return std::string(host) + "/" + bus;
+}
+
+class NcclTransport : public Transport {
+public:
+    explicit NcclTransport(Config& config) : timeout_s_(config.integer("timeout_s", 0)) {
+        if (timeout_s_ < 0) throw Error(config.where("timeout_s"), "transport.nccl.timeout_s is below 0");
+    }
+
+    TransportContract contract() const override {
+        TransportContract c;
+        c.send = TransportContract::Send::grouped;
+        c.lanes = TransportContract::Lanes::communicator;
+        c.matching = TransportContract::Matching::order;
+        c.reduction = TransportContract::Reduction::by_algorithm;
+        c.memory = {MemoryKind::device, MemoryKind::pinned};
+        c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
+        c.devices = {"cuda"};
+        return c;
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
+                                       Milliseconds timeout) override {
+        if (const std::string why = cannot_run(); !why.empty())
+            throw Error("transport nccl cannot run here: " + why, Fault::failed);
+        if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
+        const int device = device_of(arenas, group);
+        require(cudaSetDevice(device), "choosing the GPU");
+        const std::string name = fresh_name(group, rendezvous);
+        const auto gpus = exchange(group, rendezvous, name + "/gpu", name_of_gpu(device), timeout);
+        for (size_t i = 0; i < gpus.size(); ++i)
+            for (size_t j = 0; j < i; ++j)
+                if (gpus[i] == gpus[j])
+                    throw Error("transport nccl: ranks " + std::to_string(group.ranks[j]) + " and " +
+                                std::to_string(group.ranks[i]) + " of axis " + group.axis + " share GPU " + gpus[i] +
+                                "; NCCL needs one for each\n  start as many ranks on a host as it has GPUs");
+        ncclUniqueId id{};
+        if (group.me == 0) require(ncclGetUniqueId(&id), "making an id");
+        const auto ids = exchange(group, rendezvous, name + "/id", to_hex(&id, sizeof id), timeout);
+        from_hex(ids[0], &id, sizeof id);
+        return std::make_unique<NcclCommunicator>(group, device, id, rendezvous, name + "/aborts", timeout);
+    }
+
+private:
+    const int64_t timeout_s_;
+};
+
+void add(Registry& registry) {
+    registry.add_transport("nccl", [](Config& config) { return std::make_unique<NcclTransport>(config); });
+}
+
+}  // namespace
+}  // namespace orrery::nccl_transport
+
+ORRERY_PLUGIN_IF("transport.nccl", "0.1", orrery::nccl_transport::add, orrery::nccl_transport::cannot_run);
