@@ -31,6 +31,7 @@ std::string TransportContract::text() const {
     if (!in_place) all += ", not in place";
     if (!deterministic) all += ", other bits at each run";
     if (!rank_invariant) all += ", other bits on each rank";
+    if (queued) all += ", queued behind the caller";
     if (needs_arena) all += ", in arenas";
     if (same_process)
         all += ", threads of one process";

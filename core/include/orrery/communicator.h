@@ -44,7 +44,11 @@ struct TransportContract {
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
     enum class Matching : uint8_t { order, tag };
     enum class Reduction : uint8_t { by_rank, by_algorithm };
-    Send send = Send::rendezvous;       ///< when a send returns: met / copied into one of `slots` / at group end
+    Send send = Send::rendezvous;  ///< when a send is done: met / copied into one of `slots` / at group end
+    /// Receives and collectives return at once and proceed behind the caller (on a GPU's stream). Otherwise they return
+    /// when they are done, and hold up all that the calling thread issues later. No send ever does, however many are
+    /// unmet.
+    bool queued = false;
     int slots = 0;                      ///< buffered: sends that may be outstanding per peer
     Lanes lanes = Lanes::communicator;  ///< what is ordered with what
     /// A receive takes its lane's next message, another tag being an error / the next one of its tag, past others.

@@ -40,6 +40,7 @@ public:
     TransportContract contract() const override {
         TransportContract c;
         c.send = TransportContract::Send::grouped;
+        c.queued = true;
         c.lanes = TransportContract::Lanes::communicator;
         c.matching = TransportContract::Matching::order;
         c.reduction = TransportContract::Reduction::by_algorithm;
