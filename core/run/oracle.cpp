@@ -75,12 +75,13 @@ void Oracle::find_regrouped() {
     for (const Result& result : propagated_.results) mark(stands, result.value);
     for (const Update& update : propagated_.updates) mark(stands, update.value);
     for (const Op& op : propagated_.ops) {
-        if (op_def(op.kind).collective) continue;
+        const bool sum = op.kind == "add" || op.kind == "stage_sum";
+        if (op_def(op.kind).collective && !sum) continue;
         // A sum of a term that is another number is another one, too.
         const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
             return other[static_cast<size_t>(original_of(propagated_, input))] != 0;
         });
-        if (op.kind == "add" && (sums_other || rewritten(op))) {
+        if (sum && (sums_other || rewritten(op))) {
             mark(other, op.outputs[0]);
         } else {
             for (ValueId input : op.inputs) mark(stands, input);

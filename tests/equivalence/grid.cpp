@@ -123,6 +123,8 @@ double worst(const VerifyReport& report) {
 /// Verifies the cells and prints the worst ratios. A cell whose strategies are not there is missing, not passed.
 Tally run(const std::string& title, const std::vector<Cell>& cells, const std::vector<std::string>& models) {
     fmt::print("{}: part of what rounding explains, of the gradients' tolerance; values compared\n", title);
+    Config none;
+    const TransportContract contract = test::registry().transport("threads", {})(none)->contract();
     Tally tally;
     for (const Cell& cell : cells)
         for (const std::string& model : models) {
@@ -135,6 +137,8 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
             try {
                 const auto experiment = made(model, cell);
                 LowerOptions lowering;
+                // Proved for the transport that runs it.
+                for (const Axis& axis : experiment->mesh.axes()) lowering.contracts[axis.name] = contract;
                 if (experiment->schedule) lowering.schedule = &*experiment->schedule;
                 const auto lowered = test::compile(experiment->train, experiment->mesh, lowering);
                 test::Verifying how;
