@@ -172,12 +172,16 @@ int dispatch(int argc, char** argv) {
 
     try {
         app.parse(argc, argv);
-        if (script.script_help && script.script.empty()) throw CLI::CallForHelp();
+    } catch (const CLI::RequiredError& error) {
+        if (!script.script_help) return app.exit(error), 2;  // help needs no script
     } catch (const CLI::ParseError& error) {
         // CLI11 prints help (0) or the mistake; every mistake of the command line is exit 2.
         return app.exit(error) == 0 ? 0 : 2;
     }
-    if (script.script_help) std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
+    if (script.script_help) {
+        std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
+        if (script.script.empty()) return 0;
+    }
     if (run->parsed()) return run_command(script);
     if (check->parsed()) return check_command(script);
     if (verify->parsed()) return verify_command(script);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/shards.h"
 #include "plan/access.h"
@@ -23,6 +24,29 @@ size_t kind_of(const Program& program, ValueId id, bool gradient) {
     return program.op(maker).phase == Phase::backward ? 1 : 0;
 }
 
+/// What collectives, and the packing around joined ones (layout/join.h), made `value` of.
+ValueId sent_as(const Program& program, ValueId value) {
+    int64_t start = 0;  // in the joined rows
+    for (OpId maker; (maker = program.value(value).op) != none;) {
+        const Op& op = program.op(maker);
+        const bool moves = op.kind == "reshape" || op.kind == "transpose" || op.kind == "slice";
+        if (!moves && op.kind != "concat" && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
+        if (op.kind == "slice") start = op.attributes.integer("start");
+        size_t input = 0;
+        if (op.kind == "concat")
+            for (; input + 1 < op.inputs.size(); ++input) {
+                const int64_t width = program.value(op.inputs[input]).type.shape.back();
+                if (start < width) break;
+                start -= width;
+            }
+        value = op.inputs[input];
+        if (program.grads().end() != std::find_if(program.grads().begin(), program.grads().end(),
+                                                  [&](const auto& grad) { return grad.second == value; }))
+            break;
+    }
+    return value;
+}
+
 bool communicates(const Instruction& instruction) {
     return instruction.what != Do::kernel && instruction.what != Do::copy;
 }
@@ -37,8 +61,22 @@ TwinRank::TwinRank(const Setting& setting)
     for (size_t i = 0; i < s_.plan.mesh.axes().size(); ++i)
         if (s_.plan.mesh.axes()[i].sequential) micro_axis_ = static_cast<AxisId>(i);
     report_.seen.assign(program.values.size(), 0);
-    gradient_.assign(program.values.size(), 0);
-    for (const auto& [param, grad] : program.grads()) gradient_[static_cast<size_t>(grad)] = 1;
+    gradient_.assign(program.values.size(), none);
+    std::map<ValueId, ValueId> summed;  // by gradient: where it is whole, itself or what a collective made of it
+    for (const auto& [param, grad] : program.grads()) summed.emplace(grad, grad);
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        const auto found = summed.find(sent_as(program, static_cast<ValueId>(i)));
+        const Value& made = program.values[i];
+        if (found != summed.end() && !partial_over_ranks(made.layout) && made.type == program.value(found->first).type)
+            found->second = static_cast<ValueId>(i);
+    }
+    for (const auto& [grad, value] : summed) gradient_[static_cast<size_t>(value)] = grad;
+}
+
+bool TwinRank::partial_over_ranks(const Layout& layout) const {
+    const auto& partials = layout.partials();
+    return std::any_of(partials.begin(), partials.end(),
+                       [&](const auto& partial) { return partial.axis != micro_axis_; });
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
@@ -137,7 +175,7 @@ TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* wan
 }
 
 void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
-    Compared& line = report_.compared[kind_of(s_.plan.program, id, gradient_[static_cast<size_t>(id)] != 0)];
+    Compared& line = report_.compared[kind_of(s_.plan.program, id, gradient_[static_cast<size_t>(id)] != none)];
     ++(complete ? line.comparisons : line.replays);
     line.elements += judged.far.count;
     char& seen = report_.seen[static_cast<size_t>(id)];
@@ -203,16 +241,22 @@ void TwinRank::settle(int index, size_t which) {
         find(note.pending, operand.value, replay.wrong ? replay : judged, replay.wrong, note.dirty);
     set_note(operand, {note.dirty || judged.wrong, none});
     infected_ |= judged.wrong;
-    add_gradient(operand.value, judged);
 }
 
-/// The first holder's block counts in the distance of the whole gradient.
-void TwinRank::add_gradient(ValueId id, const Judged& judged) {
-    if (!gradient_[static_cast<size_t>(id)]) return;
+/// Where the optimizer first reads a whole gradient, the block of its first holder counts in its distance.
+void TwinRank::add_gradient(int index, size_t which) {
+    const ValueId id = at(index).operands[which].value;
+    const ValueId gradient = id == none ? none : gradient_[static_cast<size_t>(id)];
+    if (gradient == none || report_.gradient.count(gradient) != 0) return;
+    const OpId reader = at(index).op;
+    if (reader == none || s_.plan.program.op(reader).phase != Phase::update) return;  // a sum is on its way before
+    const Tensor& have = s_.actual.operand(index, which);
+    if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
     if (s_.plan.stage_axis != none) place[static_cast<size_t>(s_.plan.stage_axis)] = 0;  // one stage has it
-    if (first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place)))
-        report_.gradient[id] += judged.far.distance * judged.far.distance;
+    const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
+    const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
+    report_.gradient[gradient] = first ? distance * distance : 0;
 }
 
 void TwinRank::before(int index) {
@@ -225,6 +269,7 @@ void TwinRank::before(int index) {
         infected_ |= note_of(operand).dirty;
         const auto which = static_cast<size_t>(&operand - i.operands.data());
         if (reads_whole && !writes) settle(index, which);
+        if (operand.value != none) add_gradient(index, which);
     });
     if (infected_ && !edge_.empty()) report_.dirty_edges.insert(edge_);
     injector_.before(s_.actual, index);
@@ -265,7 +310,6 @@ void TwinRank::look(int index, size_t which) {
     if (judged.wrong || replay.wrong)
         find(index, operand.value, replay.wrong ? replay : judged, replay.wrong, infected_);
     set_note(operand, {judged.wrong, complete ? none : index});
-    if (complete) add_gradient(operand.value, judged);
 }
 
 }  // namespace orrery

@@ -75,7 +75,8 @@ private:
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete) const;
     void settle(int index, size_t which);
     void look(int index, size_t which);
-    void add_gradient(ValueId id, const Judged& judged);
+    void add_gradient(int index, size_t which);
+    bool partial_over_ranks(const Layout& layout) const;
     void count(ValueId id, const Judged& judged, bool complete);
     void find(int index, ValueId id, const Judged& judged, bool planned, bool infected);
     std::string edge(int index);
@@ -90,7 +91,7 @@ private:
     std::map<std::string, int64_t> sequence_;
     std::array<Ranges<Note>, 2> notes_;
     std::vector<std::byte> want_;
-    std::vector<char> gradient_;  ///< per value
+    std::vector<ValueId> gradient_;  ///< per value: the gradient that is whole in it, or none
     RankReport report_;
 };
 

@@ -1,5 +1,4 @@
 // Every strategy alone, every pair, and pp x dp x tp with ZeRO on eight ranks: each cell is verified value by value.
-// equivalence_tests "[grid]" runs the whole; "alone" runs with the other tests.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -123,8 +122,6 @@ double worst(const VerifyReport& report) {
 /// Verifies the cells and prints the worst ratios. A cell whose strategies are not there is missing, not passed.
 Tally run(const std::string& title, const std::vector<Cell>& cells, const std::vector<std::string>& models) {
     fmt::print("{}: part of what rounding explains, of the gradients' tolerance; values compared\n", title);
-    Config none;
-    const TransportContract contract = test::registry().transport("threads", {})(none)->contract();
     Tally tally;
     for (const Cell& cell : cells)
         for (const std::string& model : models) {
@@ -136,18 +133,15 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
             }
             try {
                 const auto experiment = made(model, cell);
-                LowerOptions lowering;
-                // Proved for the transport that runs it.
-                for (const Axis& axis : experiment->mesh.axes()) lowering.contracts[axis.name] = contract;
-                if (experiment->schedule) lowering.schedule = &*experiment->schedule;
-                const auto lowered = test::compile(experiment->train, experiment->mesh, lowering);
+                const auto lowered = compiled(*experiment);
                 test::Verifying how;
                 how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
                 const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
-                ++(report.passed() ? tally.passed : tally.failed);
-                fmt::print("{} {} {:>8.2g} {:>8.2g} {:>9}\n", name, report.passed() ? "pass" : "FAIL", worst(report),
+                const bool passed = report.passed() && report.gradients >= 0;
+                ++(passed ? tally.passed : tally.failed);
+                fmt::print("{} {} {:>8.2g} {:>8.2g} {:>9}\n", name, passed ? "pass" : "FAIL", worst(report),
                            report.gradients, report.values);
-                if (!report.passed()) fmt::print("{}", report.text(lowered.plan, how.options));
+                if (!passed) fmt::print("{}", report.text(lowered.plan, how.options));
             } catch (const Error& error) {
                 ++tally.failed;
                 fmt::print("{} FAIL {}\n", name, error.what());
@@ -168,18 +162,20 @@ TEST_CASE("each strategy alone is verified on each model", "[alone]") {
     CHECK(tally.passed > 0);
 }
 
-TEST_CASE("a pipeline with each schedule is verified on each model", "[.][grid]") {
+TEST_CASE("a pipeline with each schedule is verified on each model", "[grid]") {
     const Tally tally = run("pipelines alone", alone(true), all_models);
     CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
 }
 
-TEST_CASE("every pair of strategies is verified on each model", "[.][grid]") {
+TEST_CASE("every pair of strategies is verified on each model", "[grid]") {
     const Tally tally = run("pairs", pairs(), all_models);
     CHECK(tally.failed == 0);
     CHECK(tally.passed > 0);
 }
 
-TEST_CASE("pp x dp x tp with ZeRO on eight ranks is verified on each model", "[.][grid]") {
+TEST_CASE("pp x dp x tp with ZeRO on eight ranks is verified on each model", "[grid]") {
     const Tally tally = run("triples", triples(), all_models);
     CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
 }

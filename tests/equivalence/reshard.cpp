@@ -94,7 +94,7 @@ test::Ran run(const test::Lowered& lowered, int64_t first, int64_t count, const 
 void move(const std::string& model, const Place& from, const Place& to) {
     INFO(model << ", " << from.name << " to " << to.name);
     const auto source = made(model, from), target = made(model, to);
-    const auto a = test::compile(source->train, source->mesh), b = test::compile(target->train, target->mesh);
+    const auto a = compiled(*source), b = compiled(*target);
     const test::Ran whole = run(a, 1, steps, nullptr);
     const test::Contents& saved = whole.steps.at(before - 1);
     const std::string place = fmt::format("{} {} {}", model, from.name, to.name);
@@ -159,9 +159,20 @@ TEST_CASE("a checkpoint of one mesh goes on on another", "[reshard]") {
     const Place one{"one rank", "", "", {}}, dp2{"dp 2", "dp = 2\n", "", {"data"}},
         dp4{"dp 4", "dp = 4\n", "", {"data"}}, tp2{"tp 2", "tp = 2\n", "", {"tensor"}},
         zero3{"dp 4, ZeRO-3", "dp = 4\n", "zero = 3\n", {"zero"}},
-        zero1{"dp 2 x tp 2, ZeRO-1", "dp = 2\ntp = 2\n", "zero = 1\n", {"zero", "tensor"}};
-    const std::vector<std::pair<Place, Place>> moves{{dp2, one},   {one, dp4},   {dp4, dp2},   {dp2, tp2},
-                                                     {tp2, zero3}, {zero3, tp2}, {zero1, dp2}, {zero3, zero1}};
+        zero1{"dp 2 x tp 2, ZeRO-1", "dp = 2\ntp = 2\n", "zero = 1\n", {"zero", "tensor"}},
+        pp{"pp 2 x tp 2", "pp = 2\ntp = 2\n", "schedule = \"1f1b\"\n", {"pipeline", "tensor"}},
+        vee{"pp 2 x dp 2, ZeRO-2, zbv",
+            "pp = 2\ndp = 2\n",
+            "zero = 2\nlayers = 4\nschedule = \"zbv\"\n",
+            {"pipeline", "zero"}},
+        deep{"tp 2, four layers", "tp = 2\n", "layers = 4\n", {"tensor"}},
+        all{"pp 2 x dp 2 x tp 2, ZeRO-1",
+            "pp = 2\ndp = 2\ntp = 2\n",
+            "zero = 1\nschedule = \"zb_h1\"\n",
+            {"pipeline", "zero", "tensor"}};
+    const std::vector<std::pair<Place, Place>> moves{
+        {dp2, one},     {one, dp4},  {dp4, dp2},  {dp2, tp2}, {tp2, zero3}, {zero3, tp2}, {zero1, dp2},
+        {zero3, zero1}, {pp, zero3}, {zero3, pp}, {all, dp4}, {tp2, all},   {vee, deep}};
     int moved = 0;
     for (const auto& [from, to] : moves) {
         if (!there(from) || !there(to)) {
@@ -171,5 +182,5 @@ TEST_CASE("a checkpoint of one mesh goes on on another", "[reshard]") {
         for (const char* model : {"gpt", "llama"}) move(model, from, to);
         ++moved;
     }
-    CHECK(moved >= 3);
+    CHECK(moved == static_cast<int>(moves.size()));
 }

@@ -56,6 +56,15 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
     return std::move(host.experiment);
 }
 
+test::Lowered compiled(const Experiment& experiment) {
+    Config none;
+    const TransportContract contract = test::registry().transport("threads", {})(none)->contract();
+    LowerOptions lowering;
+    for (const Axis& axis : experiment.mesh.axes()) lowering.contracts[axis.name] = contract;
+    if (experiment.schedule) lowering.schedule = &*experiment.schedule;
+    return test::compile(experiment.train, experiment.mesh, lowering);
+}
+
 void show_gradients(Program& program) {
     for (const auto& [param, grad] : program.grads())
         program.results.push_back({"grad " + program.value(param).name, grad});

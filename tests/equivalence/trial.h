@@ -11,6 +11,9 @@ namespace orrery::equivalence {
 /// Runs a script of this folder or of scripts/ with a configuration in TOML and returns what it compiled.
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml);
 
+/// What it compiled with its schedule, proved for the threads transport, which runs it here.
+test::Lowered compiled(const Experiment& experiment);
+
 /// "grad NAME" becomes a result for every param that has a gradient.
 void show_gradients(Program& program);
 

@@ -136,5 +136,11 @@ refused "port in use" "$port|in use" -- \
     "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
 kill -INT $holder
 wait $holder
+
+# Each command explains itself, without a script too.
+for command in run check verify sample draw tokenize plugins new-plugin bench; do
+    "$orrery" $command --help > help.txt 2>&1 && grep -q Usage help.txt ||
+        { echo "FAILED orrery $command --help: $(head -1 help.txt)"; failures=$((failures + 1)); }
+done
 [ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }
 echo "1 passed, 0 failed"

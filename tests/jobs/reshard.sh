@@ -11,6 +11,9 @@ local model = llama { layers = 2, embed = 48, heads = 4, kv_heads = 2, mlp = 64,
 local program = o.trace("llama", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
 program:train_with(o.optim.adamw { lr = 1e-3, clip = 1.0 })
 local list = {}
+if mesh.pp then
+  list[#list + 1] = o.strategy.pipeline { axis = "pp", schedule = "1f1b", microbatches = o.config.train.microbatches }
+end
 if mesh.tp then list[#list + 1] = o.strategy.tensor { axis = "tp" } end
 if opt.zero > 0 then
   list[#list + 1] = o.strategy.zero { axis = "dp", stage = opt.zero }
@@ -31,8 +34,6 @@ train() {
         --set train.evaluate_batches=1 --set checkpoint.every_steps=5 --set run.timeout_s=20 "${sets[@]}" \
         > "$folder.$steps.log" 2>&1 || { cat "$folder.$steps.log"; fail "$folder to step $steps on $*"; }
 }
-
-there() { [ -f "$(dirname "$orrery")/plugins/liborrery_strategy_$1.so" ]; }
 
 train whole 12
 losses whole > whole.txt
@@ -60,10 +61,10 @@ move() {
 
 move "dp2_one" "mesh.dp=2" "mesh.dp=1"
 move "one_dp4" "mesh.dp=1" "mesh.dp=4"
-if there tensor; then move "dp2_tp2" "mesh.dp=2" "mesh.tp=2"; fi
-if there tensor && there zero; then
-    move "tp2_zero3" "mesh.tp=2" "mesh.dp=4 script.zero=3"
-    move "zero3_tp2" "mesh.dp=2 script.zero=3" "mesh.tp=2"
-    move "both_zero1" "mesh.dp=2 mesh.tp=2" "mesh.dp=2 script.zero=1"
-fi
+move "dp2_tp2" "mesh.dp=2" "mesh.tp=2"
+move "tp2_zero3" "mesh.tp=2" "mesh.dp=4 script.zero=3"
+move "zero3_tp2" "mesh.dp=2 script.zero=3" "mesh.tp=2"
+move "both_zero1" "mesh.dp=2 mesh.tp=2" "mesh.dp=2 script.zero=1"
+move "pp_tp_zero3" "mesh.pp=2 mesh.tp=2 train.microbatches=2" "mesh.dp=4 script.zero=3"
+move "zero1_pp" "mesh.dp=2 script.zero=1" "mesh.pp=2 mesh.dp=2 script.zero=2 train.microbatches=2"
 echo "$moved passed, 0 failed"
