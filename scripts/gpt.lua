@@ -20,6 +20,8 @@ local declared = {
   warmup   = { 50, "steps until the peak" },
   decay    = { 0.1, "weight decay of matrices and tables" },
   pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
+  chunks   = { 1, "mesh axis pp: stages of each rank; interleaved and zbv have 2 or more" },
+  ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
 }
@@ -64,7 +66,9 @@ program:train_with(o.optim.adamw {
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
 program:parallel {                                            -- an axis that the mesh lacks is skipped
-  o.strategy.pipeline { axis = "pp", microbatches = cfg.train.microbatches, schedule = opt.pipeline },
+  o.strategy.pipeline {
+    axis = "pp", microbatches = cfg.train.microbatches, schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends,
+  },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = "dp", zero = opt.zero },
 }

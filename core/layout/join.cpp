@@ -21,6 +21,7 @@ public:
         program_.ops.clear();
         program_.ops.reserve(old.size());
         waiting_.assign(program_.values.size(), 0);
+        find_homes(old);
         std::vector<OpId> moved;
         for (Op& op : old) {
             if (!open_.empty() && (op.phase != phase_ || reads_waiting(op))) flush_before(op);
@@ -42,6 +43,22 @@ private:
         int64_t bytes = 0;
     };
 
+    /// Where the next value of a param goes: the first stage that reads it (plan/spread.h). Updates have no stage yet.
+    void find_homes(const std::vector<Op>& ops) {
+        std::vector<int> first(program_.values.size(), none);
+        for (const Op& op : ops)
+            for (ValueId id : op.inputs) {
+                int& stage = first[static_cast<size_t>(id)];
+                if (op.stage != none && (stage == none || op.stage < stage)) stage = op.stage;
+            }
+        for (const Update& update : program_.updates) homes_[update.value] = first[static_cast<size_t>(update.target)];
+    }
+
+    int stage_of(const Op& op) const {
+        const auto home = homes_.find(op.outputs[0]);
+        return op.stage != none || home == homes_.end() ? op.stage : home->second;
+    }
+
     bool reads_waiting(const Op& op) const {
         return std::any_of(op.inputs.begin(), op.inputs.end(),
                            [&](ValueId id) { return waiting_[static_cast<size_t>(id)] != 0; });
@@ -62,7 +79,7 @@ private:
         const Value& out = program_.value(op.outputs[0]);
         std::string key =
             fmt::format("{} {} {} {} {} {}", op.kind, op.attributes.text("axis"), op.attributes.text("op"),
-                        name_of(in.type.dtype), op.stage, op.attributes.text("keep"));
+                        name_of(in.type.dtype), stage_of(op), op.attributes.text("keep"));
         // Alike over all other axes: what is partial over micro is accumulated, say.
         for (const Value* value : {&in, &out})
             for (const auto& partial : value->layout.partials())
@@ -221,7 +238,8 @@ private:
     Program& program_;
     const Mesh& mesh_;
     std::map<std::string, Bucket> open_;
-    std::vector<char> waiting_;  ///< per value: a bucket will make it
+    std::map<ValueId, int> homes_;  ///< by next value of a param or state
+    std::vector<char> waiting_;     ///< per value: a bucket will make it
     Phase phase_ = Phase::forward;
 };
 

@@ -91,6 +91,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
 
 PlanSummary summary(const Plan& plan) {
     PlanSummary all;
+    all.stage_axis = plan.stage_axis;
     for (const RankClass& c : plan.classes) {
         ClassSummary& s = all.classes.emplace_back();
         s.ranks = static_cast<int64_t>(c.ranks.size());
@@ -119,27 +120,48 @@ PlanSummary summary(const Plan& plan) {
     return all;
 }
 
+namespace {
+
+std::string body_of(const ClassSummary& s, const Mesh& mesh) {
+    std::string out;
+    auto line = [&](std::string_view name, int64_t bytes) {
+        if (bytes > 0) out += fmt::format("  {:<12} {:>12}\n", name, bytes_text(bytes));
+    };
+    line("params", s.params);
+    line("optimizer", s.states);
+    line("gradients", s.gradients);
+    line("activations", s.activations);
+    line("workspace", s.workspaces);
+    line("inputs", s.inputs);
+    line("results", s.results);
+    line("gaps", s.scratch - s.floor);
+    for (const ClassSummary::Traffic& t : s.traffic)
+        out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.what), mesh.axis(t.axis).name,
+                           count_text(t.count), bytes_text(t.bytes_sent));
+    return out + fmt::format("  {} launches, {} flop a step\n", count_text(s.kernels), short_text(s.flops));
+}
+
+}  // namespace
+
 std::string PlanSummary::text(const Mesh& mesh) const {
     std::string out;
-    for (size_t k = 0; k < classes.size(); ++k) {
+    for (size_t k = 0, next; k < classes.size(); k = next) {
         const ClassSummary& s = classes[k];
-        out += fmt::format("{} rank{}: {} per rank\n", count_text(s.ranks), s.ranks == 1 ? "" : "s of one stream",
-                           bytes_text(s.total));
-        auto line = [&](std::string_view name, int64_t bytes) {
-            if (bytes > 0) out += fmt::format("  {:<12} {:>12}\n", name, bytes_text(bytes));
-        };
-        line("params", s.params);
-        line("optimizer", s.states);
-        line("gradients", s.gradients);
-        line("activations", s.activations);
-        line("workspace", s.workspaces);
-        line("inputs", s.inputs);
-        line("results", s.results);
-        line("gaps", s.scratch - s.floor);
-        for (const ClassSummary::Traffic& t : s.traffic)
-            out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.what), mesh.axis(t.axis).name,
-                               count_text(t.count), bytes_text(t.bytes_sent));
-        out += fmt::format("  {} launches, {} flop a step\n", count_text(s.kernels), short_text(s.flops));
+        const std::string body = body_of(s, mesh);
+        int64_t ranks = s.ranks;  // neighbours that differ in nothing shown here share one entry
+        for (next = k + 1; next < classes.size() && classes[next].total == s.total; ++next) {
+            if (body_of(classes[next], mesh) != body) break;
+            ranks += classes[next].ranks;
+        }
+        const std::string title = next - k > 1 ? fmt::format("{} ranks of {} streams", count_text(ranks), next - k)
+                                  : ranks == 1 ? "1 rank"
+                                               : count_text(ranks) + " ranks of one stream";
+        std::string place;
+        if (stage_axis != none && next - k > 1)
+            place = fmt::format(" ({}={} to {})", mesh.axis(stage_axis).name, k, next - 1);
+        else if (stage_axis != none)
+            place = fmt::format(" ({}={})", mesh.axis(stage_axis).name, k);
+        out += fmt::format("{}{}: {} per rank\n{}", title, place, bytes_text(s.total), body);
     }
     return out;
 }

@@ -30,6 +30,7 @@ struct ClassSummary {
 
 struct PlanSummary {
     std::vector<ClassSummary> classes;
+    AxisId stage_axis = none;
     std::string text(const Mesh& mesh) const;  ///< a table for people
 };
 
