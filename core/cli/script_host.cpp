@@ -131,6 +131,12 @@ std::vector<CollectiveChoice> ScriptHost::collectives() {
 
 void ScriptHost::use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) {
     const TransportContract& contract = contracts_.at(choice.axis);
+    if (!serves(contract, "cpu"))
+        throw Error(choice.asked,
+                    fmt::format("collective {} adds on the processor, transport {} of axis {} has its tensors in {}\n"
+                                "  take a transport that stages them (gloo, ucx), or leave the axis to {}",
+                                choice.name, settings_.transport_of(choice.axis), choice.axis,
+                                fmt::join(contract.devices, ", "), settings_.transport_of(choice.axis)));
     for (const ChunkTable& table : tables) {
         prove(table);
         prove_progress(table, contract);

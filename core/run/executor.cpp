@@ -25,9 +25,11 @@ struct Executor::Launch {
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
-    explicit Machine(Executor& executor) : e(executor), last(Clock::now()) {}
+    explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {}
 
     Executor& e;
+    const bool captures;   ///< nothing runs: all work must hang together by events, and nothing may wait here
+    bool ordered = false;  ///< the compute queue waits for what the next message waits for
     Clock::time_point last;
 
     const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
@@ -35,6 +37,7 @@ struct Executor::Machine {
     const Tensor& tensor(int index, size_t operand) const { return e.tensors_[launch(index).first + operand]; }
 
     void charge(int time) {
+        if (captures) return;
         const auto now = Clock::now();
         Time& t = e.times_[static_cast<size_t>(time)];
         t.seconds += std::chrono::duration<double>(now - last).count();
@@ -47,11 +50,13 @@ struct Executor::Machine {
         e.position_.store(before.queue == 0 ? index : earlier, std::memory_order_relaxed);
         if (before.queue == 0) return;  // communication takes it as `after`
         const Event& event = e.events_[static_cast<size_t>(earlier)];
-        if (instruction(index).queue == 0) {
+        // A message that waits for a message: by way of the compute queue where the host need not wait.
+        const bool queued = instruction(index).queue == 0 || event.native() != nullptr;
+        if (queued)
             e.device_.wait(0, event);
-        } else {
+        else
             event.wait();
-        }
+        ordered |= queued && instruction(index).queue != 0;
         charge(0);
     }
 
@@ -71,7 +76,9 @@ struct Executor::Machine {
 
     Event after(int index) {
         e.position_.store(index, std::memory_order_relaxed);
-        return launch(index).after_compute ? e.device_.record(0) : Event{};
+        const bool waits = launch(index).after_compute || ordered || captures;
+        ordered = false;
+        return waits ? e.device_.record(0) : Event{};
     }
 
     void collective(int index) {
@@ -257,15 +264,54 @@ void Executor::guarded(Walked walked) {
 }
 
 void Executor::run() {
-    steps_.fetch_add(1, std::memory_order_relaxed);
+    const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
     guarded([&] {
+        if (!first && !tried_capture_) capture();
+        if (graph_) return replay();
         Machine machine(*this);
         walk(class_, machine);
         finish();
         machine.charge(0);
     });
     running_.store(false, std::memory_order_relaxed);
+}
+
+/// A message whose end only the host can see cannot be captured.
+void Executor::require_native_events() const {
+    for (size_t i = 0; i < events_.size(); ++i)
+        if (events_[i].owner && !events_[i].native())
+            throw Error(fmt::format("{}: its transport moves data when the host asks it to",
+                                    describe(plan_, class_, static_cast<int>(i))));
+}
+
+/// After a step that ran as it was issued, so that every vendor's library has made what it makes at first use.
+void Executor::capture() {
+    tried_capture_ = true;
+    graph_ = device_.capture(
+        [&] {
+            require_native_events();
+            Machine machine(*this, true);
+            walk(class_, machine);
+            for (int last : last_of_queue_)
+                if (last != none) device_.wait(0, events_[static_cast<size_t>(last)]);
+        },
+        not_captured_);
+    if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
+}
+
+void Executor::replay() {
+    Machine machine(*this);
+    device_.launch(0, *graph_, {}, nullptr);
+    Event end = device_.record(0);
+    for (int last : last_of_queue_) {
+        if (last == none) continue;
+        position_.store(last, std::memory_order_relaxed);
+        end = launches_[static_cast<size_t>(last)].communicator->guard(end);
+    }
+    end.wait();
+    device_.synchronize(0);
+    machine.charge(static_cast<int>(times_.size()) - 1);
 }
 
 void Executor::run(Observer& observer) {

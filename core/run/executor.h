@@ -33,7 +33,11 @@ public:
 
     /// One step; blocks until all its work is done. Allocates nothing and looks nothing up. A failure is rethrown with
     /// its fault, naming rank, instruction, values and script line; the contents of the arenas are then undefined.
+    /// Where the device can, the second step is captured, and from then on a step is one launch.
     void run();
+    bool captured() const { return graph_ != nullptr; }
+    /// Why a device that captures steps could not capture this one; "" otherwise.
+    const std::string& not_captured() const { return not_captured_; }
     /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
     void run(Observer& observer);
     /// One instruction with its waits, until what it writes is complete (a send: handed over). `finish` ends a step
@@ -75,6 +79,9 @@ private:
     template <class Walked>
     void guarded(Walked walked);
     void complete(int index);
+    void capture();
+    void replay();
+    void require_native_events() const;
     void resolve(const Instruction& instruction, int index);
     Tensor at(const Operand& operand) const;
     int time_id(const std::string& name, Time::Kind kind);
@@ -91,6 +98,9 @@ private:
     std::vector<Launch> launches_;    ///< one per instruction
     std::vector<Event> events_;       ///< one per instruction: its completion, communication only
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
+    std::unique_ptr<Kernel> graph_;   ///< the whole step
+    bool tried_capture_ = false;
+    std::string not_captured_;
     std::vector<Time> times_;
     std::atomic<int> position_{0};
     std::atomic<bool> running_{false};

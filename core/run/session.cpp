@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "run/chunk_communicator.h"
 #include "run/initial.h"
+#include "run/staged_communicator.h"
 
 namespace orrery {
 namespace {
@@ -33,6 +34,7 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     if (!options.has("threads"))
         options.set("threads",
                     {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), true});
+    options.set("local_rank", {job_.local_rank, {}, true});
     device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
     options.reject_unused();
     allocate();
@@ -127,10 +129,13 @@ void Session::connect(Config& config, const Registry& registry) {
         group.me = static_cast<int>(coordinates[id]);
         group.name = fmt::format("{}/{}", axis.name, group.ranks.front());
         // The watch, which knows who is behind, speaks before a transport that only knows who did not come.
-        communicators_[id] = transport->make(group, *rendezvous_, arenas_, bound_ + std::chrono::milliseconds(1500));
+        const bool staged = !serves(transport->contract(), settings_.device);
+        communicators_[id] = transport->make(group, *rendezvous_, staged ? std::span<const Memory>() : arenas_,
+                                             bound_ + std::chrono::milliseconds(1500));
         const auto made = compiled_.collectives.find(axis.name);
         if (made != compiled_.collectives.end())
             communicators_[id] = std::make_unique<ChunkCommunicator>(std::move(communicators_[id]), made->second);
+        if (staged) communicators_[id] = std::make_unique<StagedCommunicator>(std::move(communicators_[id]), *device_);
     }
 }
 

@@ -101,6 +101,10 @@ int threads_of(const Settings& settings, const Job& job) {
     return static_cast<int>(std::max<int64_t>(1, allowed / std::max<int64_t>(1, job.local_ranks)));
 }
 
+bool serves(const TransportContract& contract, std::string_view device) {
+    return std::find(contract.devices.begin(), contract.devices.end(), device) != contract.devices.end();
+}
+
 std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry) {
     std::map<std::string, TransportContract> contracts;
     for (const Axis& axis : settings.mesh.axes()) {
@@ -111,8 +115,10 @@ std::map<std::string, TransportContract> contracts_of(Settings& settings, Config
         const auto made = registry.transport(name, asked)(options);
         options.reject_unused();
         const TransportContract contract = made->contract();
-        if (std::find(contract.devices.begin(), contract.devices.end(), settings.device) == contract.devices.end())
-            throw Error(asked, fmt::format("transport \"{}\" does not serve device \"{}\"", name, settings.device));
+        if (!serves(contract, settings.device) && !contract.staging)
+            throw Error(asked, fmt::format("transport \"{}\" serves the memory of {}, not that of device \"{}\"\n"
+                                           "  take one that does, or one that stages it (gloo, ucx)",
+                                           name, fmt::join(contract.devices, ", "), settings.device));
         contracts[axis.name] = contract;
     }
     return contracts;

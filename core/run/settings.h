@@ -40,6 +40,9 @@ Origin transport_origin(const Settings& settings, Config& config, const std::str
 /// this process may run on (see taskset), shared by the ranks of the host.
 int threads_of(const Settings& settings, const Job& job);
 
+/// Whether the transport reads and writes the memory of this device itself.
+bool serves(const TransportContract& contract, std::string_view device);
+
 /// The contract of each axis' transport, made from its plugin without opening anything.
 std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry);
 

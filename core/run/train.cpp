@@ -76,6 +76,7 @@ private:
         feed_.upload(session_, *session_.train(), batch);
         set_step(session_, *session_.train(), plan_.program, run_.seed, step);
         session_.train()->run();
+        tell_capture(*session_.train());
         evaluated_ = false;
 
         StepMetrics m;
@@ -94,9 +95,21 @@ private:
         m.tokens = session_.compiled().tokens_per_step;
         m.flops = session_.compiled().flops_per_step;
         m.peak_flops = peak_flops();
-        m.memory_bytes = resident_bytes();
+        m.memory_bytes = memory_bytes();
         const int64_t every = run_.options.log_every;
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+    }
+
+    /// Of the process, or of the device where that is another memory.
+    int64_t memory_bytes() { return host_visible_ ? resident_bytes() : session_.device().limits().used_bytes; }
+
+    /// Once, when it is decided.
+    void tell_capture(const Executor& executor) {
+        if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
+        capture_told_ = true;
+        note(executor.captured()
+                 ? "the step is captured: from here on it is one launch"
+                 : "the step is not captured, its kernels are launched one by one: " + executor.not_captured());
     }
 
     double peak_flops() {
@@ -169,6 +182,8 @@ private:
     SavedState state_;
     int64_t saved_ = 0;
     bool evaluated_ = false;
+    const bool host_visible_ = session_.device().limits().host_visible;
+    bool capture_told_ = false;
     double peak_ = -1;
     double data_wait_s_ = 0;
 };

@@ -1,0 +1,212 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "apart/apart.h"
+#include "plugins/device/cpu/resolve.h"
+
+namespace orrery::apart {
+
+namespace {
+
+class ApartKernel : public Kernel {
+public:
+    explicit ApartKernel(cpu_device::Launch launch) : launch(std::move(launch)) {}
+    cpu_device::Launch launch;
+};
+
+class RecordedKernel : public Kernel {
+public:
+    std::unique_ptr<Recording> recording = std::make_unique<Recording>();
+};
+
+int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096; }
+
+void* map(int64_t bytes, int access) {
+    void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw Error("device apart: no memory", Fault::failed);
+    return data;
+}
+
+class ApartDevice : public Device, public Completer {
+public:
+    explicit ApartDevice(Config& config)
+        : reference_(config.flag("reference", false)),
+          capture_(config.flag("capture", true)),
+          context_(static_cast<int>(std::max<int64_t>(1, config.integer("threads", 1)))),
+          kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
+        config.integer("local_rank", 0);
+    }
+
+    ~ApartDevice() override {
+        while (!arenas_.empty()) {
+            Memory last = arenas_.back();
+            release(last);
+        }
+    }
+
+    DeviceLimits limits() override {
+        DeviceLimits limits;
+        limits.name = "a device apart";
+        limits.memory_bytes = int64_t{1} << 34;
+        limits.threads = context_.threads();
+        limits.host_visible = false;
+        for (const Memory& memory : arenas_) limits.used_bytes += memory.bytes;
+        return limits;
+    }
+
+    Memory allocate(int64_t bytes, MemoryKind kind) override {
+        if (recorded_) throw Error("device apart: memory is allocated in a recorded step", Fault::failed);
+        if (kind == MemoryKind::shared) throw Error("device apart: it shares no memory", Fault::failed);
+        void* const kept = map(pages(bytes), PROT_READ | PROT_WRITE);
+        std::memset(kept, 0xff, static_cast<size_t>(pages(bytes)));  // NaN, where somebody counts on zeros
+        Memory memory{kept, bytes, kind, {}};
+        if (kind == MemoryKind::device) {
+            memory.data = map(pages(bytes), PROT_NONE);
+            memory.handle = std::to_string(reinterpret_cast<uintptr_t>(kept));
+        }
+        arenas_.push_back(memory);
+        return memory;
+    }
+
+    void release(Memory& memory) override {
+        queue_.drain();
+        const auto at =
+            std::find_if(arenas_.begin(), arenas_.end(), [&](const Memory& m) { return m.data == memory.data; });
+        if (at == arenas_.end()) return;
+        const auto size = static_cast<size_t>(pages(at->bytes));
+        if (at->kind == MemoryKind::device) ::munmap(real(arenas_, at->data), size);
+        ::munmap(at->data, size);
+        arenas_.erase(at);
+        memory = {};
+    }
+
+    std::string why_not(const KernelSpec& spec) override {
+        try {
+            cpu_device::resolve(spec, kernels_, reference_);
+            return "";
+        } catch (const Error& error) {
+            return error.what();
+        }
+    }
+
+    std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
+        return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_));
+    }
+
+    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void*) override {
+        if (auto* const recorded = dynamic_cast<RecordedKernel*>(&kernel)) {
+            for (const Work& work : recorded->recording->work) queue_.add(work);
+            return;
+        }
+        std::vector<Tensor> tensors(operands.begin(), operands.end());
+        for (Tensor& tensor : tensors) tensor.data = own(tensor.data, "a kernel's operand");
+        queue([this, tensors, &launch = static_cast<ApartKernel&>(kernel).launch] { launch(context_, tensors); });
+    }
+
+    void copy(int, void* to, const void* from, int64_t bytes) override {
+        if (bytes <= 0) return;
+        void* const target = real(arenas_, to);
+        const void* const source = real(arenas_, const_cast<void*>(from));
+        if (recorded_ && (target == to || source == from))
+            throw Error("device apart: a recorded step copies from or to the host", Fault::failed);
+        queue([=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
+    }
+
+    Event record(int) override {
+        const auto mark = std::make_shared<Mark>();
+        mark->recording = recorded_;
+        if (!recorded_) queue_.add([mark] { mark->set(); });
+        const std::lock_guard lock(mutex_);
+        marks_[++ticket_] = mark;
+        if (marks_.size() > 4096) marks_.erase(marks_.begin());
+        return {this, ticket_};
+    }
+
+    void wait(int, const Event& event) override {
+        auto* const mark = static_cast<Mark*>(event.native());
+        if (!mark) return event.wait();
+        if (recorded_) {
+            if (mark->recording != recorded_)
+                throw Error("device apart: a recorded step waits for another", Fault::failed);
+            if (mark->queue)
+                recorded_->queues[mark->queue].joined = std::max(recorded_->queues[mark->queue].joined, mark->place);
+            return;  // replayed in the order of the recording
+        }
+        queue_.add([mark] { mark->wait(); });
+    }
+
+    void synchronize(int) override {
+        if (recorded_) throw Error("device apart: the host waits in a recorded step", Fault::failed);
+        queue_.drain();
+    }
+    void* native(int) override { return this; }
+
+    std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
+        why_not = capture_ ? "" : "device.apart.capture is false";
+        if (!capture_) return nullptr;
+        auto kernel = std::make_unique<RecordedKernel>();
+        recorded_ = kernel->recording.get();
+        try {
+            work();
+            for (const auto& [other, order] : recorded_->queues)
+                if (order.joined < order.issued) why_not = "queue 0 does not wait for all messages";
+        } catch (const std::exception& error) {
+            why_not = error.what();
+        }
+        recorded_ = nullptr;
+        if (!why_not.empty()) return nullptr;
+        return kernel;
+    }
+
+    bool done(uint64_t ticket) override { return mark(ticket).done(); }
+    void wait(uint64_t ticket) override { mark(ticket).wait(); }
+    void* native(uint64_t ticket) override { return &mark(ticket); }
+
+private:
+    Mark& mark(uint64_t ticket) {
+        const std::lock_guard lock(mutex_);
+        return *marks_.at(ticket);
+    }
+
+    void* own(void* data, const char* what) const {
+        void* const kept = real(arenas_, data);
+        if (kept == data && data)
+            throw Error(std::string("device apart: ") + what + " lies in host memory", Fault::failed);
+        return kept;
+    }
+
+    void queue(Work work) {
+        if (recorded_)
+            recorded_->work.push_back(std::move(work));
+        else
+            queue_.add(std::move(work));
+    }
+
+    bool reference_, capture_;
+    kernels::Context context_;
+    const kernels::Kernels& kernels_;
+    std::vector<Memory> arenas_;
+    std::mutex mutex_;
+    std::map<uint64_t, std::shared_ptr<Mark>> marks_;
+    uint64_t ticket_ = 0;
+    Recording* recorded_ = nullptr;
+    Queue queue_;
+};
+
+}  // namespace
+
+void* real(std::span<const Memory> arenas, void* data) {
+    auto* const address = static_cast<char*>(data);
+    for (const Memory& arena : arenas) {
+        auto* const begin = static_cast<char*>(arena.data);
+        if (arena.handle.empty() || address < begin || address >= begin + pages(arena.bytes)) continue;
+        return reinterpret_cast<char*>(std::stoull(arena.handle)) + (address - begin);
+    }
+    return data;
+}
+
+std::unique_ptr<Device> make_device(Config& config) { return std::make_unique<ApartDevice>(config); }
+
+}  // namespace orrery::apart

@@ -1,0 +1,7 @@
+// The device as a plugin, for whole jobs: [plugins] path names its folder, [run] device = "apart".
+#include "orrery/plugin.h"
+#include "apart/apart.h"
+
+static void add(orrery::Registry& registry) { registry.add_device("apart", orrery::apart::make_device); }
+
+ORRERY_PLUGIN("device.apart", "0.1", add);
