@@ -104,6 +104,10 @@ std::string Config::text(std::string_view key, std::string_view fallback) {
 std::vector<std::string> Config::texts(std::string_view key) {
     remember(asked_, key);
     std::vector<std::string> out;
+    // Lua cannot tell an empty list from an empty table.
+    if (const ConfigValue* item = find(key))
+        if (const auto* table = std::get_if<std::shared_ptr<Config>>(&item->data); table && (*table)->keys().empty())
+            return out;
     const auto* list = read<ConfigValue::List>(*this, key, "a list of texts");
     if (!list) return out;
     for (const ConfigValue& item : *list) {

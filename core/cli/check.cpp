@@ -12,8 +12,8 @@ namespace {
 /// What strategies left as it is, and marks that came after another one's.
 void list_marks(const Program& program) {
     for (const Note& note : program.notes())
-        std::printf("left: %s: %s (%s)\n", label_of(program, note.value).c_str(), note.text.c_str(),
-                    note.origin.text().c_str());
+        std::printf("left: %s%s (%s)\n", note.value == none ? "" : (label_of(program, note.value) + ": ").c_str(),
+                    note.text.c_str(), note.origin.text().c_str());
     for (const Mark& mark : program.ignored())
         std::printf("not taken: %s %s:%s (%s), an earlier mark stays\n", label_of(program, mark.value).c_str(),
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());

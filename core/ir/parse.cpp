@@ -313,7 +313,7 @@ private:
             while (!line.done() && !line.sees("#")) kinds.push_back(line.word());
             program_.recompute(scope, note_origin(line), kinds);
         } else if (what == "note") {
-            const ValueId id = known(line);
+            const ValueId id = line.take("-") ? none : known(line);
             const std::string text = line.word();
             program_.note(id, text, note_origin(line));
         } else if (what == "grad" || what == "update") {

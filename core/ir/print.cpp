@@ -171,7 +171,9 @@ private:
             for (const std::string& kind : m.kinds) kinds += ' ' + word(kind);
             if (m.recompute) note("recompute " + word(m.scope) + kinds, m.origin);
         }
-        for (const Note& n : program_.notes()) note(fmt::format("note %{} {}", n.value, word(n.text)), n.origin);
+        for (const Note& n : program_.notes())
+            note(fmt::format("note {} {}", n.value == none ? "-" : fmt::format("%{}", n.value), word(n.text)),
+                 n.origin);
         for (const auto& [param, grad] : program_.grads()) note(fmt::format("grad %{} %{}", param, grad));
         for (const Update& u : program_.updates) note(fmt::format("update %{} %{}", u.target, u.value));
         for (const Result& r : program_.results) note(fmt::format("result {} %{}", word(r.name), r.value));

@@ -108,7 +108,13 @@ void Program::use(ValueId value, std::string_view axis, Placement placement, con
 
 void Program::stage(std::string_view scope, int stage, const Origin& origin) {
     for (const ScopeMark& mark : scope_marks_) {
-        if (mark.stage != none && mark.scope == scope) return;
+        if (mark.stage == none || mark.scope != scope) continue;
+        if (mark.stage != stage)
+            note(none,
+                 fmt::format("stage {} for scope {} is not taken: an earlier mark put it on stage {}", stage, scope,
+                             mark.stage),
+                 origin);
+        return;
     }
     scope_marks_.push_back({std::string(scope), stage, false, origin, {}});
 }
@@ -148,7 +154,13 @@ void Program::pipeline(Pipeline pipeline) {
 void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin) {
     if (bytes < 0) throw Error(origin, fmt::format("cannot join messages on {} up to {} bytes", axis, bytes));
     for (const auto& [name, size] : buckets_) {
-        if (name == axis) return;
+        if (name != axis) continue;
+        if (size != bytes)
+            note(none,
+                 fmt::format("messages of {} bytes over {} are not taken: an earlier strategy chose {}", bytes, axis,
+                             size),
+                 origin);
+        return;
     }
     buckets_.emplace_back(std::string(axis), bytes);
 }

@@ -23,7 +23,9 @@ public:
     }
 
     Program run() {
-        if (marks_.empty()) return std::move(to_);
+        const bool backward =
+            std::any_of(from_.ops.begin(), from_.ops.end(), [](const Op& op) { return op.phase == Phase::backward; });
+        if (marks_.empty() || !backward) return std::move(to_);
         find_regions();
         to_.ops.clear();
         for (const Op& op : from_.ops) {
@@ -52,8 +54,9 @@ private:
                 const auto& kinds = marks_[m]->kinds;
                 if (!below(op.scope, marks_[m]->scope)) continue;
                 if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
+                if (runs_once(op)) continue;
                 found[m] = true;
-                if (regions_[id] == none && !runs_once(op)) regions_[id] = static_cast<int>(m);
+                if (regions_[id] == none) regions_[id] = static_cast<int>(m);
             }
         }
         for (size_t m = 0; m < marks_.size(); ++m)
@@ -67,17 +70,21 @@ private:
         for (const Op& op : from_.ops)
             if (op.phase == Phase::forward && std::find(scopes.begin(), scopes.end(), op.scope) == scopes.end())
                 scopes.push_back(op.scope);
-        throw Error(mark.origin, fmt::format("cannot recompute scope \"{}\": it has no forward op{}{}", mark.scope,
-                                             kinds.empty() ? "" : " of kind " + kinds,
-                                             kinds.empty() ? choices("scopes", mark.scope, scopes) : ""));
+        throw Error(mark.origin,
+                    fmt::format("cannot recompute scope \"{}\": it has no forward op{} that can run again{}",
+                                mark.scope, kinds.empty() ? "" : " of kind " + kinds,
+                                kinds.empty() ? choices("scopes", mark.scope, scopes) : ""));
     }
+
+    /// Of a pipeline each stage makes its own values again.
+    bool same_stage(const Op& a, const Op& b) const { return a.stage == b.stage; }
 
     int region_of(OpId op) const { return op == none ? none : regions_[static_cast<size_t>(op)]; }
 
     /// Whether a backward op reads the value from the copy.
     bool serves(ValueId value, const Op& reader) const {
         const int region = region_of(from_.value(value).op);
-        if (region == none) return false;
+        if (region == none || !same_stage(reader, from_.op(from_.value(value).op))) return false;
         return !marks_[static_cast<size_t>(region)]->kinds.empty() || region_of(reader.forward) == region;
     }
 
@@ -88,7 +95,9 @@ private:
         const int region = region_of(maker);
         Op op = from_.op(maker);
         for (ValueId& input : op.inputs)
-            if (region_of(from_.value(input).op) == region) input = again(input);
+            if (region_of(from_.value(input).op) == region &&
+                same_stage(from_.op(maker), from_.op(from_.value(input).op)))
+                input = again(input);
         for (ValueId& output : op.outputs) {
             Value copy = from_.value(output);
             copy.name.clear();

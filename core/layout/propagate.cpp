@@ -373,15 +373,15 @@ private:
 Program propagate(const Program& annotated, const Mesh& mesh, const PropagateOptions& options) {
     const auto& marks = annotated.scope_marks();
     const bool again = std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
-    const Program expanded = again ? recompute(annotated) : Program();
-    const Program& source = again ? expanded : annotated;
+    const bool stages = stage_count(annotated, mesh) > 1;
     Program done;
-    if (stage_count(source, mesh) == 1) {
-        done = Propagation(source, mesh, options).run();
+    if (!again && !stages) {
+        done = Propagation(annotated, mesh, options).run();
     } else {
-        Program staged = source;
-        assign_stages(staged, mesh);
-        done = Propagation(staged, mesh, options).run();
+        Program source = annotated;
+        assign_stages(source, mesh);  // first: what is made again is made on its own stage
+        if (again) source = recompute(source);
+        done = Propagation(source, mesh, options).run();
     }
     join_collectives(done, mesh);
     return done;

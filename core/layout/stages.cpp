@@ -31,6 +31,15 @@ public:
     void run() {
         find_feeding();
         for (size_t i = 0; i < program_.ops.size(); ++i) one(program_.ops[i], feeds_[i] != 0);
+        std::vector<char> works(static_cast<size_t>(stages_), 0);
+        for (const Op& op : program_.ops)
+            if (op.phase == Phase::forward) works[static_cast<size_t>(op.stage)] = 1;
+        for (int stage = 0; stage < stages_; ++stage)
+            if (!works[static_cast<size_t>(stage)])
+                throw Error(program_.pipeline().origin,
+                            fmt::format("stage {} of {} has no op: give it a layer, or use fewer ranks on {} or fewer "
+                                        "chunks",
+                                        stage, stages_, program_.pipeline().axis));
     }
 
 private:

@@ -86,6 +86,13 @@ void mark_zero(Program& program, const Mesh& mesh, const Zero& zero, const Origi
             scatter_once(program, grads[p], zero, part, origin);
         else
             program.store(grads[p], zero.axis, part, origin);
+        // Terms come at both ends of the backward pass; scattered one by one they would cost a message each.
+        if (zero.stage > 1 && !terms_of_gradient(program, param).empty())
+            program.note(param,
+                         "its gradient stays whole over " + zero.axis +
+                             " until the step's last micro-batch: it has "
+                             "several terms, and one message carries their sum",
+                         origin);
     }
 }
 

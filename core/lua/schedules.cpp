@@ -14,7 +14,7 @@ Origin origin_of(lua_State* L, const std::string& name) {
     lua_Debug frame;
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &frame);
-    return {"schedule " + name, frame.short_src, frame.linedefined, 0};
+    return {"schedule " + name, *frame.source == '@' ? frame.source + 1 : frame.short_src, frame.linedefined, 0};
 }
 
 /// The order at the top of the stack.
@@ -85,7 +85,12 @@ Schedule make_schedule(lua_State* L, const Pipeline& pipeline, int64_t ranks, in
     lua_pushinteger(L, ranks);
     lua_pushinteger(L, microbatches);
     lua_pushinteger(L, pipeline.chunks);
-    lua_call(L, 3, 2);
+    if (lua_pcall(L, 3, 2, 0) != LUA_OK) {
+        const std::string why = luaL_tolstring(L, -1, nullptr);
+        throw Error(pipeline.origin,
+                    fmt::format("schedule '{}' of {} ranks over {}, {} micro-batches and {} chunks: {}",
+                                pipeline.schedule, ranks, pipeline.axis, microbatches, pipeline.chunks, why));
+    }
     const int orders = lua_gettop(L) - 1;
     const int64_t count = lua_istable(L, orders) ? static_cast<int64_t>(lua_rawlen(L, orders)) : 0;
     if (count != ranks)

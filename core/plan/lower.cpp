@@ -1,5 +1,7 @@
 #include "plan/lower.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "layout/stages.h"
@@ -75,7 +77,14 @@ Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const L
         throw Error(plan.program.pipeline().origin,
                     "a program of " + std::to_string(stages) + " pipeline stages needs a schedule");
     if (stages > 1 && !backward) plan.schedule = forward_only(plan.schedule);
-    check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
+    try {
+        check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
+    } catch (const Error& error) {
+        const Pipeline& pipeline = plan.program.pipeline();
+        throw Error(pipeline.origin,
+                    fmt::format("schedule '{}' cannot run {} stages ({} chunks a rank) and {} micro-batches: {}",
+                                plan.schedule.name, stages, pipeline.chunks, mesh.microbatches(), error.what()));
+    }
 
     const lowering::Spread spread = lowering::spread(plan.program, mesh, plan.schedule);
     plan.stage_axis = spread.axis;

@@ -21,7 +21,7 @@ test::Ran run(const std::string& mesh, const std::string& precision, const std::
     how.reference = false;
     how.every_step = true;
     how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-    return run_steps(test::compile(made->train, made->mesh), how);
+    return run_steps(compiled(*made), how);
 }
 
 float scalar(const test::Contents& step, const std::string& name) { return at(step, name).at(0); }
@@ -40,7 +40,9 @@ TEST_CASE("f16 with a loss scale follows f32 within its rounding, on every mesh"
     }
     for (const auto& [mesh, script] : {std::pair<std::string, std::string>{"dp = 2", "zero = 1"},
                                        {"tp = 2", ""},
-                                       {"dp = 2\ntp = 2", "zero = 3\nsequence = true"}}) {
+                                       {"dp = 2\ntp = 2", "zero = 3\nsequence = true"},
+                                       {"pp = 2", ""},
+                                       {"pp = 2\ndp = 2\ntp = 2", "zero = 1\nschedule = \"zb_h1\""}}) {
         const test::Ran many = run(mesh, "f16", script, 10, 2);
         for (size_t step = 0; step < 10; ++step)
             CHECK(loss_of(many.steps[step]) == Approx(loss_of(alone.steps[step])).epsilon(2e-3));
@@ -48,8 +50,8 @@ TEST_CASE("f16 with a loss scale follows f32 within its rounding, on every mesh"
 }
 
 TEST_CASE("a step whose gradients overflow leaves params and optimizer as they are", "[half]") {
-    for (const std::string mesh : {"", "dp = 2"}) {
-        const test::Ran ran = run(mesh, "f16", "loss_scale = 1e9", 20);
+    for (const std::string mesh : {"", "dp = 2", "pp = 2\ndp = 2"}) {
+        const test::Ran ran = run(mesh, "f16", "loss_scale = 1e9", 20, mesh.starts_with("pp") ? 2 : 1);
         size_t first = 0;  // the first step with an update
         while (first < 20 && scalar(ran.steps[first], "loss_scale.steps") == 0) ++first;
         REQUIRE((first > 3 && first < 19));

@@ -35,7 +35,7 @@ std::unique_ptr<Experiment> made(const Asked& asked) {
 test::Lowered compiled(const Asked& asked) {
     const auto experiment = made(asked);
     show_gradients(experiment->train);
-    return test::compile(experiment->train, experiment->mesh);
+    return equivalence::compiled(*experiment);
 }
 
 test::Ran run(const Asked& asked) {
@@ -70,6 +70,9 @@ const std::vector<std::pair<std::string, std::string>> grid = {
     {"dp = 2, tp = 2", "zero = 3\nsequence = true\nrecompute = \"full\""},
     {"", "recompute = \"full\""},
     {"tp = 2", "recompute = \"selective\"\nsequence = true"},
+    {"pp = 2", "recompute = \"full\""},
+    {"pp = 2, tp = 2", "recompute = \"selective\"\nsequence = true\nschedule = \"zb_h1\""},
+    {"pp = 2, dp = 2", "zero = 3\nrecompute = \"full\"\nschedule = \"zbv\"\nchunks = 2\nends = true"},
 };
 
 }  // namespace
@@ -121,7 +124,7 @@ TEST_CASE("what cannot be split is refused with the reason, or listed where it m
 }
 
 // As in trajectories.cpp: the first step shows f32 noise only, later ones what bf16 makes of it.
-TEST_CASE("bf16 under tensor and zero follows one rank within its noise", "[sharding]") {
+TEST_CASE("bf16 under zero and pipelines follows one rank within its noise", "[sharding]") {
     Bounds bounds;
     bounds.loss = std::ldexp(1.0, -8);
     bounds.params = 1e-3;
@@ -130,6 +133,11 @@ TEST_CASE("bf16 under tensor and zero follows one rank within its noise", "[shar
         const test::Ran alone = run({model, "", "", 1, "bf16"});
         for (const char* zero : {"zero = 1", "zero = 2", "zero = 3"}) {
             const Asked asked{model, "dp = 2", zero, 2, "bf16"};
+            CHECK(print(title(asked), follow(run(asked), alone, bounds)) <= 1);
+        }
+        for (const auto& [mesh, script] : {std::pair<std::string, std::string>{"pp = 2", ""},
+                                           {"pp = 2, dp = 2", "zero = 1\nschedule = \"zb_h1\""}}) {
+            const Asked asked{model, mesh, script, 4, "bf16"};
             CHECK(print(title(asked), follow(run(asked), alone, bounds)) <= 1);
         }
     }

@@ -176,6 +176,25 @@ TEST_CASE("pipeline: schedules that are wrong are refused before a rank starts")
     CHECK_THROWS_WITH(with({good}), Contains("mine"));
 }
 
+TEST_CASE("pipeline: what it cannot run names the line that asked, and what to change") {
+    const auto why = [](int64_t ranks, const std::vector<int>& stages) {
+        Model m = network(stages, false);
+        m.program.pipeline({"pp", "mine", 1, {"", "mine.lua", 7, 0}});
+        try {
+            const Schedule orders = by_hand("mine", {"F0 F1 B0", "F0 B0 F1 B1"});
+            compile(m.program, Mesh({{"pp", ranks}}).with_microbatches(2), options_for(orders));
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    CHECK_THAT(why(3, {0, 2}),
+               Contains("mine.lua:7") && Contains("stage 1 of 3 has no op: give it a layer, or use fewer ranks on pp"));
+    CHECK_THAT(why(2, {0, 1}), Contains("mine.lua:7") &&
+                                   Contains("cannot run 2 stages (1 chunks a rank) and 2 micro-batches: ") &&
+                                   Contains("never runs B1 on pipeline rank 0"));
+}
+
 TEST_CASE("pipeline: stages must follow the data") {
     Model m = network({1, 0}, false);
     CHECK_THROWS_WITH(pipelined(m, Mesh({{"pp", 2}}).with_microbatches(2), hand_1f1b(2, 2)),

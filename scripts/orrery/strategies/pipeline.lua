@@ -59,7 +59,10 @@ return strategy.define("pipeline", defaults, function(program, mesh, options)
   local row, stages, counts = program:layers(), p * options.chunks, options.layers
   if #counts > 0 then
     local sum = 0
-    for _, count in ipairs(counts) do sum = sum + count end
+    for _, count in ipairs(counts) do
+      sum = sum + count
+      if count < 0 then sum = -1 break end
+    end
     if #counts ~= stages or sum ~= #row - 2 then
       fail("layers lists %d stages of %d layers in all; the model has %d layers, the pipeline %d stages", #counts, sum,
         #row - 2, stages)
