@@ -1,11 +1,9 @@
 // Plans on a device whose memory the host cannot touch, whose work runs late and whose steps are recorded.
 #include <catch2/catch.hpp>
 
-#include <cmath>
-
 #include "apart/apart.h"
-#include "plan_ranks.h"
-#include "run/staged_communicator.h"
+#include "device_plans.h"
+#include "schedules.h"
 #include "unit/ir_programs.h"
 #include "unit/layout_models.h"
 
@@ -18,79 +16,24 @@ const auto S = Placement::split;
 
 enum class Messages { queued, staged };
 
-struct ApartRan {
-    Contents values;
-    bool captured = true;  ///< on every rank
-    std::string why;       ///< of a rank that did not
-};
-
 std::unique_ptr<Transport> transport_for(Messages messages) {
     Config config;
     auto threads = registry().transport("threads", {})(config);
     return messages == Messages::staged ? std::move(threads) : apart::make_transport(std::move(threads));
 }
 
-/// As run_steps(), all contents going by way of the device's copies.
-ApartRan run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
-    const Plan& plan = lowered.plan;
-    std::vector<HeldBlocks> held(static_cast<size_t>(plan.mesh.ranks()));
-    ApartRan ran;
-    std::mutex mutex;
-    run_ranks(plan.mesh.ranks(), [&](int64_t rank, Rendezvous& rendezvous) {
+DeviceRan run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
+    OnDevice how;
+    how.device = [=] {
         Config config;
         config.set("reference", {true, {}, false});
         config.set("capture", {capture, {}, false});
-        const auto device = apart::make_device(config);
-        const auto transport = transport_for(messages);
-        const RankClass& c = plan.class_of(rank);
-        std::vector<Memory> arenas{
-            device->allocate(std::max<int64_t>(64, lowered.persistent.most()), MemoryKind::device),
-            device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
-        std::vector<std::unique_ptr<Communicator>> communicators;
-        std::vector<Communicator*> by_axis;
-        const auto coordinates = plan.mesh.coordinates(rank);
-        for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
-            const Axis& a = plan.mesh.axes()[axis];
-            by_axis.push_back(nullptr);
-            if (a.sequential || a.size == 1) continue;
-            Group group;
-            group.axis = a.name;
-            group.ranks = plan.mesh.group(rank, static_cast<AxisId>(axis));
-            group.name = a.name + "/" + std::to_string(group.ranks.front());
-            group.me = static_cast<int>(coordinates[axis]);
-            communicators.push_back(transport->make(group, rendezvous, arenas, std::chrono::seconds(20)));
-            if (messages == Messages::staged)
-                communicators.back() = std::make_unique<StagedCommunicator>(std::move(communicators.back()), *device);
-            by_axis.back() = communicators.back().get();
-        }
-        Executor executor(plan, rank, *device, by_axis, arenas[0].data, arenas[1].data);
-        for (int64_t step = 1; step <= steps; ++step) {
-            for (const Operand& place : c.places) {
-                const Value& v = plan.program.value(place.value);
-                if (v.role == Role::temporary || (v.role != Role::input && step > 1)) continue;
-                const std::vector<char> whole = contents(v, step);
-                const Tensor local = executor.tensor(place.value);
-                std::vector<char> block(static_cast<size_t>(local.bytes()));
-                slice(whole.data(), v.type.shape, block_of(at_rest(v, plan.mesh), v.type.shape, plan.mesh, rank),
-                      size_of(v.type.dtype), block.data());
-                device->copy(0, local.data, block.data(), local.bytes());
-                device->synchronize(0);
-            }
-            executor.run();
-        }
-        for (const Operand& place : c.places) {
-            const Tensor local = executor.tensor(place.value);
-            std::vector<char>& block = held[static_cast<size_t>(rank)][place.value];
-            block.resize(static_cast<size_t>(local.bytes()));
-            device->copy(0, block.data(), local.data, local.bytes());
-            device->synchronize(0);
-        }
-        const std::lock_guard lock(mutex);
-        ran.captured &= executor.captured();
-        if (!executor.captured()) ran.why = executor.not_captured();
-    });
-    ran.values = gather(plan, held);
-    return ran;
+        return apart::make_device(config);
+    };
+    how.transport = [=] { return transport_for(messages); };
+    how.staged = messages == Messages::staged;
+    how.steps = steps;
+    return run_on_device(lowered, how);
 }
 
 /// What lowering must know of the transport.
@@ -101,13 +44,16 @@ LowerOptions options_for(const Mesh& mesh, Messages messages) {
     return options;
 }
 
-void same_apart(const Program& program, const Mesh& mesh, Messages messages) {
+/// The same kernels in the same order: the same bits.
+void same_apart(const Program& program, const Mesh& mesh, Messages messages, const Schedule* schedule = nullptr) {
     INFO("mesh " << mesh.text() << (messages == Messages::staged ? ", staged" : ", queued"));
     constexpr int64_t steps = 4;
-    const Lowered lowered = compile(program, mesh, options_for(mesh, messages));
+    LowerOptions options = options_for(mesh, messages);
+    options.schedule = schedule;
+    const Lowered lowered = compile(program, mesh, options);
     const Ran expected = run_steps(lowered, steps);
-    const ApartRan ran = run_apart(lowered, steps, messages);
-    CHECK(difference(ran.values, expected.values, 0) == "");  // the same kernels in the same order: the same bits
+    const DeviceRan ran = run_apart(lowered, steps, messages);
+    CHECK(difference(ran.values, expected.values, 0) == "");
     const bool alone = mesh.ranks() == 1;
     INFO(ran.why);
     CHECK(ran.captured == (alone || messages == Messages::queued));
@@ -152,4 +98,25 @@ TEST_CASE("apart: params, gradients and states that are split") {
         }
         same_apart(m.program, mesh_of({{"dp", 2}}, 2), messages);
     }
+}
+
+TEST_CASE("apart: a pipeline's sends and receives, in groups") {
+    for (const Messages messages : {Messages::queued, Messages::staged})
+        for (const Schedule& schedule : {hand_gpipe(2, 4), hand_1f1b(2, 4)}) {
+            Model m;
+            const ValueId x = m.input("x", {8, 6}, {"batch", "embed"});
+            ValueId h = x;
+            for (int layer : {0, 1}) {
+                const std::string scope = "layers." + std::to_string(layer);
+                m.build.push_scope(scope);
+                const ValueId up = m.param(scope + ".up", {6, 12}, {"embed", "mlp"});
+                const ValueId down = m.param(scope + ".down", {12, 6}, {"mlp", "embed"});
+                h = m.op("add", {h, m.op("matmul", {m.op("gelu", {m.op("matmul", {h, up})}), down})});
+                m.build.pop_scope();
+            }
+            m.train(m.op("sum", {m.op("square", {h})}, {{"dims", Shape{0, 1}}}), true);
+            for (int layer : {0, 1}) m.program.stage("layers." + std::to_string(layer), layer, {"pipeline", "", 1, 0});
+            m.program.pipeline({"pp", schedule.name, 1, {}});
+            same_apart(m.program, mesh_of({{"pp", 2}}, 4), messages, &schedule);
+        }
 }

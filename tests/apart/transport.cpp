@@ -146,6 +146,7 @@ public:
     TransportContract contract() const override {
         TransportContract c = inner_->contract();
         c.send = TransportContract::Send::grouped;
+        c.queued = true;
         c.lanes = TransportContract::Lanes::communicator;
         c.matching = TransportContract::Matching::order;
         c.devices = {"apart"};

@@ -1,0 +1,119 @@
+// The device by itself: memory, copies, order, capture.
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "gpu/gpu.h"
+
+using namespace orrery;
+
+namespace {
+
+std::vector<float> ramp(size_t count) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), 1.0f);
+    return values;
+}
+
+/// y += x, as a kernel of the device.
+struct Adder {
+    explicit Adder(Device& device, int64_t count) : type{DType::f32, {count}} {
+        kernel = device.prepare({"add", {}, {type, type}, {type}});
+    }
+    void launch(Device& device, void* x, void* y) const {
+        const Tensor operands[] = {
+            {x, type.dtype, type.shape}, {y, type.dtype, type.shape}, {y, type.dtype, type.shape}};
+        device.launch(0, *kernel, operands, nullptr);
+    }
+    TensorType type;
+    std::unique_ptr<Kernel> kernel;
+};
+
+}  // namespace
+
+TEST_CASE("gpu: contents come back, through pieces and pinned memory", "[device]") {
+    const auto device = gpu::device();
+    for (const size_t count : {size_t{1}, size_t{1000}, (size_t{4} << 20) / 4, (size_t{41} << 20) / 4 + 3}) {
+        const std::vector<float> sent = ramp(count);
+        const auto bytes = static_cast<int64_t>(count * 4);
+        Memory a = device->allocate(bytes, MemoryKind::device), b = device->allocate(bytes, MemoryKind::device),
+               pinned = device->allocate(bytes, MemoryKind::pinned);
+        CHECK(reinterpret_cast<uintptr_t>(a.data) % 64 == 0);
+        device->copy(0, a.data, sent.data(), bytes);
+        device->copy(0, b.data, a.data, bytes);
+        device->copy(0, pinned.data, b.data, bytes);
+        std::vector<float> back(count);
+        device->copy(0, back.data(), b.data, bytes);
+        device->synchronize(0);
+        CHECK(back == sent);
+        const float* host = static_cast<const float*>(pinned.data);
+        CHECK(std::equal(sent.begin(), sent.end(), host));
+        for (Memory* memory : {&a, &b, &pinned}) device->release(*memory);
+    }
+}
+
+TEST_CASE("gpu: more memory than there is", "[device]") {
+    const auto device = gpu::device();
+    CHECK_THROWS_WITH(device->allocate(int64_t{1} << 50, MemoryKind::device),
+                      Catch::Matchers::Contains("MiB asked for") && Catch::Matchers::Contains("free on GPU 0"));
+    CHECK_THROWS_AS(device->allocate(64, MemoryKind::shared), Error);
+    Memory after = device->allocate(64, MemoryKind::device);
+    device->release(after);
+}
+
+TEST_CASE("gpu: queues wait for each other's events", "[device]") {
+    const auto device = gpu::device();
+    constexpr int64_t count = 8 << 20;
+    Memory x = device->allocate(count * 4, MemoryKind::device), y = device->allocate(count * 4, MemoryKind::device),
+           pinned = device->allocate(count * 4, MemoryKind::pinned);
+    const std::vector<float> ones(count, 1.0f), zeros(count, 0.0f);
+    device->copy(0, x.data, ones.data(), count * 4);
+    device->copy(0, y.data, zeros.data(), count * 4);
+    const Adder add(*device, count);
+    for (int i = 0; i < 20; ++i) add.launch(*device, x.data, y.data);
+    device->wait(1, device->record(0));
+    device->copy(1, pinned.data, y.data, count * 4);
+    device->record(1).wait();
+    CHECK(static_cast<const float*>(pinned.data)[count - 1] == 20.0f);
+    for (Memory* memory : {&x, &y, &pinned}) device->release(*memory);
+}
+
+TEST_CASE("gpu: a captured step runs when it is launched, each time", "[device]") {
+    const auto device = gpu::device();
+    Memory x = device->allocate(4096, MemoryKind::device), y = device->allocate(4096, MemoryKind::device);
+    const std::vector<float> ones(1024, 1.0f), zeros(1024, 0.0f);
+    device->copy(0, x.data, ones.data(), 4096);
+    device->copy(0, y.data, zeros.data(), 4096);
+    device->synchronize(0);
+    const Adder add(*device, 1024);
+    std::string why;
+    const auto step = device->capture(
+        [&] {
+            add.launch(*device, x.data, y.data);
+            add.launch(*device, x.data, y.data);
+        },
+        why);
+    INFO(why);
+    REQUIRE(step);
+    for (int i = 0; i < 3; ++i) device->launch(0, *step, {}, nullptr);
+    std::vector<float> back(1024);
+    device->copy(0, back.data(), y.data, 4096);
+    device->synchronize(0);
+    CHECK(back == std::vector<float>(1024, 6.0f));
+    CHECK_FALSE(device->capture([&] { device->synchronize(0); }, why));
+    CHECK(why != "");
+    add.launch(*device, x.data, y.data);  // the device still works
+    device->synchronize(0);
+    for (Memory* memory : {&x, &y}) device->release(*memory);
+}
+
+TEST_CASE("gpu: limits are measured", "[device]") {
+    const auto device = gpu::device();
+    const DeviceLimits limits = device->limits();
+    CHECK_FALSE(limits.host_visible);
+    CHECK(limits.memory_bytes > int64_t{1} << 30);
+    CHECK(limits.used_bytes > 0);
+    CHECK(limits.copy_bytes_per_s > 1e10);
+    CHECK(limits.matrix_flops_bf16 > 1e12);
+    WARN(limits.name << ": bf16 " << limits.matrix_flops_bf16 / 1e12 << " TFLOP/s, f32 "
+                     << limits.matrix_flops_f32 / 1e12 << ", copy " << limits.copy_bytes_per_s / 1e9 << " GB/s");
+}

@@ -1,0 +1,58 @@
+// Runs the tests, or skips all of them with a reason (exit code 77).
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "folders.h"
+#include "gpu/gpu.h"
+#include "plugin/loader.h"
+
+namespace orrery::gpu {
+
+namespace {
+
+const Registry& registry() {
+    static const Registry all = [] {
+        Registry r;
+        Loader({in_build("plugins")}).load("device", "cuda", r, {});
+        return r;
+    }();
+    return all;
+}
+
+}  // namespace
+
+std::string cannot_run() {
+    for (const PluginReport& report : Loader({in_build("plugins")}).list())
+        if (report.name == "device/cuda") return report.reason.empty() ? report.cannot_run : report.reason;
+    return "device/cuda is not built";
+}
+
+std::unique_ptr<Device> device(std::vector<std::pair<std::string, ConfigValue>> options) {
+    Config config("device.cuda");
+    for (auto& [key, value] : options) config.set(key, std::move(value));
+    auto made = registry().device("cuda", {})(config);
+    config.reject_unused();
+    return made;
+}
+
+Bench::Bench() {
+    kernels::cuda::check(cudaSetDevice(0), "choosing the GPU");
+    kernels::cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    context_ = std::make_unique<kernels::cuda::Context>(kernels::cuda::read_chip(0), stream_, "");
+}
+
+Bench::~Bench() {
+    context_.reset();
+    cudaStreamDestroy(stream_);
+}
+
+}  // namespace orrery::gpu
+
+int main(int argc, char** argv) {
+    if (const std::string why = orrery::gpu::cannot_run(); !why.empty()) {
+        std::printf("gpu tests skipped: %s\n", why.c_str());
+        return 77;
+    }
+    return Catch::Session().run(argc, argv);
+}

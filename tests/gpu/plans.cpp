@@ -1,0 +1,59 @@
+// Whole plans on a GPU against the reference on the CPU: values, capture, repetition, memory.
+#include <catch2/catch.hpp>
+
+#include "device_plans.h"
+#include "gpu/gpu.h"
+#include "unit/ir_programs.h"
+#include "unit/layout_models.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+OnDevice on_gpu(int64_t steps, bool graph = true) {
+    OnDevice how;
+    how.device = [=] {
+        return gpu::device({{"device", {int64_t{0}}}, {"graph", {graph}}, {"cache", {std::string()}}});
+    };
+    how.transport = [] {
+        Config config;
+        return registry().transport("threads", {})(config);
+    };
+    how.staged = true;
+    how.steps = steps;
+    return how;
+}
+
+Lowered lowered_for(const Program& program, const Mesh& mesh) {
+    LowerOptions options;
+    for (const Axis& axis : mesh.axes())
+        if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = on_gpu(1).transport()->contract();
+    return compile(program, mesh, options);
+}
+
+}  // namespace
+
+TEST_CASE("gpu: plans give the reference's numbers, captured, and the same bits again", "[plans]") {
+    Model perceptron = mlp(8, 4, 12, true, true), transformer = block(4, 6, 2, 4, 7, true, true);
+    for (const Program* program : {&perceptron.program, &transformer.program})
+        for (const int64_t micro : {1, 2}) {
+            const Lowered lowered = lowered_for(*program, Mesh().with_microbatches(micro));
+            const Ran expected = run_steps(lowered, 5);
+            const DeviceRan ran = run_on_device(lowered, on_gpu(5));
+            CHECK(difference(ran.values, expected.values, 2e-4) == "");
+            INFO(ran.why);
+            CHECK(ran.captured);
+            CHECK(difference(run_on_device(lowered, on_gpu(5)).values, ran.values, 0) == "");
+            CHECK(difference(run_on_device(lowered, on_gpu(5, false)).values, ran.values, 0) == "");
+        }
+}
+
+TEST_CASE("gpu: two ranks on one GPU, their messages staged", "[plans]") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    const Mesh mesh = Mesh({{"dp", 2}, {"tp", 2}}).with_microbatches(2);
+    const Lowered lowered = lowered_for(m.program, mesh);
+    const Ran expected = run_steps(lowered, 4);
+    CHECK(difference(run_on_device(lowered, on_gpu(4)).values, expected.values, 2e-4) == "");
+}
