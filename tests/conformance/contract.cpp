@@ -97,6 +97,86 @@ TEST_CASE("rendezvous sends of any size wait for their receive; k buffered ones 
     CHECK(outcome.failures == all_well);
 }
 
+TEST_CASE("no send waits for its receiver, however many are unmet", "[contract]") {
+    const Backend backend = GENERATE(from_range(senders()));
+    INFO(backend);
+    const auto outcome = run(
+        backend, 2,
+        [&](Member& m) {
+            const auto c = m.make();
+            constexpr int sends = 100;
+            std::vector<Tensor> data;
+            for (int i = 0; i < sends; ++i) data.push_back(filled(m, 10, i));
+            const Tensor in = filled(m, 10, -1);
+            for (int round = 0; round < 4; ++round) {
+                const std::string all_sent = fmt::format("sent {}", round);
+                const int64_t sender = round % 2;
+                if (m.rank == sender) {
+                    std::vector<Event> events;
+                    for (int i = 0; i < sends; ++i)
+                        events.push_back(c->send(data[static_cast<size_t>(i)], static_cast<int>(1 - sender), i));
+                    m.rendezvous.set(all_sent, "1");
+                    for (const Event& event : events) event.wait();
+                    continue;
+                }
+                m.rendezvous.get(all_sent, 5s);
+                for (int i = 0; i < sends; ++i) {
+                    c->receive(in, static_cast<int>(sender), i).wait();
+                    m.expect(holds(in, i), fmt::format("message {} of round {} has other contents", i, round));
+                }
+            }
+        },
+        2s);
+    CHECK(outcome.failures == all_well);
+}
+
+TEST_CASE("what was buffered arrives, though its sender leaves at once", "[contract]") {
+    const int64_t count = GENERATE(1, 1'000'000);
+    for (const Backend& backend : with_option("slots", {int64_t{2}, {}, false})) {
+        INFO(backend << ", " << count << " elements");
+        const auto outcome = run(backend, 2, [&](Member& m) {
+            auto c = m.make();
+            if (m.rank == 0) {
+                const Tensor data = filled(m, count, 7);
+                const Event sent = c->send(data, 1, 5);
+                m.expect(sent.done(), "the send was not buffered");
+                std::memset(data.data, 0xff, 4);
+                m.rendezvous.set("sent", "1");
+                c.reset();
+                return;
+            }
+            m.rendezvous.get("sent", 10s);
+            std::this_thread::sleep_for(100ms);
+            const Tensor in = filled(m, count, -1);
+            c->receive(in, 0, 5).wait();
+            m.expect(holds(in, 7), "wrong contents");
+        });
+        CHECK(outcome.failures == all_well);
+    }
+}
+
+TEST_CASE("receives return at once, or when they are done, as the contract says", "[contract]") {
+    const Backend backend = GENERATE(from_range(backends()));
+    INFO(backend);
+    const C contract = contract_of(backend);
+    const auto outcome = run(backend, 2, [&](Member& m) {
+        const auto c = m.make();
+        const Tensor t = filled(m, 100'000, static_cast<double>(m.rank));
+        if (m.rank == 0) {
+            if (contract.queued) m.rendezvous.get("posted", 10s);
+            std::this_thread::sleep_for(50ms);
+            c->send(t, 1, 1).wait();
+            return;
+        }
+        const Event received = c->receive(t, 0, 1);
+        if (contract.queued) m.rendezvous.set("posted", "1");
+        if (!contract.queued) m.expect(received.done(), "a receive returned before it was done");
+        received.wait();
+        m.expect(holds(t, 0), "wrong contents");
+    });
+    CHECK(outcome.failures == all_well);
+}
+
 TEST_CASE("an unmet send holds up only its own lane", "[contract]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);

@@ -53,10 +53,19 @@ struct Message {
     int32_t arena;
 };
 
+/// Where a lane goes on from message `first` on, once its slots were all in use: in a file of the sender's.
+struct Link {
+    std::atomic<uint32_t> set;
+    uint32_t first;
+    uint32_t slots;
+    int32_t fd;
+};
+
 /// Messages from one member to another. The receiver copies from the sender's arena.
 struct Lane {
     alignas(64) Counter posted;
     alignas(64) Counter delivered;
+    alignas(64) Link next;
     alignas(64) Message slots[lane_slots];
 };
 

@@ -24,6 +24,7 @@ public:
 
     char* data() const { return data_; }
     const std::string& handle() const { return handle_; }
+    int fd() const { return fd_; }  ///< of new memory
 
 private:
     char* data_ = nullptr;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "control.h"
+#include "lane.h"
 #include "orrery/plugin.h"
 
 namespace orrery::shm {
@@ -43,10 +44,16 @@ public:
         : group_(group),
           arenas_(group_, rendezvous, arenas, pids, mappings, name, timeout),
           control_(group_, rendezvous, pids, name, timeout),
+          pids_(pids),
           sent_(static_cast<size_t>(group.size())),
           received_(static_cast<size_t>(group.size())),
           ins_(static_cast<size_t>(group.size())),
-          outs_(static_cast<size_t>(group.size())) {}
+          outs_(static_cast<size_t>(group.size())) {
+        for (int i = 0; i < group.size(); ++i) {
+            outgoing_.emplace_back(control_.lane(me(), i));
+            incoming_.emplace_back(control_.lane(i, me()));
+        }
+    }
 
     const Group& group() const override { return group_; }
 
@@ -151,8 +158,8 @@ public:
         Lane& lane = control_.lane(me(), peer);
         const uint32_t number = ++sent_[static_cast<size_t>(peer)];
         control_.enter("send", number);
-        control_.wait(lane.delivered, number - lane_slots, peer, "send", number);
-        lane.slots[number % lane_slots] = {tag, tensor.bytes(), place.offset, place.arena};
+        const uint32_t delivered = lane.delivered.value.load(std::memory_order_acquire);
+        outgoing_[static_cast<size_t>(peer)].free(number, delivered) = {tag, tensor.bytes(), place.offset, place.arena};
         control_.publish(lane.posted, number);
         ++traffic_.messages;
         traffic_.bytes_sent += tensor.bytes();
@@ -166,7 +173,8 @@ public:
         const uint32_t number = ++received_[static_cast<size_t>(peer)];
         control_.enter("receive", number);
         control_.wait(lane.posted, number, peer, "receive", number);
-        const Message& message = lane.slots[number % lane_slots];
+        const auto from = static_cast<size_t>(peer);
+        const Message& message = incoming_[from].posted(number, pids_[from], group_.ranks[from]);
         if (message.tag != tag || message.bytes != tensor.bytes())
             throw Error("receive #" + std::to_string(number) + " of " + group_.name + ": expected tag " +
                             std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, " + rank(peer) +
@@ -293,8 +301,10 @@ private:
     const Group group_;
     const Arenas arenas_;
     Control control_;
-    std::vector<uint32_t> sent_, received_;  ///< by peer
-    std::vector<const void*> ins_;           ///< by member, so that no call allocates
+    const std::vector<int64_t> pids_;
+    std::vector<Slots> outgoing_, incoming_;  ///< by peer
+    std::vector<uint32_t> sent_, received_;   ///< by peer
+    std::vector<const void*> ins_;            ///< by member, so that no call allocates
     std::vector<void*> outs_;
     int64_t sequence_ = 0;
     Call call_ = Call::none;

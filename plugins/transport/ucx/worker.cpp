@@ -95,9 +95,28 @@ Worker::~Worker() {
     ucp_cleanup(context_);
 }
 
+/// Nobody waits for sends of copied data: they are on their way until they are received, or their peer or the group is
+/// lost.
+void Worker::flush_copies() {
+    const auto deadline = Clock::now() + timeout_;
+    const auto under_way = [&] {
+        return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& t) {
+            return !t.free && !t.copy.empty() && peers_[static_cast<size_t>(t.peer)]->broken.empty();
+        });
+    };
+    for (int round = 0; under_way() && !over() && Clock::now() < deadline; ++round) {
+        for (int i = 0; i < look_every && ucp_worker_progress(worker_) > 0; ++i) {
+        }
+        reap();
+        if (round % look_every == 0 && !rendezvous_.lost().empty()) return;
+        if (round > spin_rounds) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+}
+
 /// Lets what was sent arrive, unless the group is broken or a transfer was given up; then endpoints end with all that
 /// is under way. False when they do not end.
 bool Worker::close() {
+    flush_copies();
     const bool given_up = std::any_of(transfers_.begin(), transfers_.end(), [](const Transfer& t) { return !t.free; });
     std::vector<ucs_status_ptr_t> closing;
     for (const auto& peer : peers_) {
@@ -156,7 +175,8 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
     ucp_request_param_t param{};
     std::vector<char> copy;
     if (copies > 0) reap();
-    if (to.copies < copies) {
+    // Of a broken peer the caller must hear, so that it waits for this send.
+    if (to.copies < copies && to.broken.empty()) {
         copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
         copy.push_back(0);  // a copy of nothing is a copy too
         data = copy.data();
@@ -175,6 +195,10 @@ uint64_t Worker::receive(int peer, void* data, int64_t bytes, uint64_t tag) {
 
 uint64_t Worker::keep(ucs_status_ptr_t request, int peer, std::vector<char> copy) {
     if (request == nullptr) return 0;
+    if (UCS_PTR_IS_ERR(request) && !copy.empty()) {
+        break_off(peer, UCS_PTR_STATUS(request));
+        return 0;
+    }
     if (free_.empty()) {
         free_.push_back(static_cast<uint32_t>(transfers_.size()));
         transfers_.emplace_back();
@@ -327,9 +351,19 @@ void Worker::broke(void* peer, ucp_ep_h, ucs_status_t status) {
 }
 
 void Worker::reap() {
-    for (Transfer& transfer : transfers_)
-        if (!transfer.free && !transfer.copy.empty() && status_of(transfer.request) != UCS_INPROGRESS)
-            release(transfer);
+    for (Transfer& transfer : transfers_) {
+        if (transfer.free || transfer.copy.empty()) continue;
+        const ucs_status_t status = status_of(transfer.request);
+        if (status == UCS_INPROGRESS) continue;
+        if (status != UCS_OK) break_off(transfer.peer, status);
+        release(transfer);
+    }
+}
+
+/// A send that nobody waits for has failed: whatever is asked of this peer next fails with its reason.
+void Worker::break_off(int peer, ucs_status_t status) {
+    std::string& broken = peers_[static_cast<size_t>(peer)]->broken;
+    if (broken.empty()) broken = std::string("a buffered send failed: ") + ucs_status_string(status);
 }
 
 void Worker::run(std::stop_token stop) {

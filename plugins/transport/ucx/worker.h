@@ -81,6 +81,8 @@ private:
     /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
     void run(std::stop_token stop);
     void reap();
+    void break_off(int peer, ucs_status_t status);
+    void flush_copies();
     bool close();
     static ucs_status_t aborted(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
                                 const ucp_am_recv_param_t* param);
