@@ -6,6 +6,9 @@
 
 namespace orrery {
 
+inline bool is_message(Do what) { return what == Do::send || what == Do::receive; }
+inline bool is_collective(Do what) { return what != Do::kernel && what != Do::copy && !is_message(what); }
+
 /// Calls use(operand, reads, writes) for each place that an instruction touches. Members of a joined all_reduce lie
 /// inside its flat operands and are left out. An accumulating kernel reads what it adds to.
 template <class Use>

@@ -171,7 +171,7 @@ void check_memory(const Plan& plan, int64_t memory_bytes) {
 
 void check(const Plan& plan, const std::map<std::string, TransportContract>& contracts, int64_t memory_bytes) {
     check_form(plan, contracts);
-    check_contents(plan);
+    check_contents(plan, contracts);
     check_groups(plan);
     check_progress(plan, contracts);
     check_memory(plan, memory_bytes);

@@ -13,17 +13,26 @@ namespace orrery {
 ///   contents  every byte read holds the value that is meant, of the right micro-batch; what the step must leave behind
 ///             (updates, results) is there
 ///   order     accesses of different queues to the same bytes are ordered by waits
-///   groups    members of an axis run the same collectives with the same sizes in the same order
-///   progress  sends meet receives; no deadlock under each transport's send semantics and lanes
+///   sums      what is summed, over micro-batches too, holds each contribution once when it is read
+///   groups    members of an axis run the same collectives of the same values in the same order
+///   progress  sends meet receives; no deadlock where one thread issues a stream in order, under each transport's
+///             sends, lanes and calls that hold it up
 ///   memory    a rank's arenas fit in `memory_bytes` (0: not judged)
 /// Near-linear in instructions; loops over ranks only to find which classes meet.
 void check(const Plan& plan, const std::map<std::string, TransportContract>& contracts, int64_t memory_bytes = 0);
 
 // Its parts.
 void check_form(const Plan& plan, const std::map<std::string, TransportContract>& contracts);
-void check_contents(const Plan& plan);
+void check_contents(const Plan& plan, const std::map<std::string, TransportContract>& contracts = {});
 void check_groups(const Plan& plan);
 void check_progress(const Plan& plan, const std::map<std::string, TransportContract>& contracts);
 void check_memory(const Plan& plan, int64_t memory_bytes);
+
+/// By rank. Throws when a rank is in no class, or in two.
+std::vector<int> classes_of_ranks(const Plan& plan);
+/// By instruction: the first one of its group, which the executor opens around adjacent sends and receives of an axis;
+/// none where the transport's contract is not grouped.
+std::vector<int> groups_of(const Plan& plan, const RankClass& c,
+                           const std::map<std::string, TransportContract>& contracts);
 
 }  // namespace orrery

@@ -1,7 +1,9 @@
-// What each byte holds while a stream runs, and whether queues that share bytes are ordered.
+// What each byte holds while a stream runs, of which contributions, and whether queues that share bytes are ordered.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,6 +12,7 @@
 #include "ir/op.h"
 #include "plan/access.h"
 #include "plan/check.h"
+#include "plan/check_sums.h"
 #include "plan/print.h"
 #include "plan/ranges.h"
 
@@ -21,13 +24,18 @@ struct Held {
     ValueId value = none;
     int writer = none;         ///< instruction; none: there before the step
     int64_t micro = -1;        ///< of the writer
+    uint64_t sum = 0;          ///< what it is made of; see Sums
     std::vector<int> readers;  ///< since the write
 };
 
 class Contents {
 public:
-    Contents(const Plan& plan, const RankClass& c)
-        : plan_(plan), class_(c), queues_(static_cast<size_t>(queues_of(c))), runs_(plan.program.ops.size()) {
+    Contents(const Plan& plan, const RankClass& c, const std::map<std::string, TransportContract>& contracts)
+        : plan_(plan),
+          class_(c),
+          queues_(static_cast<size_t>(queues_of(c))),
+          runs_(plan.program.ops.size()),
+          group_(groups_of(plan, c, contracts)) {
         for (size_t i = 0; i < plan.mesh.axes().size(); ++i)
             if (plan.mesh.axes()[i].sequential) micro_axis_ = static_cast<AxisId>(i);
         for (const Instruction& i : c.stream) {
@@ -39,13 +47,17 @@ public:
         }
         for (const Operand& place : c.places) placed_.insert(place.value);
         for (const Update& update : plan.program.updates) updates_[update.target] = update.value;
+        std::vector<char> in_loop;
+        for (const Runs& runs : runs_) in_loop.push_back(runs.count > 0 && runs.micros >= 0);
+        sums_.emplace(plan, micro_axis_, std::move(in_loop));
         clock_.assign(queues_ * queues_, none);
         done_.resize(c.stream.size() * queues_, none);
     }
 
     void run() {
         for (const Operand& place : class_.places)
-            if (plan_.program.value(place.value).role != Role::temporary) hold(place, place.value, none);
+            if (plan_.program.value(place.value).role != Role::temporary)
+                hold(place, place.value, none, sums_->made(place.value, -1));
         for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) one();
         for (const Operand& place : class_.places) left_behind(place);
         complete();
@@ -167,6 +179,12 @@ private:
 
     void after(int other, std::string_view did) const {
         if (other == none) return;
+        const int group = group_[static_cast<size_t>(index_)];
+        if (group != none && other != index_ && group_[static_cast<size_t>(other)] == group)
+            fail(
+                fmt::format("goes in one group with instruction {}, which has {} the same bytes; nothing in a group is "
+                            "done before its end",
+                            other, did));
         const auto queue = static_cast<size_t>(at(other).queue);
         const auto mine = static_cast<size_t>(at(index_).queue);
         if (queue == mine || other <= clock_[mine * queues_ + queue]) return;
@@ -179,28 +197,89 @@ private:
         const Instruction& i = at(index_);
         const bool joined = i.operands.size() > 2 && i.what == Do::all_reduce;
         // All reads come before all writes: an output may lie on an input.
+        found_.assign(i.operands.size(), 0);
         for_each_access(class_, i, [&](const Operand& o, bool reads, bool) {
-            if (reads) read(o);
+            if (reads) found_[place_of(i, o)] = read(o, !joined && checks_sum(i, o));
         });
-        for (size_t o = 2; joined && o < i.operands.size(); o += 2) read(i.operands[o]);
+        for (size_t o = 2; joined && o < i.operands.size(); o += 2) read(i.operands[o], true);
         for_each_access(class_, i, [&](const Operand& o, bool, bool writes) {
-            if (writes) write(o);
+            if (writes) write(o, sum_of(i, o));
         });
-        for (size_t o = 3; joined && o < i.operands.size(); o += 2) hold(i.operands[o], i.operands[o].value, index_);
+        for (size_t o = 3; joined && o < i.operands.size(); o += 2)
+            hold(i.operands[o], i.operands[o].value, index_, sums_->made(i.operands[o].value, i.fragment.micro));
     }
 
-    void read(const Operand& o) {
+    static size_t place_of(const Instruction& i, const Operand& o) {
+        return static_cast<size_t>(&o - i.operands.data());
+    }
+
+    /// What an instruction does with the bytes that it is given.
+    enum class Work : uint8_t { makes, adds, moves };
+    Work work(const Instruction& i) const {
+        if (i.what == Do::copy) return Work::moves;
+        if (i.what != Do::kernel) return Work::makes;
+        const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+        if (Sums::adds(kernel)) return Work::adds;
+        if (i.op == none) return Work::moves;
+        const Op& op = plan_.program.op(i.op);
+        const bool own = kernel == op.kind || (op.kind == "shard" && kernel == "slice");
+        return own && !sums_->passes(op) ? Work::makes : Work::moves;
+    }
+
+    /// Sums are complete when they are read, except by what only adds, or moves parts of them.
+    bool checks_sum(const Instruction& i, const Operand& o) const {
+        if (o.value == none) return false;
+        if (i.what != Do::kernel && i.what != Do::copy) return true;
+        const bool output = i.what == Do::kernel && place_of(i, o) >= inputs(i);
+        return !output && (work(i) == Work::makes || i.op == none);
+    }
+
+    size_t inputs(const Instruction& i) const {
+        return i.what == Do::kernel ? class_.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+    }
+
+    /// What the bytes that an instruction writes are made of.
+    uint64_t sum_of(const Instruction& i, const Operand& o) const {
+        const size_t place = place_of(i, o);
+        if (place >= i.operands.size()) return 0;  // a workspace
+        switch (work(i)) {
+            case Work::moves: return found_[0];
+            case Work::adds: return std::accumulate(found_.begin(), found_.begin() + inputs(i), uint64_t{0});
+            case Work::makes: break;
+        }
+        if (i.op == none) return 0;
+        const size_t output = i.what == Do::kernel ? place - inputs(i) : 0;
+        const auto& outputs = plan_.program.op(i.op).outputs;
+        if (output >= outputs.size()) return 0;
+        const uint64_t mine = sums_->made(outputs[output], i.fragment.micro);
+        return i.what == Do::kernel ? found_[place] + mine : mine;  // an accumulating kernel has read its output
+    }
+
+    /// Returns what the bytes are made of; parts of different sums make nothing that is known.
+    uint64_t read(const Operand& o, bool whole_sum) {
         const int64_t begin = address(class_, o);
+        const int64_t micro = at(index_).fragment.micro;
+        std::optional<uint64_t> sum;
         ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
             if (held.value == none && held.writer == none)
                 fail(fmt::format("reads {} before anything is written there",
                                  o.value == none ? "bytes" : label(o.value)));
             after(held.writer, "written");
             if (o.value != none) same(o, held);
+            if (whole_sum) complete_sum(o.value, micro, held.sum, "reads");
+            sum = !sum || *sum == held.sum ? held.sum : ~uint64_t{0};
             const bool known =
                 std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
             if (!known) held.readers.push_back(index_);
         });
+        return sum.value_or(0);
+    }
+
+    void complete_sum(ValueId value, int64_t micro, uint64_t found, std::string_view does) {
+        const std::optional<uint64_t> expected = sums_->expected(value, micro);
+        if (expected && *expected != found)
+            fail(fmt::format("{} {}, but its bytes hold it {}", does, label(value),
+                             sums_->difference(value, micro, found)));
     }
 
     void same(const Operand& o, const Held& held) const {
@@ -213,20 +292,20 @@ private:
                              held.micro));
     }
 
-    void write(const Operand& o) {
+    void write(const Operand& o, uint64_t sum) {
         const int64_t begin = address(class_, o);
         ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
             after(held.writer, "written");
             for (int reader : held.readers)
                 if (reader != index_) after(reader, "read");
         });
-        hold(o, o.value, index_);
+        hold(o, o.value, index_, sum);
     }
 
-    void hold(const Operand& o, ValueId value, int writer) {
+    void hold(const Operand& o, ValueId value, int writer, uint64_t sum) {
         const int64_t begin = address(class_, o);
         const int64_t micro = writer == none ? -1 : at(writer).fragment.micro;
-        ranges(o).replace(begin, begin + o.type.bytes(), {value, writer, micro, {}});
+        ranges(o).replace(begin, begin + o.type.bytes(), {value, writer, micro, sum, {}});
     }
 
     /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
@@ -238,9 +317,13 @@ private:
             const bool updated = expected != place.value;
             ValueId found = held.value;
             if (updated && found == place.value && held.writer != none) found = at(held.writer).operands[0].value;
-            if (found != none && source(found) == source(expected)) return;
-            throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
-                                    label(found), label(expected)));
+            if (found == none || source(found) != source(expected))
+                throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
+                                        label(found), label(expected)));
+            const std::optional<uint64_t> sum = sums_->expected(expected, -1);
+            if (sum && *sum != held.sum)
+                throw Error(fmt::format("after the step the place of {} holds {} {}", label(place.value),
+                                        label(expected), sums_->difference(expected, -1, held.sum)));
         });
     }
 
@@ -251,6 +334,9 @@ private:
     size_t queues_;
     AxisId micro_axis_ = none;
     std::vector<Runs> runs_;  ///< per op
+    std::vector<int> group_;  ///< per instruction; see groups_of
+    std::optional<Sums> sums_;
+    std::vector<uint64_t> found_;  ///< by operand of the instruction at hand: what was read
     std::unordered_map<ValueId, ValueId> updates_;
     std::unordered_set<ValueId> placed_;
     std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
@@ -282,9 +368,9 @@ void check_homes(const Plan& plan) {
 
 }  // namespace
 
-void check_contents(const Plan& plan) {
+void check_contents(const Plan& plan, const std::map<std::string, TransportContract>& contracts) {
     check_homes(plan);
-    for (const RankClass& c : plan.classes) Contents(plan, c).run();
+    for (const RankClass& c : plan.classes) Contents(plan, c, contracts).run();
 }
 
 }  // namespace orrery

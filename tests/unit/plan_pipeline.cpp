@@ -12,33 +12,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// A residual network: x [batch, embed] -> table -> layers -> (with `tied`) the same table, turned round. `stages`: of
-/// each layer.
-Model network(const std::vector<int>& stages, bool tied, DType compute = DType::f32) {
-    constexpr int64_t batch = 8, embed = 4, hidden = 12, width = 6;
-    Model m;
-    m.compute = compute;
-    const ValueId x = m.input("x", {batch, width}, {"batch", "width"});
-    const ValueId table = m.param("table", {width, embed}, {"width", "embed"});
-    ValueId h = m.op("matmul", {x, table});
-    for (size_t i = 0; i < stages.size(); ++i) {
-        const std::string scope = "layers." + std::to_string(i);
-        m.build.push_scope(scope);
-        const ValueId up = m.param(scope + ".up", {embed, hidden}, {"embed", "mlp"});
-        const ValueId bias = m.param(scope + ".bias", {hidden}, {"mlp"});
-        const ValueId down = m.param(scope + ".down", {hidden, embed}, {"mlp", "embed"});
-        const ValueId inner = m.op("gelu", {m.op("matmul", {h, up, bias})});
-        h = m.op("add", {h, m.op("matmul", {inner, down})});
-        m.build.pop_scope();
-    }
-    const ValueId head = tied ? table : m.param("head", {width, embed}, {"width", "embed"});
-    const ValueId y = m.op("matmul", {h, head}, {{"trans_b", true}});
-    m.train(m.op("sum", {m.op("square", {y})}, {{"dims", std::vector<int64_t>{0, 1}}}), true);
-    for (size_t i = 0; i < stages.size(); ++i)
-        m.program.stage("layers." + std::to_string(i), stages[i], {"pipeline", "strategy.lua", 1, 0});
-    return m;
-}
-
 TransportContract lanes(TransportContract::Lanes lanes) {
     TransportContract contract;
     contract.lanes = lanes;
