@@ -1,3 +1,4 @@
+#include <map>
 #include <span>
 
 #include "base/hash.h"
@@ -54,7 +55,7 @@ void write(Writer& w, const KernelSpec& spec) {
 void write(Writer& w, const Instruction& i) {
     for (int64_t n : {int64_t{static_cast<uint8_t>(i.what)}, int64_t{i.queue}, int64_t{i.kernel}, int64_t{i.workspace},
                       int64_t{i.axis}, int64_t{static_cast<uint8_t>(i.reduce)}, int64_t{i.peer}, i.tag, int64_t{i.op},
-                      i.fragment.micro})
+                      i.fragment.micro, int64_t{static_cast<uint8_t>(i.fragment.kind)}, int64_t{i.fragment.chunk}})
         w.number(n);
     w.number(static_cast<int64_t>(i.operands.size()));
     for (const Operand& operand : i.operands) {
@@ -77,19 +78,85 @@ void write(Writer& w, const RankClass& c) {
     for (const Buffer& b : c.buffers) w.numbers({static_cast<int64_t>(b.arena), b.offset, b.bytes});
     w.number(static_cast<int64_t>(c.stream.size()));
     for (const Instruction& i : c.stream) write(w, i);
+    w.number(static_cast<int64_t>(c.places.size()));
+    for (const Operand& place : c.places) {
+        w.numbers({place.buffer, place.offset, place.value});
+        w.type(place.type);
+    }
     w.numbers({c.persistent_bytes, c.scratch_bytes});
+}
+
+/// What the host reads and writes by name.
+void write(Writer& w, const Program& program) {
+    for (size_t id = 0; id < program.values.size(); ++id) {
+        const Value& v = program.values[id];
+        if (v.role == Role::temporary) continue;
+        w.number(static_cast<int64_t>(id));
+        w.text(v.name);
+        w.type(v.type);
+    }
+    for (const Result& result : program.results) {
+        w.text(result.name);
+        w.number(result.value);
+    }
+    for (const Update& update : program.updates) w.numbers({update.target, update.value});
+}
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+    if (ranks.empty()) return "";
+    const std::string first = std::to_string(ranks.front());
+    return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
+}
+
+/// Tags and sizes, in order, of what one class sends another over an axis, and of what the other receives.
+std::map<std::string, Writer> messages_of(const Plan& plan) {
+    std::map<std::string, Writer> all;
+    std::map<int64_t, size_t> class_of;
+    for (size_t k = 0; k < plan.classes.size(); ++k)
+        for (int64_t rank : plan.classes[k].ranks) class_of[rank] = k;
+    for (size_t k = 0; k < plan.classes.size(); ++k)
+        for (const Instruction& i : plan.classes[k].stream) {
+            if (i.what != Do::send && i.what != Do::receive) continue;
+            const auto group = plan.mesh.group(plan.classes[k].ranks.front(), i.axis);
+            const size_t peer = class_of[group.at(static_cast<size_t>(i.peer))];
+            const bool sends = i.what == Do::send;
+            Writer& w = all["what class " + std::to_string(sends ? k : peer) + (sends ? " sends" : " is to send") +
+                            " class " + std::to_string(sends ? peer : k) + " over " + plan.mesh.axis(i.axis).name];
+            w.number(i.tag);
+            w.type(i.operands.at(0).type);
+        }
+    return all;
 }
 
 }  // namespace
 
 std::string fingerprint(const Plan& plan) {
     Writer w;
-    w.text("orrery plan 1");
+    w.text("orrery plan 2");
     w.text(plan.mesh.text());
     for (const Axis& axis : plan.mesh.axes()) w.number(axis.size);
     w.number(plan.threads_per_rank);
     for (const RankClass& c : plan.classes) write(w, c);
+    write(w, plan.program);
     return w.digest();
+}
+
+std::vector<std::pair<std::string, std::string>> fingerprints(const Plan& plan) {
+    std::vector<std::pair<std::string, std::string>> parts{{"the mesh", plan.mesh.text()},
+                                                           {"threads per rank", std::to_string(plan.threads_per_rank)}};
+    const auto part = [&](std::string name, const Writer& w) {
+        parts.emplace_back(std::move(name), w.digest().substr(0, 16));
+    };
+    Writer names;
+    write(names, plan.program);
+    part("inputs, results and updates", names);
+    for (const auto& [ends, messages] : messages_of(plan)) part(ends, messages);
+    for (size_t k = 0; k < plan.classes.size(); ++k) {
+        Writer w;
+        write(w, plan.classes[k]);
+        part("class " + std::to_string(k) + ranks_text(plan.classes[k].ranks), w);
+    }
+    return parts;
 }
 
 }  // namespace orrery

@@ -1,5 +1,7 @@
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "orrery/plan.h"
 
@@ -14,5 +16,9 @@ std::string describe(const Plan& plan, const RankClass& rank_class, int index);
 
 /// SHA-256 over all that ranks must agree on: mesh, kernels, places, order, waits, threads per rank.
 std::string fingerprint(const Plan& plan);
+
+/// Its parts, each with a name, to tell where two plans differ: the mesh, each class, and the messages between two
+/// classes over an axis as either end has them.
+std::vector<std::pair<std::string, std::string>> fingerprints(const Plan& plan);
 
 }  // namespace orrery

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "layout/propagate.h"
 #include "plan/check.h"
+#include "plan/print.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -98,6 +99,20 @@ std::string Compiled::fingerprint() const {
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables) all += axis + " " + table.text();
     return sha256(all);
+}
+
+Agreement Compiled::agreement() const {
+    Agreement all;
+    for (const auto& [axis, contract] : contracts) all.emplace_back("the transport of " + axis, contract.text());
+    for (const auto& [axis, tables] : collectives)
+        for (const ChunkTable& table : tables)
+            all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
+    const std::pair<const char*, const std::optional<Plan>*> programs[] = {
+        {"train", &train}, {"eval", &eval}, {"logits", &logits}};
+    for (const auto& [name, plan] : programs)
+        if (*plan)
+            for (auto& [part, value] : fingerprints(**plan)) all.emplace_back(fmt::format("{}: {}", name, part), value);
+    return all;
 }
 
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {

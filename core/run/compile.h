@@ -6,6 +6,7 @@
 #include "orrery/communicator.h"
 #include "plan/chunks.h"
 #include "plan/lower.h"
+#include "run/agreement.h"
 #include "run/host.h"
 
 namespace orrery {
@@ -32,6 +33,8 @@ struct Compiled {
 
     /// SHA-256 over the plans' fingerprints.
     std::string fingerprint() const;
+    /// What all ranks must have alike: the parts of the plans' fingerprints, transports and collectives.
+    Agreement agreement() const;
 };
 
 /// Propagates, lowers and checks train and eval for the experiment's mesh.

@@ -24,12 +24,9 @@ MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contrac
 }  // namespace
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled)
-    : settings_(settings),
-      job_(job),
-      compiled_(std::move(compiled)),
-      bound_(settings.timeout_given ? settings.timeout : generous_bound(compiled_)) {
+    : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
-    compare_plans();
+    agree("plan", compiled_.agreement());
     Config& options = config.table("device").table(settings_.device);
     if (!options.has("threads"))
         options.set("threads",
@@ -37,6 +34,8 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     options.set("local_rank", {job_.local_rank, {}, true});
     device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
     options.reject_unused();
+    bound_ =
+        settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     allocate();
     connect(config, registry);
     const auto executor = [&](const std::optional<Plan>& plan) {
@@ -77,17 +76,8 @@ void Session::meet() {
     exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.timeout);
 }
 
-void Session::compare_plans() {
-    if (!rendezvous_) return;
-    const auto all = exchange("plan", compiled_.fingerprint());
-    for (size_t rank = 0; rank < all.size(); ++rank)
-        if (all[rank] != all[0])
-            throw Error(
-                fmt::format("rank {} has plan {}, rank 0 has {}: they would not do the same step\n"
-                            "  give every rank the same script, configuration and build; iterate tables in order "
-                            "(ipairs), not with pairs",
-                            rank, all[rank].substr(0, 12), all[0].substr(0, 12)),
-                Fault::peer);
+void Session::agree(const std::string& topic, const Agreement& parts) {
+    if (rendezvous_) require_agreement(exchange(topic, encode(parts)));
 }
 
 std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text, Patience patience) {
@@ -145,7 +135,8 @@ void Session::watch() {
     std::vector<const Executor*> executors;
     for (const auto* executor : {&train_, &eval_, &logits_})
         if (*executor) executors.push_back(executor->get());
-    watch_ = std::make_unique<StepWatch>(compiled_, job_.rank, std::move(executors), bound_);
+    watch_ = std::make_unique<StepWatch>(compiled_, job_.rank, std::move(executors),
+                                         StepBound(bound_, !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look(); });
 }
 

@@ -45,6 +45,8 @@ public:
     /// Every rank's text in rank order. Collective; `topic` is for messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
                                       Patience patience = Patience::step);
+    /// Throws Fault::peer naming a rank that has another value, and of which part. Collective.
+    void agree(const std::string& topic, const Agreement& parts);
     /// The same on rank 0, nothing elsewhere.
     std::vector<std::string> to_first(const std::string& topic, const std::string& text, Patience patience);
     /// Tells the others why this rank gives up.
@@ -54,7 +56,6 @@ public:
 
 private:
     void meet();
-    void compare_plans();
     void allocate();
     void connect(Config& config, const Registry& registry);
     void watch();
@@ -63,7 +64,7 @@ private:
     Settings settings_;
     Job job_;
     Compiled compiled_;
-    const std::chrono::milliseconds bound_;  ///< of a wait inside a step
+    std::chrono::milliseconds bound_{0};  ///< of a wait inside a step
     std::unique_ptr<RendezvousServer> server_;
     std::unique_ptr<TcpRendezvous> rendezvous_;
     std::optional<Exchange> exchange_;

@@ -30,6 +30,7 @@ public:
 
     void run() {
         const SignalWatch signals;
+        agree();
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
         if (resumed.step > 0)
@@ -50,6 +51,21 @@ public:
     }
 
 private:
+    /// Two ranks with other settings would part at a step in which only one of them does something.
+    void agree() const {
+        const TrainOptions& o = run_.options;
+        session_.agree("run settings", {{"train.steps", std::to_string(o.steps)},
+                                        {"train.evaluate_every", std::to_string(o.evaluate_every)},
+                                        {"train.evaluate_batches", std::to_string(o.evaluate_batches)},
+                                        {"checkpoint.every_steps", std::to_string(o.checkpoint_every)},
+                                        {"run.seed", std::to_string(run_.seed)},
+                                        {"weights to start from", run_.weights.empty() ? "none" : "given"},
+                                        {"sequences per step", std::to_string(run_.data.sequences_per_step)},
+                                        {"data.validation", fmt::format("{}", run_.data.validation)},
+                                        {"seed of the data", std::to_string(run_.data.seed)},
+                                        {"the data's digest", data_.digest()}});
+    }
+
     void steps(int64_t first) {
         Prefetch prefetch(
             [this](int64_t step, Prefetch::Batch& batch) {

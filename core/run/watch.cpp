@@ -14,7 +14,10 @@ namespace orrery {
 namespace {
 
 constexpr double least_bound_s = 30;
-constexpr double slow_flops = 1e9;  // of one core and reference kernels
+constexpr double slow_flops = 1e9;          // of one core and reference kernels
+constexpr double slowest_share = 1.0 / 25;  // of the rate of matrix products, in a step as a whole
+constexpr int64_t steps_to_know = 2;        // then the longest of them says what a step takes
+constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
 constexpr double silent_s = 1;  // four heartbeats
 
@@ -85,34 +88,45 @@ std::string explain_wait(int64_t late, const std::vector<Standing>& all) {
     return text;
 }
 
-std::chrono::milliseconds generous_bound(const Compiled& compiled) {
+std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops) {
+    const double flops = std::max(slow_flops, matrix_flops * slowest_share);
     double longest = 0;
     for (const auto* plan : {&compiled.train, &compiled.eval, &compiled.logits}) {
         if (!*plan) continue;
         for (const ClassSummary& c : summary(**plan).classes) {
             double bytes = 0;
             for (const ClassSummary::Traffic& t : c.traffic) bytes += static_cast<double>(t.bytes_sent);
-            longest = std::max(longest, c.flops / slow_flops + bytes / slow_bytes);
+            longest = std::max(longest, c.flops / flops + bytes / slow_bytes);
         }
     }
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * std::max(least_bound_s, 4 * longest)));
 }
 
+void StepBound::see(int64_t steps, double now_s) {
+    if (steps == steps_) return;
+    if (steps_ > 0) longest_s_ = std::max(longest_s_, now_s - begun_s_);
+    steps_ = steps;
+    begun_s_ = now_s;
+}
+
+double StepBound::seconds() const {
+    if (!learns_ || steps_ <= steps_to_know) return first_s_;
+    return std::min(first_s_, std::max(least_bound_s, longest_steps * longest_s_));
+}
+
 StepWatch::StepWatch(const Compiled& compiled, int64_t rank, std::vector<const Executor*> executors,
-                     std::chrono::milliseconds bound)
-    : compiled_(compiled),
-      rank_(rank),
-      executors_(std::move(executors)),
-      bound_s_(std::chrono::duration<double>(bound).count()) {}
+                     const StepBound& bound)
+    : compiled_(compiled), rank_(rank), executors_(std::move(executors)), bound_(bound) {}
 
 Position StepWatch::look() {
     Position p;
-    p.bound_s = bound_s_;
     const Executor* running = nullptr;
     for (const Executor* e : executors_) {
         p.steps += e->steps_begun();
         if (e->running()) running = e;
     }
+    bound_.see(p.steps, std::chrono::duration<double>(Clock::now() - made_).count());
+    p.bound_s = bound_.seconds();
     if (running) {
         const RankClass& ranks = running->plan().class_of(rank_);
         const Mesh& mesh = running->plan().mesh;

@@ -40,15 +40,33 @@ struct Standing {
 /// behind: ..."
 std::string explain_wait(int64_t late, const std::vector<Standing>& all);
 
-/// Longest time that a rank of the plan may have to wait for another in one step: four times its flops at 1 GFLOP/s and
-/// its bytes at 50 MB/s, 30 s at least.
-std::chrono::milliseconds generous_bound(const Compiled& compiled);
+/// Longest time that a rank of the plan may have to wait for another in one step, while no step has shown what it
+/// takes: four times its bytes at 50 MB/s and its flops at 1/25 of the device's rate of matrix products (at 1 GFLOP/s
+/// where that is not known, or less); 30 s at least.
+std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops);
+
+/// The bound of a wait inside a step: what is given first, and from the third step on, where it `learns`, five times
+/// the longest step so far, with what lay between it and the next; 30 s at least, and never more than the first.
+class StepBound {
+public:
+    StepBound(std::chrono::milliseconds first, bool learns)
+        : first_s_(std::chrono::duration<double>(first).count()), learns_(learns) {}
+
+    /// At `now_s`, `steps` steps have begun.
+    void see(int64_t steps, double now_s);
+    double seconds() const;
+
+private:
+    double first_s_;
+    bool learns_;
+    int64_t steps_ = 0;
+    double begun_s_ = 0, longest_s_ = 0;
+};
 
 /// Looks at a rank's executors from another thread, by their relaxed stores alone.
 class StepWatch {
 public:
-    StepWatch(const Compiled& compiled, int64_t rank, std::vector<const Executor*> executors,
-              std::chrono::milliseconds bound);
+    StepWatch(const Compiled& compiled, int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
     /// Called by one thread, with each heartbeat.
     Position look();
 
@@ -57,7 +75,8 @@ private:
     const Compiled& compiled_;
     const int64_t rank_;
     const std::vector<const Executor*> executors_;
-    const double bound_s_;
+    StepBound bound_;
+    const Clock::time_point made_ = Clock::now();
     Clock::time_point since_ = Clock::now();
     int64_t steps_ = -1;
     int index_ = -1, of_ = -1;

@@ -17,7 +17,8 @@ awk 'BEGIN {
 }' > text.txt
 
 # run_tiny FOLDER STEPS [more arguments]: two ranks unless told otherwise.
-# In the background, `tiny_exec=exec run_tiny ... &` makes $! the launcher itself.
+# In the background, `tiny_exec=exec run_tiny ... &` makes $! the launcher itself. `tiny_bound= run_tiny ...` leaves
+# run.timeout_s out.
 run_tiny() {
     local folder=$1 steps=$2
     shift 2
@@ -27,7 +28,7 @@ run_tiny() {
         --set train.sequences_per_step=4 --set train.steps="$steps" \
         --set train.evaluate_every=20 --set train.evaluate_batches=2 \
         --set checkpoint.every_steps=10 --set script.layers=2 --set script.embed=48 --set script.heads=3 \
-        --set script.warmup=5 --set run.timeout_s=20 "$@"
+        --set script.warmup=5 ${tiny_bound---set run.timeout_s=20} "$@"
 }
 
 # The exact losses, one line a step: the JSON numbers read back to the same bits.

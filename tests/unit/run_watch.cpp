@@ -1,12 +1,17 @@
 // Who is behind when a rank waits too long.
 #include <catch2/catch.hpp>
 
+#include "layout/propagate.h"
+#include "layout_models.h"
+#include "plan/lower.h"
+#include "plan/summary.h"
 #include "run/rendezvous.h"
 #include "run/watch.h"
 
 #include <thread>
 
 using namespace orrery;
+using namespace orrery::test;
 using Catch::Contains;
 using namespace std::chrono_literals;
 
@@ -50,6 +55,45 @@ TEST_CASE("the rank at the end of the chain of waits is named, with what it does
     all[1].position = {};
     all[1].position.steps = 3;
     CHECK_THAT(explain_wait(0, all), Contains("last seen in between steps, after step 3"));
+}
+
+TEST_CASE("the bound of a wait follows the longest step", "[run_watch]") {
+    StepBound bound(54h, true), given(3s, false);
+    CHECK(bound.seconds() == 54 * 3600);
+    // The first step begins after 100 s of preparation, and takes 20 s as the second does.
+    for (double now = 0; now < 141; now += 0.25) {
+        const int64_t begun = now < 100 ? 0 : now < 120 ? 1 : now < 140 ? 2 : 3;
+        bound.see(begun, now);
+        given.see(begun, now);
+        if (begun < 3) CHECK(bound.seconds() == 54 * 3600);
+    }
+    CHECK(bound.seconds() == Approx(100));
+    CHECK(given.seconds() == 3);
+    bound.see(4, 150);
+    CHECK(bound.seconds() == Approx(100));
+    bound.see(5, 210);  // a step and a checkpoint
+    CHECK(bound.seconds() == Approx(300));
+    StepBound quick(40s, true);
+    for (int step = 0; step < 10; ++step) quick.see(step, 0.1 * step);
+    CHECK(quick.seconds() == 30);
+    for (int step = 10; step < 13; ++step) quick.see(step, 60.0 * step);
+    CHECK(quick.seconds() == 40);
+}
+
+TEST_CASE("the first bound is in proportion to the device's rate", "[run_watch]") {
+    Model m = mlp(8192, 1024, 4096);
+    Compiled compiled;
+    Persistent persistent;
+    const Mesh mesh({{"dp", 1}});
+    compiled.train = lower(propagate(m.program, mesh), mesh, persistent, {});
+    const double flops = summary(*compiled.train).classes[0].flops;
+    CHECK(flops > 3e11);
+    const auto seconds = [&](double rate) {
+        return std::chrono::duration<double>(generous_bound(compiled, rate)).count();
+    };
+    CHECK(seconds(0) == Approx(4 * flops / 1e9));
+    CHECK(seconds(100e9) == Approx(seconds(0) / 4));
+    CHECK(seconds(100e12) == 30);
 }
 
 TEST_CASE("ranks that wait for each other are told so", "[run_watch]") {
