@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Training steps on one GPU, bf16, beside PyTorch's: tokens/s, share of the matrix rate, memory.
+
+    python3 bench/gpu.py [--build build] [--torch PYTHON] [--models gpt2_124m,gpt2_1558m,llama_1100m] [--limit SECONDS]
+
+A line a model: Orrery's median tokens/s over the steps after the capture, its MFU (model flops over the best rate of an
+8192-cubed bf16 product of the same process), the GPU's used memory; the same of PyTorch (torch.compile, flash attention,
+fused AdamW) when PYTHON has it; the ratio, and whether the bars hold (ratio 1.1; MFU 55 % of the two larger models;
+memory no more). --limit: no model is begun after so many seconds; those left out are named. Each model may take 200 s.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MODELS = {
+    "gpt2_124m": dict(model="gpt", layers=12, embed=768, heads=12, mlp=3072, seq=1024, batch=32, vocab=50304),
+    "gpt2_1558m": dict(model="gpt", layers=48, embed=1600, heads=25, mlp=6400, seq=1024, batch=16, vocab=50304),
+    "llama_1100m": dict(model="llama", layers=22, embed=2048, heads=32, kv_heads=4, mlp=5632, seq=2048, batch=8,
+                        vocab=32000),
+}
+
+
+def tokens_file(folder, m):
+    path = os.path.join(folder, f"tokens_{m['vocab']}.bin")
+    if not os.path.exists(path):
+        draw = random.Random(1)
+        count = 4 * m["batch"] * (m["seq"] + 1)
+        with open(path, "wb") as f:
+            f.write(struct.pack(f"<{count}H", *(draw.randrange(m["vocab"]) for _ in range(count))))
+    return path
+
+
+def command(build, m, run, steps, data, sets=()):
+    """Also for scripts/gpu_check's trajectories: `sets` comes last."""
+    all_sets = {
+        "run.folder": run, "run.device": "cuda", "train.steps": steps, "train.precision": "bf16",
+        "train.sequences_per_step": m["batch"], "data.path": data, "data.tokens_per_sequence": m["seq"],
+        "data.vocab": m["vocab"], "data.validation": 0, "script.model": m["model"], "script.layers": m["layers"],
+        "script.embed": m["embed"], "script.heads": m["heads"], "script.mlp": m["mlp"],
+    }
+    if "kv_heads" in m:
+        all_sets["script.kv_heads"] = m["kv_heads"]
+    all_sets.update(sets)
+    line = [os.path.join(build, "orrery"), "run", os.path.join(ROOT, "scripts", "gpt.lua")]
+    for key, value in all_sets.items():
+        line += ["--set", f"{key}={value}"]
+    return line
+
+
+def lines_of(run):
+    with open(os.path.join(run, "metrics.jsonl")) as f:
+        return [line for line in map(json.loads, f) if "tok/s" in line]
+
+
+def orrery(build, name, steps, folder):
+    m = MODELS[name]
+    run = tempfile.mkdtemp(dir=folder)
+    # No checkpoint of gigabytes: the store in memory.
+    line = command(build, m, run, steps, tokens_file(folder, m), {"run.store": "memory"})
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+    if done.returncode != 0:
+        raise RuntimeError(" | ".join(done.stdout.strip().splitlines()[-3:]))
+    told = [text for text in done.stdout.splitlines() if "the step is" in text]
+    lines = lines_of(run)[3:]                                            # issued twice, then captured
+    return dict(tok_s=statistics.median(x["tok/s"] for x in lines), mfu=statistics.median(x["MFU"] for x in lines),
+                mib=max(x["memory"] for x in lines) / 2**20, steady=len({x["memory"] for x in lines}) == 1,
+                captured=any("is captured" in text for text in told), told=told)
+
+
+def torch(python, name, steps):
+    line = [python, os.path.join(ROOT, "bench", "gpu_torch.py"), "--model", name, "--steps", str(steps)]
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200)
+    if done.returncode != 0:
+        raise RuntimeError(" | ".join(done.stderr.strip().splitlines()[-2:]))
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def attempt(what, work):
+    try:
+        return work()
+    except (RuntimeError, subprocess.TimeoutExpired, OSError, statistics.StatisticsError) as failure:
+        print(f"gpu.py: {what} failed: {failure}", file=sys.stderr)
+        return None
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--build", default=os.path.join(ROOT, "build"))
+    p.add_argument("--torch")
+    p.add_argument("--models", default=",".join(MODELS))
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--limit", type=float, default=1e9)
+    a = p.parse_args()
+    begin, failed = time.time(), False
+    print(f"{'model':<12} {'tok/s':>8} {'MFU':>6} {'MiB':>7} {'graph':>5}   {'torch':>8} {'MiB':>7}   {'ratio':>6}  bars")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in a.models.split(","):
+            if time.time() - begin > a.limit:
+                print(f"{name:<12} not run: {a.limit:.0f} s are over")
+                failed = True
+                continue
+            ours = attempt(f"{name} of orrery", lambda: orrery(a.build, name, a.steps, folder))
+            peer = attempt(f"{name} of PyTorch", lambda: torch(a.torch, name, a.steps)) if a.torch else None
+            row = f"{name:<12} "
+            row += (f"{ours['tok_s']:>8.0f} {100 * ours['mfu']:>5.1f}% {ours['mib']:>7.0f} "
+                    f"{'yes' if ours['captured'] else 'NO':>5}   " if ours else f"{'failed':>8} {'':>6} {'':>7} {'':>5}   ")
+            row += f"{peer['tok_s']:>8.0f} {peer['memory_mib']:>7.0f}   " if peer else f"{'-':>8} {'-':>7}   "
+            bars = []
+            if ours and peer:
+                ratio = ours["tok_s"] / peer["tok_s"]
+                row += f"{ratio:>6.2f}  "
+                bars += [("speed", ratio >= 1.1), ("memory", ours["mib"] <= peer["memory_mib"])]
+            else:
+                row += f"{'-':>6}  "
+            if ours:
+                bars += [("MFU", ours["mfu"] >= 0.55)] if name != "gpt2_124m" else []
+                bars += [("graph", ours["captured"]), ("steady memory", ours["steady"])]
+            failed |= not ours or not all(good for _, good in bars)
+            print(row + ", ".join(f"{what} {'ok' if good else 'MISSED'}" for what, good in bars), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

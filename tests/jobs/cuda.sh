@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Where there is no GPU: the plugins say why in one sentence, plans for GPUs are proved all the same, and a run refuses.
+source "$(dirname "$0")/lib.sh"
+list=$($orrery plugins) || fail "orrery plugins"
+reason=$(echo "$list" | grep -A1 -E '^  device/cuda ' | tail -n 1 | sed 's/^ *//')
+echo "device/cuda: $reason"
+case $reason in
+"cannot run here: "*) reason=${reason#cannot run here: } ;;
+"this build has none: "*) reason="this build has none" ;;
+*) echo "skipped: there is a GPU here"; exit 77 ;;
+esac
+[ "$(echo "$reason" | wc -l)" -eq 1 ] || fail "the reason has several lines"
+echo "$list" | grep -A1 -E '^  transport/nccl ' | grep -q -E 'cannot run here: .|this build has none: .' ||
+    fail "orrery plugins does not say why nccl cannot run"
+
+run_tiny none 5 --set mesh.dp=1 --set run.device=cuda > run.log 2>&1 && fail "a run on a GPU that is not there"
+grep -q -F "$reason" run.log || { cat run.log; fail "the run does not say why"; }
+[ ! -e none/metrics.jsonl ] || fail "something was written"
+grep -E "cuda|GPU" run.log | head -n 3
+
+[ "$reason" != "this build has none" ] || exit 0
+$orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" > check.log 2>&1 ||
+    { cat check.log; fail "a plan for eight GPUs was not proved"; }
+grep "checked:" check.log
+$orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" --set run.device=cpu \
+    > refused.log 2>&1 && fail "nccl was taken for the CPU's memory"
+grep 'transport "nccl" serves the memory of cuda' refused.log ||
+    { cat refused.log; fail "the refusal does not say why"; }
