@@ -1,4 +1,5 @@
-// Runs one kernel call by the reference and by every CPU table of this machine, and compares all outputs.
+// Runs one kernel call by the reference, by every CPU table of this machine and by the CUDA table under the emulator of
+// thread blocks, and compares all outputs.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/emulated/table.h"
 #include "kernels/kernels.h"
 
 namespace orrery::kernels::testing {
@@ -37,6 +39,7 @@ public:
         Context c;
         reference::table().cast(c, v.data(), out(), n_);
     }
+    bool same_bits(const Buffer& other) const { return bytes_ == other.bytes_; }
     bool guarded() const {
         for (size_t i = bytes_.size() - 64; i < bytes_.size(); ++i) {
             if (bytes_[i] != guard) return false;
@@ -102,10 +105,28 @@ inline void check_close(const Buffer& got, const Buffer& expected) {
 /// `call` runs one kernel of the table that it gets and writes to the buffers that it gets: copies of `outputs`.
 using Call = std::function<void(const Kernels&, Context&, std::vector<Buffer>&)>;
 
+/// CUDA kernels in blocks of fibers: no GPU is needed.
+inline void compare_emulated(const std::vector<Buffer>& outputs, const std::vector<Buffer>& expected, const Call& call) {
+    std::vector<Buffer> got = outputs, again = outputs;
+    for (std::vector<Buffer>* y : {&got, &again}) {
+        emulated::Call context;
+        call(emulated::table(), context, *y);
+    }
+    for (size_t i = 0; i < got.size(); ++i) {
+        INFO("emulated CUDA, output " << i << ", type " << static_cast<int>(got[i].type()));
+        check_close(got[i], expected[i]);
+        CHECK(got[i].same_bits(again[i]));
+    }
+}
+
 inline void compare_with_reference(const Source& source, const std::vector<Buffer>& outputs, const Call& call) {
     std::vector<Buffer> expected = outputs;
     Context one;
     call(reference::table(), one, expected);
+    {
+        INFO("seed " << source.seed);
+        compare_emulated(outputs, expected, call);
+    }
     for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
         if (!cpu::available(isa)) continue;
         for (const int threads : {1, 3}) {

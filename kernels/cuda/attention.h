@@ -1,0 +1,361 @@
+// Attention by tiles with running maxima, after Dao et al., "FlashAttention" (2022): no score is ever stored. All sums in
+// f32 by plain multiplications, no atomics. For what cuDNN does not do: f32, other head sizes, no cuDNN.
+#pragma once
+
+#include <cmath>
+#include <stdexcept>
+
+#include "kernels/cuda/call.h"
+#include "kernels/cuda/run.h"
+
+namespace orrery::kernels::ORRERY_BLOCKS {
+
+namespace {
+
+constexpr int most_head_dim = 256;
+
+/// Where rows of one (batch, head) lie.
+struct Heads {
+    Attention s;
+    ORRERY_DEVICE i64 query(i64 b, i64 h, i64 i) const { return ((b * s.queries + i) * s.heads + h) * s.head_dim; }
+    ORRERY_DEVICE i64 key(i64 b, i64 g, i64 j) const { return ((b * s.keys + j) * s.groups + g) * s.head_dim; }
+    ORRERY_DEVICE i64 statistic(i64 b, i64 h, i64 i) const { return (b * s.heads + h) * s.queries + i; }
+    /// How many of the first keys query i sees.
+    ORRERY_DEVICE i64 visible(i64 i) const {
+        if (!s.causal) return s.keys;
+        const i64 n = i + s.shift + 1;
+        return n < 0 ? 0 : n > s.keys ? s.keys : n;
+    }
+    /// The first query that sees key j.
+    ORRERY_DEVICE i64 first_query(i64 j) const {
+        if (!s.causal) return 0;
+        return j - s.shift < 0 ? 0 : j - s.shift;
+    }
+};
+
+/// rows x head_dim floats of shared memory, one float of room behind each row.
+struct Tile {
+    float* data;
+    int pitch;
+    ORRERY_DEVICE float& at(int r, int d) const { return data[r * pitch + d]; }
+};
+
+/// Reads rows first .. first+n-1 (zeros from `end` on), row r from where(r).
+template <class Where>
+ORRERY_DEVICE void load_tile(const Block& b, const Tile& to, const AnyIn& x, int n, i64 first, i64 end, i64 dim, Where where) {
+    const int runs = static_cast<int>((dim + run - 1) / run);
+    for (int i = b.thread(); i < n * runs; i += b.threads()) {
+        const int r = i / runs, d = i % runs * run;
+        float v[run] = {};
+        if (first + r < end) x.load(where(first + r) + d, dim - d, v);
+#pragma unroll
+        for (int l = 0; l < run; ++l) {
+            if (d + l < dim) to.at(r, d + l) = v[l];
+        }
+    }
+}
+
+/// o and lse of 64 queries of one head; 16 x 16 threads, each with 4 queries and every 16th key or element. most_dims:
+/// elements of the head that a thread holds.
+template <int most_dims>
+struct AttentionTile {
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    static constexpr int side = 64, each = 4;
+    Heads h;
+    AnyIn q, k, v;
+    AnyOut o;
+    float* lse;
+    i64 tiles;
+
+    static i64 shared_bytes(i64 dim) { return (2 * side * (dim + 1) + side * (side + 1)) * 4; }
+
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const Attention& s = h.s;
+        const int dim = static_cast<int>(s.head_dim);
+        // Late tiles see most keys: they begin first.
+        const i64 first = (tiles - 1 - b.index() % tiles) * side, head = b.index() / tiles % s.heads;
+        const i64 batch = b.index() / tiles / s.heads, group = head / (s.heads / s.groups);
+        const Tile qs{b.shared<float>(), dim + 1}, ks{qs.data + side * (dim + 1), dim + 1};
+        const Tile ps{ks.data + side * (dim + 1), side + 1};
+        const int row = b.thread() / 16 * each, col = b.thread() % 16;
+        float out[each][most_dims] = {}, top[each], total[each] = {};
+        for (float& t : top) t = -INFINITY;
+        load_tile(b, qs, q, side, first, s.queries, dim, [&](i64 i) { return h.query(batch, head, i); });
+        const i64 last = first + side < s.queries ? first + side : s.queries;
+        const i64 keys = h.visible(last - 1);
+        for (i64 from = 0; from < keys; from += side) {
+            b.sync();
+            load_tile(b, ks, k, side, from, s.keys, dim, [&](i64 j) { return h.key(batch, group, j); });
+            b.sync();
+            float score[each][4] = {};
+            for (int d = 0; d < dim; ++d) {
+#pragma unroll
+                for (int i = 0; i < each; ++i) {
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) score[i][j] += qs.at(row + i, d) * ks.at(col + j * 16, d);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < each; ++i) {
+                const i64 seen = first + row + i < s.queries ? h.visible(first + row + i) : 0;
+                float most = -INFINITY;
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    score[i][j] = from + col + j * 16 < seen ? score[i][j] * static_cast<float>(s.scale) : -INFINITY;
+                    most = Block::larger(most, score[i][j]);
+                }
+                most = Block::larger(top[i], b.max(most, 16));
+                const float keep = most == -INFINITY ? 1.0f : expf(top[i] - most);
+                float sum = 0;
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float p = score[i][j] == -INFINITY ? 0.0f : expf(score[i][j] - most);
+                    ps.at(row + i, col + j * 16) = p;
+                    sum += p;
+                }
+                total[i] = total[i] * keep + b.sum(sum, 16);
+                top[i] = most;
+#pragma unroll
+                for (int d = 0; d < most_dims; ++d) out[i][d] *= keep;
+            }
+            b.sync();
+            load_tile(b, ks, v, side, from, s.keys, dim, [&](i64 j) { return h.key(batch, group, j); });
+            b.sync();
+            for (int j = 0; j < side; ++j) {
+#pragma unroll
+                for (int d = 0; d < most_dims; ++d) {
+                    if (col + d * 16 >= dim) continue;
+                    const float value = ks.at(j, col + d * 16);
+#pragma unroll
+                    for (int i = 0; i < each; ++i) out[i][d] += ps.at(row + i, j) * value;
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < each; ++i) {
+            const i64 query = first + row + i;
+            if (query >= s.queries) continue;
+            const float by = total[i] > 0 || total[i] != total[i] ? 1.0f / total[i] : 0.0f;
+#pragma unroll
+            for (int d = 0; d < most_dims; ++d) {
+                if (col + d * 16 < dim) o.put(h.query(batch, head, query) + col + d * 16, out[i][d] * by);
+            }
+            if (col == 0) lse[h.statistic(batch, head, query)] = top[i] + logf(total[i]);
+        }
+    }
+};
+
+/// The four tiles of 32 rows and the scores' slopes that both gradients work with; 16 x 16 threads of 2 x 2 scores.
+template <int most_dims>
+struct AttentionGradTile {
+    static constexpr int side = 32, each = 2;
+    Heads h;
+    AnyIn q, k, v, o, d_o;
+    const float* lse;
+    const float* mean;  ///< of d_o and o, like lse
+    i64 tiles;
+
+    static i64 shared_bytes(i64 dim) { return (4 * side * (dim + 1) + 2 * side * (side + 1)) * 4; }
+
+    /// ps = softmax, ds = its slope, of queries first_q.. and keys first_k..
+    ORRERY_DEVICE void scores(const Block& b, const Tile (&t)[6], i64 batch, i64 head, i64 first_q, i64 first_k) const {
+        const Attention& s = h.s;
+        const int dim = static_cast<int>(s.head_dim), row = b.thread() / 16 * each, col = b.thread() % 16;
+        float score[each][each] = {}, slope[each][each] = {};
+        for (int d = 0; d < dim; ++d) {
+#pragma unroll
+            for (int i = 0; i < each; ++i) {
+#pragma unroll
+                for (int j = 0; j < each; ++j) {
+                    score[i][j] += t[0].at(row + i, d) * t[2].at(col + j * 16, d);
+                    slope[i][j] += t[1].at(row + i, d) * t[3].at(col + j * 16, d);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < each; ++i) {
+            const i64 query = first_q + row + i;
+            const bool there = query < s.queries;
+            const i64 seen = there ? h.visible(query) : 0, at = there ? h.statistic(batch, head, query) : 0;
+            const float scale = static_cast<float>(s.scale), top = lse[at], middle = mean[at];
+#pragma unroll
+            for (int j = 0; j < each; ++j) {
+                const bool sees = first_k + col + j * 16 < seen;
+                const float p = sees ? expf(score[i][j] * scale - top) : 0.0f;
+                t[4].at(row + i, col + j * 16) = p;
+                t[5].at(row + i, col + j * 16) = sees ? p * (slope[i][j] - middle) * scale : 0.0f;
+            }
+        }
+    }
+    /// Tiles of q, d_o, k, v, then scores and slopes.
+    ORRERY_DEVICE void cut(const Block& b, Tile (&t)[6]) const {
+        const int pitch = static_cast<int>(h.s.head_dim) + 1;
+        for (int i = 0; i < 4; ++i) t[i] = {b.shared<float>() + i * side * pitch, pitch};
+        t[4] = {b.shared<float>() + 4 * side * pitch, side + 1};
+        t[5] = {t[4].data + side * (side + 1), side + 1};
+    }
+};
+
+/// dq of 32 queries of one head.
+template <int most_dims>
+struct QueryGrad : AttentionGradTile<most_dims> {
+    using Base = AttentionGradTile<most_dims>;
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    AnyOut dq;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const Heads& h = this->h;
+        const Attention& s = h.s;
+        const int dim = static_cast<int>(s.head_dim), row = b.thread() / 16 * Base::each, col = b.thread() % 16;
+        const i64 first = (this->tiles - 1 - b.index() % this->tiles) * Base::side;
+        const i64 head = b.index() / this->tiles % s.heads, batch = b.index() / this->tiles / s.heads;
+        const i64 group = head / (s.heads / s.groups);
+        Tile t[6];
+        this->cut(b, t);
+        const auto at_query = [&](i64 i) { return h.query(batch, head, i); };
+        const auto at_key = [&](i64 j) { return h.key(batch, group, j); };
+        load_tile(b, t[0], this->q, Base::side, first, s.queries, dim, at_query);
+        load_tile(b, t[1], this->d_o, Base::side, first, s.queries, dim, at_query);
+        const i64 last = first + Base::side < s.queries ? first + Base::side : s.queries;
+        const i64 keys = h.visible(last - 1);
+        float sum[Base::each][most_dims] = {};
+        for (i64 from = 0; from < keys; from += Base::side) {
+            b.sync();
+            load_tile(b, t[2], this->k, Base::side, from, s.keys, dim, at_key);
+            load_tile(b, t[3], this->v, Base::side, from, s.keys, dim, at_key);
+            b.sync();
+            this->scores(b, t, batch, head, first, from);
+            b.sync();
+            for (int j = 0; j < Base::side; ++j) {
+#pragma unroll
+                for (int d = 0; d < most_dims; ++d) {
+                    if (col + d * 16 >= dim) continue;
+#pragma unroll
+                    for (int i = 0; i < Base::each; ++i) sum[i][d] += t[5].at(row + i, j) * t[2].at(j, col + d * 16);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < Base::each; ++i) {
+            const i64 query = first + row + i;
+#pragma unroll
+            for (int d = 0; d < most_dims; ++d) {
+                if (query < s.queries && col + d * 16 < dim) dq.put(at_query(query) + col + d * 16, sum[i][d]);
+            }
+        }
+    }
+};
+
+/// dk and dv of 32 keys of one group: all queries of its heads, in order.
+template <int most_dims>
+struct KeyGrad : AttentionGradTile<most_dims> {
+    using Base = AttentionGradTile<most_dims>;
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    AnyOut dk, dv;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const Heads& h = this->h;
+        const Attention& s = h.s;
+        const int dim = static_cast<int>(s.head_dim), row = b.thread() / 16 * Base::each, col = b.thread() % 16;
+        const i64 first = b.index() % this->tiles * Base::side, group = b.index() / this->tiles % s.groups;
+        const i64 batch = b.index() / this->tiles / s.groups, heads = s.heads / s.groups;
+        Tile t[6];
+        this->cut(b, t);
+        const auto at_key = [&](i64 j) { return h.key(batch, group, j); };
+        load_tile(b, t[2], this->k, Base::side, first, s.keys, dim, at_key);
+        load_tile(b, t[3], this->v, Base::side, first, s.keys, dim, at_key);
+        float of_k[Base::each][most_dims] = {}, of_v[Base::each][most_dims] = {};
+        for (i64 head = group * heads; head < (group + 1) * heads; ++head) {
+            const auto at_query = [&](i64 i) { return h.query(batch, head, i); };
+            for (i64 from = h.first_query(first) / Base::side * Base::side; from < s.queries; from += Base::side) {
+                b.sync();
+                load_tile(b, t[0], this->q, Base::side, from, s.queries, dim, at_query);
+                load_tile(b, t[1], this->d_o, Base::side, from, s.queries, dim, at_query);
+                b.sync();
+                this->scores(b, t, batch, head, from, first);
+                b.sync();
+                for (int i = 0; i < Base::side; ++i) {
+#pragma unroll
+                    for (int d = 0; d < most_dims; ++d) {
+                        if (col + d * 16 >= dim) continue;
+#pragma unroll
+                        for (int j = 0; j < Base::each; ++j) {
+                            of_k[j][d] += t[5].at(i, row + j) * t[0].at(i, col + d * 16);
+                            of_v[j][d] += t[4].at(i, row + j) * t[1].at(i, col + d * 16);
+                        }
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < Base::each; ++j) {
+            const i64 key = first + row + j;
+#pragma unroll
+            for (int d = 0; d < most_dims; ++d) {
+                if (key >= s.keys || col + d * 16 >= dim) continue;
+                dk.put(at_key(key) + col + d * 16, of_k[j][d]);
+                dv.put(at_key(key) + col + d * 16, of_v[j][d]);
+            }
+        }
+    }
+};
+
+/// mean[b, h, i] = d_o . o of each query; a warp each.
+struct DotRows {
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    Heads h;
+    AnyIn o, d_o;
+    float* mean;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const Attention& s = h.s;
+        const i64 row = b.index() * (threads / 32) + b.thread() / 32, n = s.batch * s.queries * s.heads;
+        float sum = 0;
+        for (i64 d = b.thread() % 32; row < n && d < s.head_dim; d += 32)
+            sum += o.at(row * s.head_dim + d) * d_o.at(row * s.head_dim + d);
+        sum = b.sum(sum, 32);
+        if (row >= n || b.thread() % 32 != 0) return;
+        mean[h.statistic(row / s.heads / s.queries, row % s.heads, row / s.heads % s.queries)] = sum;
+    }
+};
+
+AnyIn tiled(In x, const Attention& s) { return AnyIn(x, aligned_rows(x.data, x.type, s.head_dim)); }
+
+void attention(kernels::Context& context, const Attention& s, In q, In k, In v, Out o, Out lse) {
+    if (s.head_dim > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");
+    const i64 tiles = divide_up(s.queries, 64);
+    const auto go = [&]<int most>(std::integral_constant<int, most>) {
+        const AttentionTile<most> body{{s}, tiled(q, s), tiled(k, s), tiled(v, s), AnyOut(o, false),
+                                       static_cast<float*>(lse.data), tiles};
+        launch(call_of(context), s.batch * s.heads * tiles, body, body.shared_bytes(s.head_dim));
+    };
+    s.head_dim <= 128 ? go(std::integral_constant<int, 8>()) : go(std::integral_constant<int, 16>());
+}
+
+void attention_grad(kernels::Context& context, const Attention& s, In q, In k, In v, In o, In lse, In d_o, Out dq,
+                    Out dk, Out dv) {
+    if (s.head_dim > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");
+    Call& call = call_of(context);
+    const i64 rows = s.batch * s.queries * s.heads;
+    float* mean = call.take_array<float>(rows);
+    launch(call, divide_up(rows, 8), DotRows{{s}, AnyIn(o, false), AnyIn(d_o, false), mean});
+    const auto go = [&]<int most>(std::integral_constant<int, most>) {
+        AttentionGradTile<most> base{{s}, tiled(q, s), tiled(k, s), tiled(v, s), tiled(o, s), tiled(d_o, s),
+                                     static_cast<const float*>(lse.data), mean, divide_up(s.queries, 32)};
+        const i64 shared = base.shared_bytes(s.head_dim);
+        launch(call, s.batch * s.heads * base.tiles, QueryGrad<most>{base, AnyOut(dq, false)}, shared);
+        base.tiles = divide_up(s.keys, 32);
+        launch(call, s.batch * s.groups * base.tiles, KeyGrad<most>{base, AnyOut(dk, false), AnyOut(dv, false)}, shared);
+    };
+    s.head_dim <= 128 ? go(std::integral_constant<int, 8>()) : go(std::integral_constant<int, 16>());
+}
+
+}  // namespace
+
+void add_attention(Kernels& k) {
+    k.attention = attention;
+    k.attention_grad = attention_grad;
+}
+
+}  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -1,0 +1,2 @@
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/random.h"

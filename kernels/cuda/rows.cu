@@ -1,0 +1,3 @@
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/reduce.h"

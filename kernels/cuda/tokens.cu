@@ -1,0 +1,5 @@
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/moves.h"
+#include "kernels/cuda/product.h"
+#include "kernels/cuda/tokens.h"
+#include "kernels/cuda/update.h"
