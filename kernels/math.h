@@ -78,13 +78,12 @@ struct AdamWStep {
 
 /// step counts from 1: mhat = m / (1 - beta1^step), vhat likewise, keep = 1 - lr * decay.
 template <class T>
-ORRERY_HOST_DEVICE AdamWStep<T> adamw_step(double beta1, double beta2, double eps, double decay, double lr, double scale,
-                               double step) {
+ORRERY_HOST_DEVICE AdamWStep<T> adamw_step(double beta1, double beta2, double eps, double decay, double lr,
+                                           double scale, double step) {
     using std::pow, std::sqrt;
     const double m_correction = 1 - pow(beta1, step);
     const double v_correction = 1 - pow(beta2, step);
-    return {T(beta1),          T(beta2), T(eps), T(lr / m_correction), T(1 / sqrt(v_correction)),
-            T(1 - lr * decay), T(scale)};
+    return {T(beta1), T(beta2), T(eps), T(lr / m_correction), T(1 / sqrt(v_correction)), T(1 - lr * decay), T(scale)};
 }
 
 template <class T>

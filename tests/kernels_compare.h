@@ -106,7 +106,8 @@ inline void check_close(const Buffer& got, const Buffer& expected) {
 using Call = std::function<void(const Kernels&, Context&, std::vector<Buffer>&)>;
 
 /// CUDA kernels in blocks of fibers: no GPU is needed.
-inline void compare_emulated(const std::vector<Buffer>& outputs, const std::vector<Buffer>& expected, const Call& call) {
+inline void compare_emulated(const std::vector<Buffer>& outputs, const std::vector<Buffer>& expected,
+                             const Call& call) {
     std::vector<Buffer> got = outputs, again = outputs;
     for (std::vector<Buffer>* y : {&got, &again}) {
         emulated::Call context;

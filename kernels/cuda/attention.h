@@ -1,5 +1,5 @@
-// Attention by tiles with running maxima, after Dao et al., "FlashAttention" (2022): no score is ever stored. All sums in
-// f32 by plain multiplications, no atomics. For what cuDNN does not do: f32, other head sizes, no cuDNN.
+// Attention by tiles with running maxima, after Dao et al., "FlashAttention" (2022): no score is ever stored. All sums
+// in f32 by plain multiplications, no atomics. For what cuDNN does not do: f32, other head sizes, no cuDNN.
 #pragma once
 
 #include <cmath>
@@ -42,7 +42,8 @@ struct Tile {
 
 /// Reads rows first .. first+n-1 (zeros from `end` on), row r from where(r).
 template <class Where>
-ORRERY_DEVICE void load_tile(const Block& b, const Tile& to, const AnyIn& x, int n, i64 first, i64 end, i64 dim, Where where) {
+ORRERY_DEVICE void load_tile(const Block& b, const Tile& to, const AnyIn& x, int n, i64 first, i64 end, i64 dim,
+                             Where where) {
     const int runs = static_cast<int>((dim + run - 1) / run);
     for (int i = b.thread(); i < n * runs; i += b.threads()) {
         const int r = i / runs, d = i % runs * run;
@@ -326,8 +327,8 @@ void attention(kernels::Context& context, const Attention& s, In q, In k, In v, 
     if (s.head_dim > most_head_dim) throw std::logic_error("attention over heads of more than 256 elements");
     const i64 tiles = divide_up(s.queries, 64);
     const auto go = [&]<int most>(std::integral_constant<int, most>) {
-        const AttentionTile<most> body{{s}, tiled(q, s), tiled(k, s), tiled(v, s), AnyOut(o, false),
-                                       static_cast<float*>(lse.data), tiles};
+        const AttentionTile<most> body{
+            {s}, tiled(q, s), tiled(k, s), tiled(v, s), AnyOut(o, false), static_cast<float*>(lse.data), tiles};
         launch(call_of(context), s.batch * s.heads * tiles, body, body.shared_bytes(s.head_dim));
     };
     s.head_dim <= 128 ? go(std::integral_constant<int, 8>()) : go(std::integral_constant<int, 16>());
@@ -341,12 +342,20 @@ void attention_grad(kernels::Context& context, const Attention& s, In q, In k, I
     float* mean = call.take_array<float>(rows);
     launch(call, divide_up(rows, 8), DotRows{{s}, AnyIn(o, false), AnyIn(d_o, false), mean});
     const auto go = [&]<int most>(std::integral_constant<int, most>) {
-        AttentionGradTile<most> base{{s}, tiled(q, s), tiled(k, s), tiled(v, s), tiled(o, s), tiled(d_o, s),
-                                     static_cast<const float*>(lse.data), mean, divide_up(s.queries, 32)};
+        AttentionGradTile<most> base{{s},
+                                     tiled(q, s),
+                                     tiled(k, s),
+                                     tiled(v, s),
+                                     tiled(o, s),
+                                     tiled(d_o, s),
+                                     static_cast<const float*>(lse.data),
+                                     mean,
+                                     divide_up(s.queries, 32)};
         const i64 shared = base.shared_bytes(s.head_dim);
         launch(call, s.batch * s.heads * base.tiles, QueryGrad<most>{base, AnyOut(dq, false)}, shared);
         base.tiles = divide_up(s.keys, 32);
-        launch(call, s.batch * s.groups * base.tiles, KeyGrad<most>{base, AnyOut(dk, false), AnyOut(dv, false)}, shared);
+        launch(call, s.batch * s.groups * base.tiles, KeyGrad<most>{base, AnyOut(dk, false), AnyOut(dv, false)},
+               shared);
     };
     s.head_dim <= 128 ? go(std::integral_constant<int, 8>()) : go(std::integral_constant<int, 16>());
 }

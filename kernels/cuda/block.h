@@ -1,8 +1,8 @@
 // The thread block that every kernel body of this folder is written for.
 //
-// nvcc makes it a block of a GPU. g++ makes it a block of fibers that one thread of the host runs in turns (emulate.cpp),
-// so that the same bodies, launches and tables are tested where there is no GPU. ORRERY_BLOCKS names the namespace of
-// the build: cuda or emulated.
+// nvcc makes it a block of a GPU. g++ makes it a block of fibers that one thread of the host runs in turns
+// (emulate.cpp), so that the same bodies, launches and tables are tested where there is no GPU. ORRERY_BLOCKS names the
+// namespace of the build: cuda or emulated.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ struct Block {
         return value;
     }
     ORRERY_DEVICE float max(float value, int width) const {
-        for (int step = width / 2; step > 0; step /= 2) value = larger(value, __shfl_xor_sync(0xffffffffu, value, step));
+        for (int step = width / 2; step > 0; step /= 2)
+            value = larger(value, __shfl_xor_sync(0xffffffffu, value, step));
         return value;
     }
     /// The larger one; NaN where one of them is.

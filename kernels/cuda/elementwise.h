@@ -9,7 +9,6 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-
 /// The common functions, over runs.
 struct UnaryRuns {
     static constexpr int inputs = 1, outputs = 1;

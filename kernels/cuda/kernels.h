@@ -72,6 +72,9 @@ public:
     virtual void launch_joined(Context& context, std::span<const Joined> batch);
 };
 
+/// Every op that has a CUDA kernel.
+std::vector<std::string> ops();
+
 /// "" when a build of these kernels can run the spec on some GPU; otherwise the reason. Asks no driver and no GPU.
 std::string why_not(const Spec& spec);
 

@@ -60,7 +60,9 @@ ORRERY_DEVICE void row_statistics(const Block& b, const Row<T>& row, float& top,
     total = block_sum(b, sum * factor, b.shared<float>());
 }
 
-int row_threads(i64 cols) { return cols >= 8192 ? 512 : cols >= 2048 ? 256 : cols >= 1024 ? 128 : cols >= 512 ? 64 : 32; }
+int row_threads(i64 cols) {
+    return cols >= 8192 ? 512 : cols >= 2048 ? 256 : cols >= 1024 ? 128 : cols >= 512 ? 64 : 32;
+}
 
 template <class T>
 struct Softmax {
@@ -114,7 +116,8 @@ struct SoftmaxGrad {
     /// The same columns of another row, which may lie at another address modulo 16.
     ORRERY_DEVICE void load(const Row<T>& like, const T* from, i64 r, float (&v)[run]) const {
         const i64 c = like.column(r);
-        const bool alike = (reinterpret_cast<std::uintptr_t>(from) - reinterpret_cast<std::uintptr_t>(like.data)) % 16 == 0;
+        const bool alike =
+            (reinterpret_cast<std::uintptr_t>(from) - reinterpret_cast<std::uintptr_t>(like.data)) % 16 == 0;
         if (alike && c >= 0 && c + run <= cols) return load_run(from + c, run, true, v);
 #pragma unroll
         for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(from[c + l]) : 0.0f;
@@ -226,15 +229,12 @@ void cross_entropy(kernels::Context& context, In logits, const std::int32_t* tar
     Call& call = call_of(context);
     float* losses = call.take_array<float>(rows);
     visit_float(logits.type, [&]<class T>(T*) {
-        const CrossEntropy<T> body{static_cast<const T*>(logits.data),
-                                   targets,
-                                   static_cast<const float*>(scale.data),
-                                   static_cast<T*>(dlogits.data),
-                                   losses,
-                                   {rows, vocab, 0, vocab, ignore}};
+        const CrossEntropy<T> body{static_cast<const T*>(logits.data), targets, static_cast<const float*>(scale.data),
+                                   static_cast<T*>(dlogits.data),      losses,  {rows, vocab, 0, vocab, ignore}};
         launch(call, rows, body, 32 * 4, row_threads(vocab));
     });
-    const TotalLoss body{losses, targets, static_cast<float*>(loss.data), static_cast<float*>(count.data), rows, ignore, {}, {}, {}};
+    const TotalLoss body{
+        losses, targets, static_cast<float*>(loss.data), static_cast<float*>(count.data), rows, ignore, {}, {}, {}};
     launch(call, 1, body, 32 * 4, total_threads(rows));
 }
 
@@ -271,17 +271,27 @@ struct ShardStats {
 void cross_entropy_stats(kernels::Context& context, const VocabShard& s, In logits, In top, const std::int32_t* targets,
                          Out total, Out picked) {
     visit_float(logits.type, [&]<class T>(T*) {
-        const ShardStats<T> body{static_cast<const T*>(logits.data), AnyIn(top, false),
-                                 targets,                            static_cast<float*>(total.data),
-                                 static_cast<float*>(picked.data),   s};
+        const ShardStats<T> body{static_cast<const T*>(logits.data),
+                                 AnyIn(top, false),
+                                 targets,
+                                 static_cast<float*>(total.data),
+                                 static_cast<float*>(picked.data),
+                                 s};
         launch(call_of(context), s.rows, body, 32 * 4, row_threads(s.cols));
     });
 }
 
 void cross_entropy_loss(kernels::Context& context, In top, In total, In picked, const std::int32_t* targets, Out loss,
                         Out count, i64 rows, std::int32_t ignore) {
-    const TotalLoss body{nullptr, targets,           static_cast<float*>(loss.data), static_cast<float*>(count.data), rows,
-                         ignore,  AnyIn(top, false), AnyIn(total, false),            AnyIn(picked, false)};
+    const TotalLoss body{nullptr,
+                         targets,
+                         static_cast<float*>(loss.data),
+                         static_cast<float*>(count.data),
+                         rows,
+                         ignore,
+                         AnyIn(top, false),
+                         AnyIn(total, false),
+                         AnyIn(picked, false)};
     launch(call_of(context), 1, body, 32 * 4, total_threads(rows));
 }
 

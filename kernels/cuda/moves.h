@@ -73,10 +73,10 @@ struct Box {
             i64 rest = i, source = 0, target = 0;
             for (int d = dims - 1; d > 0; --d) {
                 // 32-bit division where it does: several times faster.
-                const i64 next = n < (i64{1} << 31)
-                                     ? static_cast<i64>(static_cast<std::uint32_t>(rest) /
-                                                        static_cast<std::uint32_t>(size[d]))
-                                     : rest / size[d];
+                const i64 next =
+                    n < (i64{1} << 31)
+                        ? static_cast<i64>(static_cast<std::uint32_t>(rest) / static_cast<std::uint32_t>(size[d]))
+                        : rest / size[d];
                 const i64 index = rest - next * size[d];
                 rest = next;
                 source += index * from_step[d];

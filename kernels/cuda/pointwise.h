@@ -1,4 +1,5 @@
-// Elementwise kernels: runs of eight elements of one type at full bandwidth, and single elements of any shapes and types.
+// Elementwise kernels: runs of eight elements of one type at full bandwidth, and single elements of any shapes and
+// types.
 #pragma once
 
 #include "kernels/cuda/call.h"

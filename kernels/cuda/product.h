@@ -26,8 +26,8 @@ struct Product {
         const i64 tile_n = block.index() % tiles_n * side, tile_m = block.index() / tiles_n % tiles_m * side;
         const i64 batch = block.index() / tiles_n / tiles_m;
         const i64 a_at = batch * s.m * s.k, b_at = s.shared_b ? 0 : batch * s.k * s.n;
-        auto* left = block.shared<float>();                  // [depth, side + 1]
-        float* right = left + depth * (side + 1);            // [depth, side + 1]
+        auto* left = block.shared<float>();        // [depth, side + 1]
+        float* right = left + depth * (side + 1);  // [depth, side + 1]
         const int row = block.thread() / 16 * 4, col = block.thread() % 16;
         float sum[4][4] = {};
         for (i64 from = 0; from < s.k; from += depth) {
@@ -72,8 +72,9 @@ struct Product {
 
 void product(Call& call, const Matmul& s, Epilogue epilogue, In a, In b, In bias, Out y, Out pre) {
     const i64 tiles_m = divide_up(s.m, Product::side), tiles_n = divide_up(s.n, Product::side);
-    const Product body{s,       AnyIn(a, false), AnyIn(b, false),    AnyIn(bias, false), AnyOut(y, false), AnyOut(pre, false),
-                       epilogue, tiles_m,        tiles_n};
+    const Product body{
+        s,        AnyIn(a, false), AnyIn(b, false), AnyIn(bias, false), AnyOut(y, false), AnyOut(pre, false),
+        epilogue, tiles_m,         tiles_n};
     launch(call, s.batch * tiles_m * tiles_n, body, 2 * Product::depth * (Product::side + 1) * 4);
 }
 

@@ -122,8 +122,13 @@ void random(kernels::Context& context, Out y, Region at, Draw kind, double scale
 void dropout(kernels::Context& context, In x, Out y, Region at, double p, std::uint64_t stream,
              const std::uint32_t* seed) {
     Call& call = call_of(context);
-    const Dropout body{AnyIn(x, aligned(x.data)), AnyOut(y, aligned(y.data)), Places(at), drop_below(p),
-                       static_cast<float>(1 / (1 - p)), stream, seed};
+    const Dropout body{AnyIn(x, aligned(x.data)),
+                       AnyOut(y, aligned(y.data)),
+                       Places(at),
+                       drop_below(p),
+                       static_cast<float>(1 / (1 - p)),
+                       stream,
+                       seed};
     launch(call, blocks_for(call, body.at.n, Dropout::threads * run), body);
 }
 

@@ -75,8 +75,14 @@ void reduce_rows(Call& call, Join join, In x, Out y, i64 rows, i64 cols, bool ac
     body.y = AnyOut(Out(partial), false);
     body.accumulate = body.flag = false;
     launch(call, rows * parts, body, 32 * 4, threads);
-    const ReduceRows last{AnyIn(In(partial, Type::f32), parts % 4 == 0), AnyOut(y, false), parts, divide_up(parts, run) * run, 1,
-                          again(join), accumulate, flag};
+    const ReduceRows last{AnyIn(In(partial, Type::f32), parts % 4 == 0),
+                          AnyOut(y, false),
+                          parts,
+                          divide_up(parts, run) * run,
+                          1,
+                          again(join),
+                          accumulate,
+                          flag};
     launch(call, rows, last, 32 * 4, 64);
 }
 
@@ -122,16 +128,30 @@ void reduce_columns(Call& call, Join join, In x, Out y, i64 outer, i64 middle, i
     const i64 chunk = divide_up(middle > 0 ? middle : 1, parts);
     parts = middle > 0 ? divide_up(middle, chunk) : 1;
     constexpr i64 room = 8 * run * 32 * 4;
-    ReduceColumns body{AnyIn(x, aligned_rows(x.data, x.type, inner)), AnyOut(y, false), outer, middle, inner, chunk,
-                       tiles, join, accumulate};
+    ReduceColumns body{AnyIn(x, aligned_rows(x.data, x.type, inner)),
+                       AnyOut(y, false),
+                       outer,
+                       middle,
+                       inner,
+                       chunk,
+                       tiles,
+                       join,
+                       accumulate};
     if (parts == 1) return launch(call, outer * tiles, body, room);
     float* partial = call.take_array<float>(parts * outer * inner);
     body.y = AnyOut(Out(partial), false);
     body.accumulate = false;
     launch(call, parts * outer * tiles, body, room);
     const i64 all = outer * inner, last_tiles = divide_up(all, 32 * run);
-    const ReduceColumns last{AnyIn(In(partial, Type::f32), all % 4 == 0), AnyOut(y, false), 1, parts, all, parts,
-                             last_tiles, again(join), accumulate};
+    const ReduceColumns last{AnyIn(In(partial, Type::f32), all % 4 == 0),
+                             AnyOut(y, false),
+                             1,
+                             parts,
+                             all,
+                             parts,
+                             last_tiles,
+                             again(join),
+                             accumulate};
     launch(call, last_tiles, last, room);
 }
 

@@ -52,7 +52,8 @@ template <class T>
 ORRERY_DEVICE void load_run(const T* p, i64 left, bool wide, float (&v)[run]) {
     if (wide && left >= run) {
         alignas(16) T raw[run];
-        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w) copy16(p + w * 16 / sizeof(T), raw + w * 16 / sizeof(T));
+        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w)
+            copy16(p + w * 16 / sizeof(T), raw + w * 16 / sizeof(T));
 #pragma unroll
         for (int l = 0; l < run; ++l) v[l] = widen(raw[l]);
     } else {
@@ -67,7 +68,8 @@ ORRERY_DEVICE void store_run(T* p, i64 left, bool wide, const float (&v)[run]) {
         alignas(16) T raw[run];
 #pragma unroll
         for (int l = 0; l < run; ++l) narrow(v[l], raw[l]);
-        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w) copy16(raw + w * 16 / sizeof(T), p + w * 16 / sizeof(T));
+        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w)
+            copy16(raw + w * 16 / sizeof(T), p + w * 16 / sizeof(T));
     } else {
 #pragma unroll
         for (int l = 0; l < run; ++l) {
@@ -80,7 +82,8 @@ inline bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) 
 /// Whether rows of `cols` elements at p all begin at multiples of 16 bytes.
 inline bool aligned_rows(const void* p, Type type, i64 cols) { return aligned(p) && cols * size_of(type) % 16 == 0; }
 
-/// An operand of f32, bf16 or f16, told apart when the kernel runs: the same in all threads, for what is not the hottest.
+/// An operand of f32, bf16 or f16, told apart when the kernel runs: the same in all threads, for what is not the
+/// hottest.
 struct AnyIn {
     const void* data = nullptr;
     Type type = Type::f32;
@@ -134,9 +137,7 @@ struct AnyOut {
         }
     }
     /// y = v, or y += v in f32.
-    ORRERY_DEVICE void put(i64 i, float v, bool add) const {
-        put(i, add ? v + old(i) : v);
-    }
+    ORRERY_DEVICE void put(i64 i, float v, bool add) const { put(i, add ? v + old(i) : v); }
     ORRERY_DEVICE void store(i64 i, i64 left, const float (&v)[run]) const {
         switch (type) {
             case Type::bf16: return store_run(static_cast<bf16*>(data) + i, left, wide, v);

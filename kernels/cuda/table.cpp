@@ -1,9 +1,187 @@
-#include "kernels/cuda/kernels.h"
+#include <algorithm>
+#include <sstream>
+
+#include "kernels/cuda/prepared.h"
+#include "kernels/cuda/rules.h"
 
 namespace orrery::kernels::cuda {
 
-std::string why_not(const Spec& spec) { return spec.text() + ": no CUDA kernel"; }
+void add_elementwise(Kernels&);
+void add_moves(Kernels&);
+void add_random(Kernels&);
+void add_product(Kernels&);
+void add_reduce(Kernels&);
+void add_norm(Kernels&);
+void add_loss(Kernels&);
+void add_tokens(Kernels&);
+void add_attention(Kernels&);
+void add_update(Kernels&);
 
-std::unique_ptr<Prepared> prepare(Context&, const Spec& spec) { throw Refused(why_not(spec)); }
+const Kernels& table() {
+    static const Kernels kernels = [] {
+        Kernels k{};
+        add_elementwise(k);
+        add_moves(k);
+        add_random(k);
+        add_product(k);
+        add_reduce(k);
+        add_norm(k);
+        add_loss(k);
+        add_tokens(k);
+        add_attention(k);
+        add_update(k);
+        return k;
+    }();
+    return kernels;
+}
+
+bool Request::has(std::string_view attribute) const {
+    return std::any_of(spec.attributes.begin(), spec.attributes.end(),
+                       [&](const auto& entry) { return entry.first == attribute; });
+}
+
+i64 Request::offset(size_t dim) const {
+    const Sizes offsets = spec.integers("offset");
+    return dim < offsets.size() ? offsets[dim] : 0;
+}
+
+void Request::refuse(const std::string& why) const { throw Refused(spec.text() + ": " + why); }
+
+namespace {
+
+constexpr i64 most_elements = i64{1} << 40;
+
+/// Checks operands against the letters of a rule.
+class Check {
+public:
+    explicit Check(const Request& request) : request_(request) {}
+
+    void run(const char* operands) {
+        std::istringstream words(operands);
+        const std::vector<Operand>* side = &request_.spec.inputs;
+        size_t at = 0;
+        for (std::string word; words >> word;) {
+            if (word == "->") {
+                finish(*side, at, "inputs");
+                side = &request_.spec.outputs;
+                at = 0;
+            } else if (word == "...") {
+                at = side->size();
+            } else if (at < side->size()) {
+                letter(word[0], (*side)[at++].type);
+            } else if (word.back() != '?') {
+                request_.refuse("operands are missing, expected: " + std::string(operands));
+            }
+        }
+        finish(*side, at, "outputs");
+    }
+
+private:
+    void finish(const std::vector<Operand>& side, size_t at, const char* what) const {
+        if (at != side.size()) {
+            request_.refuse("found " + std::to_string(side.size()) + " " + what + ", expected " + std::to_string(at));
+        }
+    }
+
+    void letter(char code, Type type) {
+        const bool floating = type == Type::f32 || type == Type::bf16 || type == Type::f16;
+        bool good = true;
+        switch (code) {
+            case 'f': good = floating && (!seen_ || type == main_); break;
+            case 'F': good = floating; break;
+            case 's': good = type == Type::f32; break;
+            case 'i': good = type == Type::i32; break;
+            case 'u': good = type == Type::u32; break;
+            case 'b': good = type == Type::u8; break;
+            case 'n': good = floating || type == Type::i32; break;
+            default: break;
+        }
+        if (!good && type == Type::f64) request_.refuse("f64 is for the reference kernels of the CPU alone");
+        if (!good) request_.refuse("an operand has a type that does not fit here");
+        if (code == 'f') {
+            seen_ = true;
+            main_ = type;
+        }
+    }
+
+    const Request& request_;
+    bool seen_ = false;
+    Type main_ = Type::f32;
+};
+
+const Rule* find(const std::string& op) {
+    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
+        const auto at = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return op == rule.op; });
+        if (at != rules.end()) return &*at;
+    }
+    return nullptr;
+}
+
+Launch resolve(const Spec& spec) {
+    const Request request{spec};
+    const Rule* rule = find(spec.op);
+    if (rule == nullptr) request.refuse("no such kernel");
+    for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
+        for (const Operand& operand : *side) {
+            if (operand.shape.size() > static_cast<size_t>(max_dims)) request.refuse("more than 8 dims");
+            if (operand.count() > most_elements) request.refuse("more than 2^40 elements");
+        }
+    }
+    Check(request).run(rule->operands);
+    if (request.accumulate() && !rule->accumulates) request.refuse("cannot accumulate");
+    return rule->make(request);
+}
+
+class TableKernel : public Prepared {
+public:
+    TableKernel(Context& context, const Spec& spec) : launch_(resolve(spec)) {
+        for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
+            for (const Operand& o : *side) tensors_.push_back({nullptr, o.type, o.count() * size_of(o.type)});
+        }
+        Call call(&context, context.stream(), context.chip().multiprocessors);
+        call.rehearsal = true;
+        launch_(call, tensors_);
+        scratch_ = call.used;
+    }
+    std::int64_t scratch_bytes() const override { return scratch_; }
+    void launch(Context& context, std::span<void* const> operands, void* scratch) override {
+        for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = operands[i];
+        Call call(&context, context.stream(), context.chip().multiprocessors);
+        call.begin(scratch, scratch_);
+        launch_(call, tensors_);
+    }
+
+private:
+    Launch launch_;
+    std::vector<Tensor> tensors_;
+    i64 scratch_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> ops() {
+    std::vector<std::string> names;
+    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
+        for (const Rule& rule : rules) names.emplace_back(rule.op);
+    }
+    return names;
+}
+
+std::string why_not(const Spec& spec) {
+    try {
+        resolve(spec);
+        return "";
+    } catch (const Refused& refused) {
+        return refused.what();
+    }
+}
+
+std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec) {
+    if (spec.op == "adamw") {
+        resolve(spec);  // refuses what does not fit
+        return prepare_adamw(spec);
+    }
+    return std::make_unique<TableKernel>(context, spec);
+}
 
 }  // namespace orrery::kernels::cuda

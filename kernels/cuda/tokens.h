@@ -190,9 +190,8 @@ struct AddEdges {
         if (!begins) return;
         for (i64 c = b.thread(); c < s.cols; c += threads) {
             float sum = edges[(b.index() * 2 + 1) * s.cols + c];
-            for (i64 k = b.index() + 1; k < blocks && pairs[k * places_a_block].row == row &&
-                                        pairs[k * places_a_block - 1].row == row;
-                 ++k)
+            for (i64 k = b.index() + 1;
+                 k < blocks && pairs[k * places_a_block].row == row && pairs[k * places_a_block - 1].row == row; ++k)
                 sum += edges[k * 2 * s.cols + c];
             float* to = table + static_cast<i64>(row) * s.cols + c;
             *to = s.accumulate ? *to + sum : sum;

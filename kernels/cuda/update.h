@@ -1,27 +1,15 @@
 // AdamW over many tensors at once.
 #pragma once
 
-#include <span>
-
-#include "kernels/cuda/call.h"
 #include "kernels/cuda/run.h"
+#include "kernels/cuda/updates.h"
 #include "kernels/math.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
-/// One tensor of an update; see Kernels::adamw.
-struct Update {
-    AdamW constants;
-    float *p, *m, *v;
-    In g;
-    const float *lr, *scale, *step;
-    const std::uint8_t* apply;
-    i64 n;
-};
-
 namespace {
 
-constexpr int updates_a_launch = 32;     // parameters of a kernel are 4 KiB at most
+constexpr int updates_a_launch = 32;         // parameters of a kernel are 4 KiB at most
 constexpr i64 update_chunk = 256 * run * 4;  // elements of a block
 
 struct Updates {
@@ -70,7 +58,6 @@ static_assert(sizeof(Updates) <= 4096);
 
 }  // namespace
 
-/// All updates, in as few launches as their number allows. None reads what another one writes.
 void adamw_all(Call& call, std::span<const Update> updates) {
     Updates body{};
     i64 blocks = 0;
@@ -83,8 +70,8 @@ void adamw_all(Call& call, std::span<const Update> updates) {
         if (u.n == 0) continue;
         if (body.count == updates_a_launch) flush();
         const bool wide = aligned(u.p) && aligned(u.m) && aligned(u.v) && aligned(u.g.data);
-        body.tensors[body.count++] = {u.constants, u.p, u.m, u.v, AnyIn(u.g, wide), u.lr, u.scale, u.step, u.apply, u.n,
-                                      blocks};
+        body.tensors[body.count++] = {u.constants, u.p,     u.m, u.v,   AnyIn(u.g, wide), u.lr, u.scale,
+                                      u.step,      u.apply, u.n, blocks};
         blocks += divide_up(u.n, update_chunk);
     }
     flush();
@@ -95,8 +82,16 @@ namespace {
 void adamw(kernels::Context& context, const AdamW& s, Out p, In g, Out m, Out v, In lr, In scale, In step,
            const std::uint8_t* apply, i64 n) {
     const auto scalar = [](In x) { return static_cast<const float*>(x.data); };
-    const Update update{s,           static_cast<float*>(p.data), static_cast<float*>(m.data), static_cast<float*>(v.data), g,
-                        scalar(lr), scalar(scale),               scalar(step),                apply,                       n};
+    const Update update{s,
+                        static_cast<float*>(p.data),
+                        static_cast<float*>(m.data),
+                        static_cast<float*>(v.data),
+                        g,
+                        scalar(lr),
+                        scalar(scale),
+                        scalar(step),
+                        apply,
+                        n};
     adamw_all(call_of(context), {&update, 1});
 }
 

@@ -1,5 +1,5 @@
-// Blocks of fibers: each thread of a block runs until its next barrier, then the next one, in an order that changes from
-// round to round, so that a missing barrier shows. A barrier that not all threads reach is reported.
+// Blocks of fibers: each thread of a block runs until its next barrier, then the next one, in an order that changes
+// from round to round, so that a missing barrier shows. A barrier that not all threads reach is reported.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -44,7 +44,10 @@ struct Fiber {
 class Fibers {
 public:
     Fibers(int threads, const std::function<void(const Block&)>& body)
-        : body_(body), threads_(threads), fibers_(static_cast<size_t>(threads)), warps_(static_cast<size_t>(threads / 32)) {
+        : body_(body),
+          threads_(threads),
+          fibers_(static_cast<size_t>(threads)),
+          warps_(static_cast<size_t>(threads / 32)) {
         slots_.resize(static_cast<size_t>(threads));
         for (Fiber& fiber : fibers_) {
             fiber.stack.reset(new char[stack_bytes]);  // untouched pages cost nothing

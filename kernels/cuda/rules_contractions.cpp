@@ -1,0 +1,97 @@
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+/// a[...,m,k] x b[k,n] or b[...,k,n], trans flags swapping the last two dims.
+Matmul sizes(const Request& r) {
+    const Sizes &a = r.input(0).shape, &b = r.input(1).shape;
+    if (a.size() < 2 || b.size() < 2) r.refuse("matmul needs two dims at least");
+    Matmul s;
+    s.trans_a = r.spec.flag("trans_a");
+    s.trans_b = r.spec.flag("trans_b");
+    s.accumulate = r.accumulate();
+    s.shared_b = b.size() == 2;
+    s.m = a[a.size() - (s.trans_a ? 1 : 2)];
+    s.k = a[a.size() - (s.trans_a ? 2 : 1)];
+    s.n = b[b.size() - (s.trans_b ? 2 : 1)];
+    if (s.k != b[b.size() - (s.trans_b ? 1 : 2)]) r.refuse("the contracted dims differ");
+    for (size_t d = 0; d + 2 < a.size(); ++d) {
+        s.batch *= a[d];
+        if (!s.shared_b && (b.size() != a.size() || b[d] != a[d])) r.refuse("the leading dims differ");
+    }
+    if (s.shared_b && !s.trans_a) {  // one tall product
+        s.m *= s.batch;
+        s.batch = 1;
+    }
+    if (s.batch * s.m * s.n != r.output(0).count()) r.refuse("the output has another size");
+    return s;
+}
+
+Launch matmul(const Request& r) {
+    const Matmul s = sizes(r);
+    if (r.spec.inputs.size() == 2) {
+        return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), {}, out(t[2])); };
+    }
+    if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
+    return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3])); };
+}
+
+Launch matmul_dw(const Request& r) {
+    if (r.input(0).shape.empty() || rows_of(r.input(0)) != rows_of(r.input(1))) r.refuse("the leading dims differ");
+    Matmul s{.m = cols_of(r.input(0)), .n = cols_of(r.input(1)), .k = rows_of(r.input(0)), .trans_a = true};
+    s.accumulate = r.accumulate();
+    if (s.m * s.n != r.output(0).count()) r.refuse("the output has another size");
+    return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), {}, out(t[2])); };
+}
+
+Launch matmul_bias_gelu(const Request& r) {
+    const Matmul s = sizes(r);
+    if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
+    const bool erf = r.spec.text("approx", "tanh") == "erf";
+    return [f = table().matmul_bias_gelu, s, op = erf ? Unary::gelu_erf : Unary::gelu_tanh](Call& c, Operands t) {
+        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
+    };
+}
+
+Attention attention_sizes(const Request& r) {
+    const Sizes &q = r.input(0).shape, &k = r.input(1).shape;
+    if (q.size() != 4 || k.size() != 4 || r.input(2).shape != k || q[0] != k[0] || q[3] != k[3] || k[2] < 1 ||
+        q[2] % k[2] != 0) {
+        r.refuse("expected q [B,T,H,D], k and v [B,T,G,D] with G dividing H");
+    }
+    Attention s;
+    s.batch = q[0], s.queries = q[1], s.keys = k[1], s.heads = q[2], s.groups = k[2], s.head_dim = q[3];
+    if (s.head_dim > 256) r.refuse("heads of more than 256 elements");
+    s.scale = r.spec.number("scale", 1);
+    s.causal = r.spec.flag("causal");
+    s.shift = r.spec.integer("shift", s.keys - s.queries);
+    return s;
+}
+
+Launch attention(const Request& r) {
+    return [f = table().attention, s = attention_sizes(r)](Call& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
+    };
+}
+
+Launch attention_grad(const Request& r) {
+    return [f = table().attention_grad, s = attention_sizes(r)](Call& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), out(t[6]), out(t[7]), out(t[8]));
+    };
+}
+
+constexpr Rule rules[] = {
+    {"matmul", "F F F? -> F", matmul, true},
+    {"matmul_dw", "F F -> F", matmul_dw, true},
+    {"matmul_bias_gelu", "F F F -> F F", matmul_bias_gelu},
+    {"attention", "f f f -> f s", attention},
+    {"attention_grad", "f f f f s f -> f f f", attention_grad},
+};
+
+}  // namespace
+
+std::span<const Rule> contraction_rules() { return rules; }
+
+}  // namespace orrery::kernels::cuda

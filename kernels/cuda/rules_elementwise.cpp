@@ -1,0 +1,166 @@
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+bool erf_asked(const Request& r) {
+    const std::string approx = r.spec.text("approx", "tanh");
+    if (approx != "tanh" && approx != "erf") r.refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
+    return approx == "erf";
+}
+
+template <Unary op>
+Launch unary(const Request& r) {
+    return [f = table().unary, n = r.output(0).count()](Call& c, Operands t) { f(c, op, in(t[0]), out(t[1]), n); };
+}
+
+Launch gelu(const Request& r) { return erf_asked(r) ? unary<Unary::gelu_erf>(r) : unary<Unary::gelu_tanh>(r); }
+
+template <UnaryGrad op>
+Launch unary_grad(const Request& r) {
+    return [f = table().unary_grad, n = r.output(0).count()](Call& c, Operands t) {
+        f(c, op, in(t[0]), in(t[1]), out(t[2]), n);
+    };
+}
+
+Launch gelu_grad(const Request& r) {
+    return erf_asked(r) ? unary_grad<UnaryGrad::gelu_erf>(r) : unary_grad<UnaryGrad::gelu_tanh>(r);
+}
+
+template <Binary op>
+Launch binary(const Request& r) {
+    return [f = table().binary, a = r.input(0).shape, b = r.input(1).shape](Call& c, Operands t) {
+        f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
+    };
+}
+
+template <Compare op>
+Launch compare(const Request& r) {
+    return [f = table().compare, a = r.input(0).shape, b = r.input(1).shape](Call& c, Operands t) {
+        f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
+    };
+}
+
+Launch select(const Request& r) {
+    return [f = table().select, p = r.input(0).shape, a = r.input(1).shape, b = r.input(2).shape](Call& c, Operands t) {
+        f(c, in(t[0]), p, in(t[1]), a, in(t[2]), b, out(t[3]));
+    };
+}
+
+Launch scale(const Request& r) {
+    return [f = table().scale, n = r.output(0).count(), by = r.spec.number("by", 1)](Call& c, Operands t) {
+        f(c, in(t[0]), out(t[1]), n, by);
+    };
+}
+
+/// accumulate: y += x, the sum in f32.
+Launch cast(const Request& r) {
+    if (r.accumulate()) {
+        return [f = table().binary, shape = Sizes{r.output(0).count()}](Call& c, Operands t) {
+            f(c, Binary::add, in(t[1]), shape, in(t[0]), shape, out(t[1]));
+        };
+    }
+    return [f = table().cast, n = r.output(0).count()](Call& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
+}
+
+Launch swiglu(const Request& r) {
+    return
+        [f = table().swiglu, n = r.output(0).count()](Call& c, Operands t) { f(c, in(t[0]), in(t[1]), out(t[2]), n); };
+}
+
+Launch swiglu_grad(const Request& r) {
+    return [f = table().swiglu_grad, n = r.output(0).count()](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]), n);
+    };
+}
+
+Launch full(const Request& r) {
+    return [f = table().full, n = r.output(0).count(), value = r.spec.number("value", 0)](Call& c, Operands t) {
+        f(c, out(t[0]), n, value);
+    };
+}
+
+/// Keeps the shapes that a Region points to.
+struct Place {
+    Sizes local, global, offset;
+
+    Place(const Request& r, const Operand& type)
+        : local(type.shape), global(r.spec.integers("global_shape")), offset(r.spec.integers("offset")) {
+        if (global.empty()) return;
+        offset.resize(local.size(), 0);
+        if (global.size() != local.size()) r.refuse("global_shape has another number of dims");
+    }
+    Region region() const { return {local, global, offset}; }
+};
+
+Launch random(const Request& r) {
+    const std::string kind = r.spec.text("kind", "normal");
+    if (kind != "normal" && kind != "uniform") {
+        r.refuse("kind is \"normal\" or \"uniform\", found \"" + kind + "\"");
+    }
+    return [f = table().random, place = Place(r, r.output(0)), scale = r.spec.number("scale", 1),
+            draw = kind == "normal" ? Draw::normal : Draw::uniform,
+            stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Call& c, Operands t) {
+        f(c, out(t[1]), place.region(), draw, scale, stream, static_cast<const uint32_t*>(t[0].data));
+    };
+}
+
+Launch dropout(const Request& r) {
+    const double p = r.spec.number("p", 0);
+    if (!(p >= 0 && p < 1)) r.refuse("p must be in [0, 1), found " + std::to_string(p));
+    return [f = table().dropout, place = Place(r, r.input(0)), p,
+            stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Call& c, Operands t) {
+        f(c, in(t[0]), out(t[2]), place.region(), p, stream, static_cast<const uint32_t*>(t[1].data));
+    };
+}
+
+using U = Unary;
+using B = Binary;
+using C = Compare;
+
+constexpr Rule rules[] = {
+    {"full", "-> *", full},
+    {"random", "u -> s", random},
+    {"dropout", "f u -> f", dropout},
+    {"neg", "f -> f", unary<U::neg>},
+    {"exp", "f -> f", unary<U::exp>},
+    {"log", "f -> f", unary<U::log>},
+    {"sqrt", "f -> f", unary<U::sqrt>},
+    {"rsqrt", "f -> f", unary<U::rsqrt>},
+    {"cos", "f -> f", unary<U::cos>},
+    {"sin", "f -> f", unary<U::sin>},
+    {"tanh", "f -> f", unary<U::tanh>},
+    {"sigmoid", "f -> f", unary<U::sigmoid>},
+    {"silu", "f -> f", unary<U::silu>},
+    {"relu", "f -> f", unary<U::relu>},
+    {"square", "f -> f", unary<U::square>},
+    {"abs", "f -> f", unary<U::abs>},
+    {"gelu", "f -> f", gelu},
+    {"gelu_grad", "f f -> f", gelu_grad},
+    {"silu_grad", "f f -> f", unary_grad<UnaryGrad::silu>},
+    {"relu_grad", "f f -> f", unary_grad<UnaryGrad::relu>},
+    {"swiglu", "f f -> f", swiglu},
+    {"swiglu_grad", "f f f -> f f", swiglu_grad},
+    {"scale", "F -> F", scale},
+    {"cast", "* -> *", cast, true},
+    {"add", "F F -> F", binary<B::add>},
+    {"sub", "F F -> F", binary<B::sub>},
+    {"mul", "F F -> F", binary<B::mul>},
+    {"div", "F F -> F", binary<B::div>},
+    {"maximum", "F F -> F", binary<B::maximum>},
+    {"minimum", "F F -> F", binary<B::minimum>},
+    {"pow", "F F -> F", binary<B::pow>},
+    {"less", "n n -> b", compare<C::less>},
+    {"less_equal", "n n -> b", compare<C::less_equal>},
+    {"greater", "n n -> b", compare<C::greater>},
+    {"greater_equal", "n n -> b", compare<C::greater_equal>},
+    {"equal", "n n -> b", compare<C::equal>},
+    {"select", "b f f -> f", select},
+};
+
+}  // namespace
+
+std::span<const Rule> elementwise_rules() { return rules; }
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,205 @@
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+constexpr i64 most_norm_cols = 32768;
+
+template <Reduce op>
+Launch reduce(const Request& r) {
+    const Sizes& shape = r.input(0).shape;
+    const std::vector<i64> dims = r.spec.integers("dims");
+    uint32_t mask = 0;
+    for (i64 d : dims) {
+        if (d < 0) d += static_cast<i64>(shape.size());
+        if (d < 0 || d >= static_cast<i64>(shape.size())) r.refuse("no such dim");
+        mask |= 1u << d;
+    }
+    if (!r.has("dims")) mask = (1u << shape.size()) - 1;
+    if (op == Reduce::max && r.accumulate()) r.refuse("cannot accumulate");
+    return [f = table().reduce, shape, mask, accumulate = r.accumulate()](Call& c, Operands t) {
+        f(c, op, in(t[0]), shape, mask, out(t[1]), accumulate);
+    };
+}
+
+Launch sumsq(const Request& r) {
+    return [f = table().sumsq, n = r.input(0).count()](Call& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
+}
+
+Launch all_finite(const Request& r) {
+    return [f = table().all_finite, n = r.input(0).count()](Call& c, Operands t) {
+        f(c, in(t[0]), static_cast<uint8_t*>(t[1].data), n);
+    };
+}
+
+/// Rows and columns of the first input, with the eps of a norm.
+struct Rows {
+    i64 rows, cols;
+    double eps;
+    bool accumulate;
+
+    explicit Rows(const Request& r)
+        : rows(rows_of(r.input(0))),
+          cols(cols_of(r.input(0))),
+          eps(r.spec.number("eps", 1e-5)),
+          accumulate(r.accumulate()) {}
+};
+
+Launch softmax(const Request& r) {
+    return [f = table().softmax, s = Rows(r)](Call& c, Operands t) { f(c, in(t[0]), out(t[1]), s.rows, s.cols); };
+}
+
+Launch softmax_grad(const Request& r) {
+    return [f = table().softmax_grad, s = Rows(r)](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), out(t[2]), s.rows, s.cols);
+    };
+}
+
+void check_norm(const Request& r, size_t dy) {
+    if (cols_of(r.input(0)) > most_norm_cols) r.refuse("a norm over more than 32768 columns");
+    if (r.output(0).type != r.input(0).type || r.input(dy).type != r.input(0).type)
+        r.refuse("x, y and their gradients have one type");
+}
+
+Launch layernorm(const Request& r) {
+    check_norm(r, 0);
+    return [f = table().layernorm, s = Rows(r)](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.eps);
+    };
+}
+
+Launch layernorm_grad(const Request& r) {
+    check_norm(r, 4);
+    return [f = table().layernorm_grad, s = Rows(r)](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), out(t[5]), out(t[6]), out(t[7]), s.rows, s.cols,
+          s.accumulate);
+    };
+}
+
+Launch rmsnorm(const Request& r) {
+    check_norm(r, 0);
+    return [f = table().rmsnorm, s = Rows(r)](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), out(t[2]), out(t[3]), s.rows, s.cols, s.eps);
+    };
+}
+
+Launch rmsnorm_grad(const Request& r) {
+    check_norm(r, 3);
+    return [f = table().rmsnorm_grad, s = Rows(r)](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.accumulate);
+    };
+}
+
+/// The table rows that this rank holds: `start` of the script plus the shard's offset.
+Embedding embedding_sizes(const Request& r, const Operand& table) {
+    if (table.shape.size() != 2) r.refuse("the table has two dims");
+    Embedding s;
+    s.tokens = r.input(0).count();
+    s.start = r.spec.integer("start") + r.offset(0);
+    s.rows = table.shape[0];
+    s.cols = table.shape[1];
+    s.accumulate = r.accumulate();
+    return s;
+}
+
+Launch embedding(const Request& r) {
+    return [f = table().embedding, s = embedding_sizes(r, r.input(1))](Call& c, Operands t) {
+        f(c, s, static_cast<const int32_t*>(t[0].data), in(t[1]), out(t[2]));
+    };
+}
+
+Launch embedding_grad(const Request& r) {
+    return [f = table().embedding_grad, s = embedding_sizes(r, r.output(0))](Call& c, Operands t) {
+        f(c, s, static_cast<const int32_t*>(t[0].data), in(t[1]), out(t[2]));
+    };
+}
+
+Launch rope(const Request& r) {
+    const Sizes& x = r.input(0).shape;
+    if (x.size() != 4 || x[3] % 2 != 0) r.refuse("expected x [B,T,H,D] with D even");
+    Rope s{.batch = x[0], .seq = x[1], .heads = x[2], .dim = x[3]};
+    s.start = r.spec.integer("start") + r.offset(1);
+    s.theta = r.spec.number("theta", 10000);
+    s.inverse = r.spec.flag("inverse");
+    return [f = table().rope, s](Call& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
+}
+
+Launch cross_entropy(const Request& r) {
+    const bool grad = r.spec.outputs.size() == 3;
+    const auto ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
+    if (grad && r.output(2).type != r.input(0).type) r.refuse("dlogits has the type of logits");
+    return [f = table().cross_entropy, s = Rows(r), ignore, grad, y = r.out()](Call& c, Operands t) {
+        f(c, in(t[0]), static_cast<const int32_t*>(t[1].data), y > 2 ? in(t[2]) : In{}, out(t[y]), out(t[y + 1]),
+          grad ? out(t[y + 2]) : Out{}, s.rows, s.cols, ignore);
+    };
+}
+
+/// The columns of the logits that this rank holds.
+VocabShard vocab_shard(const Request& r) {
+    const Sizes& logits = r.input(0).shape;
+    const std::vector<i64> global = r.spec.integers("global_shape");
+    VocabShard s;
+    s.rows = rows_of(r.input(0));
+    s.cols = cols_of(r.input(0));
+    s.start = r.offset(logits.size() - 1);
+    s.vocab = global.empty() ? s.cols : global.back();
+    s.ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
+    return s;
+}
+
+Launch cross_entropy_stats(const Request& r) {
+    return [f = table().cross_entropy_stats, s = vocab_shard(r)](Call& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), static_cast<const int32_t*>(t[2].data), out(t[3]), out(t[4]));
+    };
+}
+
+Launch cross_entropy_loss(const Request& r) {
+    const auto ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
+    return [f = table().cross_entropy_loss, n = r.input(3).count(), ignore](Call& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), out(t[4]), out(t[5]), n, ignore);
+    };
+}
+
+Launch cross_entropy_grad(const Request& r) {
+    return [f = table().cross_entropy_grad, s = vocab_shard(r), y = r.out()](Call& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), y > 4 ? in(t[4]) : In{},
+          out(t[y]));
+    };
+}
+
+/// Checks alone: AdamW is launched for many tensors at once (adamw.cpp).
+Launch adamw(const Request& r) {
+    const i64 n = r.input(0).count();
+    for (size_t i = 1; i < 4; ++i) {
+        if (r.input(i).count() != n) r.refuse("p, g, m and v differ in size");
+    }
+    return [](Call&, Operands) {};
+}
+
+constexpr Rule rules[] = {
+    {"sum", "F -> F", reduce<Reduce::sum>, true},
+    {"max", "F -> F", reduce<Reduce::max>},
+    {"sumsq", "F -> s", sumsq},
+    {"all_finite", "F -> b", all_finite},
+    {"softmax", "f -> f", softmax},
+    {"softmax_grad", "f f -> f", softmax_grad},
+    {"layernorm", "F F F -> F s s", layernorm},
+    {"layernorm_grad", "F F s s F -> F s s", layernorm_grad, true},
+    {"rmsnorm", "F F -> F s", rmsnorm},
+    {"rmsnorm_grad", "F F s F -> F s", rmsnorm_grad, true},
+    {"embedding", "i F -> F", embedding},
+    {"embedding_grad", "i F -> s", embedding_grad, true},
+    {"rope", "f -> f", rope},
+    {"cross_entropy", "f i s? -> s s F?", cross_entropy},
+    {"cross_entropy_stats", "f F i -> s s", cross_entropy_stats},
+    {"cross_entropy_loss", "F s s i -> s s", cross_entropy_loss},
+    {"cross_entropy_grad", "f F s i s? -> f", cross_entropy_grad},
+    {"adamw", "s F s s s s s b? -> s s s", adamw},
+};
+
+}  // namespace
+
+std::span<const Rule> row_rules() { return rules; }
+
+}  // namespace orrery::kernels::cuda

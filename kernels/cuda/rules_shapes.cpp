@@ -1,0 +1,76 @@
+#include <vector>
+
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+size_t dim_of(const Request& r) {
+    const auto rank = static_cast<i64>(r.input(0).shape.size());
+    i64 dim = r.spec.integer("dim");
+    if (dim < 0) dim += rank;
+    if (dim < 0 || dim >= rank) r.refuse("no such dim");
+    return static_cast<size_t>(dim);
+}
+
+/// Reshape is an alias in a plan; a device that is asked all the same copies.
+Launch copy(const Request& r) {
+    const Operand &x = r.input(0), &y = r.output(0);
+    if (x.count() * size_of(x.type) != y.count() * size_of(y.type)) r.refuse("the sizes differ");
+    return [](Call& c, Operands t) { copy_dense(c, t[0].data, t[1].data, t[1].bytes); };
+}
+
+Launch transpose(const Request& r) {
+    const std::vector<i64> asked = r.spec.integers("perm");
+    const std::vector<int> perm(asked.begin(), asked.end());
+    uint32_t seen = 0;
+    for (i64 d : asked) seen |= d >= 0 && d < max_dims ? 1u << d : 0;
+    if (perm.size() != r.input(0).shape.size() || seen + 1 != 1u << perm.size()) r.refuse("perm is no permutation");
+    return [f = table().transpose, shape = r.input(0).shape, perm](Call& c, Operands t) {
+        f(c, in(t[0]), shape, perm, out(t[1]));
+    };
+}
+
+Launch slice(const Request& r) {
+    const size_t dim = dim_of(r);
+    const i64 start = r.spec.integer("start");
+    const i64 size = r.spec.integer("size", r.output(0).shape.at(dim));
+    if (start < 0 || size < 0 || start + size > r.input(0).shape[dim]) r.refuse("the slice is outside");
+    return [f = table().slice, shape = r.input(0).shape, dim = static_cast<int>(dim), start, size](
+               Call& c, Operands t) { f(c, in(t[0]), shape, dim, start, size, out(t[1])); };
+}
+
+Launch concat(const Request& r) {
+    const size_t dim = dim_of(r);
+    Sizes sizes;
+    for (const Operand& type : r.spec.inputs) {
+        if (type.shape.size() <= dim || type.type != r.output(0).type) r.refuse("inputs of different kinds");
+        sizes.push_back(type.shape[dim]);
+    }
+    std::vector<In> inputs(sizes.size());  // here, since a launch allocates nothing
+    return [f = table().concat, shape = r.output(0).shape, dim = static_cast<int>(dim), sizes, inputs](
+               Call& c, Operands t) mutable {
+        for (size_t i = 0; i < sizes.size(); ++i) inputs[i] = in(t[i]);
+        f(c, inputs, shape, dim, sizes, out(t[sizes.size()]));
+    };
+}
+
+Launch pad(const Request& r) {
+    const size_t dim = dim_of(r);
+    const i64 before = r.spec.integer("before"), after = r.spec.integer("after");
+    if (before < 0 || after < 0) r.refuse("cannot pad by less than nothing");
+    return [f = table().pad, shape = r.input(0).shape, dim = static_cast<int>(dim), before, after](
+               Call& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
+}
+
+constexpr Rule rules[] = {
+    {"reshape", "* -> *", copy}, {"copy", "* -> *", copy},         {"transpose", "* -> *", transpose},
+    {"slice", "* -> *", slice},  {"concat", "* ... -> *", concat}, {"pad", "* -> *", pad},
+};
+
+}  // namespace
+
+std::span<const Rule> shape_rules() { return rules; }
+
+}  // namespace orrery::kernels::cuda
