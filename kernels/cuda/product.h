@@ -3,12 +3,11 @@
 #pragma once
 
 #include "kernels/cuda/call.h"
+#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/run.h"
 #include "kernels/math.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
-
-enum class Epilogue { none, gelu_tanh, gelu_erf };
 
 namespace {
 

@@ -1,3 +1,6 @@
+#include <memory>
+
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/rules.h"
 
 namespace orrery::kernels::cuda {
@@ -29,13 +32,19 @@ Matmul sizes(const Request& r) {
     return s;
 }
 
+Launch product(const Matmul& s, Epilogue epilogue, bool bias) {
+    return [run = std::make_shared<BlasProduct>(s, epilogue, bias), bias, epilogue](Call& c, Operands t) {
+        const size_t y = bias ? 3 : 2;
+        (*run)(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]),
+               epilogue == Epilogue::none ? Out{} : out(t[y + 1]));
+    };
+}
+
 Launch matmul(const Request& r) {
     const Matmul s = sizes(r);
-    if (r.spec.inputs.size() == 2) {
-        return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), {}, out(t[2])); };
-    }
-    if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
-    return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3])); };
+    const bool bias = r.spec.inputs.size() == 3;
+    if (bias && (!s.shared_b || r.input(2).count() != s.n)) r.refuse("a bias needs a shared weight and n elements");
+    return product(s, Epilogue::none, bias);
 }
 
 Launch matmul_dw(const Request& r) {
@@ -43,16 +52,15 @@ Launch matmul_dw(const Request& r) {
     Matmul s{.m = cols_of(r.input(0)), .n = cols_of(r.input(1)), .k = rows_of(r.input(0)), .trans_a = true};
     s.accumulate = r.accumulate();
     if (s.m * s.n != r.output(0).count()) r.refuse("the output has another size");
-    return [f = table().matmul, s](Call& c, Operands t) { f(c, s, in(t[0]), in(t[1]), {}, out(t[2])); };
+    return product(s, Epilogue::none, false);
 }
 
 Launch matmul_bias_gelu(const Request& r) {
     const Matmul s = sizes(r);
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
+    if (r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
     const bool erf = r.spec.text("approx", "tanh") == "erf";
-    return [f = table().matmul_bias_gelu, s, op = erf ? Unary::gelu_erf : Unary::gelu_tanh](Call& c, Operands t) {
-        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
-    };
+    return product(s, erf ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true);
 }
 
 Attention attention_sizes(const Request& r) {

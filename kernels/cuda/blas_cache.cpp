@@ -1,0 +1,45 @@
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/cuda/blas_plan.h"
+
+namespace orrery::kernels::cuda {
+
+BlasCache::BlasCache(const Context& context) {
+    if (context.cache().empty()) return;
+    file_ = (context.cache() / "cublaslt.txt").string();
+    prefix_ = context.chip().name + ", cublasLt " + std::to_string(cublasLtGetVersion()) +
+              (context.deterministic ? "" : ", any order") + ": ";
+}
+
+bool BlasCache::find(const std::string& key, BlasChoice& choice) const {
+    if (file_.empty()) return false;
+    std::ifstream in(file_);
+    const std::string wanted = prefix_ + key + " = ";
+    for (std::string line; std::getline(in, line);) {  // the first line of a product counts: ranks may add it twice
+        if (line.rfind(wanted, 0) != 0) continue;
+        std::istringstream words(line.substr(wanted.size()));
+        BlasChoice read;
+        words >> read.workspace >> std::hex;
+        for (auto& word : read.algorithm.data) words >> word;
+        if (!words) continue;
+        choice = read;
+        return true;
+    }
+    return false;
+}
+
+void BlasCache::add(const std::string& key, const BlasChoice& choice) const {
+    if (file_.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
+    std::ostringstream line;
+    line << prefix_ << key << " = " << choice.workspace << std::hex;
+    for (const auto word : choice.algorithm.data) line << ' ' << word;
+    line << '\n';
+    std::ofstream out(file_, std::ios::app);
+    out << line.str() << std::flush;  // one write: lines of several ranks do not mix
+}
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,240 @@
+#include "kernels/cuda/blas_plan.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+constexpr i64 most_workspace = i64{32} << 20;
+
+cudaDataType_t data_type(Type type) {
+    return type == Type::bf16 ? CUDA_R_16BF : type == Type::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+const char* name(Type type) { return type == Type::bf16 ? "bf16" : type == Type::f16 ? "f16" : "f32"; }
+
+template <class V>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const V& value) {
+    check_blas(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
+}
+
+template <class V>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const V& value) {
+    check_blas(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+               "asking for algorithms");
+}
+
+/// A row-major matrix [rows, cols] as the column-major one [cols, rows].
+cublasLtMatrixLayout_t layout(Type type, i64 rows, i64 cols, i64 batch, i64 stride) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check_blas(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<std::uint64_t>(cols),
+                                          static_cast<std::uint64_t>(rows), cols),
+               "describing a matrix");
+    const auto count = static_cast<std::int32_t>(batch);
+    check_blas(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+               "describing a matrix");
+    check_blas(
+        cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
+        "describing a matrix");
+    return made;
+}
+
+/// Memory for the time of a search; null where there is none.
+class Temporary {
+public:
+    explicit Temporary(i64 bytes) {
+        if (cudaMalloc(&data, static_cast<size_t>(bytes > 0 ? bytes : 1)) != cudaSuccess) {
+            data = nullptr;
+            cudaGetLastError();
+        }
+    }
+    ~Temporary() { cudaFree(data); }
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    void* data = nullptr;
+};
+
+/// Numbers in [-1, 1): products of zeros run faster than real ones.
+void randomize(Context& context, const Temporary& to, Type type, i64 n, const Temporary& seed) {
+    Call call(&context, context.stream(), context.chip().multiprocessors);
+    table().random(call, Out(to.data, type), {Shape(&n, 1)}, Draw::uniform, 1, 1,
+                   static_cast<const std::uint32_t*>(seed.data));
+}
+
+}  // namespace
+
+std::string BlasRequest::key() const {
+    const Matmul& s = sizes;
+    std::string text = std::to_string(s.batch) + "x" + std::to_string(s.m) + "x" + std::to_string(s.n) + "x" +
+                       std::to_string(s.k) + " " + name(in) + " " + name(y) + " " + (s.trans_a ? "t" : "n") +
+                       (s.trans_b ? "t" : "n");
+    if (s.shared_b) text += " shared";
+    if (s.accumulate) text += " add";
+    if (bias) text += " bias";
+    if (gelu) text += " gelu";
+    if (tf32) text += " tf32";
+    return text;
+}
+
+bool BlasOperands::aligned() const {
+    for (const void* p : {a, b, bias, static_cast<const void*>(y), static_cast<const void*>(pre)}) {
+        if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
+    }
+    return true;
+}
+
+BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(request) {
+    const Matmul& s = request.sizes;
+    const bool fast = request.in == Type::f32 && request.tf32;
+    check_blas(
+        cublasLtMatmulDescCreate(&product_, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
+    const cublasOperation_t straight = CUBLAS_OP_N, turned = CUBLAS_OP_T;
+    set(product_, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? turned : straight);
+    set(product_, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? turned : straight);
+    const cublasLtEpilogue_t epilogue = request.gelu   ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                        : request.bias ? CUBLASLT_EPILOGUE_BIAS
+                                                       : CUBLASLT_EPILOGUE_DEFAULT;
+    set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    if (request.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(request.y));
+    if (request.gelu) {
+        set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
+        set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(request.y));
+        set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.m * s.n);
+    }
+    // Heuristics look at the alignment of these; each run sets the real ones.
+    const void* const placeholder = reinterpret_cast<const void*>(std::uintptr_t{256});
+    if (request.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
+    if (request.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
+    left_ = s.trans_b ? layout(request.in, s.n, s.k, s.batch, s.shared_b ? 0 : s.k * s.n)
+                      : layout(request.in, s.k, s.n, s.batch, s.shared_b ? 0 : s.k * s.n);
+    right_ =
+        s.trans_a ? layout(request.in, s.k, s.m, s.batch, s.m * s.k) : layout(request.in, s.m, s.k, s.batch, s.m * s.k);
+    result_ = layout(request.y, s.m, s.n, s.batch, s.m * s.n);
+
+    const auto loose = static_cast<unsigned>(size_of(request.in));
+    const std::vector<BlasChoice> at_any = candidates(context, loose, 1);
+    if (at_any.empty()) throw Refused("cuBLASLt has no algorithm for " + request.key());
+    any_ = at_any[0];
+    const BlasCache cache(context);
+    if (cache.find(request.key(), aligned_)) {
+        cublasLtMatmulHeuristicResult_t checked{};
+        if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &aligned_.algorithm,
+                                    &checked) == CUBLAS_STATUS_SUCCESS) {
+            aligned_.workspace = static_cast<i64>(checked.workspaceSize);
+            return;
+        }
+    }
+    const std::vector<BlasChoice> found = candidates(context, 16, 8);
+    aligned_ = found.empty() ? any_ : fastest(context, found);
+    cache.add(request.key(), aligned_);
+}
+
+BlasPlan::~BlasPlan() {
+    for (cublasLtMatrixLayout_t matrix : {left_, right_, result_}) {
+        if (matrix != nullptr) cublasLtMatrixLayoutDestroy(matrix);
+    }
+    if (product_ != nullptr) cublasLtMatmulDescDestroy(product_);
+}
+
+i64 BlasPlan::workspace() const { return std::max(aligned_.workspace, any_.workspace); }
+
+std::vector<BlasChoice> BlasPlan::candidates(Context& context, unsigned alignment, int most) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(most_workspace));
+    // In-place reductions add in the order in which blocks end: not the same bits on repetition.
+    const std::uint32_t reductions =
+        context.deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                              : CUBLASLT_REDUCTION_SCHEME_MASK;
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        set(preference, operand, static_cast<std::uint32_t>(alignment));
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context.blas(), product_, left_, right_, result_,
+                                                                 result_, preference, most, results.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "asking for algorithms");
+    std::vector<BlasChoice> choices;
+    for (int i = 0; i < count; ++i) {
+        const auto& result = results[static_cast<size_t>(i)];
+        if (result.state == CUBLAS_STATUS_SUCCESS)
+            choices.push_back({result.algo, static_cast<i64>(result.workspaceSize)});
+    }
+    return choices;
+}
+
+cublasStatus_t BlasPlan::run_with(Context& context, const BlasChoice& choice, const BlasOperands& o, void* workspace) {
+    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre);
+    const float alpha = 1, beta = request_.sizes.accumulate ? 1 : 0;
+    return cublasLtMatmul(context.blas(), product_, &alpha, o.b, left_, o.a, right_, &beta, o.y, result_, o.y, result_,
+                          &choice.algorithm, workspace, static_cast<size_t>(choice.workspace), context.stream());
+}
+
+void BlasPlan::run(Context& context, const BlasOperands& operands, void* workspace) {
+    check_blas(run_with(context, operands.aligned() ? aligned_ : any_, operands, workspace), "cublasLtMatmul");
+}
+
+float BlasPlan::seconds(Context& context, const BlasChoice& choice, const BlasOperands& o, void* workspace) {
+    constexpr int repeats = 4;
+    cudaEvent_t begin = nullptr, end = nullptr;
+    check(cudaEventCreate(&begin), "timing a product");
+    check(cudaEventCreate(&end), "timing a product");
+    float best = -1;
+    for (int round = 0; round < 3; ++round) {  // the first one warms up
+        check(cudaEventRecord(begin, context.stream()), "timing a product");
+        bool good = true;
+        for (int i = 0; i < repeats; ++i)
+            good = good && run_with(context, choice, o, workspace) == CUBLAS_STATUS_SUCCESS;
+        check(cudaEventRecord(end, context.stream()), "timing a product");
+        check(cudaEventSynchronize(end), "timing a product");
+        if (!good) break;
+        float now = 0;
+        check(cudaEventElapsedTime(&now, begin, end), "timing a product");
+        if (round > 0) best = best < 0 ? now : std::min(best, now);
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return best;
+}
+
+BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& candidates) {
+    if (candidates.size() == 1) return candidates[0];
+    const Matmul& s = request_.sizes;
+    const i64 na = s.batch * s.m * s.k, nb = (s.shared_b ? 1 : s.batch) * s.k * s.n, ny = s.batch * s.m * s.n;
+    i64 workspace = 0;
+    for (const BlasChoice& choice : candidates) workspace = std::max(workspace, choice.workspace);
+    const i64 in = size_of(request_.in), out = size_of(request_.y);
+    const Temporary a(na * in), b(nb * in), y(ny * out), bias(s.n * out), pre(request_.gelu ? ny * out : 1),
+        work(workspace), seed(4);
+    for (const Temporary* t : {&a, &b, &y, &bias, &pre, &work, &seed}) {
+        if (t->data == nullptr) return candidates[0];
+    }
+    check(cudaMemsetAsync(seed.data, 7, 4, context.stream()), "filling operands");
+    randomize(context, a, request_.in, na, seed);
+    randomize(context, b, request_.in, nb, seed);
+    randomize(context, bias, request_.y, s.n, seed);
+    randomize(context, y, request_.y, ny, seed);
+    const BlasOperands operands{a.data, b.data, bias.data, y.data, pre.data};
+    size_t best = 0;
+    float least = -1;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+        const float time = seconds(context, candidates[i], operands, work.data);
+        if (time > 0 && (least < 0 || time < least)) {
+            least = time;
+            best = i;
+        }
+    }
+    return candidates[best];
+}
+
+}  // namespace orrery::kernels::cuda

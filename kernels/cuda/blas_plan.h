@@ -1,0 +1,71 @@
+// What cuBLASLt is asked: one product of fixed sizes and types, and the algorithms chosen for it.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/call.h"
+#include "kernels/cuda/context.h"
+
+namespace orrery::kernels::cuda {
+
+/// y[b] = op(a[b]) op(b[b]) + bias, y and the bias of type `y`, a and b of type `in`.
+struct BlasRequest {
+    Matmul sizes;
+    Type in = Type::f32, y = Type::f32;
+    bool bias = false, gelu = false, tf32 = false;
+
+    /// For the cache, e.g. "1x512x768x768 bf16 bf16 tn bias".
+    std::string key() const;
+};
+
+/// Addresses of one run.
+struct BlasOperands {
+    const void *a, *b, *bias;
+    void *y, *pre;
+    bool aligned() const;  ///< all to 16 bytes
+};
+
+struct BlasChoice {
+    cublasLtMatmulAlgo_t algorithm{};
+    i64 workspace = 0;
+};
+
+/// Descriptors and algorithms. Row-major products are column-major products of the swapped operands.
+class BlasPlan {
+public:
+    BlasPlan(Context& context, const BlasRequest& request);
+    ~BlasPlan();
+    BlasPlan(const BlasPlan&) = delete;
+    BlasPlan& operator=(const BlasPlan&) = delete;
+
+    i64 workspace() const;
+    void run(Context& context, const BlasOperands& operands, void* workspace);
+
+private:
+    std::vector<BlasChoice> candidates(Context& context, unsigned alignment, int most) const;
+    /// The fastest by time on scratch operands; the first where there is no memory for them.
+    BlasChoice fastest(Context& context, const std::vector<BlasChoice>& candidates);
+    cublasStatus_t run_with(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
+    float seconds(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
+
+    BlasRequest request_;
+    cublasLtMatmulDesc_t product_ = nullptr;
+    cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, result_ = nullptr;
+    BlasChoice aligned_, any_;  ///< any_: operands at any multiple of their element size
+};
+
+/// Keeps choices in a file: one line a product. An unreadable line is passed over.
+class BlasCache {
+public:
+    explicit BlasCache(const Context& context);
+    bool find(const std::string& key, BlasChoice& choice) const;
+    void add(const std::string& key, const BlasChoice& choice) const;
+
+private:
+    std::string file_, prefix_;  ///< prefix: chip and version, since algorithms of one are nothing to another
+};
+
+}  // namespace orrery::kernels::cuda
