@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/emulated/table.h"
+#include "kernels/cuda/emulated/emulated.h"
 #include "kernels/kernels.h"
 
 namespace orrery::kernels::testing {

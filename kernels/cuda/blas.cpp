@@ -59,4 +59,9 @@ void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {
         table().unary(call, epilogue_ == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh, pre, y, n);
 }
 
+ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias) {
+    return [product = std::make_shared<BlasProduct>(sizes, epilogue, bias)](
+               Call& call, In a, In b, In bias_in, Out y, Out pre) { (*product)(call, a, b, bias_in, y, pre); };
+}
+
 }  // namespace orrery::kernels::cuda

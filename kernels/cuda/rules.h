@@ -1,14 +1,18 @@
-// From a spec to the call of a kernel, for the CUDA table. The lines agree with those of plugins/device/cpu.
+// From a spec to calls of kernels; both builds have it. The lines agree with those of plugins/device/cpu.
 #pragma once
 
 #include <functional>
 #include <span>
 
 #include "kernels/cuda/call.h"
+#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/kernels.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
+using cuda::Operand;
+using cuda::Refused;
+using cuda::Spec;
 using Sizes = std::vector<std::int64_t>;
 
 /// An operand of one launch.
@@ -52,8 +56,34 @@ std::span<const Rule> contraction_rules();
 std::span<const Rule> row_rules();
 std::span<const Rule> shape_rules();
 
+/// All ops with a kernel.
+std::vector<std::string> rule_ops();
+/// Throws Refused with the reason when the spec cannot run. Asks no driver.
+Launch resolve(const Spec& spec);
+
+/// A spec that has been rehearsed: it knows its scratch and its algorithms.
+class SpecKernel {
+public:
+    SpecKernel(const Spec& spec, Call& rehearsal);
+    i64 scratch_bytes() const { return scratch_; }
+    /// Operands: inputs, then outputs.
+    void run(Call& call, std::span<void* const> operands);
+
+private:
+    Launch launch_;
+    std::vector<Tensor> tensors_;
+    i64 scratch_ = 0;
+};
+
 /// The kernels of this folder; products and attention without the vendor's libraries.
 const Kernels& table();
+
+/// A product by the library of the build, or by a kernel of ours; pre only with a gelu.
+using ProductCall = std::function<void(Call&, In a, In b, In bias, Out y, Out pre)>;
+ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias);
+/// q, k, v -> o, lse; and q, k, v, o, lse, d_o -> dq, dk, dv.
+Launch library_attention(const Attention& sizes, Type type);
+Launch library_attention_grad(const Attention& sizes, Type type);
 
 inline In in(const Tensor& t) { return {t.data, t.type}; }
 inline Out out(const Tensor& t) { return {t.data, t.type}; }
@@ -63,4 +93,4 @@ inline i64 cols_of(const Operand& type) { return type.cols(); }
 /// Dense copy of bytes within the device.
 void copy_dense(Call& call, const void* from, void* to, i64 n);
 
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

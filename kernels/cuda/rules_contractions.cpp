@@ -1,9 +1,6 @@
-#include <memory>
-
-#include "kernels/cuda/blas.h"
 #include "kernels/cuda/rules.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
@@ -33,10 +30,9 @@ Matmul sizes(const Request& r) {
 }
 
 Launch product(const Matmul& s, Epilogue epilogue, bool bias) {
-    return [run = std::make_shared<BlasProduct>(s, epilogue, bias), bias, epilogue](Call& c, Operands t) {
+    return [run = library_product(s, epilogue, bias), bias, gelu = epilogue != Epilogue::none](Call& c, Operands t) {
         const size_t y = bias ? 3 : 2;
-        (*run)(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]),
-               epilogue == Epilogue::none ? Out{} : out(t[y + 1]));
+        run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), gelu ? out(t[y + 1]) : Out{});
     };
 }
 
@@ -78,17 +74,9 @@ Attention attention_sizes(const Request& r) {
     return s;
 }
 
-Launch attention(const Request& r) {
-    return [f = table().attention, s = attention_sizes(r)](Call& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
-    };
-}
+Launch attention(const Request& r) { return library_attention(attention_sizes(r), r.input(0).type); }
 
-Launch attention_grad(const Request& r) {
-    return [f = table().attention_grad, s = attention_sizes(r)](Call& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), out(t[6]), out(t[7]), out(t[8]));
-    };
-}
+Launch attention_grad(const Request& r) { return library_attention_grad(attention_sizes(r), r.input(0).type); }
 
 constexpr Rule rules[] = {
     {"matmul", "F F F? -> F", matmul, true},
@@ -102,4 +90,4 @@ constexpr Rule rules[] = {
 
 std::span<const Rule> contraction_rules() { return rules; }
 
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -1,6 +1,6 @@
 #include "kernels/cuda/rules.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
@@ -163,4 +163,4 @@ constexpr Rule rules[] = {
 
 std::span<const Rule> elementwise_rules() { return rules; }
 
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -1,6 +1,6 @@
 #include "kernels/cuda/rules.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
@@ -168,13 +168,21 @@ Launch cross_entropy_grad(const Request& r) {
     };
 }
 
-/// Checks alone: AdamW is launched for many tensors at once (adamw.cpp).
+/// In place where the outputs are the inputs' memory; copied over first where they are not. The CUDA device launches
+/// many tensors at once (adamw.cpp).
 Launch adamw(const Request& r) {
     const i64 n = r.input(0).count();
     for (size_t i = 1; i < 4; ++i) {
         if (r.input(i).count() != n) r.refuse("p, g, m and v differ in size");
     }
-    return [](Call&, Operands) {};
+    const AdamW s{r.spec.number("beta1", 0.9), r.spec.number("beta2", 0.999), r.spec.number("eps", 1e-8),
+                  r.spec.number("decay")};
+    return [s, n, y = r.out(), predicated = r.spec.inputs.size() == 8](Call& c, Operands t) {
+        const size_t from[] = {0, 2, 3};
+        for (size_t i = 0; i < 3; ++i) copy_dense(c, t[from[i]].data, t[y + i].data, n * 4);
+        table().adamw(c, s, out(t[y]), in(t[1]), out(t[y + 1]), out(t[y + 2]), in(t[4]), in(t[5]), in(t[6]),
+                      predicated ? static_cast<const std::uint8_t*>(t[7].data) : nullptr, n);
+    };
 }
 
 constexpr Rule rules[] = {
@@ -202,4 +210,4 @@ constexpr Rule rules[] = {
 
 std::span<const Rule> row_rules() { return rules; }
 
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

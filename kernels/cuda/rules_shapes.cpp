@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/rules.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
@@ -73,4 +73,4 @@ constexpr Rule rules[] = {
 
 std::span<const Rule> shape_rules() { return rules; }
 
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

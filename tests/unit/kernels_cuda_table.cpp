@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "kernels/cuda/emulated/table.h"
+#include "kernels/cuda/emulated/emulated.h"
 #ifdef ORRERY_HAVE_CUDA
 #include "../plugins/device/cpu/resolve.h"
 #include "kernels/cuda/kernels.h"

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "kernels/cuda/prepared.h"
 #include "kernels/cuda/rules.h"
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::ORRERY_BLOCKS {
 
 void add_elementwise(Kernels&);
 void add_moves(Kernels&);
@@ -117,6 +116,8 @@ const Rule* find(const std::string& op) {
     return nullptr;
 }
 
+}  // namespace
+
 Launch resolve(const Spec& spec) {
     const Request request{spec};
     const Rule* rule = find(spec.op);
@@ -132,34 +133,21 @@ Launch resolve(const Spec& spec) {
     return rule->make(request);
 }
 
-class TableKernel : public Prepared {
-public:
-    TableKernel(Context& context, const Spec& spec) : launch_(resolve(spec)) {
-        for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
-            for (const Operand& o : *side) tensors_.push_back({nullptr, o.type, o.count() * size_of(o.type)});
-        }
-        Call call(&context, context.stream(), context.chip().multiprocessors);
-        call.rehearsal = true;
-        launch_(call, tensors_);
-        scratch_ = call.used;
+SpecKernel::SpecKernel(const Spec& spec, Call& rehearsal) : launch_(resolve(spec)) {
+    for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
+        for (const Operand& o : *side) tensors_.push_back({nullptr, o.type, o.count() * size_of(o.type)});
     }
-    std::int64_t scratch_bytes() const override { return scratch_; }
-    void launch(Context& context, std::span<void* const> operands, void* scratch) override {
-        for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = operands[i];
-        Call call(&context, context.stream(), context.chip().multiprocessors);
-        call.begin(scratch, scratch_);
-        launch_(call, tensors_);
-    }
+    rehearsal.rehearsal = true;
+    launch_(rehearsal, tensors_);
+    scratch_ = rehearsal.used;
+}
 
-private:
-    Launch launch_;
-    std::vector<Tensor> tensors_;
-    i64 scratch_ = 0;
-};
+void SpecKernel::run(Call& call, std::span<void* const> operands) {
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = operands[i];
+    launch_(call, tensors_);
+}
 
-}  // namespace
-
-std::vector<std::string> ops() {
+std::vector<std::string> rule_ops() {
     std::vector<std::string> names;
     for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
         for (const Rule& rule : rules) names.emplace_back(rule.op);
@@ -167,21 +155,4 @@ std::vector<std::string> ops() {
     return names;
 }
 
-std::string why_not(const Spec& spec) {
-    try {
-        resolve(spec);
-        return "";
-    } catch (const Refused& refused) {
-        return refused.what();
-    }
-}
-
-std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec) {
-    if (spec.op == "adamw") {
-        resolve(spec);  // refuses what does not fit
-        return prepare_adamw(spec);
-    }
-    return std::make_unique<TableKernel>(context, spec);
-}
-
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "kernels/cuda/call.h"
+#include "kernels/cuda/rules.h"
 
 namespace orrery::kernels::emulated {
 
-/// Its functions take an emulated::Call.
-const Kernels& table();
+// table(): its functions take an emulated::Call. SpecKernel: from a spec of an op, as the CUDA device hands it over.
 
 }  // namespace orrery::kernels::emulated

@@ -1,0 +1,45 @@
+#include "kernels/cuda/prepared.h"
+#include "kernels/cuda/rules.h"
+
+namespace orrery::kernels::cuda {
+
+namespace {
+
+Call call_on(Context& context) { return {&context, context.stream(), context.chip().multiprocessors}; }
+
+class TableKernel : public Prepared {
+public:
+    TableKernel(const Spec& spec, Call rehearsal) : kernel_(spec, rehearsal) {}
+    std::int64_t scratch_bytes() const override { return kernel_.scratch_bytes(); }
+    void launch(Context& context, std::span<void* const> operands, void* scratch) override {
+        Call call = call_on(context);
+        call.begin(scratch, kernel_.scratch_bytes());
+        kernel_.run(call, operands);
+    }
+
+private:
+    SpecKernel kernel_;
+};
+
+}  // namespace
+
+std::vector<std::string> ops() { return rule_ops(); }
+
+std::string why_not(const Spec& spec) {
+    try {
+        resolve(spec);
+        return "";
+    } catch (const Refused& refused) {
+        return refused.what();
+    }
+}
+
+std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec) {
+    if (spec.op == "adamw") {
+        resolve(spec);  // refuses what does not fit
+        return prepare_adamw(spec);
+    }
+    return std::make_unique<TableKernel>(spec, call_on(context));
+}
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,37 @@
+// Every op of the table at odd sizes, as specs with operands: what runs them differs (the emulator of thread blocks, a
+// GPU), what is expected is the reference kernels' result in double.
+#pragma once
+
+#include <string>
+
+#include "../plugins/device/cpu/resolve.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels_compare.h"
+
+namespace orrery::kernels::testing {
+
+using cuda::Operand;
+using cuda::Spec;
+using Buffers = std::vector<Buffer>;
+
+/// One launch. `out` holds what the outputs contain before: poison, or what is added to.
+struct OpCase {
+    Spec spec;
+    Buffers in, out;
+    std::string name() const { return spec.text(); }
+};
+
+/// Runs a spec on the inputs and writes the outputs.
+using RunSpec = std::function<void(const Spec&, const Buffers& in, Buffers& out)>;
+
+/// The reference kernels, through the CPU device's rules.
+void run_reference(const Spec& spec, const Buffers& in, Buffers& out);
+
+/// All cases, with fresh numbers.
+std::vector<OpCase> op_cases(Source& source);
+
+/// Compares every case with the reference (f32 within 1e-5 of the norm, f16 1e-3, bf16 1e-2) and, bit by bit, with its
+/// own repetition.
+void check_cases(const RunSpec& run);
+
+}  // namespace orrery::kernels::testing
