@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/block.h"
@@ -36,7 +37,8 @@ public:
     CUstream_st* stream = nullptr;
     int multiprocessors = 2;
     bool rehearsal = false;
-    i64 used = 0;  ///< bytes taken since begin()
+    i64 used = 0;     ///< bytes taken since begin()
+    std::string how;  ///< said while rehearsing: whose kernels will run, and why not a library's
 
 private:
     unsigned char* memory_ = nullptr;

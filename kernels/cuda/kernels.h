@@ -60,6 +60,8 @@ public:
     virtual ~Prepared() = default;
     /// Bytes of scratch of each launch, aligned to 256; known after prepare() and fixed.
     virtual std::int64_t scratch_bytes() const { return 0; }
+    /// Whose kernel it is where there is a choice: "cuBLASLt", "cuDNN", "own kernel: cuDNN has no engine". "": ours.
+    virtual std::string how() const { return ""; }
     /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Allocates
     /// nothing, reads nothing back, synchronizes nothing: it may be captured in a graph and replayed with the same
     /// addresses.

@@ -11,6 +11,7 @@ class TableKernel : public Prepared {
 public:
     TableKernel(const Spec& spec, Call rehearsal) : kernel_(spec, rehearsal) {}
     std::int64_t scratch_bytes() const override { return kernel_.scratch_bytes(); }
+    std::string how() const override { return kernel_.how(); }
     void launch(Context& context, std::span<void* const> operands, void* scratch) override {
         Call call = call_on(context);
         call.begin(scratch, kernel_.scratch_bytes());

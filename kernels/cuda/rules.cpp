@@ -140,6 +140,7 @@ SpecKernel::SpecKernel(const Spec& spec, Call& rehearsal) : launch_(resolve(spec
     rehearsal.rehearsal = true;
     launch_(rehearsal, tensors_);
     scratch_ = rehearsal.used;
+    how_ = rehearsal.how;
 }
 
 void SpecKernel::run(Call& call, std::span<void* const> operands) {

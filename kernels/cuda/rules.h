@@ -66,6 +66,7 @@ class SpecKernel {
 public:
     SpecKernel(const Spec& spec, Call& rehearsal);
     i64 scratch_bytes() const { return scratch_; }
+    const std::string& how() const { return how_; }
     /// Operands: inputs, then outputs.
     void run(Call& call, std::span<void* const> operands);
 
@@ -73,6 +74,7 @@ private:
     Launch launch_;
     std::vector<Tensor> tensors_;
     i64 scratch_ = 0;
+    std::string how_;
 };
 
 /// The kernels of this folder; products and attention without the vendor's libraries.
