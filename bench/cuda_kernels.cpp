@@ -15,6 +15,7 @@
 #include "kernels/cuda/kernels.h"
 
 using namespace orrery::kernels;
+namespace cuda = orrery::kernels::cuda;
 using namespace orrery::kernels::cuda;
 using i64 = std::int64_t;
 
@@ -36,7 +37,7 @@ public:
     Bench(Type type, std::string wanted) : type_(type), wanted_(std::move(wanted)) {
         check(cudaSetDevice(0), "choosing the GPU");
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-        context_ = std::make_unique<Context>(read_chip(0), stream_, "");
+        context_ = std::make_unique<cuda::Context>(read_chip(0), stream_, "");
         check(cudaEventCreate(&begin_), "making an event");
         check(cudaEventCreate(&end_), "making an event");
     }
@@ -123,6 +124,12 @@ private:
                 }
             }
         }
+        // In place, as plans have it.
+        for (std::vector<void*>& set : sets) {
+            const size_t y = spec.inputs.size();
+            if (spec.op == "adamw") set[y] = set[0], set[y + 1] = set[2], set[y + 2] = set[3];
+            if (spec.op == "cross_entropy") set[y + 2] = set[0];
+        }
         const auto kernel = prepare(*context_, spec);
         how_ = kernel->how();
         const Memory scratch(kernel->scratch_bytes());
@@ -151,7 +158,7 @@ private:
     double copy_ = 0, product_ = 0;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
-    std::unique_ptr<Context> context_;
+    std::unique_ptr<cuda::Context> context_;
 };
 
 void products(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64 vocab) {
