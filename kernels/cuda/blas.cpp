@@ -18,17 +18,19 @@ In BlasProduct::converted(Call& call, In x, i64 n, Type type) const {
 }
 
 void BlasProduct::direct(Call& call, In a, In b, In bias, Out y, Out pre, bool gelu, bool adds) {
-    if (plan_ == nullptr) {
-        Matmul s = sizes_;
-        s.accumulate = s.accumulate && adds;
+    Matmul s = sizes_;
+    s.accumulate = s.accumulate && adds;
+    if (plan_ == nullptr)
         plan_ = std::make_unique<BlasPlan>(*call.gpu, BlasRequest{s, a.type, y.type, bias_, gelu, call.gpu->tf32});
-    }
     void* const workspace = call.take(plan_->workspace());
     if (call.rehearsal) {
-        call.how = "cuBLASLt";
+        call.how = plan_->can_aligned() ? "cuBLASLt" : "own kernel: cuBLASLt has no algorithm for it";
         return;
     }
-    plan_->run(*call.gpu, {a.data, b.data, bias.data, y.data, pre.data}, workspace);
+    const BlasOperands operands{a.data, b.data, bias.data, y.data, pre.data};
+    if (plan_->can(operands)) return plan_->run(*call.gpu, operands, workspace);
+    if (gelu) return table().matmul_bias_gelu(call, s, Unary::gelu_tanh, a, b, bias, y, pre);
+    table().matmul(call, s, a, b, bias, y);
 }
 
 void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {

@@ -120,18 +120,21 @@ BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(requ
 
     const auto loose = static_cast<unsigned>(size_of(request.in));
     const std::vector<BlasChoice> at_any = candidates(context, loose, 1);
-    if (at_any.empty()) throw Refused("cuBLASLt has no algorithm for " + request.key());
-    any_ = at_any[0];
+    has_any_ = !at_any.empty();
+    if (has_any_) any_ = at_any[0];
     const BlasCache cache(context);
     if (cache.find(request.key(), aligned_)) {
         cublasLtMatmulHeuristicResult_t checked{};
         if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &aligned_.algorithm,
                                     &checked) == CUBLAS_STATUS_SUCCESS) {
             aligned_.workspace = static_cast<i64>(checked.workspaceSize);
+            has_aligned_ = true;
             return;
         }
     }
     const std::vector<BlasChoice> found = candidates(context, 16, 8);
+    has_aligned_ = has_any_ || !found.empty();
+    if (!has_aligned_) return;
     aligned_ = found.empty() ? any_ : fastest(context, found);
     cache.add(request.key(), aligned_);
 }

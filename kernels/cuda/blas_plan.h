@@ -42,6 +42,9 @@ public:
     BlasPlan& operator=(const BlasPlan&) = delete;
 
     i64 workspace() const;
+    /// Whether cuBLASLt has an algorithm for operands at these addresses.
+    bool can(const BlasOperands& operands) const { return operands.aligned() ? has_aligned_ : has_any_; }
+    bool can_aligned() const { return has_aligned_; }
     void run(Context& context, const BlasOperands& operands, void* workspace);
 
 private:
@@ -55,6 +58,7 @@ private:
     cublasLtMatmulDesc_t product_ = nullptr;
     cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, result_ = nullptr;
     BlasChoice aligned_, any_;  ///< any_: operands at any multiple of their element size
+    bool has_aligned_ = false, has_any_ = false;
 };
 
 /// Keeps choices in a file: one line a product. An unreadable line is passed over.
