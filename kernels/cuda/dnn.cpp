@@ -20,8 +20,8 @@ enum Id : i64 { q_id = 1, k_id, v_id, o_id, lse_id, d_o_id, dq_id, dk_id, dv_id,
 /// The graphs of one attention. All tensors as [batch, heads, time, dim], however they lie in memory.
 class AttentionGraph {
 public:
-    AttentionGraph(const Attention& s, Type type)
-        : s_(s), type_(type == Type::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF) {}
+    AttentionGraph(const Attention& s, Type type, bool fixed)
+        : s_(s), fixed_(fixed), type_(type == Type::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF) {}
 
     DnnGraph forward() const {
         DnnGraph g;
@@ -45,7 +45,7 @@ public:
         // The mean of d_o over each query's softmax is d_o . o.
         const DnnTensor both = g.inner(dense_shape(s_.batch, s_.heads, s_.queries, s_.head_dim)), mean = g.inner(row());
         g.pointwise(CUDNN_POINTWISE_MUL, d_o, o, both);
-        g.reduce(CUDNN_REDUCE_TENSOR_ADD, both, mean);
+        g.reduce(CUDNN_REDUCE_TENSOR_ADD, both, mean, fixed_);
 
         const DnnTensor score = scores(g);
         const DnnTensor shifted = g.inner(square()), p = g.inner(square());
@@ -111,10 +111,11 @@ private:
         if (s_.heads == s_.groups) return g.matmul(weights, x, result);
         const DnnTensor heads = g.inner(dense_shape(s_.batch, s_.heads, s_.keys, s_.head_dim), type_);
         g.matmul(weights, x, heads);
-        g.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, result);
+        g.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, result, fixed_);
     }
 
     Attention s_;
+    bool fixed_;  ///< ask for sums in a fixed order
     cudnnDataType_t type_;
     mutable DnnTensor q_ = nullptr, scale_ = nullptr;
 };
@@ -158,15 +159,19 @@ private:
     std::string build(Context& context) {
         if (!suits(s_, type_)) return "own kernel: cuDNN has no engine for such types, sizes or masks";
         if (!context.has_dnn()) return "own kernel: there is no cuDNN";
-        try {
-            const AttentionGraph graphs(s_, type_);
-            auto graph = std::make_unique<DnnGraph>(backward_ ? graphs.backward() : graphs.forward());
-            graph->build(context.dnn(), context.deterministic);
-            graph_ = std::move(graph);
-            return "cuDNN";
-        } catch (const Failure& failure) {
-            return std::string("own kernel: ") + failure.what();
+        std::string why;
+        for (const bool fixed : {true, false}) {  // not every engine knows the word, and some keep the order anyway
+            try {
+                const AttentionGraph graphs(s_, type_, fixed && backward_ && context.deterministic);
+                auto graph = std::make_unique<DnnGraph>(backward_ ? graphs.backward() : graphs.forward());
+                graph->build(context.dnn(), context.deterministic);
+                graph_ = std::move(graph);
+                return "cuDNN";
+            } catch (const Failure& failure) {
+                why = failure.what();
+            }
         }
+        return "own kernel: " + why;
     }
 
     Attention s_;

@@ -84,10 +84,13 @@ void DnnGraph::matmul(DnnTensor a, DnnTensor b, DnnTensor c) {
     operations_.push_back(operation.get());
 }
 
-void DnnGraph::reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y) {
+void DnnGraph::reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y, [[maybe_unused]] bool fixed) {
     DnnDescriptor& what = made(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     what.one(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
     what.one(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, op);
+#if CUDNN_VERSION >= 91900
+    if (fixed) what.one(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN, true);
+#endif
     what.finalize();
     DnnDescriptor& operation = made(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     operation.descriptor(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, *x);

@@ -58,7 +58,8 @@ public:
     void pointwise(cudnnPointwiseMode_t mode, DnnTensor x, DnnTensor b, DnnTensor y,
                    cudnnDataType_t compute = CUDNN_DATA_FLOAT, DnnTensor t = nullptr, i64 axis = -1);
     void matmul(DnnTensor a, DnnTensor b, DnnTensor c);
-    void reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y);
+    /// fixed: in an order that repeats its bits, where this cuDNN can be asked for it.
+    void reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y, bool fixed = false);
     void reshape(DnnTensor x, DnnTensor y);
 
     /// The first engine of cuDNN's heuristics that can be built; with `deterministic` of those that repeat their bits.
