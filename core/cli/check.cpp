@@ -29,7 +29,7 @@ int check_command(const ScriptCommand& command) {
         throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
     if (!host.summary_shown()) std::printf("%s\n", host.summary().c_str());
     list_marks(host.compiled()->train->program);
-    std::printf("%s", lint_text(redistributions(*host.compiled()->train)).c_str());
+    std::printf("%s", lint_text(redistributions(*host.compiled()->train, wires_of(*host.compiled()))).c_str());
     // A plan for a cluster is checked where its data is not; data that is here must be sound.
     if (host.data() && std::filesystem::exists(host.data()->path))
         Dataset looked_at(*host.data());

@@ -31,7 +31,7 @@ std::string without_numbers(const std::string& text) {
 
 class Lint {
 public:
-    explicit Lint(const Plan& plan) : plan_(plan), program_(plan.program) {
+    Lint(const Plan& plan, const Wires& wires) : plan_(plan), wires_(wires), program_(plan.program) {
         for (const Mark& mark : program_.marks()) {
             axes_of_[mark.origin.text()].insert(mark.axis);
             if (mark.what == Mark::What::use) used_.emplace(mark.value, mark.axis);
@@ -39,9 +39,11 @@ public:
     }
 
     std::vector<Redistribution> run() {
-        for (const RankClass& c : plan_.classes)
+        for (const RankClass& c : plan_.classes) {
             for (const Instruction& i : c.stream)
                 if (i.axis != none && i.what != Do::receive) add(i);
+            take_most();
+        }
         std::vector<Redistribution> entries;
         for (auto& [key, entry] : entries_) entries.push_back(std::move(entry));
         std::stable_sort(entries.begin(), entries.end(),
@@ -50,14 +52,27 @@ public:
     }
 
 private:
+    /// An entry is what one rank of a pipeline sends, not what all of them do.
+    void take_most() {
+        for (const auto& [key, own] : own_) {
+            Redistribution& all = entries_.at(key);
+            ++all.streams;
+            if (std::pair(own.bytes, own.count) <= std::pair(all.bytes, all.count)) continue;
+            all.bytes = own.bytes;
+            all.count = own.count;
+        }
+        own_.clear();
+    }
+
     /// One message; of a joined one each member by itself.
     void add(const Instruction& i) {
         if (i.what != Do::all_reduce || i.operands.size() <= 2)
-            return add(i, i.op, i.operands[0].value, bytes_sent(i, plan_.mesh));
+            return add(i, i.op, i.operands[0].value, wires_.bytes_sent(i, plan_.mesh));
         for (size_t k = 2; k + 1 < i.operands.size(); k += 2) {
             Instruction member = i;
             member.operands = {i.operands[k], i.operands[k + 1]};
-            add(i, program_.value(i.operands[k + 1].value).op, i.operands[k].value, bytes_sent(member, plan_.mesh));
+            add(i, program_.value(i.operands[k + 1].value).op, i.operands[k].value,
+                wires_.bytes_sent(member, plan_.mesh));
         }
     }
 
@@ -78,8 +93,9 @@ private:
                                      entry.origin.text(), entry.implicit);
         Redistribution& all = entries_.try_emplace(key, std::move(entry)).first->second;
         all.values += seen_.emplace(&all, value).second;
-        ++all.count;
-        all.bytes += bytes;
+        Own& own = own_[key];
+        ++own.count;
+        own.bytes += bytes;
     }
 
     std::string title(ValueId value) const {
@@ -112,8 +128,14 @@ private:
         return used_.count({original, axis}) == 0;
     }
 
+    struct Own {
+        int64_t count = 0, bytes = 0;
+    };
+
     const Plan& plan_;
+    const Wires& wires_;
     const Program& program_;
+    std::map<std::string, Own> own_;                        ///< of the stream at hand, by entry
     std::map<std::string, std::set<std::string>> axes_of_;  ///< by a mark's origin
     std::set<std::pair<ValueId, std::string>> used_;
     std::map<std::string, Redistribution> entries_;
@@ -122,11 +144,11 @@ private:
 
 }  // namespace
 
-std::vector<Redistribution> redistributions(const Plan& plan) { return Lint(plan).run(); }
+std::vector<Redistribution> redistributions(const Plan& plan, const Wires& wires) { return Lint(plan, wires).run(); }
 
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most) {
     if (entries.empty()) return "";
-    std::string text = "redistributions a step, sent by one rank:\n";
+    std::string text = "redistributions a step, each as the rank that sends most of it does:\n";
     int64_t implicit = 0, bytes = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
         const Redistribution& e = entries[i];

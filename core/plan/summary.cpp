@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "base/text.h"
@@ -54,9 +55,29 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
 
 }  // namespace
 
-int64_t bytes_sent(const Instruction& i, const Mesh& mesh) {
+Wires::Wires(const std::map<std::string, TransportContract>& contracts,
+             const std::map<std::string, std::vector<ChunkTable>>& collectives) {
+    for (const auto& [axis, contract] : contracts) small_[axis] = contract.small_bytes;
+    for (const auto& [axis, tables] : collectives)
+        for (const ChunkTable& table : tables) {
+            const ChunkCost made = cost(table);
+            parts_[{axis, table.collective}] = {made.chunks, made.of};
+        }
+}
+
+int64_t Wires::bytes_sent(const Instruction& i, const Mesh& mesh) const {
     if (i.axis == none) return 0;
     const int64_t members = mesh.size(i.axis);
+    const std::string& axis = mesh.axis(i.axis).name;
+    if (const auto made = parts_.find({axis, i.what}); made != parts_.end()) {
+        const auto [chunks, of] = made->second;
+        const int64_t bytes = i.operands[i.what == Do::all_gather].type.bytes();
+        return bytes / of * chunks + bytes % of * chunks / of;
+    }
+    if (const auto small = small_.find(axis); small != small_.end() && i.what == Do::all_reduce && members > 2) {
+        const int64_t bytes = i.operands[0].type.bytes();
+        if (bytes <= small->second) return bytes * std::bit_width(static_cast<uint64_t>(members - 1));
+    }
     auto share = [&](int64_t bytes) {
         return bytes / members * (members - 1) + bytes % members * (members - 1) / members;
     };
@@ -89,7 +110,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
     return flops;
 }
 
-PlanSummary summary(const Plan& plan) {
+PlanSummary summary(const Plan& plan, const Wires& wires) {
     PlanSummary all;
     all.stage_axis = plan.stage_axis;
     for (const RankClass& c : plan.classes) {
@@ -113,7 +134,7 @@ PlanSummary summary(const Plan& plan) {
             ClassSummary::Traffic& t =
                 traffic.try_emplace({i.axis, i.what}, ClassSummary::Traffic{i.what, i.axis, 0, 0}).first->second;
             ++t.count;
-            t.bytes_sent += bytes_sent(i, plan.mesh);
+            t.bytes_sent += wires.bytes_sent(i, plan.mesh);
         }
         for (auto& [key, t] : traffic) s.traffic.push_back(t);
     }

@@ -1,10 +1,30 @@
 #pragma once
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "orrery/communicator.h"
 #include "orrery/plan.h"
+#include "plan/chunks.h"
 
 namespace orrery {
+
+/// The algorithms that carry collectives, as far as they send other bytes than orrery/communicator.h's formulas.
+class Wires {
+public:
+    Wires() = default;  ///< no others
+    Wires(const std::map<std::string, TransportContract>& contracts,
+          const std::map<std::string, std::vector<ChunkTable>>& collectives);
+
+    /// Bytes that a communication instruction puts on the wire: the most that one member sends, where the algorithm
+    /// lets them send differently much or (up to TransportContract::small_bytes) leaves it open.
+    int64_t bytes_sent(const Instruction& instruction, const Mesh& mesh) const;
+
+private:
+    std::map<std::string, int64_t> small_;                                     ///< by axis
+    std::map<std::pair<std::string, Do>, std::pair<int64_t, int64_t>> parts_;  ///< by axis: chunks sent, of how many
+};
 
 /// What one step costs a rank of one class. Bytes and counts are per rank.
 struct ClassSummary {
@@ -34,11 +54,9 @@ struct PlanSummary {
     std::string text(const Mesh& mesh) const;  ///< a table for people
 };
 
-/// Bytes that a communication instruction puts on the wire, by the formulas of orrery/communicator.h.
-int64_t bytes_sent(const Instruction& instruction, const Mesh& mesh);
 /// Floating-point operations of one launch, on its local shapes.
 double local_flops(const Plan& plan, const Instruction& instruction, const RankClass& rank_class);
 
-PlanSummary summary(const Plan& plan);
+PlanSummary summary(const Plan& plan, const Wires& wires = {});
 
 }  // namespace orrery

@@ -153,7 +153,8 @@ std::string summary(const Compiled& compiled) {
                                    compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
     if (compiled.train)
         text += fmt::format("\n{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
-                            compiled.flops_per_step / 1e12, orrery::summary(*compiled.train).text(compiled.mesh));
+                            compiled.flops_per_step / 1e12,
+                            orrery::summary(*compiled.train, wires_of(compiled)).text(compiled.mesh));
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=

@@ -6,6 +6,7 @@
 #include "orrery/communicator.h"
 #include "plan/chunks.h"
 #include "plan/lower.h"
+#include "plan/summary.h"
 #include "run/agreement.h"
 #include "run/host.h"
 
@@ -36,6 +37,9 @@ struct Compiled {
     /// What all ranks must have alike: the parts of the plans' fingerprints, transports and collectives.
     Agreement agreement() const;
 };
+
+/// The algorithms that a run of it uses, for its summary and bounds.
+inline Wires wires_of(const Compiled& compiled) { return {compiled.contracts, compiled.collectives}; }
 
 /// Propagates, lowers and checks train and eval for the experiment's mesh.
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options);

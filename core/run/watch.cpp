@@ -93,7 +93,7 @@ std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix
     double longest = 0;
     for (const auto* plan : {&compiled.train, &compiled.eval, &compiled.logits}) {
         if (!*plan) continue;
-        for (const ClassSummary& c : summary(**plan).classes) {
+        for (const ClassSummary& c : summary(**plan, wires_of(compiled)).classes) {
             double bytes = 0;
             for (const ClassSummary::Traffic& t : c.traffic) bytes += static_cast<double>(t.bytes_sent);
             longest = std::max(longest, c.flops / flops + bytes / slow_bytes);

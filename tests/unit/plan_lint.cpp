@@ -5,6 +5,7 @@
 #include "plan/lint.h"
 #include "plan/summary.h"
 #include "plan_ranks.h"
+#include "schedules.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -33,6 +34,82 @@ const Redistribution* find(const std::vector<Redistribution>& entries, const std
 }
 
 }  // namespace
+
+TEST_CASE("lint: of a pipeline each entry is what one rank sends") {
+    Model m = network({0, 1, 2, 3}, false);
+    m.program.pipeline({"pp", "1f1b", 1, {}});
+    for (Value& value : m.program.values) value.origin.line = 1;  // as in a loop of a script
+    for (Op& op : m.program.ops) op.origin.line = 1;
+    m.split_names({{"batch", "dp"}});
+    const Mesh mesh = Mesh({{"pp", 4}, {"dp", 2}}).with_microbatches(4);
+    const Schedule schedule = hand_1f1b(4, 4);
+    LowerOptions options;
+    options.schedule = &schedule;
+    for (const char* axis : {"pp", "dp"}) options.contracts[axis].lanes = TransportContract::Lanes::peer_and_direction;
+    const Lowered lowered = compile(m.program, mesh, options);
+    REQUIRE(lowered.plan.classes.size() == 4);
+    // What the stream that sends most over an axis does.
+    std::map<std::string, std::pair<int64_t, int64_t>> most;
+    for (const ClassSummary& c : summary(lowered.plan).classes) {
+        std::map<std::string, std::pair<int64_t, int64_t>> own;
+        for (const auto& t : c.traffic) {
+            auto& [bytes, count] = own[mesh.axis(t.axis).name];
+            bytes += t.bytes_sent;
+            count += t.count;
+        }
+        for (const auto& [axis, sent] : own) {
+            auto& [bytes, count] = most[axis];
+            bytes = std::max(bytes, sent.first);
+            count = std::max(count, sent.second);
+        }
+    }
+    for (const Redistribution& e : redistributions(lowered.plan)) {
+        INFO(e.kind << " over " << e.axis << ", " << e.what << ", " << e.why);
+        CHECK(e.bytes <= most.at(e.axis).first);
+        CHECK(e.count <= most.at(e.axis).second);
+        CHECK(e.streams >= 1);
+        CHECK(e.streams <= 4);
+    }
+    // The gradients of a layer are alike on all stages: one layer's, not four.
+    const auto entries = redistributions(lowered.plan);
+    const Redistribution* up = find(entries, "all_reduce", "layers.*.up.grad");
+    REQUIRE(up);
+    CHECK(up->values == 4);
+    CHECK(up->streams == 4);
+    CHECK(up->count == 1);
+    CHECK(up->bytes == 4 * 12 * 4);  // 2 S (P-1)/P
+}
+
+TEST_CASE("planned bytes are those of the algorithm that runs") {
+    Model m = mlp(8, 4, 12);
+    m.split_names({{"batch", "dp"}});
+    const Mesh mesh({{"dp", 4}});
+    const Lowered lowered = compile(m.program, mesh);
+    const auto sent = [&](const Wires& wires) {
+        const auto classes = summary(lowered.plan, wires).classes;
+        REQUIRE(classes.size() == 1);
+        REQUIRE(classes[0].traffic.size() == 1);
+        int64_t listed = 0;
+        for (const Redistribution& e : redistributions(lowered.plan, wires)) listed += e.bytes;
+        CHECK(listed == classes[0].traffic[0].bytes_sent);
+        return listed;
+    };
+    const int64_t S = sent({}) * 4 / 6;  // 2 S (P-1)/P
+    // Everybody to the root and back: the root sends 3 S.
+    ChunkTable star{"star", Do::all_reduce, 4, 1, {}, {}};
+    for (int i = 1; i < 4; ++i) star.moves.push_back({ChunkMove::Kind::reduce, i - 1, 0, i, 0, {}});
+    for (int i = 1; i < 4; ++i) star.moves.push_back({ChunkMove::Kind::copy, 3, 0, 0, i, {}});
+    prove(star);
+    CHECK(sent({{}, {{"dp", {star}}}}) == 3 * S);
+    CHECK(sent({{}, {{"dp", {ring_table(4)}}}}) == 6 * S / 4);
+    CHECK(sent({{}, {{"tp", {star}}}}) == 6 * S / 4);
+    TransportContract doubling;
+    doubling.small_bytes = 1 << 20;
+    CHECK(sent({{{"dp", doubling}}, {}}) == 2 * S);  // S log2 P
+    CHECK(sent({{{"dp", doubling}}, {{"dp", {star}}}}) == 3 * S);
+    doubling.small_bytes = 0;
+    CHECK(sent({{{"dp", doubling}}, {}}) == 6 * S / 4);
+}
 
 TEST_CASE("lint: layers are one entry with their count, bytes, reason, strategy and line") {
     Model m = deep(3, 4, 8);
