@@ -10,6 +10,7 @@ struct Verifying {
     VerifyOptions options;
     bool reference = false;
     std::function<std::vector<char>(const Value&, int64_t step)> contents = test::contents;
+    std::map<std::string, std::vector<ChunkTable>> collectives;
 };
 
 inline VerifyReport verify_plan(const Program& annotated, const Lowered& lowered, const Verifying& how = {}) {
@@ -29,7 +30,9 @@ inline VerifyReport verify_plan(const Program& annotated, const Lowered& lowered
         return std::vector<std::byte>(first, first + bytes.size());
     };
     registry();  // made before the ranks' threads ask for it
-    return verify({annotated, lowered.plan, lowered.persistent, device, transport, contents}, how.options);
+    return verify({annotated, lowered.plan, lowered.persistent, device, transport, contents,
+                   std::chrono::milliseconds(60'000), how.collectives},
+                  how.options);
 }
 
 }  // namespace orrery::test

@@ -1,5 +1,6 @@
 #pragma once
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace orrery {
@@ -14,6 +15,25 @@ inline float widen_f16(uint16_t half) {
     // 2^112 moves the exponent from half's bias to float's and makes subnormals normal, exactly.
     const float value = std::bit_cast<float>(body << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+}
+
+/// To the nearest, ties to even.
+inline uint16_t narrow_bf16(float x) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline uint16_t narrow_f16(float x) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+    const uint32_t body = bits & 0x7fffffff;
+    if (body > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
+    if (body >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and beyond
+    if (body < 0x38800000)                                                // subnormal: units of 2^-24
+        return static_cast<uint16_t>(sign |
+                                     static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(body) * 0x1p24f)));
+    return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);
 }
 
 }  // namespace orrery

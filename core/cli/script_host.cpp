@@ -23,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* threads = "threads";
+
 Config read_config(ScriptCommand& command) {
     // A run's folder stands for its script and configuration.
     if (fs::is_directory(command.script)) {
@@ -65,7 +67,10 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
     if (mode_ == Mode::verify) {
-        settings_.transport = "threads";
+        for (const Axis& axis : settings_.mesh.axes())
+            if (axis.size > 1 && settings_.transport_of(axis.name) != threads)
+                replaced_[axis.name] = settings_.transport_of(axis.name);
+        settings_.transport = threads;
         settings_.axis_transport.clear();
         job_.local_ranks = settings_.mesh.ranks();
     }
@@ -90,6 +95,8 @@ void ScriptHost::load_plugins() {
         if (axis.size > 1)
             loader_.load("transport", settings_.transport_of(axis.name), registry_,
                          transport_origin(settings_, config_, axis.name));
+    if (mode_ == Mode::verify)
+        loader_.load("transport", threads, registry_, run.where("transport"));  // on one rank, too
     contracts_ = contracts_of(settings_, config_, registry_);
 }
 
@@ -252,12 +259,21 @@ VerifyReport ScriptHost::verify(const VerifyOptions& options) {
                               compiled_->persistent,
                               alone(make_device),
                               alone([this] {
-                                  return registry_.transport("threads", config_.table("run").where("transport"))(
-                                      config_.table("transport").table("threads"));
+                                  return registry_.transport(threads, config_.table("run").where("transport"))(
+                                      config_.table("transport").table(threads));
                               }),
                               std::ref(sources),
-                              settings_.timeout};
+                              settings_.timeout,
+                              compiled_->collectives};
     return orrery::verify(verified, options);
+}
+
+std::string ScriptHost::not_verified() const {
+    std::string text;
+    for (const auto& [axis, transport] : replaced_)
+        text += fmt::format("{}{} of axis {}", text.empty() ? "" : ", ", transport, axis);
+    if (text.empty()) return text;
+    return fmt::format("  not verified: transport {}; ranks are threads here, and the plan is made for those\n", text);
 }
 
 void ScriptHost::declare_options(const std::vector<Option>& options) {

@@ -47,6 +47,8 @@ public:
 
     /// Verifies what the script compiled. Mode::verify only.
     VerifyReport verify(const VerifyOptions& options);
+    /// The transports of the configuration that threads stand for then, as a line; "" when there are none.
+    std::string not_verified() const;
 
     const Settings& settings() const { return settings_; }
     /// The run's folder; known once the experiment is compiled.
@@ -77,6 +79,7 @@ private:
     std::string script_;
     Config config_;
     Settings settings_;
+    std::map<std::string, std::string> replaced_;  ///< verify: transports that threads stand for, by axis
     Loader loader_;
     Registry registry_;
     std::unique_ptr<RendezvousServer> server_;  ///< when this rank serves it: for every session of the script

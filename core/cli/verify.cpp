@@ -15,7 +15,7 @@ int verify_command(const ScriptCommand& command) {
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     const VerifyReport report = host.verify(options);
-    std::printf("%s", report.text(*host.compiled()->train, options).c_str());
+    std::printf("%s%s", host.not_verified().c_str(), report.text(*host.compiled()->train, options).c_str());
     return report.passed() ? 0 : 1;
 }
 

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <set>
 
+#include "base/half.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
 #include "plan/access.h"
+#include "run/numbers.h"
 
 namespace orrery {
 namespace {
@@ -57,9 +59,15 @@ std::pair<int, size_t> place_of(const Injection& injection, const Program& progr
 }
 
 void scale(const Tensor& tensor, double by) {
-    if (tensor.dtype != DType::f32) throw Error("--inject scale: only f32 tensors can be scaled");
-    float* data = static_cast<float*>(tensor.data);
-    for (int64_t i = 0; i < tensor.count(); ++i) data[i] = static_cast<float>(static_cast<double>(data[i]) * by);
+    const auto scaled = [&](int64_t i) { return static_cast<float>(number_at(tensor.dtype, tensor.data, i) * by); };
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+        switch (tensor.dtype) {
+            case DType::f32: static_cast<float*>(tensor.data)[i] = scaled(i); break;
+            case DType::bf16: static_cast<uint16_t*>(tensor.data)[i] = narrow_bf16(scaled(i)); break;
+            case DType::f16: static_cast<uint16_t*>(tensor.data)[i] = narrow_f16(scaled(i)); break;
+            default: throw Error("--inject scale: only floats of 32 and 16 bits can be scaled");
+        }
+    }
 }
 
 }  // namespace

@@ -50,19 +50,21 @@ double number_at(DType dtype, const void* data, int64_t i) {
     return 0;
 }
 
-Difference difference(DType dtype, const void* have, const void* want, int64_t count) {
+Difference difference(DType dtype, const void* have, const void* want, int64_t count, const char* left_out) {
     Difference d;
     d.count = count;
     const int64_t item = size_of(dtype);
     double squares = 0, norm = 0, worst = -1;
     for (int64_t i = 0; i < count; ++i) {
         const double y = number_at(dtype, want, i);
+        d.left_out += left_out && left_out[i];
         norm += y * y;
         if (std::abs(y) > d.largest) d.largest = std::abs(y);
         const char* a = static_cast<const char*>(have) + i * item;
         const char* b = static_cast<const char*>(want) + i * item;
         if (std::memcmp(a, b, static_cast<size_t>(item)) == 0) continue;
         ++d.unequal;
+        if (left_out && left_out[i]) continue;
         const double x = number_at(dtype, have, i);
         double far = std::abs(x - y);
         if (std::isnan(far)) far = std::isnan(x) && std::isnan(y) ? 0 : std::numeric_limits<double>::infinity();

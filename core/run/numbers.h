@@ -16,13 +16,15 @@ struct Difference {
     double norm = 0;      ///< ||want||
     int64_t count = 0;
     int64_t unequal = 0;   ///< elements with other bits
+    int64_t left_out = 0;  ///< elements that do not count
     int64_t worst = none;  ///< the element farthest off
     double have = 0, want = 0;
 
     static constexpr int64_t none = -1;
 };
 
-Difference difference(DType dtype, const void* have, const void* want, int64_t count);
+/// `left_out`: per element whether it does not count; nullptr when all do.
+Difference difference(DType dtype, const void* have, const void* want, int64_t count, const char* left_out = nullptr);
 
 /// The gap between 1 and the next number; 0 for integers.
 double epsilon_of(DType dtype);

@@ -1,6 +1,7 @@
 #include "run/oracle.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,6 +14,8 @@ namespace orrery {
 namespace {
 /// What an op's result may differ by in f32: a few roundings. Sums of many terms are moved by their terms.
 constexpr double rounding = 0x1p-22;
+/// How many times its noise a gradient must be for AdamW's step to be known: at 10 the sign is certain.
+constexpr double noise_margin = 10;
 }  // namespace
 
 struct Oracle::Block {
@@ -39,13 +42,17 @@ struct Oracle::Work {
 
 Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
                WholeContents contents, int draws)
-    : annotated_(annotated), propagated_(propagated), mesh_(mesh), device_(device), contents_(std::move(contents)) {
+    : annotated_(annotated),
+      propagated_(propagated),
+      mesh_(mesh),
+      device_(device),
+      contents_(std::move(contents)),
+      draws_(draws) {
     if (!device.limits().host_visible)
         throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
     collect();
     find_rounded_sums();
-    sources_.resize(static_cast<size_t>(draws) + 1, Blocks(slots_));
-    moved_.assign(slots_, 0);
+    sources_.resize(slots_);
 }
 
 Oracle::~Oracle() {
@@ -203,47 +210,137 @@ Oracle::Blocks Oracle::evaluate(const Blocks& sources, uint64_t seed) {
     return values;
 }
 
-void Oracle::take_inputs(int64_t step, Blocks& sources) const {
+void Oracle::take_sources(int64_t step) {
     for (size_t i = 0; i < annotated_.values.size(); ++i) {
         const Value& value = annotated_.values[i];
-        if (value.role == Role::temporary || (value.role != Role::input && step > 1)) continue;
+        if (value.role == Role::temporary) continue;
         const std::vector<std::byte> whole = contents_(value, step);
         if (static_cast<int64_t>(whole.size()) != value.type.bytes())
             throw Error(value.origin, "the contents of " + describe(annotated_, static_cast<ValueId>(i)) + " have " +
                                           std::to_string(whole.size()) + " bytes");
-        sources[i] = std::make_shared<Block>(value.type.bytes());
-        std::memcpy(sources[i]->data, whole.data(), whole.size());
+        sources_[i] = std::make_shared<Block>(value.type.bytes());
+        std::memcpy(sources_[i]->data, whole.data(), whole.size());
     }
 }
 
-void Oracle::take_updates(const Blocks& values, Blocks& sources) const {
-    for (const Update& update : annotated_.updates)
-        sources[static_cast<size_t>(update.target)] = values[static_cast<size_t>(update.value)];
+Oracle::Blocks Oracle::moved_sources(uint64_t seed) const {
+    Blocks sources = sources_;
+    for (size_t i = 0; i < annotated_.values.size(); ++i) {
+        if (annotated_.values[i].role != Role::param) continue;
+        const TensorType& type = annotated_.values[i].type;
+        sources[i] = std::make_shared<Block>(type.bytes());
+        std::memcpy(sources[i]->data, sources_[i]->data, static_cast<size_t>(type.bytes()));
+        jitter(type.dtype, sources[i]->data, type.count(), rounding, seed + 1 + i);
+    }
+    return sources;
 }
 
 void Oracle::step(int64_t step) {
-    take_inputs(step, sources_[0]);
-    values_ = evaluate(sources_[0], 0);
-    take_updates(values_, sources_[0]);
-    moved_.assign(slots_, 0);
-    for (size_t draw = 1; draw < sources_.size(); ++draw) {
-        Blocks& sources = sources_[draw];
-        const uint64_t seed = (static_cast<uint64_t>(step) << 32) + (draw << 20);
-        take_inputs(step, sources);
-        for (size_t i = 0; step == 1 && i < annotated_.values.size(); ++i)
-            if (annotated_.values[i].role == Role::param)
-                jitter(annotated_.values[i].type.dtype, sources[i]->data, annotated_.values[i].type.count(), rounding,
-                       seed + 1 + i);
-        const Blocks values = evaluate(sources, seed);
-        take_updates(values, sources);
-        for (size_t i = 0; i < propagated_.values.size(); ++i) {
-            const size_t slot = slot_[i];
-            if (!values[slot] || values[slot] == values_[slot]) continue;
-            const TensorType& type = propagated_.values[i].type;
-            const Difference far = difference(type.dtype, values[slot]->data, values_[slot]->data, type.count());
-            moved_[slot] = std::max(moved_[slot], far.distance);
+    step_ = step;
+    take_sources(step);
+    values_ = evaluate(sources_, 0);
+    squares_.assign(slots_, 0);
+    each_.clear();
+    for (const Work& work : works_) {
+        if (work.op->kind != "adamw") continue;
+        const auto count = static_cast<size_t>(work.types[1].count());
+        for (size_t operand : {size_t{1}, work.op->inputs.size()}) each_[work.slots[operand]].assign(count, 0.0f);
+    }
+    drawn_ = 0;
+    draw(draws_);
+}
+
+void Oracle::draw(int draws) {
+    for (; drawn_ < draws; ++drawn_) {
+        const uint64_t seed = (static_cast<uint64_t>(step_) << 32) + (static_cast<uint64_t>(drawn_ + 1) << 20);
+        measure(evaluate(moved_sources(seed), seed));
+    }
+    leave_out();
+}
+
+void Oracle::measure(const Blocks& values) {
+    std::vector<char> known(slots_, 0);
+    for (size_t i = 0; i < propagated_.values.size(); ++i) {
+        const size_t slot = slot_[i];
+        if (known[slot] || !values[slot] || values[slot] == values_[slot]) continue;
+        known[slot] = 1;
+        const TensorType& type = propagated_.values[i].type;
+        const void* moved = values[slot]->data;
+        const double far = difference(type.dtype, moved, values_[slot]->data, type.count()).distance;
+        squares_[slot] += far * far;
+        const auto each = each_.find(slot);
+        if (each == each_.end() || far == 0) continue;
+        for (int64_t k = 0; k < type.count(); ++k) {
+            const double d = number_at(type.dtype, moved, k) - number_at(type.dtype, values_[slot]->data, k);
+            each->second[static_cast<size_t>(k)] += static_cast<float>(d * d);
         }
     }
+}
+
+/// An element's own noise is a sample of few; that of the whole gradient, a floor for it, is not.
+void Oracle::leave_out() {
+    weak_.clear();
+    uncertain_.assign(slots_, 0);
+    for (const Work& work : works_) {
+        if (work.op->kind != "adamw") {
+            carry(work);
+            continue;
+        }
+        const size_t gradient = work.slots[1], param = work.slots[work.op->inputs.size()];
+        const TensorType& type = work.types[1];
+        const auto count = static_cast<size_t>(type.count());
+        const double typical = squares_[gradient] / static_cast<double>(std::max<size_t>(count, 1));
+        std::vector<float>& weak = weak_[param];
+        weak.assign(count, 0);
+        for (size_t k = 0; k < count; ++k) {
+            const double g = number_at(type.dtype, values_[gradient]->data, static_cast<int64_t>(k));
+            const double noise = std::max(typical, static_cast<double>(each_[gradient][k])) / drawn_;
+            if (g * g <= noise_margin * noise_margin * noise) weak[k] = 1;
+        }
+    }
+    left_out_.clear();
+    for (const auto& [slot, weak] : weak_) {
+        std::vector<char>& left = left_out_[slot];
+        squares_[slot] = 0;
+        for (size_t k = 0; k < weak.size(); ++k) {
+            left.push_back(weak[k] > 0);
+            if (weak[k] == 0) squares_[slot] += static_cast<double>(each_[slot][k]);
+        }
+    }
+}
+
+/// What is known of a param's elements moves with them where it is packed, sent and unpacked.
+void Oracle::carry(const Work& work) {
+    const Op& op = *work.op;
+    const auto inputs = work.slots.begin() + static_cast<std::ptrdiff_t>(op.inputs.size());
+    const auto weak = [&](size_t slot) { return weak_.count(slot) != 0; };
+    const auto uncertain = [&](size_t slot) { return uncertain_[slot] != 0; };
+    const bool known = std::none_of(work.slots.begin(), inputs, uncertain);
+    if (known && std::none_of(work.slots.begin(), inputs, weak)) return;
+    const bool moves = op.kind == "reshape" || op.kind == "transpose" || op.kind == "slice" || op.kind == "concat";
+    const bool alike = !work.kernel || op.kind == "cast";
+    if (!known || op.outputs.size() != 1 || !(alike || (moves && work.types.back().dtype == DType::f32))) {
+        for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
+        return;
+    }
+    std::vector<float> marks = alike ? weak_[work.slots[0]] : carried(work, weak_);
+    each_[work.slots.back()] = alike ? each_[work.slots[0]] : carried(work, each_);
+    weak_[work.slots.back()] = std::move(marks);
+}
+
+/// The op on numbers that belong to the elements of its inputs.
+std::vector<float> Oracle::carried(const Work& work, const std::map<size_t, std::vector<float>>& from) {
+    Blocks blocks(slots_);
+    for (size_t i = 0; i < work.op->inputs.size(); ++i) {
+        auto& block = blocks[work.slots[i]] = std::make_shared<Block>(work.types[i].bytes());
+        std::memset(block->data, 0, static_cast<size_t>(block->bytes));
+        const auto found = from.find(work.slots[i]);
+        if (found != from.end()) std::memcpy(block->data, found->second.data(), static_cast<size_t>(block->bytes));
+    }
+    run(work, blocks, 0);
+    std::vector<float> made(static_cast<size_t>(work.types.back().count()));
+    std::memcpy(made.data(), blocks[work.slots.back()]->data, made.size() * sizeof(float));
+    return made;
 }
 
 const std::byte* Oracle::whole(ValueId value) const {
@@ -251,7 +348,14 @@ const std::byte* Oracle::whole(ValueId value) const {
     return block ? block->data : nullptr;
 }
 
-double Oracle::moved(ValueId value) const { return moved_[slot_[static_cast<size_t>(value)]]; }
+bool Oracle::uncertain(ValueId value) const { return uncertain_[slot_[static_cast<size_t>(value)]] != 0; }
+
+const char* Oracle::left_out(ValueId value) const {
+    const auto found = left_out_.find(slot_[static_cast<size_t>(value)]);
+    return found == left_out_.end() ? nullptr : found->second.data();
+}
+
+double Oracle::moved(ValueId value) const { return std::sqrt(squares_[slot_[static_cast<size_t>(value)]] / drawn_); }
 
 int64_t Oracle::bytes() const {
     int64_t bytes = 0;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -10,13 +11,16 @@
 
 namespace orrery {
 
-/// The whole contents of an input before a step, and of a param or state before the first.
+/// The whole contents of an input, param or state before a step.
 using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t step)>;
 
 /// One device that runs the annotated program op by op on whole arrays, without plan, layouts or reuse of memory, and
 /// keeps every value. It also says how far rounding may move each value: it runs the step again with every float that
 /// an op makes moved by a few units in its last place, at random, and measures where that leads. Sums taken in another
 /// order are such a movement; mistakes are larger.
+///
+/// AdamW turns a gradient that is nothing but noise into a full step of either sign. Elements of a param whose gradient
+/// is below what rounding moves it by are left out.
 class Oracle {
 public:
     /// `propagated` tells the values that propagation added (they are copies of others, or ops of their own) and which
@@ -26,12 +30,19 @@ public:
     ~Oracle();
     Oracle(const Oracle&) = delete;
 
-    /// Runs the next step, from 1. What `whole` gave before is gone.
+    /// Runs a step from its contents. What `whole` gave before is gone.
     void step(int64_t step);
+    /// Draws rounding anew for the last step, until there are so many draws of it.
+    void draw(int draws);
+    int draws() const { return drawn_; }
     /// The value of the last step, row-major; nullptr when the program does not make it.
     const std::byte* whole(ValueId value) const;
-    /// Largest distance by which rounding moved the whole value.
+    /// Root mean square over the draws of the distance by which rounding moved the whole value.
     double moved(ValueId value) const;
+    /// Per element of the whole value whether it is left out; nullptr when none is.
+    const char* left_out(ValueId value) const;
+    /// Whether such elements went into the value so that it is not known which of its own they are.
+    bool uncertain(ValueId value) const;
     /// Bytes of all values of a step.
     int64_t bytes() const;
 
@@ -47,8 +58,12 @@ private:
     Blocks evaluate(const Blocks& sources, uint64_t seed);
     void run(const Work& work, Blocks& values, uint64_t seed);
     void add_up(const Work& work, Blocks& values);
-    void take_inputs(int64_t step, Blocks& sources) const;
-    void take_updates(const Blocks& values, Blocks& sources) const;
+    void take_sources(int64_t step);
+    Blocks moved_sources(uint64_t seed) const;
+    void measure(const Blocks& values);
+    void leave_out();
+    void carry(const Work& work);
+    std::vector<float> carried(const Work& work, const std::map<size_t, std::vector<float>>& from);
     void find_rounded_sums();
     double noise_of(ValueId value) const;
 
@@ -59,14 +74,21 @@ private:
     WholeContents contents_;
     std::vector<Work> works_;
     Memory scratch_;
-    std::vector<Blocks> sources_;  ///< [0]: as they are; then one set for each draw
-    Blocks values_;
+    const int draws_;  ///< of every step
+    int drawn_ = 0;    ///< of this one
+    int64_t step_ = 0;
+    Blocks sources_, values_;
     /// Where a value of the propagated program is among values_: its own place, or one behind all others for a term of
     /// a sum that propagation grouped anew, which is another number there than in the traced program.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
-    std::vector<char> rounded_;  ///< per value: summed over ranks in 16 bits
-    std::vector<double> moved_;
+    std::vector<char> rounded_;    ///< per value: summed over ranks in 16 bits
+    std::vector<double> squares_;  ///< per slot: of the distances of all draws
+    /// By slot, of gradients that AdamW reads and the params that it makes: the same for each element.
+    std::map<size_t, std::vector<float>> each_;
+    std::map<size_t, std::vector<float>> weak_;  ///< 1 for an element that is left out
+    std::map<size_t, std::vector<char>> left_out_;
+    std::vector<char> uncertain_;  ///< per slot
 };
 
 }  // namespace orrery

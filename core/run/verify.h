@@ -2,12 +2,14 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
+#include "plan/chunks.h"
 #include "plan/lower.h"
 #include "run/inject.h"
 #include "run/numbers.h"
@@ -17,7 +19,8 @@ namespace orrery {
 
 struct VerifyOptions {
     int64_t steps = 2;  ///< a param that starts at zero hides the gradients behind it in the first
-    int draws = 2;      ///< runs of the oracle with rounding drawn anew
+    int draws = 4;      ///< runs of the oracle with rounding drawn anew, every step
+    int sure = 32;      ///< of a step in which something is too far off for those
     bool bitwise = false;
     std::vector<Injection> injections;
 };
@@ -31,7 +34,15 @@ struct VerifyCase {
     std::function<std::unique_ptr<Transport>()> transport;  ///< joins threads of one process
     WholeContents contents;
     std::chrono::milliseconds timeout{60'000};
+    std::map<std::string, std::vector<ChunkTable>> collectives = {};  ///< by axis, as the run makes them
 };
+
+/// How far off a value may be: `margin` times what rounding moves it by, the root mean square of the draws, and as many
+/// units in the last place of its largest element. A scalar that rounding moves as far as in the draws, normally
+/// distributed, is farther off with the probability of |Student's t| > 10: 5.6e-4 with 4 draws, then `sure` decide, and
+/// with 32 it is 2e-11. Values of many elements whose movements are independent stay far below. Real rounding moves f32
+/// by a quarter of the draws.
+constexpr double margin = 10;
 
 /// A value of one rank that is not what it should be.
 struct Finding {
@@ -43,8 +54,12 @@ struct Finding {
     int64_t micro = -1;
     Difference far;
     double tolerance = 0;
+    double rounded = 0;            ///< part of the tolerance: of 16-bit terms
     TensorType type;               ///< local
+    bool gradient = false;         ///< of a param
     bool planned = false;          ///< replayed on the oracle's values, the op differs too: layout, lowering or kernel
+    bool own = false;              ///< replayed on the rank's own values, the op gives other bits
+    bool exact = false;            ///< compared bit by bit
     bool infected = false;         ///< what this rank put in was wrong already
     std::string edge;              ///< communication: which message
     std::vector<int64_t> members;  ///< communication: the ranks of the communicator, when all hold it wrong
@@ -58,7 +73,8 @@ struct Compared {
     int64_t comparisons = 0;  ///< with the oracle; by rank, micro-batch and step
     int64_t replays = 0;      ///< of partial values, with the replay alone
     int64_t elements = 0;
-    double worst = -1;  ///< largest distance as a part of its tolerance
+    int64_t left_out = 0;  ///< of those: params whose gradient is below its noise
+    double worst = -1;     ///< largest distance as a part of its tolerance
     ValueId value = none;
     int64_t rank = 0;
 };
@@ -66,9 +82,11 @@ struct Compared {
 struct VerifyReport {
     std::array<Compared, kinds_of_values> compared;
     int64_t ranks = 0, steps = 0, values = 0, unseen = 0;
+    std::vector<std::string> collectives;  ///< "all_reduce over dp by ring": algorithms that are not the transport's
     double gradients = -1;  ///< ||g - ref|| as a part of 1e-5 ||ref|| + 1e-6 ||all gradients||; the worst
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< f32 throughout
+    std::vector<ValueId> unjudged;     ///< params whose gradient was compared nowhere
     int64_t exact = 0, reordered = 0;  ///< bitwise: values compared bit by bit, and those exempt
     std::vector<ValueId> sums;         ///< bitwise: where the order of a sum first changes
     std::vector<Finding> roots;        ///< what went wrong by itself, the first one first

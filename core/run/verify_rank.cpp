@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ir/describe.h"
@@ -13,16 +14,7 @@
 namespace orrery {
 namespace {
 
-constexpr size_t kept_findings = 200;
-/// Two runs differ by the noise of both; a norm is a sample.
-constexpr double margin = 4;
-
-size_t kind_of(const Program& program, ValueId id, bool gradient) {
-    if (gradient) return 2;
-    const OpId maker = program.value(id).op;
-    if (maker == none || program.op(maker).phase == Phase::update) return 3;
-    return program.op(maker).phase == Phase::backward ? 1 : 0;
-}
+constexpr size_t kept_findings = 2000;
 
 /// What collectives, and the packing around joined ones (layout/join.h), made `value` of.
 ValueId sent_as(const Program& program, ValueId value) {
@@ -51,7 +43,22 @@ bool communicates(const Instruction& instruction) {
     return instruction.what != Do::kernel && instruction.what != Do::copy;
 }
 
+bool same_bits(const Tensor& a, const Tensor& b) {
+    return std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
+}
+
 }  // namespace
+
+size_t kind_of(const Program& program, ValueId id, bool gradient) {
+    if (gradient) return 2;
+    const OpId maker = program.value(id).op;
+    if (maker == none || program.op(maker).phase == Phase::update) return 3;
+    return program.op(maker).phase == Phase::backward ? 1 : 0;
+}
+
+double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded) {
+    return margin * (oracle.moved(value) + epsilon_of(dtype) * largest + rounded);
+}
 
 TwinRank::TwinRank(const Setting& setting)
     : s_(setting),
@@ -71,6 +78,14 @@ TwinRank::TwinRank(const Setting& setting)
             found->second = static_cast<ValueId>(i);
     }
     for (const auto& [grad, value] : summed) gradient_[static_cast<size_t>(value)] = grad;
+    updates_.assign(program.values.size(), 0);
+    for (const RankClass& c : s_.plan.classes)
+        for (const Instruction& i : c.stream) {
+            if (i.op == none || program.op(i.op).phase != Phase::update) continue;
+            for_each_access(c, i, [&](const Operand& operand, bool reads, bool) {
+                if (reads && operand.value != none) updates_[static_cast<size_t>(operand.value)] = 1;
+            });
+        }
 }
 
 bool TwinRank::partial_over_ranks(const Layout& layout) const {
@@ -83,7 +98,7 @@ void TwinRank::feed(const Value& source, const Operand& place, const std::vector
     Layout layout = source.layout;
     if (micro_axis_ != none) layout.set(micro_axis_, Placement::replicated());
     const Piece piece = block_of(layout, source.type.shape, s_.plan.mesh, s_.rank);
-    for (Executor* executor : {&s_.actual, &s_.twin})
+    for (Executor* executor : {&s_.actual, &s_.twin, &s_.echo})
         slice(whole.data(), source.type.shape, piece, size_of(source.type.dtype), executor->tensor(place.value).data);
     set_note(place, {});
 }
@@ -94,11 +109,18 @@ void TwinRank::step(int64_t step, const WholeContents& contents) {
     report_.gradient.clear();
     for (const Operand& place : class_.places) {
         const Value& source = value(place.value);
-        if (source.role == Role::input || (source.role != Role::temporary && step == 1))
+        if (source.role == Role::temporary) continue;
+        if (source.role == Role::input || step == 1) {
             feed(source, place, contents(source, step));
+            continue;
+        }
+        const Tensor mine = s_.actual.tensor(place.value);
+        std::memcpy(s_.twin.tensor(place.value).data, mine.data, static_cast<size_t>(mine.bytes()));
+        set_note(place, {});
     }
     s_.actual.run(*this);
     s_.twin.finish();
+    s_.echo.finish();
 }
 
 Ranges<TwinRank::Note>& TwinRank::notes(const Operand& operand) {
@@ -160,17 +182,25 @@ bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
     if (count_of(piece.shape) != local.count() || v.type.dtype != local.dtype) return false;
     want_.resize(static_cast<size_t>(local.bytes()));
     slice(whole, v.type.shape, piece, size_of(v.type.dtype), want_.data());
+    left_out_.clear();
+    if (const char* left_out = s_.oracle.left_out(id)) {
+        left_out_.resize(static_cast<size_t>(local.count()));
+        slice(left_out, v.type.shape, piece, 1, left_out_.data());
+    }
     return true;
 }
 
-TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* want, bool complete) const {
+TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* want, bool complete,
+                                 double rounded) const {
     Judged judged;
-    judged.far = difference(have.dtype, have.data, want, have.count());
-    judged.tolerance = margin * (s_.oracle.moved(id) + epsilon_of(have.dtype) * judged.far.largest);
+    const char* left_out = complete && !left_out_.empty() ? left_out_.data() : nullptr;
+    judged.far = difference(have.dtype, have.data, want, have.count(), left_out);
+    judged.rounded = rounded;
+    judged.tolerance = tolerance_of(s_.oracle, id, have.dtype, judged.far.largest, rounded);
     judged.wrong = !(judged.far.distance <= judged.tolerance);
     const auto& reordered = s_.reordered[step_ > 1];
     if (s_.options.bitwise && complete && reordered[static_cast<size_t>(id)] == none && judged.far.unequal > 0)
-        judged.wrong = true, judged.tolerance = 0;
+        judged.wrong = judged.exact = true, judged.tolerance = 0;
     return judged;
 }
 
@@ -178,23 +208,20 @@ void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
     Compared& line = report_.compared[kind_of(s_.plan.program, id, gradient_[static_cast<size_t>(id)] != none)];
     ++(complete ? line.comparisons : line.replays);
     line.elements += judged.far.count;
+    line.left_out += judged.far.left_out;
     char& seen = report_.seen[static_cast<size_t>(id)];
     seen = std::max<char>(seen, complete ? 2 : 1);
-    const double part = judged.far.distance == 0 ? 0
-                        : judged.tolerance > 0   ? judged.far.distance / judged.tolerance
-                                                 : std::numeric_limits<double>::infinity();
-    if (part <= line.worst) return;
-    line.worst = part;
-    line.value = id;
-    line.rank = s_.rank;
+    if (judged.wrong) return;  // a finding, which more draws may explain
+    const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
+    if (part > line.worst) line.worst = part, line.value = id, line.rank = s_.rank;
 }
 
-void TwinRank::find(int index, ValueId id, const Judged& judged, bool planned, bool infected) {
+Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
     if (report_.findings.size() >= kept_findings) {
         ++report_.further;
-        return;
+        report_.findings.pop_back();
     }
-    Finding finding;
+    Finding& finding = report_.findings.emplace_back();
     finding.step = step_;
     finding.rank = s_.rank;
     finding.index = index;
@@ -203,12 +230,15 @@ void TwinRank::find(int index, ValueId id, const Judged& judged, bool planned, b
     finding.micro = at(index).fragment.micro;
     finding.far = judged.far;
     finding.tolerance = judged.tolerance;
+    finding.rounded = judged.rounded;
+    finding.exact = judged.exact;
+    finding.gradient = gradient_[static_cast<size_t>(id)] != none;
+    finding.type = value(id).type;
     for (const Operand& operand : at(index).operands)
         if (operand.value == id) finding.type = operand.type;
-    finding.planned = planned;
-    finding.infected = infected;
+    finding.infected = infected_;
     if (communicates(at(index))) finding.edge = edge_;
-    report_.findings.push_back(std::move(finding));
+    return finding;
 }
 
 /// A name that all members give to the communication at hand.
@@ -237,19 +267,24 @@ void TwinRank::settle(int index, size_t which) {
     std::memcpy(twin.data, want_.data(), want_.size());
     const Judged judged = judge(operand.value, s_.actual.operand(index, which), want_.data(), true);
     count(operand.value, judged, true);
-    if (replay.wrong || (judged.wrong && !note.dirty))
-        find(note.pending, operand.value, replay.wrong ? replay : judged, replay.wrong, note.dirty);
+    if (replay.wrong || (judged.wrong && !note.dirty)) {
+        Finding& finding = find(note.pending, operand.value, replay.wrong ? replay : judged);
+        finding.planned = replay.wrong;
+        finding.infected = note.dirty;
+    }
     set_note(operand, {note.dirty || judged.wrong, none});
     infected_ |= judged.wrong;
 }
 
-/// Where the optimizer first reads a whole gradient, the block of its first holder counts in its distance.
+/// Where the optimizer first reads a whole gradient, or where it stands complete without one, the block of its first
+/// holder counts in its distance.
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
     const ValueId gradient = id == none ? none : gradient_[static_cast<size_t>(id)];
     if (gradient == none || report_.gradient.count(gradient) != 0) return;
     const OpId reader = at(index).op;
-    if (reader == none || s_.plan.program.op(reader).phase != Phase::update) return;  // a sum is on its way before
+    const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
+    if (!updates && updates_[static_cast<size_t>(id)]) return;  // a sum is on its way before
     const Tensor& have = s_.actual.operand(index, which);
     if (!cut(id, at(index).fragment.micro, have)) return;
     std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
@@ -272,21 +307,64 @@ void TwinRank::before(int index) {
         if (operand.value != none) add_gradient(index, which);
     });
     if (infected_ && !edge_.empty()) report_.dirty_edges.insert(edge_);
+    weigh_terms(index);
     injector_.before(s_.actual, index);
+}
+
+/// Each rank rounds its 16-bit term of a sum over ranks: by 1/sqrt(12) of a unit in the last place, of a term that may
+/// be larger than the sum. The others' are taken to be like this rank's.
+void TwinRank::weigh_terms(int index) {
+    const Instruction& i = at(index);
+    rounded_.assign(i.operands.size(), 0);
+    if (i.what != Do::all_reduce && i.what != Do::reduce_scatter) return;
+    const double ranks = std::sqrt(static_cast<double>(s_.plan.mesh.size(i.axis)) / 12);
+    for (size_t in = i.operands.size() > 2 ? 2 : 0; in + 1 < i.operands.size(); in += 2) {
+        const Tensor& term = s_.twin.operand(index, in);
+        if (size_of(term.dtype) != 2) continue;
+        const double norm = difference(term.dtype, term.data, term.data, term.count()).norm;
+        rounded_[in + 1] = ranks * epsilon_of(term.dtype) * norm;
+    }
 }
 
 void TwinRank::after(int index) {
     injector_.after(s_.actual, index);
     s_.twin.issue(index);
+    s_.echo.issue(index);
     const Instruction& i = at(index);
     if (i.what == Do::all_reduce && i.operands.size() > 2) {  // joined: each member's place
         for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
-        return;
+    } else {
+        for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
+            // A kernel's workspace is no operand and holds nothing.
+            if (writes && operand.value != none) look(index, static_cast<size_t>(&operand - i.operands.data()));
+        });
     }
+    follow(index);
+}
+
+/// The echo goes on from what the rank has.
+void TwinRank::follow(int index) {
+    const Instruction& i = at(index);
     for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
-        // A kernel's workspace is no operand and holds nothing.
-        if (writes && operand.value != none) look(index, static_cast<size_t>(&operand - i.operands.data()));
+        for (size_t which = 0; writes && which < i.operands.size(); ++which) {
+            if (&operand != &i.operands[which]) continue;
+            const Tensor& have = s_.actual.operand(index, which);
+            const Tensor& echo = s_.echo.operand(index, which);
+            if (!same_bits(have, echo)) std::memcpy(echo.data, have.data, static_cast<size_t>(have.bytes()));
+        }
     });
+}
+
+/// Whether the rank has what the instruction gives on its own inputs.
+bool TwinRank::repeat(int index, size_t which) {
+    const Tensor& have = s_.actual.operand(index, which);
+    const Tensor& echo = s_.echo.operand(index, which);
+    if (same_bits(have, echo)) return true;
+    Judged judged;
+    judged.far = difference(have.dtype, have.data, echo.data, have.count());
+    judged.wrong = judged.exact = true;
+    find(index, at(index).operands[which].value, judged).own = true;
+    return false;
 }
 
 /// Compares what the instruction has written.
@@ -300,16 +378,21 @@ void TwinRank::look(int index, size_t which) {
     const bool complete = (joined || completes(i, operand)) && cut(operand.value, i.fragment.micro, twin);
     Judged replay;
     if (complete) {
-        replay = judge(operand.value, twin, want_.data(), true);
+        replay = judge(operand.value, twin, want_.data(), true, rounded_[which]);
         std::memcpy(twin.data, want_.data(), want_.size());
     }
+    const bool own = !repeat(index, which);
     // The copy that ends a step brings a param its next value.
     const bool update = i.what == Do::copy && i.op == none && i.operands[0].value != none;
-    const Judged judged = judge(update ? i.operands[0].value : operand.value, have, twin.data, complete);
+    const ValueId id = update ? i.operands[0].value : operand.value;
+    const bool known = complete || (update && cut(id, -1, twin));
+    Judged judged = judge(id, have, twin.data, known, rounded_[which]);
+    if (s_.oracle.uncertain(id) || (!known && s_.oracle.left_out(id))) judged.far.distance = 0, judged.wrong = false;
     count(operand.value, judged, complete);
-    if (judged.wrong || replay.wrong)
-        find(index, operand.value, replay.wrong ? replay : judged, replay.wrong, infected_);
-    set_note(operand, {judged.wrong, complete ? none : index});
+    if (replay.wrong) find(index, operand.value, replay).planned = true;
+    if (judged.wrong && !replay.wrong && !own) find(index, operand.value, judged);
+    set_note(operand, {judged.wrong || own, complete ? none : index});
+    if (complete && !updates_[static_cast<size_t>(operand.value)]) add_gradient(index, which);
 }
 
 }  // namespace orrery

@@ -40,15 +40,17 @@ std::string members_text(const std::vector<int64_t>& ranks) {
 }
 
 std::string why(const Finding& f) {
-    if (f.tolerance == 0 && f.far.distance > 0 && f.far.distance < 1e-3 * f.far.norm)
+    if (f.exact && !f.own)
         return "no sum before it changes its order, yet bits differ: a kernel may sum blocks of other sizes in another "
                "order; device.cpu.reference = true has one order";
     if (f.planned)
         return "replayed on the oracle's values cut by its layout, the op makes the same mistake: layout, lowering or "
                "kernel";
-    if (!f.members.empty()) return "what the members put in is right; what all of them got out is not";
-    if (!f.edge.empty()) return "what the members put in is right; what this rank holds afterwards is not";
-    return "its inputs are right, and replayed on the oracle's values the op is right: this rank made something else";
+    if (!f.members.empty()) return "what all members got out is not what it makes of what they put in";
+    if (!f.edge.empty() && f.own) return "what this rank holds afterwards is not what it makes of what members put in";
+    if (f.own) return "replayed on what this rank put in, the op gives something else: this rank made a mistake";
+    return "every op, replayed on what its rank put in, gives what the ranks have, and on the oracle's values what the "
+           "oracle has: rounding adds up to more than it explains";
 }
 
 std::string finding_text(const Plan& plan, const Finding& f) {
@@ -79,7 +81,7 @@ std::string finding_text(const Plan& plan, const Finding& f) {
 bool VerifyReport::passed() const {
     const bool compared_any =
         std::any_of(compared.begin(), compared.end(), [](const Compared& line) { return line.comparisons > 0; });
-    return roots.empty() && further == 0 && compared_any && !(judges_gradients && gradients > 1);
+    return roots.empty() && further == 0 && compared_any && unjudged.empty() && !(judges_gradients && gradients > 1);
 }
 
 std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) const {
@@ -89,6 +91,7 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                                    ranks == 1 ? "" : "s", steps, steps == 1 ? "" : "s");
     text += fmt::format("  {:<10} {:>12} {:>10} {:>14}  {:>9}  {}\n", "", "comparisons", "replays", "elements", "worst",
                         "of what rounding explains");
+    if (!collectives.empty()) text += fmt::format("  collectives as configured: {}\n", join(collectives, ", "));
     int64_t elements = 0, comparisons = 0;
     for (size_t kind = 0; kind < kinds_of_values; ++kind) {
         const Compared& line = compared[kind];
@@ -103,6 +106,10 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
+    const int64_t left_out = compared[3].left_out;
+    if (left_out > 0)
+        text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",
+                            count_text(left_out));
     if (options.bitwise) {
         text += fmt::format("  bitwise: {} values bit by bit; {} exempt, behind sums in another order:\n",
                             count_text(exact), count_text(reordered));
@@ -115,6 +122,11 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                           "PASS: {} of the program's values agree on every rank, {} elements in {} comparisons; {} "
                           "have no bytes of their own\n",
                           count_text(values), count_text(elements), count_text(comparisons), count_text(unseen));
+    if (roots.empty() && further == 0 && !unjudged.empty()) {
+        std::vector<std::string> names;
+        for (ValueId param : unjudged) names.push_back(program.value(param).name);
+        return text + fmt::format("FAIL: gradients compared with the oracle's nowhere: {}\n", join(names, ", "));
+    }
     if (roots.empty()) return text + "FAIL: a gradient is outside its tolerance, though every value is near\n";
     text += "FAIL: the first divergence\n" + finding_text(plan, roots.front());
     for (size_t i = 1; i < std::min<size_t>(roots.size(), 5); ++i)

@@ -15,12 +15,14 @@ std::vector<char> bytes_of(const void* data, size_t bytes) {
     return {first, first + bytes};
 }
 
-std::vector<float> initial(const Value& value) {
+std::vector<float> initial(const Value& value, uint32_t other) {
     const auto count = static_cast<size_t>(value.type.count());
     const std::string kind = value.init.text("kind", "zeros");
     const auto scale = static_cast<float>(value.init.number("scale", 1));
     if (kind != "normal") return std::vector<float>(count, kind == "ones" ? scale : 0.0f);
-    std::seed_seq seed(value.name.begin(), value.name.end());
+    std::string words = value.name;
+    if (other > 0) words += std::to_string(other);
+    std::seed_seq seed(words.begin(), words.end());
     std::mt19937 engine(seed);
     std::normal_distribution<float> normal(0, scale);
     std::vector<float> drawn(count);
@@ -29,8 +31,8 @@ std::vector<float> initial(const Value& value) {
 }
 
 /// [B, T]: tokens at random; the target is a fixed function of the token, so that there is something to learn.
-std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab) {
-    std::mt19937 engine(static_cast<uint32_t>(step));
+std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab, uint32_t seed) {
+    std::mt19937 engine(static_cast<uint32_t>(step) + 1000 * seed);
     std::vector<int32_t> drawn(static_cast<size_t>(value.type.count()));
     const int64_t half = value.type.count() / 2;
     for (int64_t i = 0; i < value.type.count(); ++i) {
@@ -70,7 +72,7 @@ void show_gradients(Program& program) {
         program.results.push_back({"grad " + program.value(param).name, grad});
 }
 
-std::vector<char> draw(const Value& value, int64_t step, int64_t vocab) {
+std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t seed) {
     const auto count = static_cast<size_t>(value.type.count());
     if (value.name == "seed") {
         const uint32_t seed = step_seed(7, step);
@@ -80,8 +82,8 @@ std::vector<char> draw(const Value& value, int64_t step, int64_t vocab) {
         const auto number = static_cast<float>(step);
         return bytes_of(&number, sizeof number);
     }
-    if (value.role == Role::input) return bytes_of(batch(value, step, vocab).data(), 4 * count);
-    return bytes_of(initial(value).data(), 4 * count);
+    if (value.role == Role::input) return bytes_of(batch(value, step, vocab, seed).data(), 4 * count);
+    return bytes_of(initial(value, seed).data(), 4 * count);
 }
 
 const std::vector<float>& at(const test::Contents& contents, const std::string& name) {

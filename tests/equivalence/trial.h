@@ -19,8 +19,8 @@ void show_gradients(Program& program);
 
 /// Global contents of a source, the same on every mesh: params as their `init` says, from the name; tokens below
 /// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step",
-/// "seed".
-std::vector<char> draw(const Value& value, int64_t step, int64_t vocab);
+/// "seed". `seed`: other params and tokens.
+std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t seed = 0);
 
 /// The step's loss_sum / count.
 double loss_of(const test::Contents& step);

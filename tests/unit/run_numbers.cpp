@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/half.h"
 #include "run/numbers.h"
 
 using namespace orrery;
@@ -46,4 +47,32 @@ TEST_CASE("jitter moves floats by their last digits, halves seldom, integers nev
     std::vector<int32_t> whole(10, 3);
     jitter(DType::i32, whole.data(), 10, 1, 9);
     CHECK(whole == std::vector<int32_t>(10, 3));
+}
+
+TEST_CASE("16-bit floats survive widening and narrowing, and what lies between goes to the nearer, ties to even") {
+    for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+        const auto half = static_cast<uint16_t>(bits);
+        if ((half & 0x7fff) <= 0x7f80 && narrow_bf16(widen_bf16(half)) != half) FAIL("bf16 " << bits);
+        if ((half & 0x7fff) <= 0x7c00 && narrow_f16(widen_f16(half)) != half) FAIL("f16 " << bits);
+    }
+    CHECK(narrow_bf16(1.0f + 0x1p-8f) == 0x3f80);
+    CHECK(narrow_bf16(1.0f + 3 * 0x1p-8f) == 0x3f82);
+    CHECK(narrow_f16(1.0f + 0x1p-11f) == 0x3c00);
+    CHECK(narrow_f16(1.0f + 3 * 0x1p-11f) == 0x3c02);
+    CHECK(narrow_f16(65519.0f) == 0x7bff);
+    CHECK(narrow_f16(65520.0f) == 0x7c00);
+    CHECK(narrow_f16(-0x1p-25f) == 0x8000);
+    CHECK(narrow_f16(0x1.8p-25f) == 0x0001);
+    CHECK(std::isnan(widen_f16(narrow_f16(std::nanf("")))));
+    CHECK(std::isnan(widen_bf16(narrow_bf16(std::nanf("")))));
+}
+
+TEST_CASE("elements that are left out count neither in the distance nor as the farthest") {
+    const float want[] = {1, 2, 3}, have[] = {1, 5, 4};
+    const char left_out[] = {0, 1, 0};
+    const Difference d = difference(DType::f32, have, want, 3, left_out);
+    CHECK(d.distance == 1);
+    CHECK(d.worst == 2);
+    CHECK(d.left_out == 1);
+    CHECK(d.unequal == 2);
 }

@@ -66,6 +66,7 @@ TEST_CASE("verify: meshes of data, tensor, sequence and sharded state agree with
     CHECK(report.ranks == 4);
     CHECK(report.judges_gradients);
     CHECK(report.gradients >= 0);
+    CHECK(report.unjudged.empty());
     for (const Compared& line : report.compared) {
         CHECK(line.comparisons > 0);
         CHECK(line.worst < 1);
@@ -120,6 +121,81 @@ TEST_CASE("verify: a rank that keeps the unreduced values of a bucket is named")
         CHECK(named);
         CHECK((bucket == 0) == (report.roots_in_all == 1));  // of a bucket, every member
     }
+}
+
+TEST_CASE("verify: a scaled bf16 value is named, though 1 % is within rounding") {
+    Model m = mlp(8, 4, 12, true, true, DType::bf16);
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    ValueId half = none;
+    for (const Op& op : m.program.ops)
+        if (op.kind == "gelu") half = op.outputs[0];
+    REQUIRE(half != none);
+    REQUIRE(m.program.value(half).type.dtype == DType::bf16);
+    m.build.name(half, "hidden", {});
+    const VerifyReport report =
+        with_mistake(m, mesh_of({{"dp", 2}, {"tp", 2}}, 2), "scale,rank=1,tensor=hidden,by=1.01,micro=1");
+    CHECK(report.roots_in_all == 1);
+    const Finding& first = report.roots[0];
+    CHECK(first.own);
+    CHECK(first.rank == 1);
+    CHECK(first.micro == 1);
+    CHECK(m.program.value(first.value).name == "hidden");
+}
+
+TEST_CASE("verify: elements of a param whose gradient is noise are left out, others are not") {
+    Model m;
+    const ValueId x = m.input("x", {8, 4}, {"batch", "embed"});
+    const ValueId w = m.param("w", {4, 6}, {"embed", "mlp"}), b = m.param("b", {6}, {"mlp"});
+    // The sum of a softmax is 1 whatever goes in: every gradient in front of it is noise.
+    const ValueId p = m.op("softmax", {m.op("matmul", {x, w, b})});
+    const ValueId y = m.op("matmul", {x, m.param("v", {4, 6}, {"embed", "mlp"})});
+    using Ints = std::vector<int64_t>;
+    const ValueId one = m.op("sum", {p}, {{"dims", Ints{0, 1}}});
+    const ValueId other = m.op("sum", {m.op("square", {y})}, {{"dims", Ints{0, 1}}});
+    m.train(m.op("add", {one, other}), true);
+    m.split_names({{"batch", "dp"}});
+    Verifying how;
+    how.options.steps = 6;
+    const VerifyReport report = passes(m.program, mesh_of({{"dp", 2}}, 2), how);
+    CHECK(report.steps == 6);
+    CHECK(report.compared[3].left_out >= 6 * 2 * 30);  // w and b, on two ranks
+    CHECK(report.compared[3].left_out < report.compared[3].elements / 2);
+}
+
+TEST_CASE("verify: the algorithms of the configuration are those that run") {
+    const Model m = split_block();
+    const Mesh mesh = mesh_of({{"dp", 4}}, 1);
+    Verifying how;
+    how.collectives["dp"] = {recursive_doubling_table(4)};
+    const VerifyReport right = passes(m.program, mesh, how);
+    CHECK(right.collectives == std::vector<std::string>{"all_reduce over dp by recursive_doubling"});
+    how.collectives["dp"][0].moves.pop_back();  // one rank lacks the others' sum in the end
+    const Lowered lowered = compile(m.program, mesh);
+    const VerifyReport wrong = verify_plan(m.program, lowered, how);
+    CHECK_FALSE(wrong.passed());
+    REQUIRE(!wrong.roots.empty());
+    CHECK(wrong.roots[0].planned);
+}
+
+TEST_CASE("verify: a gradient that is compared nowhere is no pass") {
+    const Model m = split_block();
+    const Mesh mesh = mesh_of({{"dp", 2}});
+    const Lowered lowered = compile(m.program, mesh);
+    VerifyReport report = verify_plan(m.program, lowered);
+    CHECK(report.passed());
+    CHECK(report.unjudged.empty());
+    report.unjudged.push_back(*m.program.find("up.w"));
+    CHECK_FALSE(report.passed());
+    CHECK(report.text(lowered.plan, {}).find("compared with the oracle's nowhere: up.w") != std::string::npos);
+    // Without an optimizer a gradient that the run keeps is compared where it stands complete; others are not made.
+    Model bare = mlp(8, 4, 12);
+    bare.program.updates.clear();
+    bare.split_names({{"batch", "dp"}});
+    CHECK(passes(bare.program, mesh).gradients == -1);
+    bare.program.results.push_back({"kept", bare.program.grad_of(*bare.program.find("up.w"))});
+    const VerifyReport kept = passes(bare.program, mesh);
+    CHECK(kept.gradients >= 0);
+    CHECK(kept.unjudged.empty());
 }
 
 TEST_CASE("verify: a wrong plan is told from a wrong rank") {
