@@ -18,16 +18,16 @@ constexpr size_t most_named = 6;
 
 void Launcher::note(const CudaKernel& kernel) {
     if (recent_.size() == most_recent) recent_.erase(recent_.begin(), recent_.begin() + most_recent / 2);
-    recent_.push_back(&kernel);
+    recent_.push_back(kernel.name);
 }
 
 std::string Launcher::recent() const {
     std::string text;
     size_t named = 0;
     const std::string* last = nullptr;
-    for (auto kernel = recent_.rbegin(); kernel != recent_.rend() && named < most_named; ++kernel) {
-        if (last && (*kernel)->name == *last) continue;
-        last = &(*kernel)->name;
+    for (auto name = recent_.rbegin(); name != recent_.rend() && named < most_named; ++name) {
+        if (last && **name == *last) continue;
+        last = name->get();
         text += (named++ ? ", " : "") + *last;
     }
     return text;
@@ -72,7 +72,12 @@ void Launcher::launch(CudaKernel& kernel, std::span<const Tensor> operands, void
         if (check_each_) flush();
         return;
     }
-    run(kernel.name, [&] { kernel.prepared->launch(context_, pointers_, scratch); });
+    try {
+        run(*kernel.name, [&] { kernel.prepared->launch(context_, pointers_, scratch); });
+    } catch (const Error&) {
+        pointers_.clear();
+        throw;
+    }
     pointers_.clear();
 }
 
@@ -82,7 +87,7 @@ void Launcher::flush() {
     for (const Waiting& one : waiting_)
         joined_.push_back(
             {one.kernel->prepared.get(), std::span<void* const>(pointers_).subspan(one.first, one.count)});
-    const std::string& name = waiting_.front().kernel->name;
+    const std::string& name = *waiting_.front().kernel->name;
     const auto clear = [&] { waiting_.clear(), pointers_.clear(), ranges_.clear(); };
     try {
         run(name, [&] { joined_.front().kernel->launch_joined(context_, joined_); });

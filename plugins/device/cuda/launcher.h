@@ -14,11 +14,11 @@ namespace orrery::cuda_device {
 class CudaKernel : public Kernel {
 public:
     CudaKernel(std::string name, size_t inputs, std::unique_ptr<kernels::cuda::Prepared> prepared)
-        : name(std::move(name)), inputs(inputs), prepared(std::move(prepared)) {}
+        : name(std::make_shared<const std::string>(std::move(name))), inputs(inputs), prepared(std::move(prepared)) {}
     int64_t scratch_bytes() const override { return prepared->scratch_bytes(); }
 
-    const std::string name;  ///< the op's
-    const size_t inputs;     ///< operands that are only read, as far as they are not outputs, too
+    const std::shared_ptr<const std::string> name;  ///< the op's; a late failure may outlive the kernel
+    const size_t inputs;  ///< operands that are only read, as far as they are not outputs, too
     const std::unique_ptr<kernels::cuda::Prepared> prepared;
 };
 
@@ -55,7 +55,7 @@ private:
     std::vector<void*> pointers_;
     std::vector<Range> ranges_;  ///< of what waits
     std::vector<kernels::cuda::Joined> joined_;
-    std::vector<const CudaKernel*> recent_;
+    std::vector<std::shared_ptr<const std::string>> recent_;
 };
 
 }  // namespace orrery::cuda_device
