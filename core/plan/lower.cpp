@@ -53,13 +53,13 @@ std::vector<int64_t> ranks_at(const Mesh& mesh, AxisId axis, int64_t place) {
     return ranks;
 }
 
-/// Sends and receives that stand together proceed together, or share one lane: then they have to stand together.
-bool groups(const lowering::Spread& spread, const Mesh& mesh, const LowerOptions& options) {
-    if (spread.axis == none) return false;
+lowering::Messages messages(const lowering::Spread& spread, const Mesh& mesh, const LowerOptions& options) {
+    using lowering::Messages;
+    if (spread.axis == none) return Messages::apart;
     const auto found = options.contracts.find(mesh.axis(spread.axis).name);
     const TransportContract contract = found == options.contracts.end() ? TransportContract{} : found->second;
-    return contract.send == TransportContract::Send::grouped ||
-           contract.lanes == TransportContract::Lanes::communicator;
+    if (contract.send == TransportContract::Send::grouped) return Messages::grouped;
+    return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const L
     const lowering::Roles whole(plan.program, plan.mesh, spread);
     std::vector<lowering::Roles> shares;
     for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
-    std::vector<lowering::Order> orders = lowering::order_steps(shares, plan.schedule, groups(spread, mesh, options));
+    std::vector<lowering::Order> orders = lowering::order_steps(shares, plan.schedule, messages(spread, mesh, options));
     plan.classes.reserve(shares.size());
     for (int rank = 0; rank < spread.ranks(); ++rank) {
         const auto r = static_cast<size_t>(rank);

@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "plan/timeline.h"
+
 namespace orrery::lowering {
 
 namespace {
@@ -12,6 +14,10 @@ class Ordering {
 public:
     Ordering(const Roles& roles, const RankSchedule& schedule, bool group)
         : roles_(roles), schedule_(schedule), group_(group) {
+        for (size_t i = 0; i < schedule.order.size(); ++i) {
+            const Fragment& f = schedule.order[i];
+            fragments_[{f.kind, f.micro, f.chunk}] = i;
+        }
         lay_out();
     }
 
@@ -52,6 +58,46 @@ public:
         base_ = std::move(steps);
     }
 
+    /// When each value is sent, with its place among the rank's sends. `slots`: of the rank's fragments.
+    using Sent = std::map<Message, std::pair<int64_t, size_t>>;
+    void note_sends(const std::vector<Slot>& slots, Sent& all) const {
+        size_t sends = 0;
+        for (const Step& s : base_)
+            if (in_loop(s) && roles_.sends(s.op))
+                all[{s.op, s.micro}] = {slots[fragment_index(s.fragment)].end, sends++};
+    }
+
+    /// A receive stands between the two fragments where time has come to its send, next to what is sent then. So all
+    /// ranks order their messages by one clock, and groups of them in one lane cannot wait in a circle.
+    void receive_on_time(const std::vector<Slot>& slots, const Sent& sent) {
+        using Key = std::tuple<size_t, int64_t, size_t>;  // fragment, time, place among the sends
+        std::vector<std::pair<Key, Step>> receives;
+        std::vector<Step> rest;
+        for (const Step& s : base_) {
+            if (!in_loop(s) || program().op(s.op).kind != "transfer" || roles_.sends(s.op)) {
+                rest.push_back(s);
+                continue;
+            }
+            const auto [time, place] = sent.at({s.op, s.micro});
+            const auto before = std::upper_bound(slots.begin(), slots.end(), time,
+                                                 [](int64_t t, const Slot& slot) { return t < slot.end; });
+            receives.push_back({{static_cast<size_t>(before - slots.begin()), time, place}, s});
+        }
+        std::stable_sort(receives.begin(), receives.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        size_t end = rest.size();
+        while (end > 0 && !in_loop(rest[end - 1])) --end;
+        base_.clear();
+        auto next = receives.begin();
+        for (size_t i = 0; i <= rest.size(); ++i) {
+            const size_t here = i >= end ? slots.size() : in_loop(rest[i]) ? fragment_index(rest[i].fragment) : 0;
+            const bool may = i >= end || in_loop(rest[i]);
+            for (; may && next != receives.end() && std::get<0>(next->first) <= here; ++next)
+                base_.push_back(next->second);
+            if (i < rest.size()) base_.push_back(rest[i]);
+        }
+    }
+
     Order run() {
         find_producers();
         hoist();
@@ -62,6 +108,8 @@ public:
 
 private:
     const Program& program() const { return roles_.program; }
+    static bool in_loop(const Step& s) { return s.micro >= 0; }
+    size_t fragment_index(const Fragment& f) const { return fragments_.at({f.kind, f.micro, f.chunk}); }
 
     void add(OpId op, int64_t micro, Fragment fragment) { base_.push_back({op, micro, fragment, none}); }
 
@@ -237,6 +285,7 @@ private:
     const Roles& roles_;
     const RankSchedule& schedule_;
     bool group_;
+    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< their places in the schedule
     std::vector<Step> base_;
     std::vector<OpId> hoisted_;
     std::vector<std::pair<int, Step>> attached_;  ///< (place in base_, step)
@@ -315,12 +364,20 @@ private:
 
 }  // namespace
 
-std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, bool group) {
+std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, Messages messages) {
     std::vector<Ordering> ranks;
     ranks.reserve(shares.size());
-    for (size_t r = 0; r < shares.size(); ++r) ranks.emplace_back(shares[r], schedule.ranks[r], group);
-    for (const Ordering& rank : ranks)
-        for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
+    for (size_t r = 0; r < shares.size(); ++r)
+        ranks.emplace_back(shares[r], schedule.ranks[r], messages != Messages::apart);
+    if (messages == Messages::grouped) {
+        const Timeline time = timeline(schedule);
+        Ordering::Sent sent;
+        for (size_t r = 0; r < ranks.size(); ++r) ranks[r].note_sends(time.ranks[r], sent);
+        for (size_t r = 0; r < ranks.size(); ++r) ranks[r].receive_on_time(time.ranks[r], sent);
+    } else {
+        for (const Ordering& rank : ranks)
+            for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
+    }
     std::vector<Order> orders;
     for (Ordering& rank : ranks) orders.push_back(rank.run());
     if (orders.size() > 1) Arrivals(shares, orders).run();

@@ -39,11 +39,15 @@ struct Order {
 
 ReduceOp reduce_of(const Op& op);
 
+/// How messages between stages stand in a stream: each where its value is made and read; those of a moment side by
+/// side, in one lane; the same as groups, which proceed together.
+enum class Messages : uint8_t { apart, together, grouped };
+
 /// What each rank of the pipeline does, in order: ops before the loop, fragments in the schedule's order, ops after it.
 /// Collectives of gradients run as soon as the last micro-batch has made their input. A value is sent as soon as it is
-/// made (with `group`, when its fragment ends, so that it stands next to what the following one receives) and received
-/// when the fragment that reads it starts, or earlier: receives from one peer come in the order of its sends. Linear
-/// but for sorts.
-std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, bool group);
+/// made, or, not `apart`, when its fragment ends. It is received when the fragment that reads it starts, or earlier, so
+/// that receives from one peer come in the order of its sends; `grouped`: between the fragments where the schedule's
+/// timeline has come to the send. Linear but for sorts.
+std::vector<Order> order_steps(const std::vector<Roles>& shares, const Schedule& schedule, Messages messages);
 
 }  // namespace orrery::lowering
