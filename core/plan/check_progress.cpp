@@ -181,8 +181,16 @@ private:
         return moved;
     }
 
+    /// A group starts as one, when all that its messages wait for is done.
     bool ready(int k, int index) {
-        if (group(k, index) != none && of(k).next < group_end(k, index)) return false;
+        if (group(k, index) == none) return waited(k, index);
+        if (of(k).next < group_end(k, index)) return false;
+        for (int member = group(k, index); member < group_end(k, index); ++member)
+            if (!started(k, member) && !waited(k, member)) return false;
+        return true;
+    }
+
+    bool waited(int k, int index) {
         if (of(k).after[static_cast<size_t>(index)] > of(k).computed) return false;
         const auto& waits = at(k, index).waits;
         return std::all_of(waits.begin(), waits.end(), [&](int wait) { return done(k, wait); });
@@ -283,6 +291,8 @@ private:
             for (int wait : i.waits)
                 if (!done(k, wait)) return Place{k, wait};
             if (group(k, index) != none && state.next < group_end(k, index)) return Place{k, state.next};
+            for (int other = group(k, index); other != none && other < group_end(k, index); ++other)
+                if (other != index && !started(k, other) && !waited(k, other)) return Place{k, other};
             if (state.after[static_cast<size_t>(index)] > state.computed)
                 return Place{k, instruction_of(state.lanes[compute_lane].front())};
             const auto& lane = state.lanes[lane_of(i)];

@@ -101,12 +101,29 @@ TEST_CASE("apart: params, gradients and states that are split") {
 }
 
 TEST_CASE("apart: a pipeline's sends and receives, in groups") {
+    const auto by_hand = [](std::string name, const std::vector<const char*>& orders,
+                            std::vector<std::vector<int>> stages) {
+        Schedule schedule{std::move(name), {}, std::move(stages), {}};
+        for (const char* order : orders) schedule.ranks.push_back(RankSchedule::parse(order));
+        return schedule;
+    };
+    const Schedule interleaved = by_hand("interleaved",
+                                         {"F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
+                                          "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"},
+                                         {});
+    const Schedule vee = by_hand("vee",
+                                 {"F0 F1 F2 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3 B0 W0 F2.1 B2.1 W2.1 B1 W1 F3.1 B3.1 "
+                                  "W3.1 B2 W2 B3 W3",
+                                  "F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 F3 B1 W1 F3.1 B2.1 W2.1 B2 B3.1 "
+                                  "B3 W2 W3.1 W3"},
+                                 {{0, 3}, {1, 2}});
     for (const Messages messages : {Messages::queued, Messages::staged})
-        for (const Schedule& schedule : {hand_gpipe(2, 4), hand_1f1b(2, 4)}) {
+        for (const Schedule& schedule : {hand_gpipe(2, 4), hand_1f1b(2, 4), interleaved, vee}) {
+            const int chunks = schedule.name == "interleaved" || schedule.name == "vee" ? 2 : 1;
             Model m;
             const ValueId x = m.input("x", {8, 6}, {"batch", "embed"});
             ValueId h = x;
-            for (int layer : {0, 1}) {
+            for (int layer = 0; layer < 2 * chunks; ++layer) {
                 const std::string scope = "layers." + std::to_string(layer);
                 m.build.push_scope(scope);
                 const ValueId up = m.param(scope + ".up", {6, 12}, {"embed", "mlp"});
@@ -115,8 +132,9 @@ TEST_CASE("apart: a pipeline's sends and receives, in groups") {
                 m.build.pop_scope();
             }
             m.train(m.op("sum", {m.op("square", {h})}, {{"dims", Shape{0, 1}}}), true);
-            for (int layer : {0, 1}) m.program.stage("layers." + std::to_string(layer), layer, {"pipeline", "", 1, 0});
-            m.program.pipeline({"pp", schedule.name, 1, {}});
+            for (int layer = 0; layer < 2 * chunks; ++layer)
+                m.program.stage("layers." + std::to_string(layer), layer, {"pipeline", "", 1, 0});
+            m.program.pipeline({"pp", schedule.name, chunks, {}});
             same_apart(m.program, mesh_of({{"pp", 2}}, 4), messages, &schedule);
         }
 }
