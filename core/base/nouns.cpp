@@ -18,6 +18,12 @@ Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;
 
+void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) {
+    std::vector<std::byte> whole;
+    for (const auto& part : parts) whole.insert(whole.end(), part.begin(), part.end());
+    put(step, key, whole);
+}
+
 std::string TransportContract::text() const {
     std::string all = send == Send::rendezvous ? "rendezvous sends"
                       : send == Send::grouped  ? "grouped sends"

@@ -38,6 +38,24 @@ std::vector<uint32_t> crcs_of(std::span<const std::byte> bytes, int64_t piece_by
     return crcs;
 }
 
+/// The same of parts that lie apart.
+std::vector<uint32_t> crcs_of(std::span<const std::span<const std::byte>> parts, int64_t piece_bytes) {
+    std::vector<uint32_t> crcs;
+    size_t left = 0;  // of the piece at hand
+    for (std::span<const std::byte> part : parts)
+        while (!part.empty()) {
+            if (left == 0) {
+                crcs.push_back(0);
+                left = static_cast<size_t>(piece_bytes);
+            }
+            const size_t count = std::min(left, part.size());
+            crcs.back() = crc32c(part.first(count), crcs.back());
+            part = part.subspan(count);
+            left -= count;
+        }
+    return crcs;
+}
+
 /// Writes the shards that this rank owns, in objects of bounded size, and describes them.
 class Writer {
 public:
@@ -52,15 +70,20 @@ public:
 
     void close() {
         if (open_.empty()) return;
-        const std::vector<std::byte> file = write_safetensors(open_);
+        const std::vector<std::byte> start = safetensors_start(open_);
+        std::vector<std::span<const std::byte>> parts{start};  // tensors are written from where they lie
+        for (const NamedTensor& item : open_) parts.push_back(bytes_of(item.tensor));
+        const int64_t bytes = static_cast<int64_t>(start.size()) + bytes_;
         const std::string key = fmt::format("rank-{:05}-{:03}.safetensors", rank_, objects_.size());
-        const SafetensorsHeader header = parse_safetensors(file, static_cast<int64_t>(file.size()), key);
+        const SafetensorsHeader header = parse_safetensors(start, bytes, key);
         for (const StoredTensor& tensor : header.tensors) shards_[tensor.name] = {objects_.size(), tensor.begin};
+        Sha256 digest;
+        for (const auto& part : parts) digest.update(part);
         objects_.push_back({{"key", key},
-                            {"bytes", file.size()},
-                            {"sha256", sha256(file)},
-                            {"crc32c", crcs_of(file, options_.piece_bytes)}});
-        store_.put(step_, key, file);
+                            {"bytes", bytes},
+                            {"sha256", digest.hex()},
+                            {"crc32c", crcs_of(parts, options_.piece_bytes)}});
+        store_.put_parts(step_, key, parts);
         open_.clear();
         bytes_ = 0;
     }

@@ -140,7 +140,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> start, int64_t fi
     }
 }
 
-std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,
+std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
                                          std::span<const std::pair<std::string, std::string>> metadata) {
     Json json = Json::object();
     if (!metadata.empty()) {
@@ -156,15 +156,25 @@ std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,
     }
     std::string header = json.dump();
     header.append((64 - (8 + header.size()) % 64) % 64, ' ');
-    std::vector<std::byte> file(8 + header.size() + static_cast<size_t>(at));
+    std::vector<std::byte> start(8 + header.size());
     const uint64_t length = header.size();
-    std::memcpy(file.data(), &length, 8);
-    std::memcpy(file.data() + 8, header.data(), header.size());
-    std::byte* out = file.data() + 8 + header.size();
+    std::memcpy(start.data(), &length, 8);
+    std::memcpy(start.data() + 8, header.data(), header.size());
+    return start;
+}
+
+std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,
+                                         std::span<const std::pair<std::string, std::string>> metadata) {
+    std::vector<std::byte> file = safetensors_start(tensors, metadata);
+    const size_t start = file.size();
+    size_t bytes = start;
+    for (const NamedTensor& item : tensors) bytes += static_cast<size_t>(item.tensor.bytes());
+    file.resize(bytes);
+    std::byte* out = file.data() + start;
     for (const NamedTensor& item : tensors) {
-        const auto bytes = static_cast<size_t>(item.tensor.bytes());
-        if (bytes > 0) std::memcpy(out, item.tensor.data, bytes);
-        out += bytes;
+        const auto size = static_cast<size_t>(item.tensor.bytes());
+        if (size > 0) std::memcpy(out, item.tensor.data, size);
+        out += size;
     }
     return file;
 }

@@ -35,6 +35,10 @@ struct NamedTensor {
     Tensor tensor;
 };
 
+/// What stands before the tensors in a safetensors file, padded so that data begins at a multiple of 64. Names must
+/// differ.
+std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
+                                         std::span<const std::pair<std::string, std::string>> metadata = {});
 /// The bytes of a safetensors file: the header, padded so that data begins at a multiple of 64, then the tensors in the
 /// given order. Names must differ.
 std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,

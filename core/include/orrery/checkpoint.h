@@ -18,6 +18,9 @@ public:
     virtual ~CheckpointStore();
     /// Writes one object of an uncommitted step, exclusively: a second put of the key throws.
     virtual void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) = 0;
+    /// The same for an object that lies in several places. By default joins them in memory, which costs their size once
+    /// more; a store that can write one after the other does.
+    virtual void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts);
     /// Returns when everything this process put for the step would survive a power cut.
     virtual void flush(int64_t step) = 0;
     /// Called by one rank after all have flushed. Makes the step visible, atomically, never replacing one.

@@ -88,20 +88,23 @@ int64_t Folder::size(const std::string& name) const {
     return S_ISREG(info.st_mode) ? info.st_size : -1;
 }
 
-void Folder::write(const std::string& name, std::span<const std::byte> bytes) const {
+void Folder::write(const std::string& name, std::span<const std::span<const std::byte>> parts) const {
+    size_t all = 0;
+    for (const auto& bytes : parts) all += bytes.size();
     constexpr size_t piece = size_t{8} << 20;
     const File file{::openat(file_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)};
     if (file.number < 0) fail("create", at(name), errno);
     const auto give_up = [&](int code) {
         ::unlinkat(file_, name.c_str(), 0);
-        fail("write the " + std::to_string(bytes.size()) + " bytes of", at(name), code);
+        fail("write the " + std::to_string(all) + " bytes of", at(name), code);
     };
-    for (size_t done = 0; done < bytes.size();) {
-        const ssize_t wrote = ::write(file.number, bytes.data() + done, std::min(piece, bytes.size() - done));
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) give_up(errno);
-        done += static_cast<size_t>(wrote);
-    }
+    for (const auto& bytes : parts)
+        for (size_t done = 0; done < bytes.size();) {
+            const ssize_t wrote = ::write(file.number, bytes.data() + done, std::min(piece, bytes.size() - done));
+            if (wrote < 0 && errno == EINTR) continue;
+            if (wrote < 0) give_up(errno);
+            done += static_cast<size_t>(wrote);
+        }
     if (::fsync(file.number) != 0) give_up(errno);
     // So that the read-back asks the disk and not the page cache.
     ::posix_fadvise(file.number, 0, 0, POSIX_FADV_DONTNEED);

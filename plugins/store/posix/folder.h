@@ -32,7 +32,7 @@ public:
     /// Size of a regular file, -1 when there is none.
     int64_t size(const std::string& name) const;
     /// Creates a file that must not exist and makes its contents durable; on failure no file is left.
-    void write(const std::string& name, std::span<const std::byte> bytes) const;
+    void write(const std::string& name, std::span<const std::span<const std::byte>> parts) const;
     /// Creates an empty file unless it exists.
     void touch(const std::string& name) const;
     void read(const std::string& name, int64_t offset, std::span<std::byte> bytes) const;

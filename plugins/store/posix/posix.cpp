@@ -41,8 +41,12 @@ public:
     explicit Posix(std::string place) : place_(std::move(place)) {}
 
     void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
+        put_parts(step, key, {&bytes, 1});
+    }
+
+    void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) override {
         check_key(key);
-        open_partial(step).write(std::string(key), bytes);
+        open_partial(step).write(std::string(key), parts);
     }
 
     void flush(int64_t step) override {
@@ -54,7 +58,8 @@ public:
     void commit(int64_t step, std::string_view manifest) override {
         const Folder open = open_partial(step), root = Folder::make(place_);
         open.remove_file(manifest_name);  // of a commit that failed before its rename
-        open.write(manifest_name, std::as_bytes(std::span(manifest.data(), manifest.size())));
+        const auto text = std::as_bytes(std::span(manifest.data(), manifest.size()));
+        open.write(manifest_name, {&text, 1});
         open.sync();
         if (!root.rename(step_name(step) + partial, step_name(step)))
             throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
