@@ -21,7 +21,9 @@ void list_marks(const Program& program) {
 
 }  // namespace
 
-int check_command(const ScriptCommand& command) {
+int check_command(const ScriptCommand& given) {
+    ScriptCommand command = given;
+    command.nodes = 0;  // as many as it takes
     ScriptHost host(command, command.script_help ? Mode::help : Mode::check, Job{});
     host.run_script();
     if (command.script_help) return 0;
@@ -35,6 +37,7 @@ int check_command(const ScriptCommand& command) {
         Dataset looked_at(*host.data());
     else if (host.data())
         std::printf("not looked at: data file %s is not here\n", host.data()->path.c_str());
+    for (const std::string& note : host.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
                 host.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
     return 0;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <new>
 
@@ -60,9 +61,11 @@ CLI::App* add_sample(CLI::App& app, ScriptCommand& command) {
     CLI::App* sample = app.add_subcommand("sample", "draw text from a run's newest checkpoint");
     add_script_options(*sample, command, "the run's folder, or the script with its config");
     sample->add_option("-p,--prompt", command.sample.prompt, "text to go on from");
-    sample->add_option("-n,--tokens", command.sample.tokens, "tokens to draw");
-    sample->add_option("-t,--temperature", command.sample.temperature, "0: the likeliest token");
-    sample->add_option("--top-k", command.sample.top_k, "draw among the k likeliest, 0: all");
+    sample->add_option("-n,--tokens", command.sample.tokens, "tokens to draw")->check(CLI::PositiveNumber);
+    sample->add_option("-t,--temperature", command.sample.temperature, "0: the likeliest token")
+        ->check(CLI::NonNegativeNumber);
+    sample->add_option("--top-k", command.sample.top_k, "draw among the k likeliest, 0: all")
+        ->check(CLI::NonNegativeNumber);
     sample->add_option("--seed", command.sample.seed, "same seed, same text");
     add_examples(*sample, {"sample runs/quickstart --prompt \"In the beginning\" --tokens 300 --temperature 0.7"});
     return sample;
@@ -212,6 +215,9 @@ int command_line(int argc, char** argv) {
     } catch (const Error& error) {
         std::fprintf(stderr, "orrery: %s\n", error.what());
         return exit_code(error.fault());
+    } catch (const std::filesystem::filesystem_error& error) {
+        std::fprintf(stderr, "orrery: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
+        return 1;
     } catch (const std::bad_alloc&) {
         std::fprintf(stderr, "orrery: out of memory\n");
         return 1;

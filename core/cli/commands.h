@@ -1,24 +1,31 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "run/host.h"
 #include "run/verify.h"
-
 namespace orrery {
+
+/// What the command line says over [sample].
+struct SampleFlags {
+    std::optional<std::string> prompt;
+    std::optional<int64_t> tokens, top_k;
+    std::optional<double> temperature;
+    std::optional<uint64_t> seed;
+};
 
 /// What the script commands share.
 struct ScriptCommand {
-    std::string script;             ///< a .lua file; for sample also a run's folder
-    std::string config;             ///< TOML file, "" for defaults
-    std::vector<std::string> sets;  ///< "table.key=value", later ones win
-    bool fresh = false;             ///< run: refuse to resume, start over in an empty folder
-    bool script_help = false;       ///< print the options that the script declares
-    int64_t nodes = 1, node_rank = 0;
+    std::string script;                  ///< a .lua file; for sample also a run's folder
+    std::string config;                  ///< TOML file, "" for defaults
+    std::vector<std::string> sets;       ///< "table.key=value", later ones win
+    bool fresh = false;                  ///< run: move what the folder holds aside and start over
+    bool script_help = false;            ///< print the options that the script declares
+    int64_t nodes = 1, node_rank = 0;    ///< nodes 0 (check): as many hosts as it takes
     std::string rendezvous;              ///< "host:port", for several nodes
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
-    SampleOptions sample;
+    SampleFlags sample;
     VerifyOptions verify;
     std::vector<std::string> injections;
 };

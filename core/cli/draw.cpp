@@ -138,7 +138,9 @@ void show(const Picture& picture, const DrawCommand& command) {
 
 }  // namespace
 
-int draw_command(const ScriptCommand& script, const DrawCommand& command) {
+int draw_command(const ScriptCommand& given, const DrawCommand& command) {
+    ScriptCommand script = given;
+    script.nodes = 0;  // as many as it takes
     if (!command.schedule.empty()) {
         if (!script.script.empty())
             throw Error("draw a script or --schedule, not both: a script says its own schedule");
@@ -151,6 +153,7 @@ int draw_command(const ScriptCommand& script, const DrawCommand& command) {
     if (script.script_help) return 0;
     if (!host.compiled() || !host.compiled()->train)
         throw Error(script.script + ": the script compiled no program\n  call program:compile() in it");
+    for (const std::string& note : host.notes()) std::fprintf(stderr, "%s\n", note.c_str());
     show(picture(*host.compiled()->train, command.by == "flops", host.settings().memory_bytes), command);
     return 0;
 }

@@ -19,10 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Moves a folder aside: runs/gpt -> runs/gpt.1, the first number that is free. Nobody may be using it.
-void move_aside(const std::string& folder) {
+/// Moves a run's folder aside: runs/gpt -> runs/gpt.1, the first number that is free. Nobody may be using it.
+void move_aside(std::string folder) {
+    while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     std::error_code problem;
-    if (!fs::exists(folder, problem)) return;
+    if (!fs::exists(folder, problem) || fs::is_empty(folder, problem)) return;
+    if (!fs::exists(folder + "/config.toml"))
+        throw Error(
+            fmt::format("--fresh: {} is no run's folder: it has no config.toml\n  choose another run.folder, or move "
+                        "it aside yourself",
+                        folder));
     const FolderLock lock(folder);
     int n = 1;
     while (fs::exists(fmt::format("{}.{}", folder, n), problem)) ++n;
@@ -89,10 +95,6 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
 
 int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim) {
     const int64_t ranks = settings.mesh.ranks();
-    if (command.nodes < 1 || ranks % command.nodes != 0)
-        throw Error(fmt::format("{} ranks cannot be shared evenly by --nodes {}", ranks, command.nodes));
-    if (command.node_rank < 0 || command.node_rank >= command.nodes)
-        throw Error(fmt::format("--node-rank {}: expected 0 to {}", command.node_rank, command.nodes - 1));
     const Address address = address_of(command);
     LaunchSpec spec;
     spec.arguments = command.arguments;
@@ -122,6 +124,25 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
     return launch(spec);
 }
 
+void check_nodes(const ScriptCommand& command) {
+    if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
+    if (command.node_rank < 0 || command.node_rank >= command.nodes)
+        throw Error(fmt::format("--node-rank {} of --nodes {}: expected 0 to {}", command.node_rank, command.nodes,
+                                command.nodes - 1));
+}
+
+/// Flags for whoever starts ranks: they say nothing to a rank that another launcher has started.
+void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
+    const char* flag = command.fresh                 ? "--fresh"
+                       : command.nodes != 1          ? "--nodes"
+                       : !command.rendezvous.empty() ? "--rendezvous"
+                                                     : nullptr;
+    if (flag)
+        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
+                                launcher, flag,
+                                command.fresh ? "; move the run's folder aside before the job starts" : ""));
+}
+
 }  // namespace
 
 int run_command(const ScriptCommand& command) {
@@ -130,7 +151,9 @@ int run_command(const ScriptCommand& command) {
         ScriptHost(command, Mode::help, job).run_script();
         return 0;
     }
+    check_nodes(command);
     if (job.assigned) {
+        if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
         ScriptHost(command, Mode::run, job).run_script();
         return 0;
     }
@@ -145,6 +168,11 @@ int run_command(const ScriptCommand& command) {
     };
     const int64_t ranks = checked.settings().mesh.ranks();
     const bool threads = checked.ranks_are_threads();
+    if (ranks > 1 && threads && command.nodes > 1)
+        throw Error(
+            fmt::format("--nodes {}: the transport joins threads of one process; set run.transport to another, "
+                        "as gloo",
+                        command.nodes));
     if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim);
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);

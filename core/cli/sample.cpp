@@ -10,7 +10,14 @@ int sample_command(const ScriptCommand& command) {
     host.be_quiet();
     host.run_script();
     if (command.script_help) return 0;
-    const std::string text = host.sample(command.sample);
+    const SampleFlags& flags = command.sample;
+    SampleOptions options = read_sample(host.config());
+    options.prompt = flags.prompt.value_or(options.prompt);
+    options.tokens = flags.tokens.value_or(options.tokens);
+    options.temperature = flags.temperature.value_or(options.temperature);
+    options.top_k = flags.top_k.value_or(options.top_k);
+    options.seed = flags.seed.value_or(options.seed);
+    const std::string text = host.sample(options);
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::printf("\n");
     return 0;

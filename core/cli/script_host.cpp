@@ -79,9 +79,18 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
             config_.table("mesh").origin(),
             fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
                         settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
+    const bool counted = job_.assigned && job_.launcher != "slurm";  // srun does not say how many share a host
+    if (mode_ == Mode::run && settings_.ranks > 0 && counted && job_.local_ranks != settings_.ranks)
+        throw Error(
+            config_.table("run").where("ranks"),
+            fmt::format("run.ranks = {}, but {} started {} on this host (mesh {} has {})\n  change one of them, or "
+                        "leave run.ranks out",
+                        settings_.ranks, job_.launcher, job_.local_ranks, settings_.mesh.text(),
+                        settings_.mesh.ranks()));
     if (mode_ == Mode::check || mode_ == Mode::draw)
-        job_.local_ranks = std::max<int64_t>(1, settings_.mesh.ranks() / std::max<int64_t>(1, command_.nodes));
+        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
     load_plugins();
+    if (mode_ == Mode::check) check_tables();
 }
 
 ScriptHost::~ScriptHost() = default;
@@ -100,6 +109,33 @@ void ScriptHost::load_plugins() {
     contracts_ = contracts_of(settings_, config_, registry_);
 }
 
+void ScriptHost::check_tables() {
+    for (const char* kind : {"device", "store", "transport"}) {
+        Config& tables = config_.table(kind);
+        for (const std::string& name : tables.keys()) {
+            const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
+            if (!is_table || (kind == std::string("transport") && name == "axis")) continue;
+            Config& options = tables.table(name);
+            try {
+                loader_.load(kind, name, registry_, options.origin());
+            } catch (const Error& problem) {
+                // A table for another machine's backend; a backend of this run has been loaded before.
+                notes_.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
+                continue;
+            }
+            if (const std::string why = loader_.cannot_run(kind, name); !why.empty()) {
+                notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
+                continue;
+            }
+            if (kind == std::string("device")) registry_.device(name, options.origin())(options);
+            if (kind == std::string("store"))
+                registry_.store(name, options.origin())(options, folder() + "/checkpoints");
+            if (kind == std::string("transport")) registry_.transport(name, options.origin())(options);
+            options.reject_unused();
+        }
+    }
+}
+
 std::unique_ptr<Strategy> ScriptHost::make_strategy(std::string_view name, Config& options, const Origin& asked) {
     loader_.load("strategy", name, registry_, asked);
     return registry_.strategy(name, asked)(options, asked);
@@ -114,6 +150,16 @@ void ScriptHost::run_script() {
     if (mode_ == Mode::help && !help_shown_) std::printf("%s declares no options\n", script_.c_str());
 }
 
+std::unique_ptr<Device> ScriptHost::counting_device(const Job& job, const Settings& settings) {
+    const bool starts_nothing = mode_ == Mode::check || mode_ == Mode::draw;
+    const std::string why = starts_nothing ? loader_.cannot_run("device", settings.device) : "";
+    if (why.empty()) return make_device(settings, config_, registry_, job);
+    const std::string note =
+        fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", settings.device, why);
+    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+    return nullptr;
+}
+
 void ScriptHost::compile(Experiment experiment) {
     CompileOptions options;
     options.contracts = contracts_;
@@ -121,6 +167,8 @@ void ScriptHost::compile(Experiment experiment) {
     options.threads_per_rank = threads_of(settings_, job_);
     options.memory_bytes = settings_.memory_bytes;
     refuse_idle_axes(experiment, config_.table("mesh"));
+    const std::unique_ptr<Device> device = counting_device(job_, settings_);
+    if (device) options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     experiment_ = std::move(experiment);
     compiled_ =
         mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
@@ -184,17 +232,22 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
-    if (mode_ == Mode::check && quiet_) Dataset looked_at(data);  // bad data shows before a rank starts
+    if (mode_ == Mode::check && quiet_) {  // bad data and unwanted checkpoints show before a rank starts
+        Dataset looked_at(data);
+        check_resume(settings_, config_, *open_store(settings_, config_, registry_, folder()), command_.fresh);
+    }
     if (mode_ == Mode::verify || (mode_ == Mode::check && !quiet_)) data_ = data;
     if (mode_ == Mode::check && !settings_.weights.empty())
         check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
     std::unique_ptr<FolderLock> lock;
     if (job_.rank == 0) lock = lock_folder();
+    const auto store = open_store(settings_, config_, registry_, folder());
+    // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
+    if (sessions_ == 0) check_resume(settings_, config_, *store, false);
     if (job_.rank == 0) prepare_folder();
     Session session(settings_, config_, registry_, next_session(), *compiled_);
     try {
-        const auto store = open_store(settings_, config_, registry_, folder());
         if (store->place().starts_with(folder())) require_shared(session, folder());
         std::optional<MetricsWriter> metrics;
         if (job_.rank == 0) metrics.emplace(folder() + "/metrics.jsonl", stdout);
@@ -221,28 +274,29 @@ Job ScriptHost::next_session() {
 }
 
 std::string ScriptHost::sample(const SampleOptions& options) {
-    // Only a run and a sampling have a model to draw text from.
-    if ((mode_ != Mode::run && mode_ != Mode::sample) || job_.rank != 0) return "";
-    CompileOptions compiling;
+    // Only a run and a sampling have a model to draw text from; a check says what it would need.
+    if ((mode_ != Mode::run && mode_ != Mode::sample && mode_ != Mode::check) || job_.rank != 0) return "";
     Job alone;
-    alone.local_ranks = 1;
-    compiling.threads_per_rank = threads_of(settings_, alone);
     Settings settings = settings_;
     settings.mesh = Mesh();
-    Session session(settings, config_, registry_, alone, compile_sampling(*experiment_, compiling));
+    CompileOptions compiling;
+    compiling.threads_per_rank = threads_of(settings, alone);
+    compiling.memory_bytes = settings.memory_bytes;
+    const std::unique_ptr<Device> device = counting_device(alone, settings);
+    if (device) compiling.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    Compiled sampling = compile_sampling(*experiment_, compiling);
+    if (mode_ == Mode::check) {
+        notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.arena_bytes())));
+        return "";
+    }
+    Session session(settings, config_, registry_, alone, std::move(sampling));
     const auto store = open_store(settings, config_, registry_, folder());
     SavedState(session, *store, settings.keep).load_params();
     return draw_text(session, options);
 }
 
 VerifyReport ScriptHost::verify(const VerifyOptions& options) {
-    const auto make_device = [this] {
-        Config& table = config_.table("device").table(settings_.device);
-        if (!table.has("threads"))
-            table.set("threads",
-                      {int64_t{threads_of(settings_, job_)}, config_.table("run").where("threads_per_rank"), true});
-        return registry_.device(settings_.device, config_.table("run").where("device"))(table);
-    };
+    const auto make_device = [this] { return orrery::make_device(settings_, config_, registry_, job_); };
     const auto device = make_device();
     std::optional<Dataset> data;
     if (data_) data.emplace(*data_);

@@ -67,9 +67,16 @@ public:
     /// The script has asked for training.
     bool trains() const { return trains_; }
     bool summary_shown() const { return summary_shown_; }
+    /// Lines for `orrery check`: what sampling needs, tables of backends whose plugin cannot be loaded here, and why.
+    const std::vector<std::string>& notes() const { return notes_; }
 
 private:
     void load_plugins();
+    /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
+    void check_tables();
+    /// The device that says what scratch its kernels need; nullptr with a note where nothing is started and it cannot
+    /// run on this machine.
+    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     void prepare_folder();
     Job next_session();
 
@@ -89,6 +96,7 @@ private:
     std::optional<Compiled> compiled_;
     std::optional<Experiment> experiment_;
     std::optional<DataSpec> data_;
+    std::vector<std::string> notes_;
     bool help_shown_ = false;
     bool summary_shown_ = false;
     bool trains_ = false;

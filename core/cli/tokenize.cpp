@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "run/data.h"
 
 namespace orrery {
 

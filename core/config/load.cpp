@@ -134,9 +134,19 @@ private:
             case ConfigKind::texts: fits = node.is_array() && std::ranges::all_of(*node.as_array(), is_text); break;
         }
         if (!fits) wrong_type(table, key, node);
-        if (known->kind == ConfigKind::integer && node.as_integer()->get() < known->least)
-            throw Error(at(node.source()), fmt::format("{} is {}, expected at least {}", path_of(table, key),
-                                                       node.as_integer()->get(), known->least));
+        bounds(*known, path_of(table, key), node);
+    }
+
+    void bounds(const SchemaKey& known, const std::string& path, const toml::node& node) const {
+        const auto number = node.value<double>();
+        if (number && !(*number >= known.least))
+            throw Error(at(node.source()), fmt::format("{} is {}, expected at least {}", path, *number, known.least));
+        if (known.one_of.empty()) return;
+        const std::vector<std::string> allowed = split(known.one_of, '|');
+        const std::string& given = node.as_string()->get();
+        if (std::ranges::find(allowed, given) == allowed.end())
+            throw Error(at(node.source()),
+                        fmt::format("{} is {}{}", path, quote(given), choices("it can be", given, allowed)));
     }
 
     std::string file_;

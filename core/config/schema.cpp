@@ -17,6 +17,7 @@ std::string_view name_of(ConfigKind kind) {
 
 const std::vector<SchemaKey>& schema() {
     using enum ConfigKind;
+    constexpr double anything = -std::numeric_limits<double>::infinity();
     static const std::vector<SchemaKey> keys = {
         {"run", "script", text, "\"\"", "the script of this run; set by the command"},
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
@@ -24,20 +25,28 @@ const std::vector<SchemaKey>& schema() {
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
         {"run", "folder", text, "", "folder of the run: metrics, resolved config, checkpoints (default: runs/SCRIPT)"},
         {"run", "seed", integer, "1", "seed of weights, dropout and data order", 0},
-        {"run", "ranks", integer, "", "number of ranks, to be checked against the mesh (default: the mesh's)", 1},
+        {"run", "ranks", integer, "", "rank processes of one host; hosts times these are the mesh's ranks", 1},
         {"run", "threads_per_rank", integer, "0",
          "CPU threads of one rank; 0: the processors allowed, divided by the ranks of this host", 0},
         {"run", "pin_ranks", flag, "true",
          "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
          "threads"},
         {"run", "timeout_s", number, "",
-         "longest wait for another rank (default: 30, and inside a step what the plan's flops and bytes may take)"},
-        {"run", "resume", flag, "true", "continue from the newest checkpoint of the folder"},
+         "longest wait for another rank (default: 30, and inside a step what the plan's flops and bytes may take)",
+         0.001},
+        {"run", "resume", text, "\"auto\"",
+         "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "
+         "refuse one that has none",
+         anything, "auto|never|required"},
         {"mesh", "*", integer, "", "size of an axis, outermost first", 1},
         {"train", "steps", integer, "", "optimizer steps", 1},
         {"train", "sequences_per_step", integer, "", "global batch: sequences of one optimizer step", 1},
+        {"train", "ramp_start", integer, "", "sequences of the first step, when the batch grows at the start", 1},
+        {"train", "ramp_increment", integer, "", "sequences by which it grows each time, up to sequences_per_step", 1},
+        {"train", "ramp_samples", integer, "", "sequences over which it grows, each size for an equal share of them",
+         1},
         {"train", "microbatches", integer, "", "pieces of a step that run one after the other", 1},
-        {"train", "precision", text, "\"f32\"", "type of activations and matrix operands: f32, bf16 or f16"},
+        {"train", "precision", text, "\"f32\"", "type of activations and matrix operands", anything, "f32|bf16|f16"},
         {"train", "evaluate_every", integer, "0", "steps between evaluations; 0: only at the end", 0},
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},
@@ -46,13 +55,13 @@ const std::vector<SchemaKey>& schema() {
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
         {"data", "validation", number, "0.05",
-         "share of the samples kept for evaluation, at most 0.5: one block of 16 in round(1/share)"},
-        {"device", "memory_gib", number, "", "memory of one device; `orrery check` refuses plans that need more"},
+         "share of the samples kept for evaluation, at most 0.5: one block of 16 in round(1/share)", 0},
+        {"device", "memory_gib", number, "", "memory of one device; plans that need more are refused", 0},
         {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
         {"checkpoint", "keep", integer, "2", "verified checkpoints that stay", 2},
         {"checkpoint", "load", text, "", "safetensors file of initial weights"},
         {"sample", "tokens", integer, "256", "tokens to sample", 1},
-        {"sample", "temperature", number, "0.8", "0 takes the likeliest token"},
+        {"sample", "temperature", number, "0.8", "0 takes the likeliest token", 0},
         {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
         {"sample", "prompt", text, "\"\"", "text to continue"},
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
@@ -75,7 +84,7 @@ const SchemaKey* find_schema(std::string_view table, std::string_view key) {
 }
 
 namespace {
-const std::vector<std::string_view> backends = {"transport", "device", "store", "strategy"};
+const std::vector<std::string_view> backends = {"transport", "device", "store"};
 
 std::string_view parent_of(std::string_view table) {
     const size_t dot = table.rfind('.');

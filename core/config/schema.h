@@ -1,6 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,8 @@ struct SchemaKey {
     ConfigKind kind;
     std::string_view fallback;  ///< the default as TOML text; "": absent unless set
     std::string_view help;
-    int64_t least = INT64_MIN;  ///< integers: the smallest value allowed
+    double least = -std::numeric_limits<double>::infinity();  ///< numbers: the smallest value allowed
+    std::string_view one_of = {};                             ///< texts: "auto|never": what is allowed; "": anything
 };
 
 /// Every key of every core table, in the order in which they are rendered.

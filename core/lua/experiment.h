@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lua/loss_scale.h"
 #include "lua/tape.h"
 #include "orrery/strategy.h"
 #include "run/host.h"
@@ -45,16 +46,47 @@ struct Traced {
     ValueId loss_sum = none, count = none;
     DType precision = DType::f32;
     int64_t microbatches = 1;
+    std::optional<LossScale> loss_scale;
+    BatchRamp ramp;
+    Origin asked;  ///< of train_with
     bool has_optimizer = false;
+    int optimizer = LUA_NOREF;  ///< in the registry
     bool compiled = false;
     std::vector<Asked> strategies;
     PropagateOptions redistribution;
     std::vector<WeightSource> weights;
 };
 
+template <>
+struct Class<Traced> {
+    static constexpr const char* name = "orrery.program";
+    static constexpr const char* what = "a program";
+};
+
+/// What program:compile returns.
+struct Run {
+    std::string name;
+};
+
+template <>
+struct Class<Run> {
+    static constexpr const char* name = "orrery.run";
+    static constexpr const char* what = "a run";
+};
+
+/// The program at 1, which `function` changes. Throws when it is compiled already.
+Traced& open_program(lua_State* L, std::string_view function);
+std::shared_ptr<Tape> named_tape(const std::string& name, bool training);
+
 /// Runs the function once more on a new tape. `batch` > 0 replaces the size of every dim named "batch".
 void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch,
                     ValueId& loss_sum, ValueId& count);
+
+/// The train step of a forward program: its gradients, then the optimizer's ops.
+std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program program, int64_t microbatches,
+                                  const Origin& origin);
+/// program:compile() -> run
+int compile_program(lua_State* L);
 
 /// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }: dim and index count from 1.
 /// Throws when a param is unknown, missing or named twice, or a part does not fit.

@@ -83,6 +83,17 @@ void new_class(lua_State* L, const luaL_Reg* functions) {
     luaL_setfuncs(L, functions, 0);
 }
 
+/// The class' metatable with methods and nothing else; leaves nothing on the stack.
+template <class T>
+void add_class(lua_State* L, const luaL_Reg* methods) {
+    const luaL_Reg nothing[] = {{nullptr, nullptr}};
+    new_class<T>(L, nothing);
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
 template <class T>
 T& push_object(lua_State* L, T object) {
     void* place = lua_newuserdatauv(L, sizeof(T), 0);

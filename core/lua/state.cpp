@@ -125,6 +125,8 @@ void State::open_libraries() {
     open_values(L_);
     open_trace(L_);
     open_program(L_);
+    open_update(L_);
+    open_run(L_);
     open_strategies(L_);
     open_collectives(L_);
     open_data(L_);

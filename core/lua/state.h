@@ -82,6 +82,8 @@ void open_config(lua_State* L);
 void open_values(lua_State* L);
 void open_trace(lua_State* L);
 void open_program(lua_State* L);
+void open_update(lua_State* L);
+void open_run(lua_State* L);
 void open_strategies(lua_State* L);
 void open_collectives(lua_State* L);
 void open_data(lua_State* L);

@@ -35,6 +35,16 @@ int64_t Persistent::most() const {
     return bytes;
 }
 
+int64_t Persistent::place_input(std::string_view name, int64_t bytes, int part) {
+    std::string key = "input " + std::string(name);
+    Part& arena = parts_[part];
+    for (auto at = arena.places.find(key); at != arena.places.end(); at = arena.places.find(key)) {
+        if (at->second.bytes >= bytes) return at->second.offset;
+        key += '+';
+    }
+    return place(key, bytes, part);
+}
+
 int64_t Persistent::bytes(int part) const {
     const auto found = parts_.find(part);
     return found == parts_.end() ? 0 : found->second.bytes;

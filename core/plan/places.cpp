@@ -35,7 +35,8 @@ int Emitter::persistent_buffer(const std::string& key, int64_t bytes, ValueId va
     const int id = new_buffer(bytes, value, holds);
     Buffer& buffer = out_.buffers.back();
     buffer.arena = Arena::persistent;
-    buffer.offset = persistent_.place(key, bytes, out_.stage);
+    buffer.offset = holds == Holds::input ? persistent_.place_input(key, bytes, out_.stage)
+                                          : persistent_.place(key, bytes, out_.stage);
     out_.persistent_bytes += aligned(bytes);
     return id;
 }
@@ -61,9 +62,7 @@ void Emitter::place_persistent() {
         if (!roles_.holds(id)) continue;
         TensorType whole = type(id, -1);
         const int64_t bytes = whole.bytes();
-        // Programs may feed one input in different sizes; those are different places.
-        const std::string key = v.role == Role::input ? "input " + v.name + " " + whole.text() : v.name;
-        const int buffer = persistent_buffer(key, bytes, id, holds_of(v.role));
+        const int buffer = persistent_buffer(v.name, bytes, id, holds_of(v.role));
         spot(roles_.instance(id, -1)) = {buffer, 0, true};
         out_.places.push_back({buffer, 0, std::move(whole), id});
     }

@@ -223,6 +223,12 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
+std::string Loader::cannot_run(std::string_view kind, std::string_view name) const {
+    for (const Found& file : files_in(folders_))
+        if (file.kind == kind && file.name == name) return load_file(file).cannot_run;
+    return "";
+}
+
 std::vector<std::string> Loader::names() const {
     std::vector<std::string> names;
     for (const Found& file : files_in(folders_)) names.push_back(file.kind + "/" + file.name);

@@ -28,6 +28,9 @@ public:
     /// reason and the remedy, and leaves the registry as it was.
     void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
 
+    /// Why KIND/NAME, which can be loaded, cannot be used on this machine; "" when it can, or is no plugin.
+    std::string cannot_run(std::string_view kind, std::string_view name) const;
+
     /// "transport/gloo" of every plugin file of the folders, sorted. Loads none.
     std::vector<std::string> names() const;
 

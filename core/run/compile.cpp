@@ -21,6 +21,7 @@ Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persisten
     if (schedule) lowering.schedule = &*schedule;
     lowering.contracts = options.contracts;
     lowering.threads_per_rank = options.threads_per_rank;
+    lowering.workspace = options.workspace;
     Plan plan = lower(propagate(program, mesh, redistribution), mesh, persistent, lowering);
     check(plan, options.contracts, options.memory_bytes);
     return plan;
@@ -35,6 +36,12 @@ int64_t parameters_of(const Program& program) {
 int64_t tokens_of(const Program& program) {
     for (ValueId id : program.inputs())
         if (program.dim(id, "batch") && program.dim(id, "seq")) return program.value(id).type.count();
+    return 0;
+}
+
+int64_t sequences_of(const Program& program) {
+    for (ValueId id : program.inputs())
+        if (const auto dim = program.dim(id, "batch")) return program.value(id).type.shape[static_cast<size_t>(*dim)];
     return 0;
 }
 
@@ -58,6 +65,17 @@ ValueId input_behind(const Program& program, ValueId id) {
         if (op.kind != "reshape" && op.kind != "slice" && op.kind != "transpose") return none;
         id = op.inputs[0];
     }
+}
+
+/// What the session allocates: the places of all programs, and the scratch that they take turns in.
+void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
+    const int64_t places = compiled.persistent_bytes(), scratch = compiled.scratch_bytes();
+    if (memory_bytes <= 0 || places + scratch <= memory_bytes) return;
+    throw Error(
+        fmt::format("the session needs {} per rank, device.memory_gib is {:.6g}: {} too much\n  {} for the params, "
+                    "states, inputs and results of all its programs, {} of scratch for the largest of them",
+                    bytes_text(places + scratch), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+                    bytes_text(places + scratch - memory_bytes), bytes_text(places), bytes_text(scratch)));
 }
 
 }  // namespace
@@ -92,10 +110,18 @@ void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
     }
 }
 
+std::vector<const Plan*> Compiled::plans() const {
+    std::vector<const Plan*> all;
+    if (train) all.push_back(&*train);
+    for (const Plan& plan : smaller) all.push_back(&plan);
+    if (eval) all.push_back(&*eval);
+    if (logits) all.push_back(&*logits);
+    return all;
+}
+
 std::string Compiled::fingerprint() const {
     std::string all;
-    for (const auto* plan : {&train, &eval, &logits})
-        if (*plan) all += (*plan)->fingerprint + "\n";
+    for (const Plan* plan : plans()) all += plan->fingerprint + "\n";
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables) all += axis + " " + table.text();
     return sha256(all);
@@ -107,12 +133,24 @@ Agreement Compiled::agreement() const {
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables)
             all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
-    const std::pair<const char*, const std::optional<Plan>*> programs[] = {
-        {"train", &train}, {"eval", &eval}, {"logits", &logits}};
+    if (train) all.emplace_back("batch", sizes.text());
+    std::vector<std::pair<std::string, const Plan*>> programs;
+    if (train) programs.emplace_back("train", &*train);
+    for (size_t i = 0; i < smaller.size(); ++i) programs.emplace_back(fmt::format("train, ramp {}", i), &smaller[i]);
+    if (eval) programs.emplace_back("eval", &*eval);
+    if (logits) programs.emplace_back("logits", &*logits);
     for (const auto& [name, plan] : programs)
-        if (*plan)
-            for (auto& [part, value] : fingerprints(**plan)) all.emplace_back(fmt::format("{}: {}", name, part), value);
+        for (auto& [part, value] : fingerprints(*plan)) all.emplace_back(fmt::format("{}: {}", name, part), value);
     return all;
+}
+
+int64_t Compiled::persistent_bytes() const { return std::max<int64_t>(64, persistent.most()); }
+
+int64_t Compiled::scratch_bytes() const {
+    int64_t most = 64;
+    for (const Plan* plan : plans())
+        for (const RankClass& ranks : plan->classes) most = std::max(most, ranks.scratch_bytes);
+    return most;
 }
 
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
@@ -125,12 +163,28 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.tokens_per_step = tokens_of(experiment.train);
     compiled.vocabulary = vocabulary_of(experiment.train);
     compiled.flops_per_step = flops_of(experiment.train, compiled.parameters, compiled.tokens_per_step);
-    const auto compile = [&](const Program& program) {
-        return compile_one(program, experiment.mesh, compiled.persistent, options, experiment.redistribution,
-                           experiment.schedule);
+    const auto compile = [&](const Program& program, const Mesh& mesh) {
+        return compile_one(program, mesh, compiled.persistent, options, experiment.redistribution, experiment.schedule);
     };
-    compiled.train = compile(experiment.train);
-    if (experiment.eval) compiled.eval = compile(*experiment.eval);
+    compiled.train = compile(experiment.train, experiment.mesh);
+    compiled.ramp = experiment.ramp;
+    compiled.sizes = BatchSizes(sequences_of(experiment.train), experiment.ramp);
+    for (const Program& program : experiment.smaller) {
+        if (experiment.schedule && program.microbatches() != experiment.train.microbatches())
+            throw Error(
+                "a batch that grows changes the number of micro-batches, and the pipeline's schedule is made for "
+                "one number\n  leave train.ramp_start, train.ramp_increment and train.ramp_samples out");
+        try {
+            compiled.smaller.push_back(compile(program, experiment.mesh.with_microbatches(program.microbatches())));
+        } catch (const Error& error) {
+            throw Error(
+                fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
+                            error.what(), tokens_of(program)),
+                error.fault());
+        }
+    }
+    if (experiment.eval) compiled.eval = compile(*experiment.eval, experiment.mesh);
+    judge_memory(compiled, options.memory_bytes);
     return compiled;
 }
 
@@ -145,20 +199,25 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     compiled.contracts = options.contracts;
     compiled.parameters = parameters_of(*experiment.logits);
     compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options, {}, {});
+    judge_memory(compiled, options.memory_bytes);
     return compiled;
 }
 
 std::string summary(const Compiled& compiled) {
-    std::string text = fmt::format("{}: {} parameters, mesh {}", compiled.name, count_text(compiled.parameters),
+    std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
     if (compiled.train)
-        text += fmt::format("\n{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
+        text += fmt::format("{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
                             compiled.flops_per_step / 1e12,
                             orrery::summary(*compiled.train, wires_of(compiled)).text(compiled.mesh));
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=
-                fmt::format("\n{} over {}: {} in {}", name_of(table.collective), axis, table.name, cost(table).text());
+                fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
+    if (!compiled.smaller.empty()) text += fmt::format("batch: {}\n", compiled.sizes.text());
+    text += fmt::format("session: {} per rank, {} for the places of {} programs and {} of scratch",
+                        bytes_text(compiled.arena_bytes()), bytes_text(compiled.persistent_bytes()),
+                        compiled.plans().size(), bytes_text(compiled.scratch_bytes()));
     return text;
 }
 

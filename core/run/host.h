@@ -9,6 +9,7 @@
 #include "orrery/schedule.h"
 #include "plan/chunks.h"
 #include "run/data.h"
+#include "run/ramp.h"
 
 namespace orrery {
 
@@ -24,7 +25,7 @@ struct TrainOptions {
 
 struct SampleOptions {
     std::string prompt;
-    int64_t tokens = 200;
+    int64_t tokens = 256;
     double temperature = 0.8;
     int64_t top_k = 0;  ///< 0: all
     uint64_t seed = 0;
@@ -45,6 +46,8 @@ struct WeightSource {
 struct Experiment {
     std::string name;
     Program train;                      ///< forward, backward, update
+    BatchRamp ramp;                     ///< how the batch grows to train's
+    std::vector<Program> smaller;       ///< the step at the ramp's other sizes, ascending; as `train` but for the batch
     std::optional<Program> eval;        ///< forward without dropout; results loss_sum, count
     std::optional<Program> logits;      ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
     Mesh mesh;                          ///< with micro

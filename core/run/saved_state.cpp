@@ -14,14 +14,16 @@ const Plan& plan_of(Session& session) {
 }
 
 /// What a checkpoint must agree with to be resumed: the trajectory depends on it.
-Json identity_of(uint64_t seed, const Dataset& data) {
+Json identity_of(Session& session, uint64_t seed, const Dataset& data) {
     const DataSpec& spec = data.spec();
+    const BatchRamp& ramp = session.compiled().ramp;
     return {{"seed", seed},
             {"data_tokens", data.tokens()},
             {"data_digest", data.digest()},
             {"data_seed", spec.seed},
             {"sequence", spec.sequence},
             {"sequences_per_step", spec.sequences_per_step},
+            {"ramp", {ramp.start, ramp.increment, ramp.samples}},
             {"validation", spec.validation}};
 }
 
@@ -90,7 +92,8 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
         session_.initialize(seed);
         return {};
     }
-    compare(parse_json(restored->host, {"", store_.place() + ": manifest"}), identity_of(seed, data), store_.place());
+    compare(parse_json(restored->host, {"", store_.place() + ": manifest"}), identity_of(session_, seed, data),
+            store_.place());
     put_back(state);
     return {restored->step, restored->passed_over};
 }
@@ -132,7 +135,7 @@ void SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t 
     auto state = views();
     fetch(state);
     require_sound(step, state);
-    Json host = identity_of(seed, data);
+    Json host = identity_of(session_, seed, data);
     host["samples"] = samples;
     checkpoints_.save(step, state, host.dump());
 }

@@ -27,33 +27,28 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
     agree("plan", compiled_.agreement());
-    Config& options = config.table("device").table(settings_.device);
-    if (!options.has("threads"))
-        options.set("threads",
-                    {int64_t{threads_of(settings_, job_)}, config.table("run").where("threads_per_rank"), true});
-    options.set("local_rank", {job_.local_rank, {}, true});
-    device_ = registry.device(settings_.device, config.table("run").where("device"))(options);
-    options.reject_unused();
+    device_ = make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     allocate();
     connect(config, registry);
-    const auto executor = [&](const std::optional<Plan>& plan) {
-        if (!plan) return std::unique_ptr<Executor>();
-        std::vector<Communicator*> by_axis;
-        for (const auto& c : communicators_) by_axis.push_back(c.get());
-        return std::make_unique<Executor>(*plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data,
-                                          arenas_[1].data);
-    };
-    train_ = executor(compiled_.train);
-    eval_ = executor(compiled_.eval);
-    logits_ = executor(compiled_.logits);
+    if (compiled_.train) train_ = executor(*compiled_.train);
+    for (const Plan& plan : compiled_.smaller) smaller_.push_back(executor(plan));
+    if (compiled_.eval) eval_ = executor(*compiled_.eval);
+    if (compiled_.logits) logits_ = executor(*compiled_.logits);
     watch();
+}
+
+std::unique_ptr<Executor> Session::executor(const Plan& plan) {
+    std::vector<Communicator*> by_axis;
+    for (const auto& c : communicators_) by_axis.push_back(c.get());
+    return std::make_unique<Executor>(plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
 }
 
 Session::~Session() {
     if (rendezvous_) rendezvous_->tell_position({});
     train_.reset();
+    smaller_.clear();
     eval_.reset();
     logits_.reset();
     communicators_.clear();
@@ -89,16 +84,9 @@ std::vector<std::string> Session::to_first(const std::string& topic, const std::
 }
 
 void Session::allocate() {
-    std::map<std::string, TransportContract> contracts;
-    int64_t scratch = 64;
-    for (const auto* plan : {&compiled_.train, &compiled_.eval, &compiled_.logits}) {
-        if (!*plan) continue;
-        // The same on every rank of the job, whatever its class: peers map each other's arenas by equal offsets.
-        for (const RankClass& ranks : (*plan)->classes) scratch = std::max(scratch, ranks.scratch_bytes);
-    }
     const MemoryKind kind = wanted_memory(compiled_.contracts);
-    arenas_.push_back(device_->allocate(std::max<int64_t>(64, compiled_.persistent.most()), kind));
-    arenas_.push_back(device_->allocate(scratch, kind));
+    arenas_.push_back(device_->allocate(compiled_.persistent_bytes(), kind));
+    arenas_.push_back(device_->allocate(compiled_.scratch_bytes(), kind));
 }
 
 void Session::connect(Config& config, const Registry& registry) {
@@ -135,8 +123,10 @@ void Session::watch() {
     std::vector<const Executor*> executors;
     for (const auto* executor : {&train_, &eval_, &logits_})
         if (*executor) executors.push_back(executor->get());
+    for (const auto& executor : smaller_) executors.push_back(executor.get());
+    const bool alike = compiled_.smaller.empty();  // a step says nothing about one of a larger batch
     watch_ = std::make_unique<StepWatch>(compiled_, job_.rank, std::move(executors),
-                                         StepBound(bound_, !settings_.timeout_given));
+                                         StepBound(bound_, alike && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look(); });
 }
 

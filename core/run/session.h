@@ -28,6 +28,8 @@ public:
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
     Executor* train() { return train_.get(); }
+    /// The train step at another size of the ramp, by its place in Compiled::smaller.
+    Executor* smaller(size_t i) { return smaller_[i].get(); }
     Executor* eval() { return eval_.get(); }
     Executor* logits() { return logits_.get(); }
     /// nullptr in a job of one rank.
@@ -59,6 +61,7 @@ private:
     void allocate();
     void connect(Config& config, const Registry& registry);
     void watch();
+    std::unique_ptr<Executor> executor(const Plan& plan);
     void fill(const Program& program, ValueId id, uint64_t seed);
 
     Settings settings_;
@@ -73,6 +76,7 @@ private:
     std::map<std::string, std::unique_ptr<Transport>> transports_;
     std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
     std::unique_ptr<Executor> train_, eval_, logits_;
+    std::vector<std::unique_ptr<Executor>> smaller_;
     std::unique_ptr<StepWatch> watch_;
 };
 

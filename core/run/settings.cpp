@@ -10,26 +10,15 @@
 namespace orrery {
 namespace {
 
-int64_t at_least(Config& table, const char* key, int64_t fallback, int64_t least) {
-    const int64_t value = table.integer(key, fallback);
-    if (value < least)
-        throw Error(table.where(key), fmt::format("{}.{} = {}: expected {} or more", table.path(), key, value, least));
-    return value;
-}
-
 Mesh read_mesh(Config& table) {
     std::vector<Axis> axes;
-    for (const std::string& name : table.keys()) axes.push_back({name, at_least(table, name.c_str(), 1, 1), false});
+    for (const std::string& name : table.keys()) axes.push_back({name, table.integer(name, 1), false});
     try {
         return Mesh(std::move(axes));
     } catch (const Error& error) {
         throw Error(table.origin(), error.what());
     }
 }
-
-}  // namespace
-
-namespace {
 
 /// A table from axes of the mesh to names.
 std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
@@ -58,14 +47,15 @@ Settings read_settings(Config& config) {
     settings.transport = run.text("transport", settings.transport);
     settings.store = run.text("store", settings.store);
     settings.folder = run.text("folder", "");
-    settings.seed = static_cast<uint64_t>(at_least(run, "seed", 1, 0));
-    settings.threads_per_rank = at_least(run, "threads_per_rank", 0, 0);
+    settings.seed = static_cast<uint64_t>(run.integer("seed", 1));
+    settings.ranks = run.integer("ranks", 0);
+    settings.threads_per_rank = run.integer("threads_per_rank", 0);
     settings.pin_ranks = run.flag("pin_ranks", true);
     settings.timeout_given = run.has("timeout_s");
-    const double timeout_s = run.number("timeout_s", 30);
-    if (timeout_s <= 0)
-        throw Error(run.where("timeout_s"), fmt::format("run.timeout_s = {}: expected more than 0", timeout_s));
-    settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+    settings.timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number("timeout_s", 30), 1e9) * 1000));
+    const std::string resume = run.text("resume", "auto");
+    settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;
     settings.mesh = read_mesh(config.table("mesh"));
     Config& device = config.table("device");
     Config& backend = device.table(settings.device);
@@ -73,11 +63,8 @@ Settings read_settings(Config& config) {
         throw Error(backend.where("threads"),
                     fmt::format("{}.threads: the threads of a rank are part of its plan\n  set run.threads_per_rank",
                                 backend.path()));
-    const double memory_gib = device.number("memory_gib", 0);
-    if (memory_gib < 0)
-        throw Error(device.where("memory_gib"), fmt::format("device.memory_gib = {}: expected 0 or more", memory_gib));
-    settings.memory_bytes = static_cast<int64_t>(memory_gib * (int64_t{1} << 30));
-    settings.keep = at_least(config.table("checkpoint"), "keep", 2, 2);
+    settings.memory_bytes = static_cast<int64_t>(device.number("memory_gib", 0) * (int64_t{1} << 30));
+    settings.keep = config.table("checkpoint").integer("keep", 2);
     settings.weights = config.table("checkpoint").text("load", "");
     settings.axis_transport = by_axis(config.table("transport").table("axis"), settings.mesh);
     Config& collectives = config.table("collectives");
@@ -92,6 +79,67 @@ Settings read_settings(Config& config) {
 Origin transport_origin(const Settings& settings, Config& config, const std::string& axis) {
     return settings.axis_transport.count(axis) > 0 ? config.table("transport").table("axis").where(axis)
                                                    : config.table("run").where("transport");
+}
+
+SampleOptions read_sample(Config& config) {
+    Config& table = config.table("sample");
+    SampleOptions options;
+    options.prompt = table.text("prompt", "");
+    options.tokens = table.integer("tokens", 256);
+    options.temperature = table.number("temperature", 0.8);
+    options.top_k = table.integer("top_k", 0);
+    options.seed = static_cast<uint64_t>(config.table("run").integer("seed", 1));
+    return options;
+}
+
+int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts) {
+    const int64_t all = settings.mesh.ranks();
+    const std::string mesh = settings.mesh.axes().empty() ? "is empty" : settings.mesh.text();
+    const std::string whole = fmt::format("[mesh] {} has {} rank{}", mesh, all, all == 1 ? "" : "s");
+    if (settings.ranks > 0) {
+        const bool fits = hosts > 0 ? settings.ranks * hosts == all : all % settings.ranks == 0;
+        if (fits) return settings.ranks;
+        const std::string on = hosts > 1 ? fmt::format(" on each of {} hosts", hosts) : "";
+        throw Error(config.table("run").where("ranks"),
+                    fmt::format("run.ranks = {}{}, but {}\n  change one of them, say with --nodes how many hosts take "
+                                "part, or leave run.ranks out",
+                                settings.ranks, on, whole));
+    }
+    if (hosts > 1 && all % hosts != 0)
+        throw Error(config.table("mesh").origin(),
+                    fmt::format("{}, which {} hosts cannot share evenly\n  change [mesh] or --nodes", whole, hosts));
+    return all / std::max<int64_t>(1, hosts);
+}
+
+void check_resume(const Settings& settings, Config& config, CheckpointStore& store, bool fresh) {
+    const Origin where = config.table("run").where("resume");
+    if (settings.resume == Resume::required && fresh)
+        throw Error(where, "run.resume = \"required\" wants a checkpoint, --fresh starts over: leave one of them out");
+    if (settings.resume == Resume::automatic || fresh) return;
+    const std::vector<int64_t> steps = store.steps();
+    if (settings.resume == Resume::never && !steps.empty())
+        throw Error(
+            where,
+            fmt::format("run.resume = \"never\", but {} holds a checkpoint of step {}\n  start over with --fresh, "
+                        "choose another run.folder, or set run.resume to \"auto\"",
+                        store.place(), steps.front()));
+    if (settings.resume == Resume::required && steps.empty())
+        throw Error(where,
+                    fmt::format("run.resume = \"required\", but {} holds no checkpoint\n  look at run.folder, or set "
+                                "run.resume to \"auto\" for a new run",
+                                store.place()));
+}
+
+std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry,
+                                    const Job& job) {
+    Config& options = config.table("device").table(settings.device);
+    if (!options.has("threads"))
+        options.set("threads",
+                    {int64_t{threads_of(settings, job)}, config.table("run").where("threads_per_rank"), true});
+    options.set("local_rank", {job.local_rank, {}, true});
+    auto device = registry.device(settings.device, config.table("run").where("device"))(options);
+    options.reject_unused();
+    return device;
 }
 
 int threads_of(const Settings& settings, const Job& job) {

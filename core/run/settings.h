@@ -1,23 +1,31 @@
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "orrery/mesh.h"
 #include "orrery/registry.h"
+#include "run/host.h"
 #include "run/job.h"
 
 namespace orrery {
 
+/// What a run does with the checkpoints of its folder: continue if there are any; take none; want one.
+enum class Resume : uint8_t { automatic, never, required };
+
 /// The tables of the configuration that belong to the core, read once and checked.
 struct Settings {
-    std::string device = "cpu";     ///< [run] device
-    std::string transport = "shm";  ///< [run] transport
-    std::string store = "posix";    ///< [run] store
-    std::string folder;             ///< [run] folder; "" until the experiment has a name
-    uint64_t seed = 1;              ///< [run] seed
-    int64_t threads_per_rank = 0;   ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
-    bool pin_ranks = true;          ///< [run] pin_ranks
+    std::string device = "cpu";         ///< [run] device
+    std::string transport = "shm";      ///< [run] transport
+    std::string store = "posix";        ///< [run] store
+    std::string folder;                 ///< [run] folder; "" until the experiment has a name
+    uint64_t seed = 1;                  ///< [run] seed
+    int64_t ranks = 0;                  ///< [run] ranks of one host; 0: as the mesh and --nodes say
+    int64_t threads_per_rank = 0;       ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
+    bool pin_ranks = true;              ///< [run] pin_ranks
+    Resume resume = Resume::automatic;  ///< [run] resume
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
     std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
@@ -33,8 +41,23 @@ struct Settings {
 /// Reads [run], [mesh], [device], [checkpoint] and [transport.axis]. Throws Error with file:line:column.
 Settings read_settings(Config& config);
 
+/// [sample], with the run's seed.
+SampleOptions read_sample(Config& config);
+
 /// The line that names the transport of an axis: [transport.axis] or [run] transport.
 Origin transport_origin(const Settings& settings, Config& config, const std::string& axis);
+
+/// Rank processes of each of `hosts` hosts (0: as many as it takes). Throws Error naming run.ranks and the mesh where
+/// they do not agree, or the mesh where it is not shared evenly.
+int64_t ranks_per_host(const Settings& settings, Config& config, int64_t hosts);
+
+/// Throws Error, naming the newest step, when `store` holds checkpoints that run.resume does not want, or none that it
+/// does. `fresh`: the folder will be moved aside first.
+void check_resume(const Settings& settings, Config& config, CheckpointStore& store, bool fresh);
+
+/// The device of this process, from its plugin, with the threads that a rank may use. Throws Error at an unknown key of
+/// [device.NAME].
+std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry, const Job& job);
 
 /// Threads of each rank of this host: [run] threads_per_rank; else what its launcher says; else the processors that
 /// this process may run on (see taskset), shared by the ranks of the host.

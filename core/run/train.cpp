@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 
 #include "run/matrix_rate.h"
 #include "run/saved_state.h"
@@ -18,10 +19,15 @@ public:
     explicit Trainer(const TrainingRun& run)
         : run_(run),
           session_(run.session),
-          plan_(*run.session.compiled().train),
+          sizes_(run.session.compiled().sizes),
           data_(run.data),
-          feed_(plan_.program, plan_.mesh, session_.job().rank, data_),
           state_(session_, run.store, run.keep) {
+        const Compiled& compiled = session_.compiled();
+        const auto add = [&](const Plan& plan, Executor* executor) {
+            sized_.push_back({plan.program, *executor, Feed(plan.program, plan.mesh, session_.job().rank, data_)});
+        };
+        for (size_t i = 0; i < compiled.smaller.size(); ++i) add(compiled.smaller[i], session_.smaller(i));
+        add(*compiled.train, session_.train());
         if (session_.eval()) {
             const Plan& plan = *session_.compiled().eval;
             eval_feed_.emplace(plan.program, plan.mesh, session_.job().rank, data_);
@@ -66,10 +72,24 @@ private:
                                         {"the data's digest", data_.digest()}});
     }
 
+    /// The train step at one batch size.
+    struct Sized {
+        const Program& program;
+        Executor& executor;
+        Feed feed;
+    };
+
+    const Sized& at(int64_t step) const {
+        const int64_t batch = sizes_.batch(step);
+        for (const Sized& sized : sized_)
+            if (sized.feed.batch() == batch) return sized;
+        return sized_.back();
+    }
+
     void steps(int64_t first) {
         Prefetch prefetch(
             [this](int64_t step, Prefetch::Batch& batch) {
-                feed_.fill(Split::train, (step - 1) * feed_.batch(), batch);
+                at(step).feed.fill(Split::train, sizes_.samples_before(step), batch);
             },
             first);
         StopVote vote(session_);
@@ -89,16 +109,17 @@ private:
     }
 
     void one_step(int64_t step, const Prefetch::Batch& batch, std::chrono::steady_clock::time_point begin) {
-        feed_.upload(session_, *session_.train(), batch);
-        set_step(session_, *session_.train(), plan_.program, run_.seed, step);
-        session_.train()->run();
-        tell_capture(*session_.train());
+        const Sized& now = at(step);
+        now.feed.upload(session_, now.executor, batch);
+        set_step(session_, now.executor, now.program, run_.seed, step);
+        now.executor.run();
+        tell_capture(now.executor);
         evaluated_ = false;
 
         StepMetrics m;
         m.step = step;
         m.steps = run_.options.steps;
-        m.loss = loss(*session_.train(), plan_.program);
+        m.loss = loss(now.executor, now.program);
         m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         if (!std::isfinite(m.loss))
             throw Error(fmt::format("step {}: the loss is {}; checkpoints before it are intact\n"
@@ -106,10 +127,11 @@ private:
                                     step, m.loss),
                         Fault::failed);
         if (!run_.metrics) return;
-        m.grad_norm = session_.scalar(*session_.train(), plan_.program, "grad_norm");
-        m.lr = session_.scalar(*session_.train(), plan_.program, "lr");
-        m.tokens = session_.compiled().tokens_per_step;
-        m.flops = session_.compiled().flops_per_step;
+        m.grad_norm = session_.scalar(now.executor, now.program, "grad_norm");
+        m.lr = session_.scalar(now.executor, now.program, "lr");
+        m.tokens = session_.compiled().tokens_per_step / sizes_.full() * now.feed.batch();
+        m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
+                  static_cast<double>(now.feed.batch());
         m.peak_flops = peak_flops();
         m.memory_bytes = memory_bytes();
         const int64_t every = run_.options.log_every;
@@ -130,8 +152,8 @@ private:
 
     double peak_flops() {
         if (peak_ < 0)
-            peak_ =
-                matrix_rate(session_.device(), matrix_type(plan_.program)) * static_cast<double>(session_.job().ranks);
+            peak_ = matrix_rate(session_.device(), matrix_type(sized_.back().program)) *
+                    static_cast<double>(session_.job().ranks);
         return peak_;
     }
 
@@ -140,14 +162,17 @@ private:
     }
 
     std::vector<TimeShare> shares() {
+        std::map<std::string, double> seconds;
+        for (const Sized& sized : sized_)
+            for (const Executor::Time& time : sized.executor.times()) {
+                using enum Executor::Time::Kind;
+                const char* kind = time.kind == compute         ? "compute: "
+                                   : time.kind == communication ? "communication: "
+                                                                : "waiting: ";
+                seconds[kind + time.name] += time.seconds;
+            }
         std::vector<TimeShare> list = {{"waiting: data", data_wait_s_}};
-        for (const Executor::Time& time : session_.train()->times()) {
-            using enum Executor::Time::Kind;
-            const char* kind = time.kind == compute         ? "compute: "
-                               : time.kind == communication ? "communication: "
-                                                            : "waiting: ";
-            list.push_back({kind + time.name, time.seconds});
-        }
+        for (const auto& [what, spent] : seconds) list.push_back({what, spent});
         return list;
     }
 
@@ -178,7 +203,7 @@ private:
 
     void save(int64_t step) {
         const auto begin = std::chrono::steady_clock::now();
-        state_.save(step, run_.seed, data_, step * feed_.batch());
+        state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1));
         saved_ = step;
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
@@ -191,9 +216,9 @@ private:
 
     const TrainingRun& run_;
     Session& session_;
-    const Plan& plan_;
+    const BatchSizes& sizes_;
     Dataset data_;
-    Feed feed_;
+    std::vector<Sized> sized_;  ///< one per size of the ramp, the full batch last
     std::optional<Feed> eval_feed_;
     SavedState state_;
     int64_t saved_ = 0;

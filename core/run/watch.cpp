@@ -91,14 +91,12 @@ std::string explain_wait(int64_t late, const std::vector<Standing>& all) {
 std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops) {
     const double flops = std::max(slow_flops, matrix_flops * slowest_share);
     double longest = 0;
-    for (const auto* plan : {&compiled.train, &compiled.eval, &compiled.logits}) {
-        if (!*plan) continue;
-        for (const ClassSummary& c : summary(**plan, wires_of(compiled)).classes) {
+    for (const Plan* plan : compiled.plans())
+        for (const ClassSummary& c : summary(*plan, wires_of(compiled)).classes) {
             double bytes = 0;
             for (const ClassSummary::Traffic& t : c.traffic) bytes += static_cast<double>(t.bytes_sent);
             longest = std::max(longest, c.flops / flops + bytes / slow_bytes);
         }
-    }
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * std::max(least_bound_s, 4 * longest)));
 }
 

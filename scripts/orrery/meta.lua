@@ -301,14 +301,27 @@ function StateGroup:use(marks) end
 
 ---@alias Signature table<string, ArraySpec> | (ArraySpec | { name: string })[]
 
+--- A batch that grows at the start of training: from `start` sequences a step in rises of `increment` up to the full
+--- batch, each size for an equal share of the first `samples` sequences.
+---@class BatchRamp
+---@field start integer
+---@field increment integer
+---@field samples integer
+
+---@class TrainWithOptions
+---@field precision? "f32" | "bf16" | "f16"
+---@field microbatches? integer
+---@field loss_scale? boolean | LossScale
+---@field ramp? BatchRamp
+
 --- A traced program.
 ---@class Program
 local Program = {}
---- Appends the backward pass and the optimizer's ops. Precision (train.precision) and microbatches (train.microbatches)
---- come from the configuration when they are not given. A loss scale (by default with f16) keeps small gradients from
---- vanishing; steps whose gradients overflow are skipped.
+--- Appends the backward pass and the optimizer's ops. Precision (train.precision), microbatches (train.microbatches) and
+--- ramp (train.ramp_start, ramp_increment, ramp_samples) come from the configuration when they are not given. A loss
+--- scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped.
 ---@param optimizer fun(update: Update)
----@param options? { precision?: "f32" | "bf16" | "f16", microbatches?: integer, loss_scale?: boolean | LossScale }
+---@param options? TrainWithOptions
 ---@return Program
 function Program:train_with(optimizer, options) end
 --- Strategies in order: earlier marks stay. `forbid_implicit = true` refuses every gather that no strategy asked for,

@@ -55,6 +55,34 @@ refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere
 refused "missing script" 'nowhere.lua' -- "$orrery" run nowhere.lua --config good.toml
 refused_set "unknown transport" '--set|shmm|shm' \
     run.transport=shmm
+# A typo in a backend's own table, used by this run or not, is found before a rank starts, and by check.
+for table in device.cpu transport.shm transport.gloo store.posix; do
+    refused_set "typo in [$table]" "--set $table.timeut=1|timeut|[$table]" $table.timeut=1
+    refused "typo in [$table], check" 'timeut' -- "$orrery" check "$gpt" --config good.toml --set $table.timeut=1
+done
+refused "neighbour in [device.cpu]" 'did you mean "reference"' -- \
+    "$orrery" check "$gpt" --config good.toml --set device.cpu.referense=true
+refused_set "a strategy's options are the script's" 'strategy' strategy.data.axis=tp
+refused_set "ranks against the mesh" 'run.ranks = 3|dp=2 has 2 ranks|--nodes' run.ranks=3
+refused "ranks and nodes against the mesh" 'run.ranks = 2|each of 2 hosts|dp=2 has 2 ranks' -- env ORRERY_TOKEN=0123456789abcdef \
+    "$orrery" run "$gpt" --config good.toml --set run.ranks=2 --nodes 2 --rendezvous 127.0.0.1:1
+refused "ranks of another launcher" 'run.ranks = 1|torchrun started 2' -- env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 \
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --set run.ranks=1
+refused "flags that another launcher overrules" '--nodes|torchrun' -- env RANK=0 WORLD_SIZE=2 \
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=1 "$orrery" run "$gpt" --config good.toml --nodes 2
+refused_set "resume that is no word" 'run.resume|"autp"|did you mean "auto"' run.resume=autp
+refused_set "nothing to resume" 'run.resume = "required"|run/checkpoints|no checkpoint' run.resume=required
+refused "resume and start over" 'required|--fresh' -- \
+    "$orrery" run "$gpt" --config good.toml --fresh --set run.resume=required
+refused_set "token width" 'data.token_bytes|2 or 4' data.path=odd.bin data.vocab=300 data.token_bytes=3
+refused_set "half a ramp" 'train.ramp_samples is missing' train.ramp_start=2 train.ramp_increment=2
+refused_set "a ramp that misses the batch" 'gpt.lua|does not rise to the full batch of 4' \
+    train.ramp_start=1 train.ramp_increment=2 train.ramp_samples=9
+refused_set "a ramp that the mesh cannot split" 'batch=1|dp=2|train.ramp_start' \
+    train.ramp_start=1 train.ramp_increment=1 train.ramp_samples=9
+refused_set "a ramp of torn micro-batches" 'gpt.lua|batch of 3|whole micro-batches' \
+    train.ramp_start=3 train.ramp_increment=1 train.ramp_samples=9 train.microbatches=2
+refused_set "memory of the whole session" 'memory_gib|too much' device.memory_gib=0.00001
 refused_set "unknown script option" 'layerz|layers' \
     script.layerz=3
 refused_set "missing data" 'nowhere.txt|data.path' \
@@ -134,8 +162,16 @@ holder=$!
 wait_for steps_done other 1 || { cat other.log; fail "the run that holds the port"; }
 refused "port in use" "$port|in use" -- \
     "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
+refused "a folder in use" "other is in use" -- \
+    "$orrery" run "$gpt" --config good.toml --set run.folder=other
 kill -INT $holder
 wait $holder
+refused "a folder that may not be resumed" 'run.resume = "never"|checkpoint of step|--fresh' -- \
+    "$orrery" run "$gpt" --config good.toml --set run.folder=other --set run.resume=never
+mkdir precious && touch precious/thesis.tex
+refused "starting over in a folder that is no run's" 'precious|no run' -- \
+    "$orrery" run "$gpt" --config good.toml --set run.folder=precious --fresh
+[ -e precious/thesis.tex ] || fail "--fresh moved a folder that is no run's"
 
 # Each command explains itself, without a script too.
 for command in run check verify sample draw tokenize plugins new-plugin bench; do

@@ -154,6 +154,13 @@ TEST_CASE("the list tells of every file whether it loads") {
     }
 }
 
+TEST_CASE("a plugin that is no use on this machine says why, before it is asked for anything") {
+    const Loader loader({bad_plugins()});
+    CHECK(loader.cannot_run("store", "idle") == "no tape drive in this machine");
+    CHECK(loader.cannot_run("store", "fine") == "");
+    CHECK(loader.cannot_run("store", "nowhere") == "");
+}
+
 TEST_CASE("a plugin that the build left out says why") {
     const Copy copy;
     std::ofstream(copy.folder / "liborrery_device_abacus.why") << "no beads were found\n";

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <random>
 
+#include "plan/lower.h"
+
 using namespace orrery;
 
 namespace {
@@ -94,4 +96,17 @@ TEST_CASE("a hundred thousand lifetimes are placed in under a second") {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     CHECK_NOFAIL(seconds < 1.0);  // reported, not failed: a busy machine is no bug
     CHECK(static_cast<double>(placed.bytes) <= 1.02 * static_cast<double>(placed.floor));
+}
+
+TEST_CASE("an input of several sizes has the place of the largest that came before") {
+    Persistent persistent;
+    const int64_t large = persistent.place_input("tokens", 1000);
+    const int64_t whole = persistent.bytes();
+    CHECK(persistent.place_input("tokens", 500) == large);
+    CHECK(persistent.place_input("targets", 1000) != large);
+    CHECK(persistent.bytes() == 2 * whole);
+    const int64_t larger = persistent.place_input("tokens", 2000);
+    CHECK(larger >= 2 * whole);
+    CHECK(persistent.place_input("tokens", 2000) == larger);
+    CHECK(persistent.place_input("tokens", 700) == large);
 }

@@ -1,0 +1,117 @@
+// program:compile: the train step and its smaller batches, the evaluation, the sampling program.
+#include <fmt/format.h>
+
+#include "ir/precision.h"
+#include "layout/stages.h"
+#include "lua/experiment.h"
+#include "lua/schedules.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+
+namespace {
+
+/// Sequences of one step: the size of the dim "batch".
+int64_t full_batch(const Traced& traced) {
+    for (const InputSpec& spec : traced.signature)
+        for (size_t d = 0; d < spec.dims.size(); ++d)
+            if (spec.dims[d] == "batch") return spec.type.shape[d];
+    return 0;
+}
+
+void annotate(const Traced& traced, Program& program, const Mesh& mesh) {
+    for (const Asked& asked : traced.strategies) asked.strategy->annotate(program, mesh);
+}
+
+/// The train step for a smaller batch of the ramp: micro-batches keep their size and get fewer.
+Program smaller_step(lua_State* L, const Traced& traced, int64_t batch, const Mesh& mesh) {
+    const int64_t full = full_batch(traced), micro = traced.microbatches == 1 ? full : traced.microbatches * batch;
+    if (micro % full != 0)
+        throw Error(
+            traced.asked,
+            fmt::format("the ramp's batch of {} sequences is not made of whole micro-batches: {} of {} sequences "
+                        "in a full step\n  choose train.ramp_start and train.ramp_increment as multiples of {}, or "
+                        "other train.microbatches",
+                        batch, traced.microbatches, full / traced.microbatches, full / traced.microbatches));
+    const auto tape = named_tape(traced.name, true);
+    ValueId loss_sum = none, count = none;
+    record_forward(L, traced, tape, batch, loss_sum, count);
+    const auto step = record_step(L, traced, std::move(*tape->program), micro / full, traced.asked);
+    annotate(traced, *step->program, mesh);
+    return std::move(*step->program);
+}
+
+/// The forward program without dropout, annotated like the train program.
+Program eval_program(lua_State* L, const Traced& traced, const Program& train, const Mesh& mesh) {
+    const auto tape = named_tape(traced.name + ".eval", false);
+    ValueId loss_sum = none, count = none;
+    record_forward(L, traced, tape, 0, loss_sum, count);
+    Program program = std::move(*tape->program);
+    if (traced.precision != DType::f32) set_precision(program, traced.precision);
+    if (train.microbatches() > 1) program.microbatches(train.microbatches(), traced.origin);
+    annotate(traced, program, mesh);
+    return program;
+}
+
+/// The program from one sequence to its logits. Inputs take no marks: a batch of one is not split.
+std::optional<Program> sample_program(lua_State* L, const Traced& traced, const Mesh& mesh) {
+    const auto tape = named_tape(traced.name + ".logits", false);
+    ValueId loss_sum = none, count = none;
+    record_forward(L, traced, tape, 1, loss_sum, count);
+    std::optional<Program> program = logits_of(*tape->program);
+    if (!program) return std::nullopt;
+    if (traced.precision != DType::f32) set_precision(*program, traced.precision);
+    Program marked = *program;
+    annotate(traced, marked, mesh);
+    for (const Mark& mark : marked.marks()) {
+        if (marked.value(mark.value).role == Role::input) continue;
+        if (mark.what == Mark::What::store)
+            program->store(mark.value, mark.axis, mark.placement, mark.origin, mark.optional);
+        else
+            program->use(mark.value, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
+    }
+    return program;
+}
+
+std::vector<int64_t> ramp_sizes(const Traced& traced) {
+    if (traced.ramp.start == 0) return {};
+    try {
+        return BatchSizes(full_batch(traced), traced.ramp).sizes();
+    } catch (const Error& error) {
+        throw Error(traced.asked, error.what());
+    }
+}
+
+}  // namespace
+
+int compile_program(lua_State* L) {
+    Traced& traced = open_program(L, "compile");
+    if (!traced.has_optimizer) fail(L, "compile: the program has no optimizer; call program:train_with first");
+    State& state = state_of(L);
+    check_script_table(state);
+    const Mesh& mesh = state.host().mesh();
+    Experiment experiment;
+    experiment.name = traced.name;
+    experiment.train = *traced.train->program;
+    annotate(traced, experiment.train, mesh);
+    experiment.ramp = traced.ramp;
+    for (int64_t batch : ramp_sizes(traced))
+        if (batch < full_batch(traced)) experiment.smaller.push_back(smaller_step(L, traced, batch, mesh));
+    experiment.eval = eval_program(L, traced, experiment.train, mesh);
+    experiment.logits = sample_program(L, traced, mesh);
+    experiment.mesh = mesh.with_microbatches(experiment.train.microbatches());
+    experiment.redistribution = traced.redistribution;
+    for (const Asked& asked : traced.strategies)
+        for (const auto& [key, word] : asked.words)
+            if (key == "axis" || mesh.find(word)) experiment.axes.push_back(word);
+    if (stage_count(experiment.train, mesh) > 1)
+        experiment.schedule = make_schedule(L, experiment.train.pipeline(), mesh.size(experiment.train.pipeline().axis),
+                                            experiment.train.microbatches());
+    experiment.weights = traced.weights;
+    traced.compiled = true;
+    state.host().compile(std::move(experiment));
+    push_object(L, Run{traced.name});
+    return 1;
+}
+
+}  // namespace orrery::lua

@@ -1,0 +1,67 @@
+// run:summary, train, sample.
+#include "lua/data.h"
+#include "lua/experiment.h"
+#include "lua/fields.h"
+#include "lua/state.h"
+#include "run/settings.h"
+
+namespace orrery::lua {
+
+namespace {
+
+int run_summary(lua_State* L) {
+    check<Run>(L, 1);
+    push(L, state_of(L).host().summary());
+    return 1;
+}
+
+/// run:train(data [, { steps = , ... }])
+int run_train(lua_State* L) {
+    check<Run>(L, 1);
+    const Data& data = check<Data>(L, 2);
+    Host& host = state_of(L).host();
+    Config& train = host.config().table("train");
+    Fields fields(L, 3, "run:train");
+    TrainOptions options;
+    options.origin = where(L);
+    options.steps = fields.integer("steps", 1).value_or(train.integer("steps", 0));
+    if (options.steps < 1)
+        fail(L, "run:train: steps is missing\n  give it here or as train.steps in the configuration");
+    options.evaluate_every = fields.integer("evaluate_every", 0).value_or(train.integer("evaluate_every", 0));
+    options.evaluate_batches = fields.integer("evaluate_batches", 0).value_or(train.integer("evaluate_batches", 8));
+    options.checkpoint_every =
+        fields.integer("checkpoint_every", 0).value_or(host.config().table("checkpoint").integer("every_steps", 0));
+    options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
+    fields.finish();
+    host.train(data.spec, options);
+    return 0;
+}
+
+/// run:sample { prompt = , tokens = , temperature = , top_k = , seed = } -> text
+int run_sample(lua_State* L) {
+    check<Run>(L, 1);
+    Host& host = state_of(L).host();
+    Fields fields(L, 2, "run:sample");
+    SampleOptions options = read_sample(host.config());
+    options.prompt = fields.text("prompt").value_or(options.prompt);
+    options.tokens = fields.integer("tokens", 1).value_or(options.tokens);
+    options.temperature = fields.number("temperature").value_or(options.temperature);
+    if (!(options.temperature >= 0)) fields.wrong("temperature", "0 or more");
+    options.top_k = fields.integer("top_k", 0).value_or(options.top_k);
+    options.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(static_cast<int64_t>(options.seed)));
+    fields.finish();
+    push(L, host.sample(options));
+    return 1;
+}
+
+}  // namespace
+
+void open_run(lua_State* L) {
+    const luaL_Reg run[] = {{"summary", guard<run_summary>},
+                            {"train", guard<run_train>},
+                            {"sample", guard<run_sample>},
+                            {nullptr, nullptr}};
+    add_class<Run>(L, run);
+}
+
+}  // namespace orrery::lua

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A batch that grows from 2 to 8 sequences: each step takes its samples once, two ranks follow one, and a run that is
+# resumed in the middle of the ramp goes on bit by bit.
+source "$(dirname "$0")/lib.sh"
+# Sizes 2, 4, 6 for 16 of the first 48 sequences each, then 8: steps 1-8, 9-12, 13-15 and 16-.
+ramp=(--set train.sequences_per_step=8 --set train.ramp_start=2 --set train.ramp_increment=2 --set train.ramp_samples=48
+    --set checkpoint.every_steps=5 --set checkpoint.keep=10)
+run_tiny whole 20 "${ramp[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
+grep -q "batch: 2 from step 1, 4 from step 9, 6 from step 13, 8 from step 16" whole.log ||
+    { cat whole.log; fail "the summary does not show the ramp"; }
+losses whole > whole.txt
+[ "$(wc -l < whole.txt)" -eq 20 ] || fail "not 20 steps"
+grep -q '"samples":90' whole/checkpoints/step-00000020/manifest.json ||
+    grep -q 'samples.\{1,4\}90' whole/checkpoints/step-00000020/manifest.json || fail "the cursor of step 20 is not 90"
+
+# Resume at step 10, which is in the middle of the steps of 4 sequences.
+cp -r whole resumed
+sed -i 's/whole/resumed/' resumed/config.toml
+rm -r resumed/checkpoints/step-000000{15,20}
+run_tiny resumed 20 "${ramp[@]}" > resumed.log 2>&1 || { cat resumed.log; fail "the resumed run"; }
+grep -q "resumed from step 10" resumed.log || { cat resumed.log; fail "it did not resume from step 10"; }
+losses resumed > resumed.txt
+cmp whole.txt resumed.txt || fail "another trajectory after resuming in the ramp"
+for file in whole/checkpoints/step-00000020/*.safetensors; do
+    cmp "$file" "resumed/checkpoints/step-00000020/$(basename "$file")" || fail "another state after resuming"
+done
+
+# Another ramp is another trajectory: refused.
+run_tiny resumed 20 "${ramp[@]}" --set train.ramp_samples=40 > other.log 2>&1
+[ $? -ne 0 ] && grep -q "its ramp is" other.log || { cat other.log; fail "another ramp was not refused"; }
+
+# One rank draws the same samples.
+run_tiny alone 20 "${ramp[@]}" --set mesh.dp=1 > alone.log 2>&1 || { cat alone.log; fail "one rank"; }
+losses alone > alone.txt
+paste whole.txt alone.txt | awk '{ d = $2 - $5; if (d < 0) d = -d; if (d > 1e-4 * $5) { print "step", $1, $2, $5; bad = 1 } }
+    END { exit bad }' || fail "two ranks do not follow one"
+echo "1 passed, 0 failed"

@@ -1,0 +1,75 @@
+// A batch that grows: each step of the ramp is the very program that a script with that batch gives.
+#include <catch2/catch.hpp>
+
+#include "folders.h"
+#include "ir/print.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+
+using namespace orrery;
+
+namespace {
+
+std::string script(const std::string& options = "") {
+    return "local o = require 'orrery'\nlocal data = o.data.text {}\n"
+           "local m = require 'orrery.models.gpt' { layers = 1, embed = 8, heads = 2, vocab = 5, seq = 4, dropout = "
+           "0.1 }\n"
+           "local p = o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+           "p:train_with(o.optim.adamw { lr = 1e-2, clip = 1 }" +
+           options + ")\np:parallel { o.strategies.data { axis = 'dp' } }\nlocal run = p:compile()\nrun:train(data)";
+}
+
+const std::string toml =
+    "[mesh]\ndp = 2\n[train]\nsteps = 9\n[data]\npath = \"x\"\ntokens_per_sequence = 4\nvocab = 5\n";
+
+Experiment traced(const std::string& text, const std::vector<std::string>& sets) {
+    FakeHost host(toml, sets);
+    run_script_text(text, "a.lua", in_source("scripts"), host);
+    return std::move(*host.experiment);
+}
+
+std::string message(const std::string& text, const std::vector<std::string>& sets) {
+    try {
+        traced(text, sets);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+std::string shown(const Program& program) { return print(program); }
+
+}  // namespace
+
+TEST_CASE("a ramp's steps are the programs of scripts with those batches") {
+    const std::vector<std::string> ramp = {"train.sequences_per_step=12", "train.microbatches=3", "train.ramp_start=4",
+                                           "train.ramp_increment=4", "train.ramp_samples=40"};
+    const Experiment whole = traced(script(), ramp);
+    CHECK(whole.ramp == BatchRamp{4, 4, 40});
+    REQUIRE(whole.smaller.size() == 2);
+    const auto alone = [](int batch, int micro) {
+        return traced(script(), {"train.sequences_per_step=" + std::to_string(batch),
+                                 "train.microbatches=" + std::to_string(micro)});
+    };
+    CHECK(shown(whole.smaller[0]) == shown(alone(4, 1).train));
+    CHECK(shown(whole.smaller[1]) == shown(alone(8, 2).train));
+    CHECK(shown(whole.train) == shown(alone(12, 3).train));
+    CHECK(whole.smaller[0].microbatches() == 1);
+    CHECK(whole.smaller[1].microbatches() == 2);
+    const Experiment from_lua = traced(script(", { ramp = { start = 4, increment = 4, samples = 40 } }"),
+                                       {"train.sequences_per_step=12", "train.microbatches=3"});
+    CHECK(from_lua.ramp == whole.ramp);
+    CHECK(shown(from_lua.smaller[1]) == shown(whole.smaller[1]));
+}
+
+TEST_CASE("a ramp that cannot be is refused, with place and remedy") {
+    const std::string full = "train.sequences_per_step=12";
+    CHECK(has(message(script(), {full, "train.ramp_start=4"}), "train.ramp_increment is missing"));
+    CHECK(has(message(script(), {full, "train.ramp_start=4", "train.ramp_increment=3", "train.ramp_samples=40"}),
+              "does not rise to the full batch of 12"));
+    CHECK(has(message(script(), {full, "train.microbatches=3", "train.ramp_start=2", "train.ramp_increment=2",
+                                 "train.ramp_samples=40"}),
+              "batch of 2 sequences is not made of whole micro-batches"));
+    CHECK(has(message(script(", { ramp = { start = 4, samples = 40 } }"), {full}), "ramp: increment is nil"));
+    CHECK(has(message(script(", { ramp = { start = 4, increment = 4, sampels = 40 } }"), {full}), "samples"));
+}
