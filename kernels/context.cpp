@@ -1,5 +1,7 @@
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 #include "kernels/types.h"
 
@@ -7,7 +9,21 @@ namespace orrery::kernels {
 
 void Context::Free::operator()(void* p) const { std::free(p); }
 
+void Context::lend(void* memory, std::int64_t bytes) {
+    use_ = Use::lent;
+    lent_ = memory;
+    capacity_ = bytes;
+    memory_.reset();
+}
+
 void* Context::scratch(std::int64_t bytes) {
+    if (use_ == Use::count) throw Counted{bytes};
+    if (use_ == Use::lent) {
+        if (bytes > capacity_)
+            throw std::length_error("a kernel asks for " + std::to_string(bytes) + " bytes of scratch and was lent " +
+                                    std::to_string(capacity_));
+        return lent_;
+    }
     if (bytes > capacity_) {
         const std::int64_t rounded = (bytes + 4095) / 4096 * 4096;
         memory_.reset();

@@ -123,18 +123,30 @@ struct Region {
     Shape offset = {};
 };
 
-/// What a call may use: threads, and scratch memory that grows to the largest need and stays. One per calling thread.
+/// What a call may use: threads, and scratch memory. One per calling thread. Scratch is its own, which grows to the
+/// largest need and stays, until some is lent.
 class Context {
 public:
     explicit Context(int threads = 1) : threads_(threads) {}
     int threads() const { return threads_; }
-    /// At least `bytes` bytes, aligned to 64, valid until the next call. Allocates only when larger than ever before.
+    /// At least `bytes` bytes, aligned to 64, valid until the next call. A kernel asks once, before it touches an
+    /// operand, also when it needs none. Throws std::length_error when more is asked for than was lent.
     void* scratch(std::int64_t bytes);
+
+    /// From now on scratch is `bytes` bytes here, which may change at each call; nothing is allocated.
+    void lend(void* memory, std::int64_t bytes);
+    /// From now on `scratch` throws Counted: a kernel that is called says what it would need, and does nothing.
+    void only_count() { use_ = Use::count; }
+    struct Counted {
+        std::int64_t bytes;
+    };
 
 private:
     struct Free {
         void operator()(void* p) const;
     };
+    enum class Use : std::uint8_t { own, lent, count } use_ = Use::own;
+    void* lent_ = nullptr;
     int threads_;
     std::unique_ptr<void, Free> memory_;
     std::int64_t capacity_ = 0;

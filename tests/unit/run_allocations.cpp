@@ -4,6 +4,7 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -21,22 +22,30 @@ void* operator new(std::size_t bytes) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+    ++allocations;
+    return __libc_memalign(alignment, bytes);
+}
 
 using namespace orrery;
 using namespace orrery::test;
 
 TEST_CASE("a step allocates nothing") {
     Model m = block(4, 6, 2, 4, 7, true, true);
-    const Lowered lowered = compile(m.program, Mesh().with_microbatches(2));
     Config config;
     config.set("threads", {int64_t{1}, {}, false});
     const auto device = registry().device("cpu", {})(config);
+    LowerOptions options;
+    options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    const Lowered lowered = compile(m.program, Mesh().with_microbatches(2), options);
     Memory persistent = device->allocate(lowered.persistent.bytes(), MemoryKind::device);
     Memory scratch = device->allocate(lowered.plan.classes[0].scratch_bytes, MemoryKind::device);
     std::memset(persistent.data, 0, static_cast<size_t>(persistent.bytes));
     {
         Executor executor(lowered.plan, 0, *device, {}, persistent.data, scratch.data);
-        executor.run();  // kernels may grow the device's own scratch once
+        CHECK(executor.kernel_scratch_bytes() == 0);  // all of it has a place in the plan
+        executor.run();                               // OpenMP and oneDNN may keep something once
         const int64_t before = allocations;
         CHECK(before > 0);
         for (int step = 0; step < 3; ++step) executor.run();
@@ -45,6 +54,33 @@ TEST_CASE("a step allocates nothing") {
     }
     device->release(scratch);
     device->release(persistent);
+}
+
+TEST_CASE("scratch in the plan gives the bits of scratch beside it") {
+    Model m = block(4, 6, 2, 4, 7, true, true);
+    Config config;
+    config.set("threads", {int64_t{1}, {}, false});
+    const auto device = registry().device("cpu", {})(config);
+    LowerOptions options;
+    int64_t most = 0;
+    options.workspace = [&](const KernelSpec& spec) {
+        const int64_t bytes = device->prepare(spec)->scratch_bytes();
+        most = std::max(most, bytes);
+        return bytes;
+    };
+    const Lowered with = compile(m.program, Mesh().with_microbatches(2), options);
+    const Lowered without = compile(m.program, Mesh().with_microbatches(2));
+    CHECK(most > 0);
+    CHECK(with.plan.classes[0].scratch_bytes > without.plan.classes[0].scratch_bytes);
+    CHECK(difference(run_steps(with, 3, false).values, run_steps(without, 3, false).values, 0) == "");
+}
+
+TEST_CASE("a plan that knows less scratch than the device needs is refused") {
+    Model m = block(4, 6, 2, 4, 7, true, true);
+    LowerOptions options;
+    options.workspace = [](const KernelSpec&) { return int64_t{1}; };
+    const Lowered lowered = compile(m.program, Mesh(), options);
+    CHECK_THROWS_WITH(run_steps(lowered, 1, false), Catch::Matchers::Contains("bytes of workspace, the device needs"));
 }
 
 #endif

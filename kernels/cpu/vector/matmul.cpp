@@ -214,7 +214,7 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
     const i64 floats = scratch_floats(product(0), tile_n);
     const bool sums = !by_batch && by_sum(product(0), parts);
     const i64 all_floats = floats * parts + (sums ? (parts - 1) * s.m * s.n : 0);
-    float* scratch = all_floats == 0 ? nullptr : static_cast<float*>(c.scratch(all_floats * 4));
+    float* scratch = static_cast<float*>(c.scratch(all_floats * 4));
     if (by_batch) {
         return team(parts, [&](int part) {
             const i64 end = cut(s.batch, parts, part + 1, 1);

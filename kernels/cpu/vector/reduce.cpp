@@ -85,7 +85,9 @@ ORRERY_INLINE void columns(Context& c, In x, Out y, i64 outer, i64 rows, i64 col
 
 void reduce(Context& c, Reduce op, In x, Shape shape, std::uint32_t dims, Out y, bool accumulate) {
     i64 size[3];
-    if (!three_dims(shape, dims, size)) return reference::table().reduce(c, op, x, shape, dims, y, accumulate);
+    const bool three = three_dims(shape, dims, size);
+    if (!three || size[2] == 1) c.scratch(0);
+    if (!three) return reference::table().reduce(c, op, x, shape, dims, y, accumulate);
     const auto [outer, reduced, inner] = size;
     if (inner > 1 && op == Reduce::sum) {
         return columns(c, x, y, outer, reduced, inner, 0, accumulate, [](Vec a, Vec b) { return a + b; });

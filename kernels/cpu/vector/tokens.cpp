@@ -113,11 +113,11 @@ float row_loss(const float* row, float* to, i64 vocab, std::int32_t target, floa
 
 void cross_entropy(Context& c, In logits, const std::int32_t* targets, In scale, Out loss, Out count, Out dlogits,
                    i64 rows, i64 vocab, std::int32_t ignore) {
-    const float by = factor(scale);
     const i64 step = (vocab + 15) / 16 * 16;
     const int parts = parts_of(c.threads(), rows, 1 + grain / (vocab + 1));
     float* losses = static_cast<float*>(c.scratch((rows + 16 + parts * step) * 4));
     float* scratch = losses + (rows + 15) / 16 * 16;
+    const float by = factor(scale);
     team(parts, [&](int part) {
         float* buffer = scratch + part * step;
         const i64 end = cut(rows, parts, part + 1, 1);
@@ -184,10 +184,10 @@ void cross_entropy_loss(Context&, In top, In total, In picked, const std::int32_
 
 void cross_entropy_grad(Context& c, const VocabShard& s, In logits, In top, In total, const std::int32_t* targets,
                         In scale, Out dlogits) {
-    const float by = factor(scale);
     const i64 step = (s.cols + 15) / 16 * 16;
     const int parts = parts_of(c.threads(), s.rows, 1 + grain / (s.cols + 1));
     float* scratch = static_cast<float*>(c.scratch(parts * step * 4));
+    const float by = factor(scale);
     team(parts, [&](int part) {
         float* buffer = scratch + part * step;
         const i64 end = cut(s.rows, parts, part + 1, 1);

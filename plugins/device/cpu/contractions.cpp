@@ -84,11 +84,11 @@ Launch attention_grad(const Request& r) {
 }
 
 constexpr Rule rules[] = {
-    {"matmul", "F F F? -> F", matmul, true},
-    {"matmul_dw", "F F -> F", matmul_dw, true},
-    {"matmul_bias_gelu", "F F F -> F F", matmul_bias_gelu},
-    {"attention", "f f f -> f s", attention},
-    {"attention_grad", "f f f f s f -> f f f", attention_grad},
+    {"matmul", "F F F? -> F", matmul, true, true},
+    {"matmul_dw", "F F -> F", matmul_dw, true, true},
+    {"matmul_bias_gelu", "F F F -> F F", matmul_bias_gelu, false, true},
+    {"attention", "f f f -> f s", attention, false, true},
+    {"attention_grad", "f f f f s f -> f f f", attention_grad, false, true},
 };
 
 }  // namespace

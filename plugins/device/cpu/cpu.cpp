@@ -18,8 +18,10 @@ namespace {
 
 class CpuKernel : public Kernel {
 public:
-    explicit CpuKernel(cpu_device::Launch launch) : launch(std::move(launch)) {}
+    CpuKernel(cpu_device::Launch launch, int64_t scratch) : launch(std::move(launch)), scratch(scratch) {}
+    int64_t scratch_bytes() const override { return scratch; }
     cpu_device::Launch launch;
+    int64_t scratch;
 };
 
 /// The processors that this process may run on.
@@ -68,17 +70,21 @@ public:
     }
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
-        return std::make_unique<CpuKernel>(cpu_device::resolve(spec, kernels_, reference_));
+        cpu_device::Launch launch = cpu_device::resolve(spec, kernels_, reference_);
+        const int64_t scratch = reference_ ? 0 : cpu_device::scratch_of(spec, launch, context_.threads());
+        return std::make_unique<CpuKernel>(std::move(launch), scratch);
     }
 
-    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void*) override {
+    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
+        auto& resolved = static_cast<CpuKernel&>(kernel);
+        context_.lend(scratch, resolved.scratch);
         try {
-            static_cast<CpuKernel&>(kernel).launch(context_, operands);
+            resolved.launch(context_, operands);
         } catch (const Error&) {
             throw;
         } catch (const std::bad_alloc&) {
             throw;
-        } catch (const std::exception& error) {  // oneDNN's
+        } catch (const std::exception& error) {  // oneDNN's, or of scratch that was not counted
             throw Error(std::string("device cpu: ") + error.what(), Fault::failed);
         }
     }
@@ -104,12 +110,14 @@ private:
             a[i] = static_cast<float>(i % 17) - 8, b[i] = static_cast<float>(i % 13) - 6;
         const Tensor operands[] = {
             {a.data(), DType::f32, {n, n}}, {b.data(), DType::f32, {n, n}}, {c.data(), DType::f32, {n, n}}};
+        Memory scratch = allocate(std::max<int64_t>(64, kernel->scratch_bytes()), MemoryKind::device);
         double best = std::numeric_limits<double>::infinity();
         for (int i = 0; i < 12; ++i) {
             const auto begin = std::chrono::steady_clock::now();
-            launch(0, *kernel, operands, nullptr);
+            launch(0, *kernel, operands, scratch.data);
             best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
         }
+        release(scratch);
         return 2.0 * n * n * n / best;
     }
 

@@ -114,6 +114,23 @@ const Rule* find(const std::string& op) {
 
 }  // namespace
 
+int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
+    const Rule* rule = find(spec.op);
+    if (rule == nullptr || !rule->scratch) return 0;
+    kernels::Context counting(threads);
+    counting.only_count();
+    std::vector<Tensor> operands;
+    // Never touched: the kernel is left where it asks for scratch.
+    for (const auto* side : {&spec.inputs, &spec.outputs})
+        for (const TensorType& type : *side) operands.push_back({&counting, type.dtype, type.shape});
+    try {
+        launch(counting, operands);
+    } catch (const kernels::Context::Counted& counted) {
+        return counted.bytes;
+    }
+    return 0;
+}
+
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference) {
     const Request request{spec, kernels};
     const Rule* rule = find(spec.op);

@@ -34,12 +34,16 @@ struct Rule {
     const char* operands;
     Launch (*make)(const Request&);
     bool accumulates = false;
+    bool scratch = false;  ///< its kernel asks the context for scratch, before anything else
 };
 
 std::span<const Rule> elementwise_rules();
 std::span<const Rule> contraction_rules();
 std::span<const Rule> row_rules();
 std::span<const Rule> shape_rules();
+
+/// Bytes of scratch that a launch of this spec takes from a context of so many threads.
+int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads);
 
 /// Throws Error with the reason when the spec cannot run here.
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference);
