@@ -11,34 +11,8 @@ namespace orrery::lua {
 
 namespace {
 
-/// Sequences of one step: the size of the dim "batch".
-int64_t full_batch(const Traced& traced) {
-    for (const InputSpec& spec : traced.signature)
-        for (size_t d = 0; d < spec.dims.size(); ++d)
-            if (spec.dims[d] == "batch") return spec.type.shape[d];
-    return 0;
-}
-
 void annotate(const Traced& traced, Program& program, const Mesh& mesh) {
     for (const Asked& asked : traced.strategies) asked.strategy->annotate(program, mesh);
-}
-
-/// The train step for a smaller batch of the ramp: micro-batches keep their size and get fewer.
-Program smaller_step(lua_State* L, const Traced& traced, int64_t batch, const Mesh& mesh) {
-    const int64_t full = full_batch(traced), micro = traced.microbatches == 1 ? full : traced.microbatches * batch;
-    if (micro % full != 0)
-        throw Error(
-            traced.asked,
-            fmt::format("the ramp's batch of {} sequences is not made of whole micro-batches: {} of {} sequences "
-                        "in a full step\n  choose train.ramp_start and train.ramp_increment as multiples of {}, or "
-                        "other train.microbatches",
-                        batch, traced.microbatches, full / traced.microbatches, full / traced.microbatches));
-    const auto tape = named_tape(traced.name, true);
-    ValueId loss_sum = none, count = none;
-    record_forward(L, traced, tape, batch, loss_sum, count);
-    const auto step = record_step(L, traced, std::move(*tape->program), micro / full, traced.asked);
-    annotate(traced, *step->program, mesh);
-    return std::move(*step->program);
 }
 
 /// The forward program without dropout, annotated like the train program.
@@ -73,15 +47,6 @@ std::optional<Program> sample_program(lua_State* L, const Traced& traced, const 
     return program;
 }
 
-std::vector<int64_t> ramp_sizes(const Traced& traced) {
-    if (traced.ramp.start == 0) return {};
-    try {
-        return BatchSizes(full_batch(traced), traced.ramp).sizes();
-    } catch (const Error& error) {
-        throw Error(traced.asked, error.what());
-    }
-}
-
 }  // namespace
 
 int compile_program(lua_State* L) {
@@ -95,8 +60,8 @@ int compile_program(lua_State* L) {
     experiment.train = *traced.train->program;
     annotate(traced, experiment.train, mesh);
     experiment.ramp = traced.ramp;
-    for (int64_t batch : ramp_sizes(traced))
-        if (batch < full_batch(traced)) experiment.smaller.push_back(smaller_step(L, traced, batch, mesh));
+    experiment.smaller = traced.smaller;
+    for (Program& smaller : experiment.smaller) annotate(traced, smaller, mesh);
     experiment.eval = eval_program(L, traced, experiment.train, mesh);
     experiment.logits = sample_program(L, traced, mesh);
     experiment.mesh = mesh.with_microbatches(experiment.train.microbatches());

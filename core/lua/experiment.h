@@ -48,9 +48,8 @@ struct Traced {
     int64_t microbatches = 1;
     std::optional<LossScale> loss_scale;
     BatchRamp ramp;
-    Origin asked;  ///< of train_with
+    std::vector<Program> smaller;  ///< the step at the ramp's other sizes, ascending
     bool has_optimizer = false;
-    int optimizer = LUA_NOREF;  ///< in the registry
     bool compiled = false;
     std::vector<Asked> strategies;
     PropagateOptions redistribution;
@@ -82,9 +81,12 @@ std::shared_ptr<Tape> named_tape(const std::string& name, bool training);
 void record_forward(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch,
                     ValueId& loss_sum, ValueId& count);
 
-/// The train step of a forward program: its gradients, then the optimizer's ops.
-std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program program, int64_t microbatches,
-                                  const Origin& origin);
+/// The train step of a forward program: its gradients, then the ops of the optimizer, a function at 2.
+std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program program, int64_t microbatches);
+/// The ramp of { ramp = { start = , increment = , samples = } } or of train.ramp_*; none of them: no ramp.
+BatchRamp read_ramp(lua_State* L, Fields& fields);
+/// Records the train step for the smaller batches of the ramp. The optimizer is at 2.
+void record_ramp(lua_State* L, Traced& traced);
 /// program:compile() -> run
 int compile_program(lua_State* L);
 

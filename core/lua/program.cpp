@@ -55,36 +55,6 @@ DType read_precision(lua_State* L, Fields& fields) {
     throw Error(config.where("precision"), why);
 }
 
-/// The ramp of { ramp = { start = , increment = , samples = } } or of train.ramp_*; none of them: no ramp.
-BatchRamp read_ramp(lua_State* L, Fields& fields) {
-    Config& config = state_of(L).host().config().table("train");
-    BatchRamp ramp;
-    fields.push_field("ramp");
-    if (!lua_isnil(L, -1)) {
-        Fields given(L, -1, "ramp");
-        for (const auto& [name, part] :
-             {std::pair{"start", &ramp.start}, {"increment", &ramp.increment}, {"samples", &ramp.samples}}) {
-            const auto value = given.integer(name, 1);
-            if (!value) given.wrong(name, "a number of sequences");
-            *part = *value;
-        }
-        given.finish();
-        lua_pop(L, 1);
-        return ramp;
-    }
-    lua_pop(L, 1);
-    ramp.start = config.integer("ramp_start", 0);
-    ramp.increment = config.integer("ramp_increment", 0);
-    ramp.samples = config.integer("ramp_samples", 0);
-    for (const char* key : {"ramp_start", "ramp_increment", "ramp_samples"}) {
-        if (ramp == BatchRamp{} || config.integer(key, 0) > 0) continue;
-        throw Error(config.origin(), fmt::format("train.{} is missing: a ramp of the batch needs train.ramp_start, "
-                                                 "train.ramp_increment and train.ramp_samples",
-                                                 key));
-    }
-    return ramp;
-}
-
 /// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = , ramp = }])
 int train_with(lua_State* L) {
     Traced& traced = open_program(L, "train_with");
@@ -97,12 +67,10 @@ int train_with(lua_State* L) {
     traced.loss_scale = read_loss_scale(L, fields, traced.precision);
     traced.ramp = read_ramp(L, fields);
     fields.finish();
-    traced.asked = where(L);
-    lua_pushvalue(L, 2);
-    traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
-    const auto tape = record_step(L, traced, *traced.train->program, traced.microbatches, traced.asked);
+    const auto tape = record_step(L, traced, *traced.train->program, traced.microbatches);
     if (tape->program->updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
+    record_ramp(L, traced);
     traced.train = tape;
     traced.has_optimizer = true;
     lua_settop(L, 1);

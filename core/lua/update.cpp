@@ -87,9 +87,9 @@ int update_result(lua_State* L) {
 
 }  // namespace
 
-std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program program, int64_t microbatches,
-                                  const Origin& origin) {
+std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program program, int64_t microbatches) {
     State& state = state_of(L);
+    const Origin origin = where(L);
     if (traced.precision != DType::f32) set_precision(program, traced.precision);
     std::optional<LossScale> loss_scale = traced.loss_scale;
     if (loss_scale) {
@@ -112,7 +112,7 @@ std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program pr
         }
     } current{state};
     state.tape = tape;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
+    lua_pushvalue(L, 2);
     push_object(L, UpdateView{tape});
     lua_call(L, 1, 0);
     return tape;

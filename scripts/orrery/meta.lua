@@ -317,9 +317,9 @@ function StateGroup:use(marks) end
 --- A traced program.
 ---@class Program
 local Program = {}
---- Appends the backward pass and the optimizer's ops. Precision (train.precision), microbatches (train.microbatches) and
---- ramp (train.ramp_start, ramp_increment, ramp_samples) come from the configuration when they are not given. A loss
---- scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped.
+--- Appends the backward pass and the optimizer's ops. Precision (train.precision), microbatches (train.microbatches)
+--- and ramp (train.ramp_start, ramp_increment, ramp_samples) come from the configuration when they are not given. A
+--- loss scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped.
 ---@param optimizer fun(update: Update)
 ---@param options? TrainWithOptions
 ---@return Program

@@ -32,6 +32,7 @@ run_tiny resumed 20 "${ramp[@]}" --set train.ramp_samples=40 > other.log 2>&1
 # One rank draws the same samples.
 run_tiny alone 20 "${ramp[@]}" --set mesh.dp=1 > alone.log 2>&1 || { cat alone.log; fail "one rank"; }
 losses alone > alone.txt
-paste whole.txt alone.txt | awk '{ d = $2 - $5; if (d < 0) d = -d; if (d > 1e-4 * $5) { print "step", $1, $2, $5; bad = 1 } }
+paste whole.txt alone.txt | awk '{ d = $2 - $5; if (d < 0) d = -d }
+    d > 1e-4 * $5 { print "step", $1, $2, $5; bad = 1 }
     END { exit bad }' || fail "two ranks do not follow one"
 echo "1 passed, 0 failed"

@@ -74,14 +74,15 @@ TEST_CASE("wrong types say what was found and expected") {
 TEST_CASE("--set takes TOML values and bare words") {
     const std::vector<std::string> sets = {
         "transport.gloo.interface=veth0", "data.path=/a b/1.txt", "run.folder=2024", "script.decay=1e-2",
-        "plugins.path=[\"x\",\"y\"]",     "run.resume=false"};
+        "plugins.path=[\"x\",\"y\"]",     "run.pin_ranks=false"};
     Config c = parse_config("", "a.toml", sets);
     CHECK(c.table("transport").table("gloo").text("interface", "") == "veth0");
     CHECK(c.table("data").text("path", "") == "/a b/1.txt");
     CHECK(c.table("run").text("folder", "") == "2024");
     CHECK(c.table("script").number("decay", 0) == 0.01);
     CHECK(c.table("plugins").texts("path") == std::vector<std::string>{"x", "y"});
-    CHECK_FALSE(c.table("run").flag("resume", true));
+    CHECK_FALSE(c.table("run").flag("pin_ranks", true));
+    CHECK(has(message("", {"run.resume=false"}), "it can be: auto, never, required"));
     CHECK(has(message("", {"mesh.tp"}), "expected table.key=value"));
     CHECK(has(message("", {"seed=3"}), "expected table.key=value"));
     CHECK(has(message("", {"plugins.path=[1"}), "--set plugins.path=[1: bad TOML value"));

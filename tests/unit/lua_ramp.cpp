@@ -62,6 +62,21 @@ TEST_CASE("a ramp's steps are the programs of scripts with those batches") {
     CHECK(shown(from_lua.smaller[1]) == shown(whole.smaller[1]));
 }
 
+TEST_CASE("a ramp's steps share the loss scale of f16") {
+    const Experiment whole =
+        traced(script(), {"train.sequences_per_step=8", "train.precision=f16", "train.ramp_start=4",
+                          "train.ramp_increment=4", "train.ramp_samples=40"});
+    REQUIRE(whole.smaller.size() == 1);
+    const Program& smaller = whole.smaller[0];
+    for (const char* state : {"loss_scale", "loss_scale.good", "loss_scale.steps"}) {
+        INFO(state);
+        REQUIRE(smaller.find(state));
+        CHECK(smaller.value(*smaller.find(state)).role == Role::state);
+    }
+    const Experiment alone = traced(script(), {"train.sequences_per_step=4", "train.precision=f16"});
+    CHECK(shown(smaller) == shown(alone.train));
+}
+
 TEST_CASE("a ramp that cannot be is refused, with place and remedy") {
     const std::string full = "train.sequences_per_step=12";
     CHECK(has(message(script(), {full, "train.ramp_start=4"}), "train.ramp_increment is missing"));

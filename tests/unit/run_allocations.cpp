@@ -20,8 +20,8 @@ void* operator new(std::size_t bytes) {
     if (void* memory = std::malloc(bytes)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
     ++allocations;
