@@ -237,12 +237,10 @@ private:
         (sends ? edge.sends : edge.receives).push_back(index);
         while (!edge.sends.empty() && !edge.receives.empty()) match(receiver, sender, edge);
         // A send that finds a free slot is done; others are done when they are received.
-        for (int waiting : edge.sends) {
-            if (c.send != TransportContract::Send::buffered || done(sender, waiting) || edge.buffered >= c.slots)
-                continue;
-            ++edge.buffered;
-            of(sender).done[static_cast<size_t>(waiting)] = 1;
-        }
+        const bool unmet = sends && !edge.sends.empty() && edge.sends.back() == index;
+        if (!unmet || c.send != TransportContract::Send::buffered || edge.buffered >= c.slots) return;
+        ++edge.buffered;
+        of(sender).done[static_cast<size_t>(index)] = 1;
     }
 
     void match(int receiver, int sender, Edge& edge) {
