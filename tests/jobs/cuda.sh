@@ -2,6 +2,9 @@
 # Where there is no GPU: the plugins say why in one sentence, plans for GPUs are proved all the same, and a run refuses.
 source "$(dirname "$0")/lib.sh"
 list=$($orrery plugins) || fail "orrery plugins"
+broken=$(echo "$list" | grep -A1 -E '^  (device/cuda|transport/nccl) +cannot be used' |
+    grep -v -e "cannot be used" -e "this build has none" -e '^--$')
+[ -z "$broken" ] || fail "a plugin that was built does not load: $broken"
 reason=$(echo "$list" | grep -A1 -E '^  device/cuda ' | tail -n 1 | sed 's/^ *//')
 echo "device/cuda: $reason"
 case $reason in
