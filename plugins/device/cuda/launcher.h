@@ -1,7 +1,7 @@
 // Puts kernels on a stream, several at once where they may be joined.
 #pragma once
 
-#include <deque>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,12 +10,18 @@
 
 namespace orrery::cuda_device {
 
+constexpr int64_t most_product_scratch = int64_t{32} << 20;  ///< what kernels/cuda lets cuBLASLt have
+
 /// A spec that one GPU is ready to run, or a captured step.
 class CudaKernel : public Kernel {
 public:
     CudaKernel(std::string name, size_t inputs, std::unique_ptr<kernels::cuda::Prepared> prepared)
         : name(std::make_shared<const std::string>(std::move(name))), inputs(inputs), prepared(std::move(prepared)) {}
-    int64_t scratch_bytes() const override { return prepared->scratch_bytes(); }
+    /// Products are searched for by timing, so ranks may choose others; their plans must agree, so all get the most.
+    int64_t scratch_bytes() const override {
+        const bool searched = name->starts_with("matmul");
+        return std::max(prepared->scratch_bytes(), searched ? most_product_scratch : 0);
+    }
 
     const std::shared_ptr<const std::string> name;  ///< the op's; a late failure may outlive the kernel
     const size_t inputs;  ///< operands that are only read, as far as they are not outputs, too
