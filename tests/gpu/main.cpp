@@ -24,7 +24,10 @@ const Registry& registry() {
 
 std::string cannot_run() {
     for (const PluginReport& report : Loader({in_build("plugins")}).list())
-        if (report.name == "device/cuda") return report.reason.empty() ? report.cannot_run : report.reason;
+        if (report.name == "device/cuda") {
+            if (!report.reason.empty()) throw Error(report.reason, Fault::failed);  // a skip would hide it
+            return report.cannot_run;
+        }
     return "device/cuda is not built";
 }
 

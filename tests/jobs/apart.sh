@@ -31,7 +31,8 @@ for folder in one cpu1; do
     $orrery sample $folder --prompt "3 plus" --tokens 40 --temperature 0 > $folder.text 2>&1 ||
         { cat $folder.text; fail "$folder: no sample"; }
 done
-cmp one.text cpu1.text || fail "another text than the CPU's"
+[ "$(grep "^3 plus" one.text)" = "$(grep "^3 plus" cpu1.text)" ] || fail "another text than the CPU's"
+grep -q "^3 plus" one.text || fail "no text was drawn"
 echo "one: 40 characters drawn like the CPU's"
 
 two apart two 20 > two.log 2>&1 || { cat two.log; fail "no job of two ranks on the device"; }
