@@ -1,0 +1,14 @@
+--- Trains a small network on the ranks of dp, whose gradients the collective sundial adds: [collectives] dp = "sundial".
+local o   = require "orrery"
+local mlp = require "orrery.models.mlp"
+
+local data = o.data.file {}
+local model = mlp { layers = 2, embed = 32, mlp = 64, vocab = data.vocab }
+local program = o.trace("try", data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = 1e-2 })
+program:parallel { o.strategy.data { axis = "dp" } }
+local run = program:compile()
+print(run:summary())
+run:train(data)
