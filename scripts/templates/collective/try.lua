@@ -1,4 +1,4 @@
---- Trains a small network on the ranks of dp, whose gradients the collective sundial adds: [collectives] dp = "sundial".
+--- Trains a small network on the ranks of dp; the collective sundial adds gradients: [collectives] dp = "sundial".
 local o   = require "orrery"
 local mlp = require "orrery.models.mlp"
 
