@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "plan_ranks.h"
+#include "run/group.h"
 #include "run/staged_communicator.h"
 
 namespace orrery::test {
@@ -38,16 +39,11 @@ inline DeviceRan run_on_device(const Lowered& lowered, const OnDevice& how) {
         {
             std::vector<std::unique_ptr<Communicator>> communicators;
             std::vector<Communicator*> by_axis;
-            const auto coordinates = plan.mesh.coordinates(rank);
             for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
                 const Axis& a = plan.mesh.axes()[axis];
                 by_axis.push_back(nullptr);
                 if (a.sequential || a.size == 1) continue;
-                Group group;
-                group.axis = a.name;
-                group.ranks = plan.mesh.group(rank, static_cast<AxisId>(axis));
-                group.name = a.name + "/" + std::to_string(group.ranks.front());
-                group.me = static_cast<int>(coordinates[axis]);
+                const Group group = group_along(plan.mesh, rank, static_cast<AxisId>(axis));
                 communicators.push_back(transport->make(group, rendezvous, arenas, std::chrono::seconds(20)));
                 if (how.staged)
                     communicators.back() =

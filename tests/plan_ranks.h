@@ -18,6 +18,7 @@
 #include "plugin/loader.h"
 #include "ranks.h"
 #include "run/executor.h"
+#include "run/group.h"
 
 namespace orrery::test {
 
@@ -164,16 +165,11 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
         {
             std::vector<std::unique_ptr<Communicator>> communicators;
             std::vector<Communicator*> by_axis;
-            const auto coordinates = plan.mesh.coordinates(rank);
             for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
                 const Axis& a = plan.mesh.axes()[axis];
                 by_axis.push_back(nullptr);
                 if (a.sequential || a.size == 1) continue;
-                Group group;
-                group.axis = a.name;
-                group.ranks = plan.mesh.group(rank, static_cast<AxisId>(axis));
-                group.name = a.name + "/" + std::to_string(group.ranks.front());
-                group.me = static_cast<int>(coordinates[axis]);
+                const Group group = group_along(plan.mesh, rank, static_cast<AxisId>(axis));
                 communicators.push_back(transport->make(group, rendezvous, arenas, std::chrono::seconds(20)));
                 by_axis.back() = communicators.back().get();
             }

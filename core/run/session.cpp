@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "run/chunk_communicator.h"
+#include "run/group.h"
 #include "run/initial.h"
 #include "run/staged_communicator.h"
 
@@ -92,7 +93,6 @@ void Session::allocate() {
 void Session::connect(Config& config, const Registry& registry) {
     const Mesh& mesh = compiled_.mesh;
     communicators_.resize(mesh.axes().size());
-    const auto coordinates = job_.ranks > 1 ? mesh.coordinates(job_.rank) : std::vector<int64_t>(mesh.axes().size(), 0);
     for (size_t id = 0; id < mesh.axes().size(); ++id) {
         const Axis& axis = mesh.axes()[id];
         if (axis.sequential || axis.size == 1) continue;
@@ -101,11 +101,7 @@ void Session::connect(Config& config, const Registry& registry) {
         if (!transport)
             transport = registry.transport(
                 name, transport_origin(settings_, config, axis.name))(config.table("transport").table(name));
-        Group group;
-        group.axis = axis.name;
-        group.ranks = mesh.group(job_.rank, static_cast<AxisId>(id));
-        group.me = static_cast<int>(coordinates[id]);
-        group.name = fmt::format("{}/{}", axis.name, group.ranks.front());
+        const Group group = group_along(mesh, job_.rank, static_cast<AxisId>(id));
         // The watch, which knows who is behind, speaks before a transport that only knows who did not come.
         const bool staged = !serves(transport->contract(), settings_.device);
         communicators_[id] = transport->make(group, *rendezvous_, staged ? std::span<const Memory>() : arenas_,

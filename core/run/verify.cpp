@@ -12,6 +12,7 @@
 #include "ir/op.h"
 #include "layout/shards.h"
 #include "run/chunk_communicator.h"
+#include "run/group.h"
 #include "run/rendezvous.h"
 #include "run/verify_rank.h"
 
@@ -37,11 +38,7 @@ public:
                 const Axis& a = plan_.mesh.axes()[axis];
                 by_axis.push_back(nullptr);
                 if (a.sequential || a.size == 1) continue;
-                Group group;
-                group.axis = a.name;
-                group.ranks = plan_.mesh.group(rank, static_cast<AxisId>(axis));
-                group.me = static_cast<int>(plan_.mesh.coordinates(rank)[axis]);
-                group.name = fmt::format("{}{}/{}", prefix, a.name, group.ranks.front());
+                const Group group = group_along(plan_.mesh, rank, static_cast<AxisId>(axis), prefix);
                 side.communicators.push_back(transport_->make(group, rendezvous, side.arenas, verified.timeout));
                 const auto made = verified.collectives.find(a.name);
                 if (made != verified.collectives.end())

@@ -17,9 +17,9 @@ namespace {
 constexpr size_t kept_findings = 2000;
 
 /// What collectives, and the packing around joined ones (layout/join.h), made `value` of.
-ValueId sent_as(const Program& program, ValueId value) {
+ValueId sent_as(const Program& program, ValueId value, const std::map<ValueId, ValueId>& gradients) {
     int64_t start = 0;  // in the joined rows
-    for (OpId maker; (maker = program.value(value).op) != none;) {
+    for (OpId maker; gradients.count(value) == 0 && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
         const bool moves = op.kind == "reshape" || op.kind == "transpose" || op.kind == "slice";
         if (!moves && op.kind != "concat" && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
@@ -32,9 +32,6 @@ ValueId sent_as(const Program& program, ValueId value) {
                 start -= width;
             }
         value = op.inputs[input];
-        if (program.grads().end() != std::find_if(program.grads().begin(), program.grads().end(),
-                                                  [&](const auto& grad) { return grad.second == value; }))
-            break;
     }
     return value;
 }
@@ -72,7 +69,7 @@ TwinRank::TwinRank(const Setting& setting)
     std::map<ValueId, ValueId> summed;  // by gradient: where it is whole, itself or what a collective made of it
     for (const auto& [param, grad] : program.grads()) summed.emplace(grad, grad);
     for (size_t i = 0; i < program.values.size(); ++i) {
-        const auto found = summed.find(sent_as(program, static_cast<ValueId>(i)));
+        const auto found = summed.find(sent_as(program, static_cast<ValueId>(i), summed));
         const Value& made = program.values[i];
         if (found != summed.end() && !partial_over_ranks(made.layout) && made.type == program.value(found->first).type)
             found->second = static_cast<ValueId>(i);
