@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/weights.h"
+
 namespace orrery::lowering {
 
 namespace {
@@ -137,10 +139,13 @@ void Roles::settle(OpId id, std::vector<char>& late) {
     for (ValueId output : op.outputs) makes_varying |= over_micro(output).kind != Placement::Kind::replicate;
     const bool free = spread.axis != none && op.stage == none && op.phase != Phase::update;
     const bool from_rest = op.kind == "transfer" && program.value(op.inputs[0]).op == none;
+    // A gradient goes home to its param once a step: no fragment of another stage waits for a W.
+    const bool goes_home = op.kind == "transfer" && role.weight;
     if (micros == 1 && (free || from_rest) && !reads_late) {
         role.section = Section::before;
     } else if (micros == 1) {
-        role.section = reads_late || op.phase == Phase::update ? Section::after : Section::inside;
+        const bool ends = reads_late || goes_home || op.phase == Phase::update;
+        role.section = ends ? Section::after : Section::inside;
     } else if (makes_varying) {
         if (reads_late)
             throw Error(op.origin, op.kind +
@@ -159,12 +164,7 @@ void Roles::settle(OpId id, std::vector<char>& late) {
         role.section = kept ? Section::inside : Section::before;
     }
     if (op.phase != Phase::forward) role.kind = Fragment::Kind::backward;
-    if (op.phase == Phase::backward && micro_axis != none) {
-        const bool weight = std::all_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
-            return over_micro(output).kind == Placement::Kind::partial;
-        });
-        if (weight) role.kind = Fragment::Kind::weight;
-    }
+    if (role.weight) role.kind = Fragment::Kind::weight;
     for (ValueId input : op.inputs)
         if (const OpId maker = program.value(input).op; maker != none)
             role.kind = std::max(role.kind, ops[static_cast<size_t>(maker)].kind);
@@ -194,9 +194,12 @@ void Roles::sink_and_delay() {
 }
 
 void Roles::find_sections() {
-    std::vector<char> late(values.size(), 0);
+    std::vector<char> late(values.size(), 0), needed(ops.size(), 0);
+    for (size_t i = 0; i < ops.size(); ++i) needed[i] = ops[i].section != Section::unused;
+    const std::vector<char> weights = weight_gradients(program, micro_axis, needed);
+    for (size_t i = 0; i < ops.size(); ++i) ops[i].weight = weights[i] != 0;
     for (size_t i = 0; i < ops.size(); ++i)
-        if (ops[i].section != Section::unused) settle(static_cast<OpId>(i), late);
+        if (needed[i]) settle(static_cast<OpId>(i), late);
     sink_and_delay();
 }
 

@@ -14,6 +14,7 @@ enum class Section : uint8_t { unused, before, inside, after };
 struct OpRole {
     Section section = Section::unused;
     Fragment::Kind kind = Fragment::Kind::forward;  ///< inside
+    bool weight = false;                            ///< W: leads to gradients of params only
     bool absorbed = false;  ///< no instruction of its own: an alias, a folded transpose, a sum made by accumulation
 };
 

@@ -42,7 +42,8 @@ TEST_CASE("every schedule of the library ends under every transport's contract",
     for (const auto& [transport, contract] : all)
         for (const auto& [name, chunks] : schedules)
             for (const int ranks : {2, 4})
-                for (const int64_t micros : {ranks, 2 * ranks}) {
+                for (const int64_t micros : {1, ranks, 2 * ranks}) {
+                    if (micros % ranks != 0 && std::string(name) == "interleaved") continue;  // wants rounds of p
                     INFO(fmt::format("{} on {}: {} ranks, {} micro-batches", name, transport, ranks, micros));
                     std::vector<int> stages;
                     for (int stage = 0; stage < ranks * chunks; ++stage) stages.push_back(stage);

@@ -4,6 +4,9 @@
 #include <catch2/catch.hpp>
 
 #include "follow.h"
+#include "plan/draw.h"
+#include "slots.h"
+#include "verify_plan.h"
 
 using namespace orrery;
 using namespace orrery::equivalence;
@@ -21,17 +24,19 @@ struct Asked {
     std::string stages;
     bool ends = false;
     std::string strategy = "plugin";
+    int64_t micro = 4;
+    std::string recompute = {};
 };
 
 std::unique_ptr<Experiment> made(const Asked& asked) {
     return experiment(
         "tests/equivalence/models.lua",
-        fmt::format("[mesh]\npp = {}\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = 4\n"
+        fmt::format("[mesh]\npp = {}\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
                     "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
                     "[script]\nmodel = \"{}\"\nlayers = 8\nembed = 16\nstrategy = \"{}\"\nschedule = \"{}\"\n"
-                    "chunks = {}\nstages = \"{}\"\nends = {}\n",
-                    asked.pp, asked.dp, steps, asked.model, asked.strategy, asked.schedule, asked.chunks, asked.stages,
-                    asked.ends));
+                    "chunks = {}\nstages = \"{}\"\nends = {}\nrecompute = \"{}\"\n",
+                    asked.pp, asked.dp, steps, asked.micro, asked.model, asked.strategy, asked.schedule, asked.chunks,
+                    asked.stages, asked.ends, asked.recompute));
 }
 
 LowerOptions options_for(const Experiment& experiment) {
@@ -81,6 +86,56 @@ TEST_CASE("every schedule follows the trajectory of one rank", "[pipelines]") {
               Asked{model, 2, 1, "interleaved", 2, "0 4 3 1", true}})
             CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
     }
+}
+
+namespace {
+
+/// Every op of B, and W without what runs once a step where there are many micro-batches.
+void check_same_fragments(const Plan& one, const Plan& many) {
+    for (size_t r = 0; r < one.classes.size(); ++r) {
+        const auto ops = [&](Fragment::Kind kind, const Plan& plan) {
+            return test::ops_in(kind, plan.classes[r], plan.program);
+        };
+        CHECK(ops(Fragment::Kind::backward, one) == ops(Fragment::Kind::backward, many));
+        const std::vector<std::string> weights = ops(Fragment::Kind::weight, one);
+        CHECK(weights.size() > 8);
+        for (const std::string& op : ops(Fragment::Kind::weight, many))
+            CHECK(std::find(weights.begin(), weights.end(), op) != weights.end());
+    }
+}
+
+}  // namespace
+
+TEST_CASE("with one micro-batch weight gradients run in the slots that are drawn for them", "[pipelines]") {
+    for (const char* model : {"gpt", "llama", "qwen2"})
+        for (const auto& [schedule, chunks] : {std::pair<const char*, int64_t>{"zb_h1", 1}, {"zbv", 2}})
+            for (int64_t pp : {2, 4})
+                for (const char* recompute : {"", "full", "selective"}) {
+                    if (pp == 4 && *recompute) continue;
+                    Asked asked{model, pp, 1, schedule, chunks};
+                    asked.micro = 1;
+                    asked.recompute = recompute;
+                    INFO(title(asked) << ", recompute " << recompute);
+                    const auto experiment = made(asked);
+                    const test::Lowered lowered = compiled(*experiment);
+                    const Plan& plan = lowered.plan;
+                    const Picture drawn = picture(plan, false, 0);
+                    for (size_t r = 0; r < plan.classes.size(); ++r) {
+                        RankSchedule shown;
+                        for (const Slot& slot : drawn.timeline.ranks[r]) shown.order.push_back(slot.fragment);
+                        CHECK(test::executed(plan.classes[r], plan.program).text() == shown.text());
+                        CHECK(drawn.timeline.peak[r] == chunks);  // of p, or 2p, no more than there are
+                        CHECK(drawn.memory[r].peak == plan.classes[r].persistent_bytes + plan.classes[r].scratch_floor);
+                    }
+                    // Down the stages and up again, then the first stage's W.
+                    CHECK(drawn.timeline.makespan == 2 * pp * chunks + (chunks == 1 ? 1 : 2));
+                    asked.micro = 4;
+                    check_same_fragments(plan, compiled(asked).plan);
+                    test::Verifying how;
+                    how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
+                    const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
+                    CHECK((report.passed() && report.gradients >= 0));
+                }
 }
 
 TEST_CASE("the pipeline strategy and its twin give the same plans", "[pipelines]") {

@@ -5,6 +5,7 @@
 #include "plan/print.h"
 #include "plan_ranks.h"
 #include "schedules.h"
+#include "slots.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -103,6 +104,32 @@ TEST_CASE("pipeline: one micro-batch") {
     Model m = network({0, 1}, true);
     CHECK(difference(run_steps(pipelined(m, Mesh({{"pp", 2}}), hand_gpipe(2, 1)), 2).values, expected({0, 1}, true),
                      2e-5) == "");
+}
+
+TEST_CASE("pipeline: weight gradients have their slots with one micro-batch as with many") {
+    const std::vector<std::vector<int>> vee{{0, 3}, {1, 2}};
+    const char* turn = "F0 F0.1 B0.1 W0.1 B0 W0";
+    const char* turn_twice = "F0 F0.1 F1 F1.1 B0.1 W0.1 B0 W0 B1.1 W1.1 B1 W1";
+    const std::vector<Schedule> one{by_hand("late", {"F0 B0 W0", "F0 B0 W0"}), by_hand("vee", {turn, turn}, vee)};
+    const std::vector<Schedule> two{by_hand("late", {"F0 F1 B0 W0 B1 W1", "F0 B0 F1 B1 W0 W1"}),
+                                    by_hand("vee", {turn_twice, turn_twice}, vee)};
+    for (bool tied : {false, true})
+        for (size_t s = 0; s < one.size(); ++s) {
+            INFO(one[s].name << (tied ? " tied" : ""));
+            const std::vector<int> stages = s == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2, 3};
+            Model m = network(stages, tied), many = network(stages, tied);
+            const Lowered lowered = pipelined(m, Mesh({{"pp", 2}}), one[s], s == 0 ? 1 : 2);
+            const Plan twice = pipelined(many, Mesh({{"pp", 2}}).with_microbatches(2), two[s], s == 0 ? 1 : 2).plan;
+            for (size_t r = 0; r < 2; ++r) {
+                const RankClass& c = lowered.plan.classes[r];
+                CHECK(executed(c, lowered.plan.program).text() == one[s].ranks[r].text());
+                for (Fragment::Kind kind : {Fragment::Kind::backward, Fragment::Kind::weight})
+                    CHECK(ops_in(kind, c, lowered.plan.program) == ops_in(kind, twice.classes[r], twice.program));
+            }
+            // Two products and a bias a layer; the table once, or twice with a sum of both.
+            CHECK(ops_in(Fragment::Kind::weight, lowered.plan.classes[0], lowered.plan.program).size() >= 4);
+            CHECK(difference(run_steps(lowered, 2).values, expected(stages, tied), 2e-5) == "");
+        }
 }
 
 TEST_CASE("pipeline: a tied table is sent once a step, and its gradient once") {
