@@ -1,6 +1,6 @@
 # The CUDA toolkit and its libraries, where there are any. ORRERY_CUDA = AUTO takes them when found, ON demands them,
 # OFF leaves them. Gives ORRERY_HAVE_CUDA, ORRERY_HAVE_NCCL, the target orrery_cuda (runtime, cuBLASLt, cuDNN where
-# there is one) and orrery_absent(), which says in build/plugins why a plugin was not built.
+# there is one).
 set(ORRERY_CUDA AUTO CACHE STRING "the CUDA device and the NCCL transport: AUTO (when nvcc is found), ON or OFF")
 set_property(CACHE ORRERY_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(ORRERY_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "GPUs that CUDA code is compiled for: 80;90a;100")
@@ -8,20 +8,11 @@ set(ORRERY_CUDA_ROOTS "" CACHE STRING "more folders with include and lib of cuBL
 set(ORRERY_HAVE_CUDA OFF)
 set(ORRERY_HAVE_NCCL OFF)
 
-# orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
-function(orrery_absent kind name why)
-  set(stem ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name})
-  file(REMOVE ${stem}.so)
-  file(WRITE ${stem}.why "${why}\n")
-  install(FILES ${stem}.why DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
-endfunction()
-
 macro(orrery_no_cuda why)
   if(ORRERY_CUDA STREQUAL "ON")
     message(FATAL_ERROR "ORRERY_CUDA=ON, but ${why}")
   endif()
   set(ORRERY_CUDA_WHY "${why}")
-  message(STATUS "CUDA: not built, ${why}")
 endmacro()
 
 if(NOT ORRERY_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -32,8 +23,14 @@ elseif(ORRERY_SANITIZE)
   orrery_no_cuda("sanitizers do not know nvcc's code")
 else()
   find_program(orrery_nvcc nvcc PATHS /usr/local/cuda/bin ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)
+  set(nvcc_status 0)
+  if(orrery_nvcc)
+    execute_process(COMMAND ${orrery_nvcc} --version RESULT_VARIABLE nvcc_status OUTPUT_QUIET ERROR_QUIET)
+  endif()
   if(NOT orrery_nvcc)
     orrery_no_cuda("nvcc was not found (on PATH, in /usr/local/cuda or CUDA_HOME)")
+  elseif(NOT nvcc_status EQUAL 0)
+    orrery_no_cuda("${orrery_nvcc} --version fails")
   else()
     set(CMAKE_CUDA_COMPILER ${orrery_nvcc})
     set(CMAKE_CUDA_ARCHITECTURES OFF) # our own -gencode flags: 3.25 knows neither 90a nor 100
@@ -44,6 +41,9 @@ else()
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know nvcc 13's flag
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    if(NOT TARGET CUDA::nvToolsExt) # CMake 3.25.1 marks it as deprecated even where there is none, as in CUDA 13
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
     endif()
     find_package(CUDAToolkit REQUIRED)
     set(hints ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT} ${ORRERY_CUDA_ROOTS})

@@ -44,3 +44,12 @@ function(orrery_plugin kind name)
   endif()
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
 endfunction()
+
+# orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
+function(orrery_absent kind name why)
+  set(stem ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name})
+  file(REMOVE ${stem}.so)
+  file(WRITE ${stem}.why "${why}\n")
+  message(STATUS "${kind}/${name}: not built, ${why}")
+  install(FILES ${stem}.why DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
+endfunction()
