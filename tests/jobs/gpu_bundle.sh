@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The bundle for GPU hosts: gpu_check refuses without a GPU and says why; the bundle is made, is small, has no library
+# that needs one outside it and the system's, and configures with every library its own. What is made needs a
+# network: without one that part is skipped.
+source "$(dirname "$0")/lib.sh"
+check=$source_root/scripts/gpu_check
+export ORRERY_BUILD=$work/gpu
+if ! nvidia-smi > /dev/null 2>&1; then
+    $check > none.log 2>&1 && fail "a check without a GPU"
+    grep -q -E '^gpu +FAILED +(no nvidia-smi|nvidia-smi shows no GPU)' none.log || { cat none.log; fail "no reason"; }
+    [ ! -e gpu/CMakeCache.txt ] || fail "it was configured all the same"
+fi
+$check --configure "$work/missing.tar.xz" > missing.log 2>&1 && fail "a bundle that is not there"
+grep -q -E '^bundle +FAILED +cannot unpack .*scripts/bundle makes it' missing.log ||
+    { cat missing.log; fail "no reason"; }
+$check --bulid > usage.log 2>&1
+[ $? -eq 2 ] || fail "an option that does not exist"
+
+# The one that lies in the repository, or a new one.
+bundle=$source_root/gpu_bundle.tar.xz
+if [ ! "$bundle" -nt "$source_root/scripts/bundle" ]; then
+    bundle=$work/bundle.tar.xz
+    timeout 45 "$source_root/scripts/bundle" "$bundle" > bundle.log 2>&1
+    status=$?
+    [ $status -ne 124 ] || { echo "skipped: making the bundle took more than 45 s, most of it downloads"; exit 77; }
+    ! grep 'apt-get download failed' bundle.log || { echo "skipped: no packages without a network"; exit 77; }
+    [ $status -eq 0 ] || { cat bundle.log; fail "no bundle"; }
+    cat bundle.log
+fi
+[ "$(stat -c %s "$bundle")" -le 60000000 ] || fail "more than 60 MB"
+mkdir tree && tar -C tree -xJf "$bundle" || fail "it does not unpack"
+broken=$(find tree -xtype l | head -n 3)
+[ -z "$broken" ] || fail "links that lead nowhere: $broken"
+host="libc libm libdl librt libpthread libstdc++ libgcc_s ld-linux-x86-64"
+for library in $(find tree -name '*.so*' -type f); do
+    for needed in $(objdump -p "$library" | awk '$1 == "NEEDED" { print $2 }'); do
+        case " $host " in *" ${needed%%.so*} "*) continue ;; esac
+        [ -e "tree/usr/lib/x86_64-linux-gnu/$needed" ] || fail "${library##*/} needs $needed, which is not there"
+    done
+done
+
+command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "no CUDA toolkit: not configured"; exit 0; }
+$check --configure "$bundle" || { cat gpu/gpu_check/configure.log; fail "it does not configure"; }
+system=$(grep -E '^[A-Za-z0-9_]*(library|include|_DIR|LIBRARY|INCLUDE_DIR)[^=]*=/' gpu/CMakeCache.txt |
+    grep -v -i -E 'cuda|cublas|cudnn|nccl|gomp|ucx|ucp|ucs|^orrery_(SOURCE|BINARY)|^CMAKE' | grep -v "=$work/gpu/deps/")
+[ -z "$system" ] || fail "not the bundle's: $system"
