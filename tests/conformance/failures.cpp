@@ -12,29 +12,10 @@
 using namespace orrery;
 using namespace orrery::conformance;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 
 const std::vector<std::string> all_well;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-/// Expects a Fault::peer from the call that mentions all parts, within the limit.
-template <class Call>
-void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts, Call call) {
-    const auto start = Clock::now();
-    try {
-        call();
-        m.expect(false, "nothing was thrown");
-    } catch (const Error& error) {
-        const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-        m.expect(error.fault() == Fault::peer, fmt::format("wrong fault: {}", error.what()));
-        m.expect(took < limit, fmt::format("took {} ms, at most {} allowed", took.count(), limit.count()));
-        for (const std::string& part : parts)
-            m.expect(contains(error.what(), part), fmt::format("'{}' does not mention '{}'", error.what(), part));
-    }
-}
 
 }  // namespace
 

@@ -306,6 +306,23 @@ void Member::expect(bool ok, const std::string& text) {
     if (!ok && failures.size() < 20) failures.push_back(text);
 }
 
+void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
+                  const std::function<void()>& call) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        call();
+        m.expect(false, "nothing was thrown");
+    } catch (const Error& error) {
+        const auto took = std::chrono::steady_clock::now() - start;
+        const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(took);
+        m.expect(error.fault() == Fault::peer, fmt::format("wrong fault: {}", error.what()));
+        m.expect(ms < limit, fmt::format("took {} ms, at most {} allowed", ms.count(), limit.count()));
+        for (const std::string& part : parts)
+            m.expect(std::string_view(error.what()).find(part) != std::string_view::npos,
+                     fmt::format("'{}' does not mention '{}'", error.what(), part));
+    }
+}
+
 Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
             std::chrono::milliseconds timeout) {
     return backend.processes ? run_processes(backend, ranks, body, timeout)

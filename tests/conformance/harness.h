@@ -64,6 +64,10 @@ struct Member {
     void note(const std::string& text) { notes.push_back(text); }
 };
 
+/// Expects a Fault::peer from the call that mentions all parts, within the limit.
+void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
+                  const std::function<void()>& call);
+
 struct Outcome {
     std::vector<std::string> failures;            ///< of all ranks, "rank 1: ..."
     std::vector<std::vector<std::string>> notes;  ///< by rank; a killed rank has none

@@ -96,12 +96,13 @@ Worker::~Worker() {
 }
 
 /// Nobody waits for sends of copied data: they are on their way until they are received, or their peer or the group is
-/// lost.
+/// lost. Who did not come within the timeout is not waited for a second time.
 void Worker::flush_copies() {
     const auto deadline = Clock::now() + timeout_;
     const auto under_way = [&] {
         return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& t) {
-            return !t.free && !t.copy.empty() && peers_[static_cast<size_t>(t.peer)]->broken.empty();
+            const Peer& peer = *peers_[static_cast<size_t>(t.peer)];
+            return !t.free && !t.copy.empty() && peer.broken.empty() && !peer.late;
         });
     };
     for (int round = 0; under_way() && !over() && Clock::now() < deadline; ++round) {
@@ -286,8 +287,12 @@ std::string Worker::finish(uint64_t ticket) {
     }
 }
 
-std::string Worker::late(int peer) const {
+std::string Worker::late(int peer) {
     const auto p = static_cast<size_t>(peer);
+    {
+        const std::lock_guard lock(mutex_);
+        peers_[p]->late = true;
+    }
     std::string text = "rank " + std::to_string(group_.ranks[p]);
     const bool here = peers_[p]->place.host == peers_[static_cast<size_t>(group_.me)]->place.host;
     if (here) text += " (pid " + std::to_string(peers_[p]->place.pid) + ")";

@@ -61,6 +61,7 @@ private:
         Place place;
         std::string broken;  ///< what UCX said of the connection
         int copies = 0;      ///< sends of copied data under way
+        bool late = false;   ///< a wait for it has ended by the timeout
     };
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
@@ -77,7 +78,7 @@ private:
     std::string reason() const;
     /// What is known of a transfer that failed or whose peer broke. Takes no lock.
     std::string failure(int peer, const std::string& how);
-    std::string late(int peer) const;
+    std::string late(int peer);
     /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
     void run(std::stop_token stop);
     void reap();
