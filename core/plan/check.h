@@ -1,11 +1,15 @@
 #pragma once
 #include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
 
 namespace orrery {
+
+struct ChunkTable;
 
 /// Proves that a plan runs, before any rank starts; derives everything from the streams again and trusts no table of
 /// lowering. Throws Error naming class, instruction, op and script line:
@@ -28,6 +32,14 @@ void check_groups(const Plan& plan);
 void check_progress(const Plan& plan, const std::map<std::string, TransportContract>& contracts);
 void check_memory(const Plan& plan, int64_t memory_bytes);
 
+/// Collectives that tables make of messages, by axis: where the transport matches messages in order, all of the plan's
+/// over that axis that were sent before a collective have been received when it begins, on every member. Throws Error
+/// at the table's line otherwise.
+void check_tables(const Plan& plan, const std::map<std::string, std::vector<ChunkTable>>& tables,
+                  const std::map<std::string, TransportContract>& contracts);
+
+/// The different line-ups of classes that groups of one axis have, by member. `class_of`: classes_of_ranks().
+std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of);
 /// By rank. Throws when a rank is in no class, or in two.
 std::vector<int> classes_of_ranks(const Plan& plan);
 /// By instruction: the first one of its group, which the executor opens around adjacent sends and receives of an axis;

@@ -12,23 +12,6 @@ namespace orrery {
 
 namespace {
 
-/// The different line-ups of classes that groups of one axis have.
-std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of) {
-    std::set<std::vector<int>> all;
-    int64_t stride = 1;
-    for (size_t a = static_cast<size_t>(axis) + 1; a < plan.mesh.axes().size(); ++a)
-        if (!plan.mesh.axes()[a].sequential) stride *= plan.mesh.axes()[a].size;
-    const int64_t size = plan.mesh.size(axis);
-    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(size), 0)};
-    for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
-        if (rank / stride % size != 0) continue;
-        std::vector<int> members;
-        for (int64_t m = 0; m < size; ++m) members.push_back(class_of[static_cast<size_t>(rank + m * stride)]);
-        all.insert(std::move(members));
-    }
-    return all;
-}
-
 std::vector<int> collectives_over(const RankClass& c, AxisId axis) {
     std::vector<int> list;
     for (size_t i = 0; i < c.stream.size(); ++i)
@@ -70,6 +53,22 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
 }
 
 }  // namespace
+
+std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of) {
+    std::set<std::vector<int>> all;
+    int64_t stride = 1;
+    for (size_t a = static_cast<size_t>(axis) + 1; a < plan.mesh.axes().size(); ++a)
+        if (!plan.mesh.axes()[a].sequential) stride *= plan.mesh.axes()[a].size;
+    const int64_t size = plan.mesh.size(axis);
+    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(size), 0)};
+    for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+        if (rank / stride % size != 0) continue;
+        std::vector<int> members;
+        for (int64_t m = 0; m < size; ++m) members.push_back(class_of[static_cast<size_t>(rank + m * stride)]);
+        all.insert(std::move(members));
+    }
+    return all;
+}
 
 std::vector<int> classes_of_ranks(const Plan& plan) {
     std::vector<int> class_of(static_cast<size_t>(plan.mesh.ranks()), none);

@@ -24,6 +24,7 @@ Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persisten
     lowering.workspace = options.workspace;
     Plan plan = lower(propagate(program, mesh, redistribution), mesh, persistent, lowering);
     check(plan, options.contracts, options.memory_bytes);
+    check_tables(plan, options.collectives, options.contracts);
     return plan;
 }
 
@@ -171,9 +172,13 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.sizes = BatchSizes(sequences_of(experiment.train), experiment.ramp);
     for (const Program& program : experiment.smaller) {
         if (experiment.schedule && program.microbatches() != experiment.train.microbatches())
-            throw Error(
-                "a batch that grows changes the number of micro-batches, and the pipeline's schedule is made for "
-                "one number\n  leave train.ramp_start, train.ramp_increment and train.ramp_samples out");
+            throw Error(experiment.train.pipeline().origin,
+                        fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
+                                    "batch grows, and its step of {} sequences has {}\n"
+                                    "  leave the ramp out (train.ramp_start, train.ramp_increment and "
+                                    "train.ramp_samples, or ramp of train_with), or set train.microbatches = 1",
+                                    experiment.schedule->name, experiment.train.microbatches(),
+                                    sequences_of(experiment.train), sequences_of(program), program.microbatches()));
         try {
             compiled.smaller.push_back(compile(program, experiment.mesh.with_microbatches(program.microbatches())));
         } catch (const Error& error) {

@@ -9,6 +9,7 @@
 #include "layout/propagate.h"
 #include "lua/script.h"
 #include "plan/check.h"
+#include "plan/chunks.h"
 #include "plan/lower.h"
 
 using namespace orrery;
@@ -57,5 +58,6 @@ TEST_CASE("every schedule of the library ends under every transport's contract",
                     const Mesh mesh = Mesh({{"pp", ranks}}).with_microbatches(micros);
                     const Plan plan = lower(propagate(m.program, mesh), mesh, persistent, options);
                     CHECK_NOTHROW(check(plan, options.contracts));
+                    CHECK_NOTHROW(check_tables(plan, {{"pp", {ring_table(ranks)}}}, {}));
                 }
 }

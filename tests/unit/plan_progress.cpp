@@ -4,6 +4,7 @@
 #include "layout_models.h"
 #include "plan/access.h"
 #include "plan/check.h"
+#include "plan/chunks.h"
 #include "plan_ranks.h"
 #include "schedules.h"
 
@@ -96,6 +97,36 @@ TEST_CASE("progress: nothing in a group is done before its end") {
     CHECK_NOTHROW(check_progress(plan, with(C::Send::rendezvous, apart, false)));
     const Plan exchange = two_ranks({{receive, 1}, {send, 2}}, {{send, 1}, {receive, 2}});
     for (bool queued : {false, true}) CHECK_NOTHROW(check_progress(exchange, with(C::Send::grouped, together, queued)));
+}
+
+TEST_CASE("tables: a collective made of messages does not begin among the plan's unmet ones") {
+    ChunkTable table = ring_table(2);
+    table.name = "mine";
+    table.origin = {"", "mine.lua", 4, 0};
+    const auto refusal = [&](const std::vector<Line>& first, const std::vector<Line>& second) -> std::string {
+        const Plan plan = two_ranks(first, second);
+        check_progress(plan, with(C::Send::rendezvous, apart, false));  // the transport's own collective runs
+        try {
+            check_tables(plan, {{"pp", {table}}}, {});
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const std::string unmet = refusal({{send, 1}, {all_reduce}}, {{all_reduce}, {receive, 1}});
+    CHECK_THAT(unmet, Contains("mine.lua:4") && Contains("collective mine") && Contains("all_reduce over pp") &&
+                          Contains("send") && Contains("leave pp out of [collectives]"));
+    CHECK(refusal({{all_reduce}, {receive, 1}}, {{send, 1}, {all_reduce}}) != "");
+    CHECK(refusal({{send, 1}, {all_reduce}}, {{receive, 1}, {all_reduce}}) == "");
+    CHECK(refusal({{all_reduce}, {send, 1}}, {{all_reduce}, {receive, 1}}) == "");
+    // The second collective, with as many messages, but not the same ones met.
+    CHECK(refusal({{send, 1}, {all_reduce}, {send, 2}, {all_reduce}},
+                  {{receive, 1}, {all_reduce}, {all_reduce}, {receive, 2}}) != "");
+    const Plan plan = two_ranks({{send, 1}, {all_reduce}}, {{all_reduce}, {receive, 1}});
+    CHECK_NOTHROW(check_tables(plan, {}, {}));
+    C tags;  // tell the one from the other
+    tags.matching = C::Matching::tag;
+    CHECK_NOTHROW(check_tables(plan, {{"pp", {table}}}, {{"pp", tags}}));
 }
 
 TEST_CASE("contents: a group may not send from where it receives") {

@@ -11,12 +11,14 @@ using Catch::Matchers::Contains;
 namespace {
 
 /// A model of tokens [2, 4] on a mesh, with strategies, as compile() leaves it.
-std::unique_ptr<Experiment> made(const std::string& mesh, const std::string& strategies) {
+std::unique_ptr<Experiment> made(const std::string& mesh, const std::string& strategies,
+                                 const std::vector<std::string>& sets = {}) {
     FakeHost host(
-        "[train]\nsteps = 10\nsequences_per_step = 4\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[mesh]\n" + mesh);
+        "[train]\nsteps = 10\nsequences_per_step = 4\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[mesh]\n" + mesh,
+        sets);
     run_script_text(
         "local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\n"
-        "local m = require 'orrery.models.gpt' { layers = 1, embed = 6, heads = 2, vocab = 11, seq = 4 }\n"
+        "local m = require 'orrery.models.gpt' { layers = 2, embed = 6, heads = 2, vocab = 11, seq = 4 }\n"
         "local p = o.trace('m', o.data.text {}.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
         "p:train_with(o.optim.adamw {})\np:parallel { " +
             strategies + " }\np:compile()",
@@ -61,4 +63,17 @@ TEST_CASE("the vocabulary of a program is that of its tables and logits") {
     CHECK(vocabulary_of(program) == 0);
     build.one("embedding", {flat, table}, {}, {});
     CHECK(vocabulary_of(program) == 30);
+}
+
+TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipeline's line") {
+    const std::string pipeline = "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1' }";
+    std::vector<std::string> ramp{"train.ramp_start=2", "train.ramp_increment=2", "train.ramp_samples=8",
+                                  "train.microbatches=2"};
+    CompileOptions options;
+    options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
+    CHECK_THROWS_WITH(compile_training(*made("pp = 2\n", pipeline, ramp), options),
+                      Contains("a.lua:") && Contains("schedule zb_h1 is made for the 2 micro-batches of a step of 4") &&
+                          Contains("step of 2 sequences has 1") && Contains("or set train.microbatches = 1"));
+    ramp.back() = "train.microbatches=1";  // the remedy
+    CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).smaller.size() == 1);
 }
