@@ -175,6 +175,8 @@ Outcome run_processes(const Backend& backend, int64_t ranks, const std::function
         ::waitpid(pid, &status, 0);
         if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
             outcome.failures.push_back(fmt::format("rank {} died of signal {}", rank, WTERMSIG(status)));
+        if (WIFEXITED(status) && WEXITSTATUS(status) != 0)  // as sanitizers end a process
+            outcome.failures.push_back(fmt::format("rank {} ended with code {}", rank, WEXITSTATUS(status)));
         auto failures = take(text);
         collect(outcome, rank, std::move(failures), take(text));
     }
@@ -232,7 +234,7 @@ std::vector<Backend> backends() {
         const bool host = serves_host(threads);
         if (host || why_skipped(plugin).empty()) all.push_back(threads);
         // CUDA does not survive the fork that makes a process of a rank.
-        if (host && threads.transport != "threads") all.push_back({threads.transport, true, {}});
+        if (!thread_sanitizer && host && threads.transport != "threads") all.push_back({threads.transport, true, {}});
     }
     return all;
 }

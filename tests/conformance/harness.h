@@ -14,6 +14,13 @@
 /// Runs the same body on every member of a group, over any transport, as threads or as processes.
 namespace orrery::conformance {
 
+/// It makes an access ten times as slow and needs few of them; what processes share it does not see.
+#ifdef __SANITIZE_THREAD__
+constexpr bool thread_sanitizer = true;
+#else
+constexpr bool thread_sanitizer = false;
+#endif
+
 /// A transport, and what its ranks are.
 struct Backend {
     std::string transport;
