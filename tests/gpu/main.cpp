@@ -1,11 +1,10 @@
 // Runs the tests, or skips all of them with a reason (exit code 77).
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <cstdio>
 
 #include "folders.h"
 #include "gpu/gpu.h"
 #include "plugin/loader.h"
+#include "runner.h"
 
 namespace orrery::gpu {
 
@@ -57,5 +56,5 @@ int main(int argc, char** argv) {
         std::printf("gpu tests skipped: %s\n", why.c_str());
         return 77;
     }
-    return Catch::Session().run(argc, argv);
+    return orrery::run_tests(argc, argv);
 }

@@ -1,9 +1,9 @@
 // Runs the tests, or skips all of them with a reason (exit code 77).
-#define CATCH_CONFIG_RUNNER
 #include <cuda_runtime_api.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
+
+#include "runner.h"
 
 int main(int argc, char** argv) {
     int count = 0;
@@ -12,5 +12,5 @@ int main(int argc, char** argv) {
         std::printf("gpu kernel tests skipped: %s\n", status != cudaSuccess ? cudaGetErrorString(status) : "no GPU");
         return 77;
     }
-    return Catch::Session().run(argc, argv);
+    return orrery::run_tests(argc, argv);
 }
