@@ -1,11 +1,8 @@
 # Compiler cache, linker, warnings and sanitizers, for this project's own targets.
 find_program(ccache_program ccache)
-# Standard headers are a quarter of a cold build. Sanitized builds parse them in every file: that shows missing includes.
-set(precompile ON)
-if(ORRERY_SANITIZE)
-  set(precompile OFF)
-endif()
-option(ORRERY_PRECOMPILE "precompiled standard headers" ${precompile})
+# Standard headers are a quarter of a cold build. One build of `.ci/run` parses them in every file, which shows missing
+# includes.
+option(ORRERY_PRECOMPILE "precompiled standard headers" ON)
 if(ccache_program AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   if(ORRERY_PRECOMPILE)
     # What ccache demands where headers are precompiled; the .sum file below stands for the 90 MB that it would read.
