@@ -201,11 +201,11 @@ void tokens(Bench& bench, Type type) {
         std::vector<std::int32_t> ids(static_cast<size_t>(n));
         for (size_t i = 0; i < ids.size(); ++i)
             ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<size_t>(vocab));
-        float loss = 0, count = 0;
+        float one = 1, loss = 0, count = 0;
         const double nb = static_cast<double>(n * vocab * size_of(type)),
                      eb = static_cast<double>(n * 384 * size_of(type));
         bench.line(std::string("cross_entropy ") + name, 0, 2 * nb, [&, &rows = n, &cols = vocab](Context& c) {
-            k.cross_entropy(c, logits.in(), ids.data(), &loss, &count, logits.out(), rows, cols, -1);
+            k.cross_entropy(c, logits.in(), ids.data(), {&one}, {&loss}, {&count}, logits.out(), rows, cols, -1);
         });
         const Embedding e{.tokens = n, .rows = vocab, .cols = 384};
         bench.line(std::string("embedding ") + name, 0, 2 * eb,
