@@ -226,11 +226,19 @@ std::string why_skipped(const PluginReport& plugin) {
 
 }  // namespace
 
+namespace {
+
+/// Ranks as threads agree inside these libraries by atomics of code that ThreadSanitizer has not compiled.
+bool unseen(const std::string& transport) { return thread_sanitizer && (transport == "gloo" || transport == "ucx"); }
+
+}  // namespace
+
 std::vector<Backend> backends() {
     std::vector<Backend> all;
     for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
         if (!plugin.name.starts_with("transport/") || !plugin.reason.empty()) continue;
         const Backend threads{plugin.name.substr(plugin.name.find('/') + 1), false, {}};
+        if (unseen(threads.transport)) continue;
         const bool host = serves_host(threads);
         if (host || why_skipped(plugin).empty()) all.push_back(threads);
         // CUDA does not survive the fork that makes a process of a rank.
@@ -246,6 +254,7 @@ std::vector<std::string> skipped() {
         std::string why = plugin.reason;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
         if (why.empty() && !serves_host({name, false, {}})) why = why_skipped(plugin);
+        if (why.empty() && unseen(name)) why = "its library was not built with ThreadSanitizer";
         if (!why.empty()) all.push_back(plugin.name + ": " + why);
     }
     return all;
