@@ -87,7 +87,8 @@ TEST_CASE("every algorithm that can be asked for", "[algorithms]") {
 TEST_CASE("an unknown algorithm is refused with those there are", "[algorithms]") {
     CHECK(with_option("all_reduce", {std::string("rind"), {}, false}).empty());
     CHECK(with_option("broadcast", {std::string("bush"), {}, false}).empty());
-    CHECK_FALSE(with_option("broadcast", {std::string("chain"), {}, false}).empty());
+    // Only gloo and ucx let one choose, and ThreadSanitizer cannot look into them.
+    CHECK(with_option("broadcast", {std::string("chain"), {}, false}).empty() == thread_sanitizer);
 }
 
 TEST_CASE("tables of chunks run over every transport", "[algorithms]") {

@@ -224,10 +224,6 @@ std::string why_skipped(const PluginReport& plugin) {
     return "";
 }
 
-}  // namespace
-
-namespace {
-
 /// Ranks as threads agree inside these libraries by atomics of code that ThreadSanitizer has not compiled.
 bool unseen(const std::string& transport) { return thread_sanitizer && (transport == "gloo" || transport == "ucx"); }
 
