@@ -49,10 +49,9 @@ bool P2pCommunicator::Algorithms::tree_broadcast(int64_t bytes) const {
     return options_.broadcast == "auto" ? bytes <= tree_bytes : options_.broadcast == "tree";
 }
 
-P2pOptions P2pOptions::read(Config& config) {
-    P2pOptions options;
-    const auto one_of = [&](const char* key, const std::vector<std::string>& names) {
-        const std::string name = config.text(key, "auto");
+P2pOptions P2pOptions::read(Config& config, P2pOptions options) {
+    const auto one_of = [&](const char* key, const std::string& usual, const std::vector<std::string>& names) {
+        const std::string name = config.text(key, usual);
         if (std::find(names.begin(), names.end(), name) != names.end()) return name;
         throw Error(config.where(key),
                     fmt::format("{}.{} = \"{}\": expected {}", config.path(), key, name, fmt::join(names, ", ")));
@@ -62,9 +61,9 @@ P2pOptions P2pOptions::read(Config& config) {
         throw Error(config.where("segment_kib"),
                     fmt::format("{}.segment_kib is {}; expected 1 to 1048576", config.path(), kib));
     options.segment_bytes = kib << 10;
-    options.all_reduce =
-        one_of("all_reduce", {"auto", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"});
-    options.broadcast = one_of("broadcast", {"auto", "tree", "chain"});
+    options.all_reduce = one_of("all_reduce", options.all_reduce,
+                                {"auto", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"});
+    options.broadcast = one_of("broadcast", options.broadcast, {"auto", "tree", "chain"});
     return options;
 }
 

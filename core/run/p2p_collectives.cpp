@@ -116,7 +116,7 @@ P2pCommunicator::P2pCommunicator(Group group, P2pOptions options)
     : group_(std::move(group)),
       segment_bytes_(std::max<int64_t>(options.segment_bytes / 64 * 64, whole_bytes)),
       algorithms_(std::make_unique<Algorithms>(*this, std::move(options))),
-      scratch_(static_cast<size_t>(segment_bytes_) * (receives_ahead + sends_behind + 1)) {}
+      scratch_(static_cast<size_t>(segment_bytes_) * receives_ahead) {}
 
 P2pCommunicator::~P2pCommunicator() = default;
 

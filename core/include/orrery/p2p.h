@@ -55,8 +55,9 @@ struct ORRERY_API P2pOptions {
     std::string broadcast = "auto";  ///< auto (by size), tree or chain
     std::vector<int> hosts;          ///< by member: equal numbers share a host; empty: all do. Not a key.
 
-    /// Throws Error with the key's place for an unknown name.
-    static P2pOptions read(Config& config);
+    /// `defaults`: of keys that are not there. Throws Error with the key's place for an unknown name.
+    static P2pOptions read(Config& config, P2pOptions defaults);
+    static P2pOptions read(Config& config) { return read(config, {}); }
     /// The most bytes of an all_reduce that trades bytes for messages: TransportContract::small_bytes.
     int64_t small_bytes() const;
 };

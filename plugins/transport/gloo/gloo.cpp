@@ -145,13 +145,16 @@ std::string network_id() {
     return boot + "/" + std::to_string(network.st_ino);
 }
 
+/// Each segment costs two wake-ups of Gloo's thread: at 4 MiB and above this is up to twice as fast as 512 KiB.
+constexpr int64_t segment_bytes = 4 << 20;
+
 class GlooTransport : public Transport {
 public:
     explicit GlooTransport(Config& config)
         : interface_(config.text("interface", "")),
           host_(config.text("host", "")),
           timeout_s_(config.integer("timeout_s", 0)),
-          options_(P2pOptions::read(config)) {
+          options_(P2pOptions::read(config, {.segment_bytes = segment_bytes})) {
         if (!interface_.empty() && !host_.empty())
             throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
     }
