@@ -38,13 +38,15 @@ std::vector<Backend> buffering() {
     return all;
 }
 
-/// Fills every slot towards member 1; nothing of it is received. The memory is the sender's again at once.
+/// Fills every slot towards member 1, which gets the key "sent" then and receives nothing of it. The memory is the
+/// sender's again at once.
 void fill_slots(Member& m, Communicator& c, int64_t count) {
     const Tensor data = m.arena.tensor(DType::f32, count);
     for (int i = 0; i < slots; ++i) {
         m.expect(c.send(data, 1, i).done(), "a buffered send waits for its receive");
         std::memset(data.data, 0xff, static_cast<size_t>(data.bytes()));
     }
+    m.rendezvous.set("sent", "1");
 }
 
 /// What a step would do next; none of it can end without member 1.
@@ -61,6 +63,18 @@ void expect_gone(Member& m, std::unique_ptr<Communicator> c, std::chrono::millis
     c.reset();
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     m.expect(took < limit, fmt::format("to go took {} ms, at most {} allowed", took.count(), limit.count()));
+}
+
+enum class Members { any, processes, threads };
+
+/// `body` in two members of every backend that copies its sends; all must end well.
+void on_each(Members which, const std::string& what, const std::function<void(Member&)>& body,
+             std::chrono::milliseconds timeout) {
+    for (const Backend& backend : buffering()) {
+        if (which != Members::any && backend.processes != (which == Members::processes)) continue;
+        INFO(backend << what);
+        CHECK(run(backend, 2, body, timeout).failures == all_well);
+    }
 }
 
 /// What this process holds: open files, threads, bytes of its heap.
@@ -83,136 +97,108 @@ struct Held {
 TEST_CASE("a member killed under buffered sends is named by the next call", "[failures][buffered]") {
     const int64_t count = GENERATE(1, 1'000'000);
     const std::string op = GENERATE(from_range(next_ops));
-    for (const Backend& backend : buffering()) {
-        if (!backend.processes) continue;
-        INFO(backend << ", " << count << " elements, " << op);
-        const auto outcome = run(
-            backend, 2,
-            [&](Member& m) {
-                auto c = m.make();
-                if (m.rank == 1) {
-                    m.rendezvous.get("sent", 10s);
-                    ::kill(::getpid(), SIGKILL);
-                }
-                fill_slots(m, *c, count);
-                m.rendezvous.set("sent", "1");
-                expect_fault(m, 3000ms, {op, "rank 1"}, [&] { attempt(m, *c, op); });
-                expect_gone(m, std::move(c), 2000ms);
-            },
-            30s);
-        CHECK(outcome.failures == all_well);
-    }
+    on_each(
+        Members::processes, fmt::format(", {} elements, {}", count, op),
+        [&](Member& m) {
+            auto c = m.make();
+            if (m.rank == 1) {
+                m.rendezvous.get("sent", 10s);
+                ::kill(::getpid(), SIGKILL);
+            }
+            fill_slots(m, *c, count);
+            expect_fault(m, 3000ms, {op, "rank 1"}, [&] { attempt(m, *c, op); });
+            expect_gone(m, std::move(c), 2000ms);
+        },
+        30s);
 }
 
 TEST_CASE("a member stopped under buffered sends is named after the timeout", "[failures][buffered]") {
     const auto [count, op] = GENERATE(from_range(some));
-    for (const Backend& backend : buffering()) {
-        if (!backend.processes) continue;
-        INFO(backend << ", " << count << " elements, " << op);
-        const auto outcome = run(
-            backend, 2,
-            [&, count = count, op = op](Member& m) {
-                auto c = m.make();
-                if (m.rank == 1) {
-                    m.rendezvous.set("pid", std::to_string(::getpid()));
-                    ::raise(SIGSTOP);
-                    return;
-                }
-                const pid_t other = std::stoi(m.rendezvous.get("pid", 10s));
-                while (process_state(other).find("stopped") == std::string::npos) ::usleep(1000);
-                fill_slots(m, *c, count);
-                expect_fault(m, 4000ms, {op, "rank 1", "stopped"}, [&] { attempt(m, *c, op); });
-                expect_gone(m, std::move(c), 1200ms);  // without another timeout
-                ::kill(other, SIGKILL);
-            },
-            1500ms);
-        CHECK(outcome.failures == all_well);
-    }
+    on_each(
+        Members::processes, fmt::format(", {} elements, {}", count, op),
+        [&, count = count, op = op](Member& m) {
+            auto c = m.make();
+            if (m.rank == 1) {
+                m.rendezvous.set("pid", std::to_string(::getpid()));
+                ::raise(SIGSTOP);
+                return;
+            }
+            const pid_t other = std::stoi(m.rendezvous.get("pid", 10s));
+            while (process_state(other).find("stopped") == std::string::npos) ::usleep(1000);
+            fill_slots(m, *c, count);
+            expect_fault(m, 4000ms, {op, "rank 1", "stopped"}, [&] { attempt(m, *c, op); });
+            expect_gone(m, std::move(c), 1200ms);  // without another timeout
+            ::kill(other, SIGKILL);
+        },
+        1500ms);
 }
 
 TEST_CASE("a member that leaves what was buffered for it is named, and every one ends", "[failures][buffered]") {
     const auto [count, op] = GENERATE(from_range(some));
-    for (const Backend& backend : buffering()) {
-        INFO(backend << ", " << count << " elements, " << op);
-        const auto outcome = run(
-            backend, 2,
-            [&, count = count, op = op](Member& m) {
-                auto c = m.make();
-                if (m.rank == 1) {
-                    m.rendezvous.get("sent", 10s);
-                    expect_gone(m, std::move(c), 3000ms);
-                    m.rendezvous.set("left", "1");
-                    m.rendezvous.get("over", 20s);
-                    return;
-                }
-                fill_slots(m, *c, count);
-                m.rendezvous.set("sent", "1");
-                m.rendezvous.get("left", 10s);
-                expect_fault(m, 4000ms, {op, "rank 1"}, [&] { attempt(m, *c, op); });
-                expect_gone(m, std::move(c), 1200ms);
-                m.rendezvous.set("over", "1");
-            },
-            1500ms);
-        CHECK(outcome.failures == all_well);
-    }
+    on_each(
+        Members::any, fmt::format(", {} elements, {}", count, op),
+        [&, count = count, op = op](Member& m) {
+            auto c = m.make();
+            if (m.rank == 1) {
+                m.rendezvous.get("sent", 10s);
+                expect_gone(m, std::move(c), 3000ms);
+                m.rendezvous.set("left", "1");
+                m.rendezvous.get("over", 20s);
+                return;
+            }
+            fill_slots(m, *c, count);
+            m.rendezvous.get("left", 10s);
+            expect_fault(m, 4000ms, {op, "rank 1"}, [&] { attempt(m, *c, op); });
+            expect_gone(m, std::move(c), 1200ms);
+            m.rendezvous.set("over", "1");
+        },
+        1500ms);
 }
 
 TEST_CASE("an abort under buffered sends ends both members with its reason", "[failures][buffered]") {
     const int64_t count = GENERATE(1, 1'000'000);
-    for (const Backend& backend : buffering()) {
-        INFO(backend << ", " << count << " elements");
-        const auto outcome = run(
-            backend, 2,
-            [&](Member& m) {
-                auto c = m.make();
-                if (m.rank == 1) {
-                    m.rendezvous.get("sent", 10s);
-                    c->abort("the disk is full");
-                    m.rendezvous.get("over", 20s);
-                } else {
-                    fill_slots(m, *c, count);
-                    m.rendezvous.set("sent", "1");
-                    expect_fault(m, 3000ms, {"receive", "rank 1", "the disk is full"},
-                                 [&] { attempt(m, *c, "receive"); });
-                    m.rendezvous.set("over", "1");
-                }
-                expect_gone(m, std::move(c), 2000ms);
-            },
-            30s);
-        CHECK(outcome.failures == all_well);
-    }
+    on_each(
+        Members::any, fmt::format(", {} elements", count),
+        [&](Member& m) {
+            auto c = m.make();
+            if (m.rank == 1) {
+                m.rendezvous.get("sent", 10s);
+                c->abort("the disk is full");
+                m.rendezvous.get("over", 20s);
+            } else {
+                fill_slots(m, *c, count);
+                expect_fault(m, 3000ms, {"receive", "rank 1", "the disk is full"}, [&] { attempt(m, *c, "receive"); });
+                m.rendezvous.set("over", "1");
+            }
+            expect_gone(m, std::move(c), 2000ms);
+        },
+        30s);
 }
 
 TEST_CASE("what was buffered for nobody is given back", "[failures][buffered]") {
-    for (const Backend& backend : buffering()) {
-        if (backend.processes) continue;  // the process is this one
-        INFO(backend);
-        const auto once = [&] {
-            const auto outcome = run(
-                backend, 2,
-                [&](Member& m) {
-                    auto c = m.make();
-                    if (m.rank == 1) {
-                        m.rendezvous.get("sent", 10s);
-                        c.reset();
-                        m.rendezvous.set("left", "1");
-                        return;
-                    }
-                    fill_slots(m, *c, 1'000'000);
-                    m.rendezvous.set("sent", "1");
-                    m.rendezvous.get("left", 10s);
-                    expect_fault(m, 3000ms, {"receive", "rank 1"}, [&] { attempt(m, *c, "receive"); });
-                },
-                500ms);
-            CHECK(outcome.failures == all_well);
-        };
-        once();  // what UCX keeps for the life of the process
-        const Held before = Held::now();
-        constexpr int rounds = 4;
-        for (int i = 0; i < rounds; ++i) once();
-        const Held after = Held::now();
-        CHECK(after.files <= before.files);
-        CHECK(after.threads <= before.threads);
-        CHECK(after.heap - before.heap < 4'000'000);  // one copy of all that were made
-    }
+    const auto once = [] {
+        on_each(
+            Members::threads, "",  // the process is this one
+            [](Member& m) {
+                auto c = m.make();
+                if (m.rank == 1) {
+                    m.rendezvous.get("sent", 10s);
+                    c.reset();
+                    m.rendezvous.set("left", "1");
+                    return;
+                }
+                fill_slots(m, *c, 1'000'000);
+                m.rendezvous.get("left", 10s);
+                expect_fault(m, 3000ms, {"receive", "rank 1"}, [&] { attempt(m, *c, "receive"); });
+            },
+            500ms);
+    };
+    once();  // what UCX keeps for the life of the process
+    const Held before = Held::now();
+    constexpr int rounds = 4;
+    for (int i = 0; i < rounds; ++i) once();
+    const Held after = Held::now();
+    CHECK(after.files <= before.files);
+    CHECK(after.threads <= before.threads);
+    CHECK(after.heap - before.heap < 4'000'000);  // one copy of all that were made
 }
