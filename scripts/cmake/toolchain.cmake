@@ -3,8 +3,12 @@ find_program(ccache_program ccache)
 # Standard headers are a quarter of a cold build. One build of `.ci/run` parses them in every file, which shows missing
 # includes.
 option(ORRERY_PRECOMPILE "precompiled standard headers" ON)
+set(precompiles OFF)
+if(ORRERY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(precompiles ON)
+endif()
 if(ccache_program AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  if(ORRERY_PRECOMPILE)
+  if(precompiles)
     # What ccache demands where headers are precompiled; the .sum file below stands for the 90 MB that it would read.
     set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${ccache_program})
   else()
@@ -36,7 +40,7 @@ endfunction()
 # orrery_precompile(TARGET headers...): the target's sources, and those of targets that reuse it, begin with these
 # headers of the system. Their content is named by the versions in the .sum file.
 function(orrery_precompile target)
-  if(NOT ORRERY_PRECOMPILE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT precompiles)
     return()
   endif()
   target_precompile_headers(${target} PRIVATE ${ARGN})
@@ -54,7 +58,7 @@ endfunction()
 
 # orrery_reuse_precompiled(TARGET OTHER): TARGET, with the same flags, uses OTHER's precompiled headers.
 function(orrery_reuse_precompiled target other)
-  if(ORRERY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(precompiles)
     target_precompile_headers(${target} REUSE_FROM ${other})
     orrery_precompiled_flags(${target})
   endif()
