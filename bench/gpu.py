@@ -60,15 +60,20 @@ def lines_of(run):
         return [line for line in map(json.loads, f) if "tok/s" in line]
 
 
+def told_by(line):
+    """Runs a command; what it printed, or a RuntimeError with its last lines. Also for scripts/gpu_check."""
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+    if done.returncode != 0:
+        raise RuntimeError(" | ".join(done.stdout.strip().splitlines()[-3:]))
+    return done.stdout.splitlines()
+
+
 def orrery(build, name, steps, folder):
     m = MODELS[name]
     run = tempfile.mkdtemp(dir=folder)
     # No checkpoint of gigabytes: the store in memory.
     line = command(build, m, run, steps, tokens_file(folder, m), {"run.store": "memory"})
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
-    if done.returncode != 0:
-        raise RuntimeError(" | ".join(done.stdout.strip().splitlines()[-3:]))
-    told = [text for text in done.stdout.splitlines() if "the step is" in text]
+    told = [text for text in told_by(line) if "the step is" in text]
     lines = lines_of(run)[3:]                                            # issued twice, then captured
     return dict(tok_s=statistics.median(x["tok/s"] for x in lines), mfu=statistics.median(x["MFU"] for x in lines),
                 mib=max(x["memory"] for x in lines) / 2**20, steady=len({x["memory"] for x in lines}) == 1,
