@@ -1,4 +1,4 @@
-// Every kernel of the CPU, as a table of functions: reference::table(), cpu::table(). Those of CUDA are in cuda/kernels.h.
+// Every kernel of the CPU, as a table of functions: reference::table(), cpu::table(). CUDA has a seam of its own.
 //
 // Legend: rows, cols: the leading dims flattened and the last one. f: any of f32, bf16, f16 (reference: f64 too).
 // Operands are dense and row-major. Statistics and scalars are f32 (f64 beside f64 data). Nothing throws but bad_alloc;
