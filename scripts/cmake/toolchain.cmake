@@ -1,8 +1,8 @@
 # Compiler cache, linker, warnings and sanitizers, for this project's own targets.
 find_program(ccache_program ccache)
-# Standard headers are a quarter of a cold build. One build of `.ci/run` parses them in every file, which shows missing
-# includes.
-option(ORRERY_PRECOMPILE "precompiled standard headers" ON)
+# Headers are half of a cold build. `scripts/test --address` compiles core, plugins and their tests without this, which
+# shows missing includes.
+option(ORRERY_PRECOMPILE "precompiled standard headers, and files with the same heavy headers compiled together" ON)
 set(precompiles OFF)
 if(ORRERY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(precompiles ON)
@@ -61,5 +61,14 @@ function(orrery_reuse_precompiled target other)
   if(precompiles)
     target_precompile_headers(${target} REUSE_FROM ${other})
     orrery_precompiled_flags(${target})
+  endif()
+endfunction()
+
+# orrery_together(TARGET GROUP files...): compiles these as one file; names of their own must differ. For files that are
+# mostly headers: a change of one compiles all.
+function(orrery_together target group)
+  if(ORRERY_PRECOMPILE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
   endif()
 endfunction()

@@ -18,7 +18,7 @@ Rule both_linear_rule(const Program& program, const Op& op) {
 }
 
 // Linear in the tensor when the other operand is one number.
-Rule product_rule(const Program& program, const Op& op) {
+Rule pointwise_product_rule(const Program& program, const Op& op) {
     Rule rule = elementwise_rule(program, op);
     if (rank_of(program, op.inputs[1]) == 0) {
         rule.linear_in = {0};
@@ -239,8 +239,8 @@ std::vector<OpDef> elementwise_ops() {
     return {
         binary("add", both_linear_rule, grad_add),
         binary("sub", both_linear_rule, grad_sub),
-        binary("mul", product_rule, grad_mul),
-        binary("div", product_rule, grad_div),
+        binary("mul", pointwise_product_rule, grad_mul),
+        binary("div", pointwise_product_rule, grad_div),
         binary("maximum", elementwise_rule, grad_extreme),
         binary("minimum", elementwise_rule, grad_extreme),
         binary("pow", elementwise_rule, grad_pow),
