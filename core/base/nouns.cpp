@@ -32,6 +32,7 @@ std::string TransportContract::text() const {
            : lanes == Lanes::peer       ? " in one lane per peer"
                                         : " in one lane per peer and direction";
     all += matching == Matching::order ? ", matched in order" : ", matched by tag";
+    if (!checks_tags) all += ", tags unchecked";
     all += reduction == Reduction::by_rank ? ", reduces by rank" : ", reduces in its algorithm's order";
     if (small_bytes > 0) all += ", whole up to " + std::to_string(small_bytes) + " bytes";
     if (!in_place) all += ", not in place";

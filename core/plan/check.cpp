@@ -85,6 +85,9 @@ private:
         for (const Operand& o : i.operands)
             if (o.buffer >= 0 && static_cast<size_t>(o.buffer) < class_.buffers.size() && overlap(own, o))
                 fail(fmt::format("its workspace b{} lies over its operand in b{}", i.workspace, o.buffer));
+        if (b.offset % scratch_alignment != 0)
+            fail(fmt::format("its workspace b{} lies at {}, which is no multiple of {}", i.workspace, b.offset,
+                             scratch_alignment));
     }
 
     void operand(const Operand& o) const {

@@ -1,6 +1,7 @@
 // Emitter: which place each value gets, and when a value is made in place of another.
 #include <algorithm>
 
+#include "orrery/device.h"
 #include "plan/buffers.h"
 #include "plan/emit.h"
 
@@ -16,6 +17,11 @@ Holds holds_of(Role role) {
         case Role::temporary: break;
     }
     return Holds::activation;
+}
+
+/// What a workspace gets beside its bytes, so that it can begin at a multiple of scratch_alignment inside its place.
+int64_t slack(const Buffer& buffer) {
+    return buffer.holds == Holds::workspace ? scratch_alignment - arena_alignment : 0;
 }
 
 }  // namespace
@@ -136,11 +142,15 @@ void Emitter::place_scratch() {
     for (size_t i = 0; i < out_.buffers.size(); ++i) {
         const Buffer& b = out_.buffers[i];
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        lifetimes.push_back({b.bytes, b.first, b.last});
+        lifetimes.push_back({b.bytes + slack(b), b.first, b.last});
         ids.push_back(i);
     }
     const Placed placed = orrery::place_buffers(lifetimes);
-    for (size_t i = 0; i < ids.size(); ++i) out_.buffers[ids[i]].offset = placed.offsets[i];
+    for (size_t i = 0; i < ids.size(); ++i) {
+        Buffer& b = out_.buffers[ids[i]];
+        b.offset = placed.offsets[i];
+        if (slack(b) > 0) b.offset = (b.offset + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+    }
     out_.scratch_bytes = placed.bytes;
     out_.scratch_floor = placed.floor;
 }

@@ -12,8 +12,10 @@ namespace {
 
 class ApartKernel : public Kernel {
 public:
-    explicit ApartKernel(cpu_device::Launch launch) : launch(std::move(launch)) {}
+    ApartKernel(cpu_device::Launch launch, int64_t scratch) : launch(std::move(launch)), scratch(scratch) {}
+    int64_t scratch_bytes() const override { return scratch; }
     cpu_device::Launch launch;
+    int64_t scratch;
 };
 
 class RecordedKernel : public Kernel {
@@ -34,6 +36,7 @@ public:
     explicit ApartDevice(Config& config)
         : reference_(config.flag("reference", false)),
           capture_(config.flag("capture", true)),
+          scratch_(config.integer("scratch", 0)),
           context_(static_cast<int>(std::max<int64_t>(1, config.integer("threads", 1)))),
           kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
         config.integer("local_rank", 0);
@@ -92,17 +95,25 @@ public:
     }
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
-        return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_));
+        return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_), scratch_);
     }
 
-    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void*) override {
+    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
+        if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0)
+            throw Error("device apart: a kernel's scratch is not aligned", Fault::failed);
         if (auto* const recorded = dynamic_cast<RecordedKernel*>(&kernel)) {
             for (const Work& work : recorded->recording->work) queue_.add(work);
             return;
         }
         std::vector<Tensor> tensors(operands.begin(), operands.end());
         for (Tensor& tensor : tensors) tensor.data = own(tensor.data, "a kernel's operand");
-        queue([this, tensors, &launch = static_cast<ApartKernel&>(kernel).launch] { launch(context_, tensors); });
+        auto& own_kernel = static_cast<ApartKernel&>(kernel);
+        void* const kept = own_kernel.scratch > 0 ? own(scratch, "a kernel's scratch") : nullptr;
+        queue([this, tensors, kept, &own_kernel] {
+            // Whoever counts on what lies there gets NaN.
+            if (kept) std::memset(kept, 0xff, static_cast<size_t>(own_kernel.scratch));
+            own_kernel.launch(context_, tensors);
+        });
     }
 
     void copy(int, void* to, const void* from, int64_t bytes) override {
@@ -185,6 +196,7 @@ private:
     }
 
     bool reference_, capture_;
+    int64_t scratch_;
     kernels::Context context_;
     const kernels::Kernels& kernels_;
     std::vector<Memory> arenas_;

@@ -72,6 +72,42 @@ TEST_CASE("apart: one rank, recorded and not") {
     same_apart(m.program, mesh_of({}, 2), Messages::queued);
 }
 
+TEST_CASE("apart: kernels write over their workspaces in the plan, or beside it, and nothing else") {
+    constexpr int64_t scratch = 1000;  // no multiple of an alignment
+    const auto run = [](const Lowered& lowered) {
+        OnDevice how;
+        how.device = [] {
+            Config config;
+            config.set("reference", {true, {}, false});
+            config.set("scratch", {scratch, {}, false});
+            return apart::make_device(config);
+        };
+        how.steps = 4;
+        return run_on_device(lowered, how);
+    };
+    Model m = block(4, 6, 2, 4, 7, true, true);
+    LowerOptions options;
+    options.workspace = [](const KernelSpec&) { return scratch; };
+    for (const int64_t micro : {1, 2}) {
+        const Lowered with = compile(m.program, mesh_of({}, micro), options),
+                      beside = compile(m.program, mesh_of({}, micro));
+        const Ran expected = run_steps(beside, 4);
+        for (const Lowered* lowered : {&with, &beside}) {
+            const DeviceRan ran = run(*lowered);
+            INFO(ran.why);
+            CHECK(ran.captured);
+            CHECK(difference(ran.values, expected.values, 0) == "");
+        }
+        int64_t workspaces = 0;
+        for (const Buffer& b : with.plan.classes[0].buffers)
+            if (b.holds == Holds::workspace) {
+                ++workspaces;
+                CHECK(b.offset % scratch_alignment == 0);
+            }
+        CHECK(workspaces > 10);
+    }
+}
+
 TEST_CASE("apart: data and tensor parallelism, queued and staged") {
     for (const Messages messages : {Messages::queued, Messages::staged}) {
         Model m = mlp(8, 4, 12, true, true);

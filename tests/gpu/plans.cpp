@@ -25,8 +25,11 @@ OnDevice on_gpu(int64_t steps, bool graph = true) {
     return how;
 }
 
-Lowered lowered_for(const Program& program, const Mesh& mesh) {
+/// `workspaces`: the kernels' scratch has its places in the plan.
+Lowered lowered_for(const Program& program, const Mesh& mesh, bool workspaces = false) {
     LowerOptions options;
+    const std::unique_ptr<Device> device = workspaces ? on_gpu(1).device() : nullptr;
+    if (device) options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     for (const Axis& axis : mesh.axes())
         if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = on_gpu(1).transport()->contract();
     return compile(program, mesh, options);
@@ -38,7 +41,8 @@ TEST_CASE("gpu: plans give the reference's numbers, captured, and the same bits 
     Model perceptron = mlp(8, 4, 12, true, true), transformer = block(4, 6, 2, 4, 7, true, true);
     for (const Program* program : {&perceptron.program, &transformer.program})
         for (const int64_t micro : {1, 2}) {
-            const Lowered lowered = lowered_for(*program, Mesh().with_microbatches(micro));
+            const Mesh mesh = Mesh().with_microbatches(micro);
+            const Lowered lowered = lowered_for(*program, mesh);
             const Ran expected = run_steps(lowered, 5);
             const DeviceRan ran = run_on_device(lowered, on_gpu(5));
             CHECK(difference(ran.values, expected.values, 2e-4) == "");
@@ -46,6 +50,8 @@ TEST_CASE("gpu: plans give the reference's numbers, captured, and the same bits 
             CHECK(ran.captured);
             CHECK(difference(run_on_device(lowered, on_gpu(5)).values, ran.values, 0) == "");
             CHECK(difference(run_on_device(lowered, on_gpu(5, false)).values, ran.values, 0) == "");
+            const Lowered placed = lowered_for(*program, mesh, true);  // what a job runs
+            CHECK(difference(run_on_device(placed, on_gpu(5)).values, ran.values, 0) == "");
         }
 }
 

@@ -325,6 +325,12 @@ TEST_CASE("a kernel's workspace is alive, apart from its operands and of no mean
         own.first = own.last = 0;
         CHECK_THROWS_WITH(check(plan, {}), Contains("is not alive"));
     }
+    SECTION("not aligned") {
+        own.offset = (c.scratch_bytes + 63) / 64 * 64;
+        own.offset += own.offset % scratch_alignment == 0 ? 64 : 0;
+        c.scratch_bytes = own.offset + own.bytes;
+        CHECK_THROWS_WITH(check(plan, {}), Contains("gelu") && Contains("which is no multiple of 256"));
+    }
     SECTION("its bytes read later") {
         Instruction& next = *(user + 1);
         const TensorType type = next.operands[0].type;

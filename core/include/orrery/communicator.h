@@ -53,6 +53,7 @@ struct TransportContract {
     Lanes lanes = Lanes::communicator;  ///< what is ordered with what
     /// A receive takes its lane's next message, another tag being an error / the next one of its tag, past others.
     Matching matching = Matching::order;
+    bool checks_tags = true;  ///< false: messages carry no tag, and one of another tag or size is taken for the next
     /// all_reduce adds in_0 + in_1 + ... for each element / in another order, the same at every call of one size.
     Reduction reduction = Reduction::by_rank;
     int64_t small_bytes = 0;     ///< an all_reduce up to this may send S ceil(log2 P) instead of 2 S (P-1)/P, in total

@@ -17,6 +17,8 @@ enum class MemoryKind : uint8_t {
     shared,  ///< host memory that other processes of this host can map
 };
 
+constexpr int64_t scratch_alignment = 256;  ///< of what allocate() gives and launch() takes as scratch, in bytes
+
 /// One allocation. `handle` lets another process map `shared` memory (a name or /proc path); empty otherwise.
 struct Memory {
     void* data = nullptr;
@@ -64,8 +66,10 @@ struct KernelSpec {
 class ORRERY_API Kernel {
 public:
     virtual ~Kernel();
-    /// Bytes of scratch that each launch needs, alignment 64.
+    /// Bytes of scratch that each launch needs, at an address that scratch_alignment divides.
     virtual int64_t scratch_bytes() const { return 0; }
+    /// Whose code runs where the device had a choice: "cuDNN", "own kernel: cuDNN has no engine". "": there was none.
+    virtual std::string how() const { return ""; }
 };
 
 struct DeviceLimits {
@@ -86,7 +90,7 @@ class ORRERY_API Device {
 public:
     virtual ~Device();
     virtual DeviceLimits limits() = 0;
-    /// Aligned to 64 bytes, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
+    /// Aligned to scratch_alignment, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
     virtual Memory allocate(int64_t bytes, MemoryKind kind) = 0;
     virtual void release(Memory& memory) = 0;
 
@@ -94,7 +98,8 @@ public:
     virtual std::string why_not(const KernelSpec& spec) = 0;
     /// Resolves a spec. Throws Error with why_not's text.
     virtual std::unique_ptr<Kernel> prepare(const KernelSpec& spec) = 0;
-    /// Queues one launch. `operands`: inputs then outputs, as in the spec. May run inline (CPU).
+    /// Queues one launch. `operands`: inputs then outputs, as in the spec; `scratch`: a multiple of scratch_alignment,
+    /// unused where the kernel needs none. May run inline (CPU).
     virtual void launch(int queue, Kernel& kernel, std::span<const Tensor> operands, void* scratch) = 0;
 
     /// Queues a copy between any two of this device's and the host's memories.

@@ -20,7 +20,7 @@ ORRERY_API std::string_view name_of(Holds holds);
 /// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
 struct Buffer {
     Arena arena = Arena::scratch;
-    int64_t offset = 0;  ///< bytes from the arena's start, a multiple of 64
+    int64_t offset = 0;  ///< bytes from the arena's start, a multiple of 64; a workspace's of scratch_alignment
     int64_t bytes = 0;
     ValueId value = none;  ///< the first value that lives here
     Holds holds = Holds::activation;

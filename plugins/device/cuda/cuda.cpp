@@ -138,7 +138,12 @@ public:
             launcher_.flush();
             return graph->launch(streams_[0].get());
         }
-        launcher_.launch(static_cast<CudaKernel&>(kernel), operands, scratch);
+        auto& own = static_cast<CudaKernel&>(kernel);
+        if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0 && own.scratch_bytes() > 0)
+            throw Error("device cuda: " + *own.name + ": its scratch lies at an address that is no multiple of " +
+                            std::to_string(scratch_alignment),
+                        Fault::failed);
+        launcher_.launch(own, operands, scratch);
     }
 
     void copy(int queue, void* to, const void* from, int64_t bytes) override {

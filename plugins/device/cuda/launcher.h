@@ -23,6 +23,8 @@ public:
         return std::max(prepared->scratch_bytes(), searched ? most_product_scratch : 0);
     }
 
+    std::string how() const override { return prepared->how(); }
+
     const std::shared_ptr<const std::string> name;  ///< the op's; a late failure may outlive the kernel
     const size_t inputs;  ///< operands that are only read, as far as they are not outputs, too
     const std::unique_ptr<kernels::cuda::Prepared> prepared;

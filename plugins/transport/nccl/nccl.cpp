@@ -43,6 +43,7 @@ public:
         c.queued = true;
         c.lanes = TransportContract::Lanes::communicator;
         c.matching = TransportContract::Matching::order;
+        c.checks_tags = false;
         c.reduction = TransportContract::Reduction::by_algorithm;
         c.memory = {MemoryKind::device, MemoryKind::pinned};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
