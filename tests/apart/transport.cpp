@@ -35,7 +35,10 @@ public:
         return message(
             after, [this, a = at(tensor), peer, tag] { inner_->receive(a, peer, tag).wait(); }, false);
     }
-    void begin_group() override { grouped_ = true; }
+    void begin_group() override {
+        group_.clear();
+        grouped_ = true;
+    }
     /// All sends start, then receives end, then sends: none waits for another of the group.
     void end_group() override {
         grouped_ = false;

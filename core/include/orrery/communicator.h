@@ -101,7 +101,8 @@ public:
     /// Sends S to member `peer`; pairs with the receive of the same tag, in order.
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
-    /// Sends and receives between begin and end proceed together (contract: grouped). Others ignore the calls.
+    /// Sends and receives between begin and end proceed together (contract: grouped). Others ignore the calls. What an
+    /// error has left open is dropped by the next begin.
     virtual void begin_group() {}
     virtual void end_group() {}
     /// An event of `work`, which may hang when a member is lost (a captured step with this group's messages): its wait
