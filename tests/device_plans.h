@@ -10,7 +10,7 @@ namespace orrery::test {
 
 /// How the ranks, which are threads, get a device and a transport each.
 struct OnDevice {
-    std::function<std::unique_ptr<Device>()> device;
+    std::function<std::unique_ptr<Device>(int64_t rank)> device;
     std::function<std::unique_ptr<Transport>()> transport;
     bool staged = false;  ///< the transport does not reach the device's memory
     int64_t steps = 1;
@@ -19,7 +19,8 @@ struct OnDevice {
 struct DeviceRan {
     Contents values;       ///< params, states and results (global), by name, after the last step
     bool captured = true;  ///< on every rank
-    std::string why;       ///< of a rank whose step is not
+    bool none_captured = true;
+    std::string why;  ///< of a rank whose step is not
 };
 
 /// As run_steps().
@@ -29,7 +30,7 @@ inline DeviceRan run_on_device(const Lowered& lowered, const OnDevice& how) {
     DeviceRan ran;
     std::mutex mutex;
     run_ranks(plan.mesh.ranks(), [&](int64_t rank, Rendezvous& rendezvous) {
-        const auto device = how.device();
+        const auto device = how.device(rank);
         const auto transport = plan.mesh.ranks() > 1 ? how.transport() : nullptr;
         const RankClass& c = plan.class_of(rank);
         const auto arena = [&](int64_t bytes) {
@@ -51,6 +52,14 @@ inline DeviceRan run_on_device(const Lowered& lowered, const OnDevice& how) {
                 by_axis.back() = communicators.back().get();
             }
             Executor executor(plan, rank, *device, by_axis, arenas[0].data, arenas[1].data);
+            executor.capture_together([&](const std::string& mine) {
+                const auto key = [](int64_t r) { return "captured/" + std::to_string(r); };
+                rendezvous.set(key(rank), mine);
+                std::vector<std::string> all;
+                for (int64_t r = 0; r < plan.mesh.ranks(); ++r)
+                    all.push_back(rendezvous.get(key(r), std::chrono::seconds(20)));
+                return all;
+            });
             for (int64_t step = 1; step <= how.steps; ++step) {
                 for (const Operand& place : c.places) {
                     const Value& v = plan.program.value(place.value);
@@ -74,6 +83,7 @@ inline DeviceRan run_on_device(const Lowered& lowered, const OnDevice& how) {
             }
             const std::lock_guard lock(mutex);
             ran.captured &= executor.captured();
+            ran.none_captured &= !executor.captured();
             if (!executor.captured()) ran.why = executor.not_captured();
         }
         for (Memory& memory : arenas) device->release(memory);

@@ -7,6 +7,7 @@
 
 #include "plan/print.h"
 #include "plan/walk.h"
+#include "run/capture_vote.h"
 
 namespace orrery {
 
@@ -252,14 +253,22 @@ void Executor::resolve(const Instruction& instruction, int index) {
     launches_.push_back(launch);
 }
 
+/// Where a failure was: of a captured step, not which of its kernels.
+std::string Executor::place(Fault fault) const {
+    if (!replays_) return describe(plan_, class_, position());
+    const std::string hint = fault == Fault::failed ? graph_->how() : "";
+    return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
+}
+
 /// What the walk does, with errors that say where it was.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
         walked();
     } catch (const Error& error) {
-        throw Error(fmt::format("rank {}, {}: {}", rank_, describe(plan_, class_, position()), error.what()),
-                    error.fault());
+        throw Error(fmt::format("rank {}, {}: {}", rank_, place(error.fault()), error.what()), error.fault());
+    } catch (const std::exception& error) {  // a plugin's own kind
+        throw Error(fmt::format("rank {}, {}: {}", rank_, place(Fault::failed), error.what()), Fault::failed);
     }
 }
 
@@ -267,8 +276,12 @@ void Executor::run() {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
     guarded([&] {
-        if (!first && !tried_capture_) capture();
-        if (graph_) return replay();
+        if (!first && !tried_capture_) {
+            capture();
+            if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
+        }
+        replays_ = graph_ != nullptr;
+        if (replays_) return replay();
         Machine machine(*this);
         walk(class_, machine);
         finish();
@@ -297,7 +310,11 @@ void Executor::capture() {
                 if (last != none) device_.wait(0, events_[static_cast<size_t>(last)]);
         },
         not_captured_);
-    if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
+    if (!exchange_) return;
+    const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
+    if (others.empty()) return;
+    graph_.reset();
+    not_captured_ = others == "-" ? "" : others;
 }
 
 void Executor::replay() {
@@ -315,6 +332,7 @@ void Executor::replay() {
 }
 
 void Executor::run(Observer& observer) {
+    replays_ = false;
     guarded([&] {
         Machine machine(*this);
         ObservedMachine observed{machine, observer};
@@ -324,6 +342,7 @@ void Executor::run(Observer& observer) {
 }
 
 void Executor::issue(int index) {
+    replays_ = false;
     guarded([&] {
         Machine machine(*this);
         visit(class_, index, machine);
@@ -351,19 +370,6 @@ void Executor::complete(int index) {
 
 const Tensor& Executor::operand(int index, size_t which) const {
     return tensors_[launches_[static_cast<size_t>(index)].first + which];
-}
-
-bool Executor::holds(ValueId value) const {
-    return std::any_of(class_.places.begin(), class_.places.end(),
-                       [&](const Operand& place) { return place.value == value; });
-}
-
-Tensor Executor::tensor(ValueId value) const {
-    for (const Operand& place : class_.places)
-        if (place.value == value) return at(place);
-    const std::string& name = plan_.program.value(value).name;
-    throw Error("program " + plan_.program.name + " keeps no '" + name +
-                "' after a step; only inputs, params, states and results can be read");
 }
 
 void Executor::reset_times() {

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,8 +37,14 @@ public:
     /// Where the device can, the second step is captured, and from then on a step is one launch.
     void run();
     bool captured() const { return graph_ != nullptr; }
-    /// Why a device that captures steps could not capture this one; "" otherwise.
+    /// Why a device that captures steps could not capture this one, or which other rank's could not; "" otherwise.
     const std::string& not_captured() const { return not_captured_; }
+    /// With it ranks capture their steps all or none; all of them call it at the same step. See capture_vote.h.
+    void capture_together(std::function<std::vector<std::string>(const std::string& mine)> exchange) {
+        exchange_ = std::move(exchange);
+    }
+    /// "attention (2): cuDNN" for each op whose kernels had a choice, by what was chosen: the text, and how many specs.
+    std::vector<std::string> choices() const;
     /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
     void run(Observer& observer);
     /// One instruction with its waits, until what it writes is complete (a send: handed over). `finish` ends a step
@@ -78,6 +85,7 @@ private:
     void prepare_kernels();
     template <class Walked>
     void guarded(Walked walked);
+    std::string place(Fault fault) const;
     void complete(int index);
     void capture();
     void replay();
@@ -99,7 +107,9 @@ private:
     std::vector<Event> events_;       ///< one per instruction: its completion, communication only
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::unique_ptr<Kernel> graph_;   ///< the whole step
+    std::function<std::vector<std::string>(const std::string&)> exchange_;
     bool tried_capture_ = false;
+    bool replays_ = false;  ///< the step at hand is one launch
     std::string not_captured_;
     std::vector<Time> times_;
     std::atomic<int> position_{0};

@@ -43,7 +43,11 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
 std::unique_ptr<Executor> Session::executor(const Plan& plan) {
     std::vector<Communicator*> by_axis;
     for (const auto& c : communicators_) by_axis.push_back(c.get());
-    return std::make_unique<Executor>(plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
+    auto made =
+        std::make_unique<Executor>(plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
+    if (rendezvous_)
+        made->capture_together([this](const std::string& mine) { return exchange("captured step", mine); });
+    return made;
 }
 
 Session::~Session() {

@@ -24,7 +24,7 @@ std::unique_ptr<Transport> transport_for(Messages messages) {
 
 DeviceRan run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
     OnDevice how;
-    how.device = [=] {
+    how.device = [=](int64_t) {
         Config config;
         config.set("reference", {true, {}, false});
         config.set("capture", {capture, {}, false});
@@ -76,7 +76,7 @@ TEST_CASE("apart: kernels write over their workspaces in the plan, or beside it,
     constexpr int64_t scratch = 1000;  // no multiple of an alignment
     const auto run = [](const Lowered& lowered) {
         OnDevice how;
-        how.device = [] {
+        how.device = [](int64_t) {
             Config config;
             config.set("reference", {true, {}, false});
             config.set("scratch", {scratch, {}, false});
@@ -134,6 +134,26 @@ TEST_CASE("apart: params, gradients and states that are split") {
         }
         same_apart(m.program, mesh_of({{"dp", 2}}, 2), messages);
     }
+}
+
+TEST_CASE("apart: where one rank cannot capture its step, none does") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}});
+    const Mesh mesh = mesh_of({{"dp", 4}});
+    const Lowered lowered = compile(m.program, mesh, options_for(mesh, Messages::queued));
+    OnDevice how;
+    how.device = [](int64_t rank) {
+        Config config;
+        config.set("reference", {true, {}, false});
+        config.set("capture", {rank != 2, {}, false});
+        return apart::make_device(config);
+    };
+    how.transport = [] { return transport_for(Messages::queued); };
+    how.steps = 4;
+    const DeviceRan ran = run_on_device(lowered, how);
+    CHECK(ran.none_captured);
+    CHECK(ran.why == "rank 2 could not: device.apart.capture is false");
+    CHECK(difference(ran.values, run_steps(lowered, 4).values, 0) == "");
 }
 
 TEST_CASE("apart: a pipeline's sends and receives, in groups") {

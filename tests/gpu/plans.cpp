@@ -13,7 +13,7 @@ namespace {
 
 OnDevice on_gpu(int64_t steps, bool graph = true) {
     OnDevice how;
-    how.device = [=] {
+    how.device = [=](int64_t) {
         return gpu::device({{"device", {int64_t{0}}}, {"graph", {graph}}, {"cache", {std::string()}}});
     };
     how.transport = [] {
@@ -28,7 +28,7 @@ OnDevice on_gpu(int64_t steps, bool graph = true) {
 /// `workspaces`: the kernels' scratch has its places in the plan.
 Lowered lowered_for(const Program& program, const Mesh& mesh, bool workspaces = false) {
     LowerOptions options;
-    const std::unique_ptr<Device> device = workspaces ? on_gpu(1).device() : nullptr;
+    const std::unique_ptr<Device> device = workspaces ? on_gpu(1).device(0) : nullptr;
     if (device) options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     for (const Axis& axis : mesh.axes())
         if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = on_gpu(1).transport()->contract();
@@ -53,6 +53,12 @@ TEST_CASE("gpu: plans give the reference's numbers, captured, and the same bits 
             const Lowered placed = lowered_for(*program, mesh, true);  // what a job runs
             CHECK(difference(run_on_device(placed, on_gpu(5)).values, ran.values, 0) == "");
         }
+}
+
+TEST_CASE("gpu: a small plan gives the reference's numbers", "[plans][small]") {
+    const Model m = mlp(8, 4, 12, true, true);
+    const Lowered lowered = lowered_for(m.program, Mesh(), true);
+    CHECK(difference(run_on_device(lowered, on_gpu(3)).values, run_steps(lowered, 3).values, 2e-4) == "");
 }
 
 TEST_CASE("gpu: two ranks on one GPU, their messages staged", "[plans]") {
