@@ -30,7 +30,7 @@ NcclCommunicator::~NcclCommunicator() {
     handle_.reset();
     for (Slot& one : ring_)
         if (one.event) cudaEventDestroy(one.event);
-    if (room_) cudaFree(room_);
+    for (void* room : rooms_) cudaFree(room);
     if (stream_) cudaStreamDestroy(stream_);
 }
 
@@ -70,19 +70,28 @@ Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
     return mark(op);
 }
 
-/// A send or receive: by itself, or in the group that is open.
-template <class Call>
-Event NcclCommunicator::message(const char* op, const Event& after, Call call) {
+/// A group of NCCL's is open inside this call alone: an error between begin_group and end_group leaves none behind.
+ncclResult_t NcclCommunicator::together(ncclComm_t comm, std::span<const Message> messages) const {
+    ncclResult_t worst = ncclGroupStart();
+    if (worst != ncclSuccess) return worst;
+    for (const Message& m : messages) {
+        const auto bytes = static_cast<size_t>(m.bytes);
+        const ncclResult_t status = m.sends ? ncclSend(m.data, bytes, ncclUint8, m.peer, comm, stream_)
+                                            : ncclRecv(m.data, bytes, ncclUint8, m.peer, comm, stream_);
+        if (worst == ncclSuccess && status != ncclInProgress) worst = status;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return worst == ncclSuccess ? ended : worst;
+}
+
+/// By itself, or when the group that is open ends.
+Event NcclCommunicator::message(const char* op, const Event& after, const Message& message) {
     follow(op, after);
     ++sequence_;
     if (in_group_)
-        handle_->call(what(op, sequence_), [&](ncclComm_t comm) {
-            const ncclResult_t status = call(comm);
-            // Taken when the group ends.
-            return status == ncclInProgress ? ncclSuccess : status;
-        });
+        open_.push_back(message);
     else
-        handle_->call(what(op, sequence_), call);
+        handle_->call(what(op, sequence_), [&](ncclComm_t comm) { return together(comm, std::span(&message, 1)); });
     return mark(op);
 }
 
@@ -119,16 +128,16 @@ Event NcclCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, Redu
     });
 }
 
-/// Memory of the communicator's own. Grows in the first step; a captured one finds it there.
+/// Memory of the communicator's own. Grows in the first steps; a captured one finds it there, and goes on to after a
+/// larger one is made for another step: no room goes before the communicator does.
 void* NcclCommunicator::room(int64_t bytes) {
     if (bytes > room_bytes_) {
-        require(cudaStreamSynchronize(stream_), "waiting for earlier messages");
-        if (room_) cudaFree(room_);
-        room_ = nullptr, room_bytes_ = 0;
-        require(cudaMalloc(&room_, static_cast<size_t>(bytes)), "allocating room for all_to_all in place");
+        void* larger = nullptr;
+        require(cudaMalloc(&larger, static_cast<size_t>(bytes)), "allocating room for all_to_all in place");
+        rooms_.push_back(larger);
         room_bytes_ = bytes;
     }
-    return room_;
+    return rooms_.back();
 }
 
 Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
@@ -138,22 +147,20 @@ Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Ev
     const int64_t block = in.bytes() / size;
     count(size - 1, block * (size - 1));
     follow("all_to_all", after);
-    const char* from = static_cast<const char*>(in.data);
+    auto* from = static_cast<char*>(in.data);
     if (in.data == out.data && in.bytes() > 0) {  // NCCL's messages may not overlap
         void* const copy = room(in.bytes());
         require(cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDeviceToDevice, stream_),
                 "copying what all_to_all sends");
-        from = static_cast<const char*>(copy);
+        from = static_cast<char*>(copy);
     }
     auto* const to = static_cast<char*>(out.data);
-    return queue("all_to_all", {}, [&](ncclComm_t comm) {
-        ncclGroupStart();
-        for (int i = 0; i < size; ++i) {
-            ncclSend(from + i * block, static_cast<size_t>(block), ncclUint8, i, comm, stream_);
-            ncclRecv(to + i * block, static_cast<size_t>(block), ncclUint8, i, comm, stream_);
-        }
-        return ncclGroupEnd();  // says what went wrong in the group
-    });
+    blocks_.clear();
+    for (int i = 0; i < size; ++i) {
+        blocks_.push_back({true, from + i * block, block, i});
+        blocks_.push_back({false, to + i * block, block, i});
+    }
+    return queue("all_to_all", {}, [&](ncclComm_t comm) { return together(comm, blocks_); });
 }
 
 Event NcclCommunicator::broadcast(const Tensor& tensor, int root, const Event& after) {
@@ -170,26 +177,31 @@ Event NcclCommunicator::send(const Tensor& tensor, int peer, int64_t, const Even
     require_member(group_, "send", peer);
     ++traffic_.messages;
     traffic_.bytes_sent += tensor.bytes();
-    return message("send", after, [&](ncclComm_t comm) {
-        return ncclSend(tensor.data, static_cast<size_t>(tensor.bytes()), ncclUint8, peer, comm, stream_);
-    });
+    return message("send", after, {true, static_cast<char*>(tensor.data), tensor.bytes(), peer});
 }
 
 Event NcclCommunicator::receive(const Tensor& tensor, int peer, int64_t, const Event& after) {
     require_member(group_, "receive", peer);
-    return message("receive", after, [&](ncclComm_t comm) {
-        return ncclRecv(tensor.data, static_cast<size_t>(tensor.bytes()), ncclUint8, peer, comm, stream_);
-    });
+    return message("receive", after, {false, static_cast<char*>(tensor.data), tensor.bytes(), peer});
 }
 
 void NcclCommunicator::begin_group() {
-    require(ncclGroupStart(), "beginning a group");
+    drop_group();
     in_group_ = true;
+}
+
+/// What an error has left open: its tickets stand for the stream as it is now.
+void NcclCommunicator::drop_group() {
+    open_.clear();
+    if (in_group_) record();
+    in_group_ = false;
 }
 
 void NcclCommunicator::end_group() {
     in_group_ = false;
-    handle_->call(what("group", sequence_), [](ncclComm_t) { return ncclGroupEnd(); });
+    if (open_.empty()) return;
+    handle_->call(what("group", sequence_), [this](ncclComm_t comm) { return together(comm, open_); });
+    open_.clear();
     record();
 }
 

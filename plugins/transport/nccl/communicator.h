@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "handle.h"
@@ -42,12 +43,20 @@ private:
     Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
     std::string what(const char* op, int64_t sequence) const;
     void follow(const char* op, const Event& after);
+    /// A send or a receive of this member.
+    struct Message {
+        bool sends;
+        char* data;
+        int64_t bytes;
+        int peer;
+    };
     template <class Calls>
     Event queue(const char* op, const Event& after, Calls calls);
-    template <class Call>
-    Event message(const char* op, const Event& after, Call call);
+    Event message(const char* op, const Event& after, const Message& message);
+    ncclResult_t together(ncclComm_t comm, std::span<const Message> messages) const;
     Event mark(const char* op);
     void record();
+    void drop_group();
     void* room(int64_t bytes);
     void count(int64_t messages, int64_t bytes);
 
@@ -60,9 +69,11 @@ private:
     uint64_t last_ = 0, recorded_ = 0;
     int64_t sequence_ = 0;
     bool in_group_ = false;
+    std::vector<Message> open_;    ///< of the group that is open; keeps its memory
+    std::vector<Message> blocks_;  ///< of the all_to_all at hand; keeps its memory
     std::vector<Event> guarded_;
     uint64_t guards_ = 0;
-    void* room_ = nullptr;
+    std::vector<void*> rooms_;  ///< the last is the largest
     int64_t room_bytes_ = 0;
     Traffic traffic_;
 };

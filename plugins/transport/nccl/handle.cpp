@@ -1,5 +1,6 @@
 #include "handle.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
 
@@ -9,9 +10,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-constexpr Milliseconds abort_bound{3000};
+// Together below what a launcher gives the ranks to end after one has failed (4 s), with room for the rest of them.
+constexpr Milliseconds lock_bound{300};
+constexpr Milliseconds abort_bound{2500};
 
 }  // namespace
+
+/// An abort that is under way on a thread of its own.
+struct Handle::Abort {
+    const Clock::time_point began = Clock::now();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+};
 
 Handle::Handle(int device, int ranks, int me, const ncclUniqueId& id, Rendezvous& rendezvous, std::string key,
                Milliseconds timeout)
@@ -24,6 +35,13 @@ Handle::Handle(int device, int ranks, int me, const ncclUniqueId& id, Rendezvous
 Handle::~Handle() {
     watch_.request_stop();
     if (watch_.joinable()) watch_.join();
+    if (abort_) {
+        // NCCL's abort waits for captured steps that hold its kernels: they are gone by now. In principle it is
+        // bounded; in practice its network threads may not be, and it then goes on alone.
+        std::unique_lock lock(abort_->mutex);
+        const auto until = std::max(abort_->began + abort_bound, Clock::now() + lock_bound);
+        abort_->changed.wait_until(lock, until, [&] { return abort_->done; });
+    }
     if (!comm_ || over_) return;
     // The others may be gone already: destroying waits for nobody, and its own failure changes nothing any more.
     ncclCommDestroy(comm_);
@@ -91,24 +109,19 @@ void Handle::end(const std::string& why, bool tell) {
         rendezvous_.add(key_, 1);
     }
     if (!comm_) return;
-    // NCCL's abort is bounded in principle; in practice its network threads may not be. It then goes on alone.
-    struct Done {
-        std::mutex mutex;
-        std::condition_variable changed;
-        bool done = false;
-    };
-    auto done = std::make_shared<Done>();
-    // A call that blocks is what the abort must end, so the lock is asked for, not insisted on.
-    std::unique_lock calls(calls_, abort_bound / 3);
-    std::thread([done, comm = comm_, device = device_] {
-        cudaSetDevice(device);
-        ncclCommAbort(comm);
-        const std::lock_guard lock(done->mutex);
-        done->done = true;
-        done->changed.notify_all();
-    }).detach();
-    std::unique_lock lock(done->mutex);
-    done->changed.wait_for(lock, abort_bound, [&] { return done->done; });
+    abort_ = std::make_shared<Abort>();
+    {
+        // A call that blocks is what the abort must end, so the lock is asked for, not insisted on. Who gets it later
+        // finds that all is over.
+        const std::unique_lock calls(calls_, lock_bound);
+        std::thread([abort = abort_, comm = comm_, device = device_] {
+            cudaSetDevice(device);
+            ncclCommAbort(comm);
+            const std::lock_guard lock(abort->mutex);
+            abort->done = true;
+            abort->changed.notify_all();
+        }).detach();
+    }
 }
 
 /// A kernel that waits for a lost member keeps the GPU's queues from ending, and with them the thread that drives

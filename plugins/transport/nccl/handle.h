@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -37,7 +37,8 @@ public:
     }
     /// "" while all is well; otherwise why the communicator is over. Any thread; one atomic load.
     std::string over() const;
-    /// Ends the communicator's kernels, here and on the other members. Returns within a few seconds.
+    /// Ends the communicator's kernels, here and on the other members. Does not wait until they have; the destructor
+    /// does, for as long as is bearable.
     void end(const std::string& why, bool tell);
     [[noreturn]] void fail(const std::string& what) const;
 
@@ -45,6 +46,7 @@ private:
     void settle(ncclResult_t status, const std::string& what);
     void watch(std::stop_token stop);
     void start(const ncclUniqueId& id, int ranks, int me);
+    struct Abort;
 
     const int device_;
     Rendezvous& rendezvous_;
@@ -55,6 +57,7 @@ private:
     std::timed_mutex calls_;
     mutable std::mutex mutex_;  // guards why_
     std::string why_;
+    std::shared_ptr<Abort> abort_;  ///< written once, by whoever ends it; read by the destructor
     std::jthread watch_;
 };
 

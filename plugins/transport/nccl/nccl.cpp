@@ -1,6 +1,8 @@
 // GPUs of any hosts, by NCCL: over NVLink, PCIe and whatever network NCCL finds.
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "communicator.h"
 #include "orrery/p2p.h"
 #include "orrery/plugin.h"
@@ -31,10 +33,39 @@ std::string name_of_gpu(int device) {
     return std::string(host) + "/" + bus;
 }
 
+/// What NCCL reads when it is first called, unless the user has set it.
+void prepare_environment(bool deterministic, const Origin& origin) {
+    // A GPU has a communicator for each axis: their kernels run in the order in which the plan issues them, the same on
+    // every rank. Without it two of them may wait for each other across GPUs.
+    ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    if (!deterministic) return;
+    // Sums made inside a switch come in an order that nobody promises.
+    for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE"}) {
+        const char* const given = std::getenv(name);
+        if (given && std::string(given) != "0")
+            throw Error(origin, "transport.nccl.deterministic is true, but " + std::string(name) + "=" + given +
+                                    " in the environment lets switches add, in any order\n  unset it, or set "
+                                    "transport.nccl.deterministic = false");
+    }
+    ::setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
+/// A member that does not come would be a hang and no error.
+void refuse_blocking() {
+    const char* const given = std::getenv("NCCL_COMM_BLOCKING");
+    if (given && std::string(given) == "1")
+        throw Error(
+            "transport nccl: NCCL_COMM_BLOCKING=1 in the environment makes every call of NCCL wait for the "
+            "other ranks without a bound\n  unset it",
+            Fault::failed);
+}
+
 class NcclTransport : public Transport {
 public:
-    explicit NcclTransport(Config& config) : timeout_s_(config.integer("timeout_s", 0)) {
+    explicit NcclTransport(Config& config)
+        : timeout_s_(config.integer("timeout_s", 0)), deterministic_(config.flag("deterministic", true)) {
         if (timeout_s_ < 0) throw Error(config.where("timeout_s"), "transport.nccl.timeout_s is below 0");
+        prepare_environment(deterministic_, config.where("deterministic"));
     }
 
     TransportContract contract() const override {
@@ -44,6 +75,7 @@ public:
         c.lanes = TransportContract::Lanes::communicator;
         c.matching = TransportContract::Matching::order;
         c.checks_tags = false;
+        c.deterministic = deterministic_;
         c.reduction = TransportContract::Reduction::by_algorithm;
         c.memory = {MemoryKind::device, MemoryKind::pinned};
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u32, DType::u8};
@@ -55,6 +87,7 @@ public:
                                        Milliseconds timeout) override {
         if (const std::string why = cannot_run(); !why.empty())
             throw Error("transport nccl cannot run here: " + why, Fault::failed);
+        refuse_blocking();
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const int device = device_of(arenas, group);
         require(cudaSetDevice(device), "choosing the GPU");
@@ -75,6 +108,7 @@ public:
 
 private:
     const int64_t timeout_s_;
+    const bool deterministic_;
 };
 
 void add(Registry& registry) {
