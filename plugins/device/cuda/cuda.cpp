@@ -76,6 +76,18 @@ Options read(Config& config) {
     return options;
 }
 
+/// Other failures than the device's own (kernels::cuda::Failure, memory that is out) as errors that say what was done.
+template <class Work>
+auto named(const char* what, Work work) {
+    try {
+        return work();
+    } catch (const Error&) {
+        throw;
+    } catch (const std::exception& failure) {
+        throw Error(std::string("device cuda: ") + what + ": " + failure.what(), Fault::failed);
+    }
+}
+
 class CudaDevice : public Device {
 public:
     explicit CudaDevice(Config& config)
@@ -102,7 +114,7 @@ public:
                 named("measuring products", [&] { return measure_product(context_, kernels::Type::f32); });
             l.matrix_flops_bf16 =
                 named("measuring products", [&] { return measure_product(context_, kernels::Type::bf16); });
-            l.copy_bytes_per_s = measure_copy(streams_[0].get());
+            l.copy_bytes_per_s = named("measuring copies", [&] { return measure_copy(streams_[0].get()); });
             measured_ = l;
         }
         DeviceLimits limits = *measured_;
@@ -127,7 +139,9 @@ public:
                                                 kernels::cuda::prepare(context_, spec_of(spec)));
         } catch (const kernels::cuda::Refused& refused) {
             throw Error(std::string("device cuda: ") + refused.what());
-        } catch (const kernels::cuda::Failure& failure) {
+        } catch (const Error&) {
+            throw;
+        } catch (const std::exception& failure) {
             throw Error("device cuda: preparing " + spec.op + ": " + failure.what(), Fault::failed);
         }
     }
@@ -136,7 +150,8 @@ public:
         if (queue != 0) throw Error("device cuda: kernels run on queue 0, not " + std::to_string(queue), Fault::failed);
         if (const auto* graph = dynamic_cast<const GraphKernel*>(&kernel)) {
             launcher_.flush();
-            return graph->launch(streams_[0].get());
+            graph->launch(streams_[0].get());
+            return launcher_.note(step_);
         }
         auto& own = static_cast<CudaKernel&>(kernel);
         if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0 && own.scratch_bytes() > 0)
@@ -202,15 +217,6 @@ private:
     /// The calling thread's GPU, which another plugin or thread may have changed.
     void choose() const { require(cudaSetDevice(options_.device), "choosing the GPU"); }
 
-    template <class Work>
-    static double named(const char* what, Work work) {
-        try {
-            return work();
-        } catch (const kernels::cuda::Failure& failure) {
-            throw Error(std::string("device cuda: ") + what + ": " + failure.what(), Fault::failed);
-        }
-    }
-
     const Options options_;
     const Stream streams_[queues];
     EventRing rings_[queues];
@@ -219,10 +225,12 @@ private:
     Arenas arenas_;
     Staging staging_;
     std::optional<DeviceLimits> measured_;
+    const std::shared_ptr<const std::string> step_ = std::make_shared<const std::string>("the captured step");
 };
 
 void add(Registry& registry) {
-    registry.add_device("cuda", [](Config& config) { return std::make_unique<CudaDevice>(config); });
+    registry.add_device(
+        "cuda", [](Config& config) { return named("starting", [&] { return std::make_unique<CudaDevice>(config); }); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <string>
 
 #include "orrery/device.h"
 
@@ -15,6 +16,9 @@ public:
     explicit GraphKernel(cudaGraphExec_t graph) : graph_(graph) {}
     ~GraphKernel() override { cudaGraphExecDestroy(graph_); }
     void launch(cudaStream_t stream) const;
+    std::string how() const override {
+        return "device.cuda.check_launches = true runs its kernels one by one and names the one that fails";
+    }
 
 private:
     cudaGraphExec_t graph_;

@@ -16,9 +16,9 @@ constexpr size_t most_named = 6;
 
 }  // namespace
 
-void Launcher::note(const CudaKernel& kernel) {
+void Launcher::note(std::shared_ptr<const std::string> name) {
     if (recent_.size() == most_recent) recent_.erase(recent_.begin(), recent_.begin() + most_recent / 2);
-    recent_.push_back(kernel.name);
+    recent_.push_back(std::move(name));
 }
 
 std::string Launcher::recent() const {
@@ -39,7 +39,9 @@ void Launcher::run(const std::string& name, Work work) {
     try {
         work();
         if (check_each_) kernels::cuda::check(cudaStreamSynchronize(context_.stream()), "running it");
-    } catch (const std::runtime_error& error) {
+    } catch (const Error&) {
+        throw;
+    } catch (const std::exception& error) {
         throw Error("device cuda: " + name + ": " + error.what(), Fault::failed);
     }
 }
@@ -58,7 +60,7 @@ bool Launcher::may_join(const CudaKernel& kernel, std::span<const Tensor> operan
 }
 
 void Launcher::launch(CudaKernel& kernel, std::span<const Tensor> operands, void* scratch) {
-    note(kernel);
+    note(kernel.name);
     const bool joins = kernel.prepared->joins() > 0;
     if (!joins || !may_join(kernel, operands)) flush();
     const size_t first = pointers_.size();
@@ -74,7 +76,7 @@ void Launcher::launch(CudaKernel& kernel, std::span<const Tensor> operands, void
     }
     try {
         run(*kernel.name, [&] { kernel.prepared->launch(context_, pointers_, scratch); });
-    } catch (const Error&) {
+    } catch (...) {
         pointers_.clear();
         throw;
     }
@@ -91,7 +93,7 @@ void Launcher::flush() {
     const auto clear = [&] { waiting_.clear(), pointers_.clear(), ranges_.clear(); };
     try {
         run(name, [&] { joined_.front().kernel->launch_joined(context_, joined_); });
-    } catch (const Error&) {
+    } catch (...) {
         clear();
         throw;
     }

@@ -37,6 +37,8 @@ public:
     explicit Launcher(kernels::cuda::Context& context, bool check_each) : context_(context), check_each_(check_each) {}
 
     void launch(CudaKernel& kernel, std::span<const Tensor> operands, void* scratch);
+    /// Something of this name was put on the stream.
+    void note(std::shared_ptr<const std::string> name);
     void flush();
     /// The ops launched since the last call of settled(), newest first, for the message of a late failure.
     std::string recent() const;
@@ -53,7 +55,6 @@ private:
         bool written;
     };
     bool may_join(const CudaKernel& kernel, std::span<const Tensor> operands) const;
-    void note(const CudaKernel& kernel);
     template <class Work>
     void run(const std::string& name, Work work);
 
