@@ -53,7 +53,7 @@ std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& co
 
 }  // namespace
 
-ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
+ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, bool quiet)
     : command_(command),
       mode_(mode),
       job_(job),
@@ -63,7 +63,8 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
           std::vector<std::string> folders = config_.table("plugins").texts("path");
           for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
           return folders;
-      }()) {
+      }()),
+      quiet_(quiet) {
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
     if (mode_ == Mode::verify) {
@@ -127,7 +128,9 @@ void ScriptHost::check_tables() {
                 notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
                 continue;
             }
-            if (kind == std::string("device")) registry_.device(name, options.origin())(options);
+            const bool device = kind == std::string("device");
+            if (device && name != "cpu" && leaves_device_to_ranks()) continue;
+            if (device) registry_.device(name, options.origin())(options);
             if (kind == std::string("store"))
                 registry_.store(name, options.origin())(options, folder() + "/checkpoints");
             if (kind == std::string("transport")) registry_.transport(name, options.origin())(options);
@@ -150,8 +153,14 @@ void ScriptHost::run_script() {
     if (mode_ == Mode::help && !help_shown_) std::printf("%s declares no options\n", script_.c_str());
 }
 
+bool ScriptHost::leaves_device_to_ranks() const {
+    const bool launches = mode_ == Mode::check && quiet_ && settings_.mesh.ranks() > 1 && !ranks_are_threads();
+    return launches && settings_.device != "cpu";
+}
+
 std::unique_ptr<Device> ScriptHost::counting_device(const Job& job, const Settings& settings) {
     const bool starts_nothing = mode_ == Mode::check || mode_ == Mode::draw;
+    if (leaves_device_to_ranks()) return nullptr;
     const std::string why = starts_nothing ? loader_.cannot_run("device", settings.device) : "";
     if (why.empty()) return make_device(settings, config_, registry_, job);
     const std::string note =
@@ -259,9 +268,15 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
             session.leave();
         else
             session.fail(error.what());
-        throw Error(job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, error.what()) : error.what(),
-                    error.fault());
+        throw Error(of_rank(error.what()), error.fault());
+    } catch (const std::exception& error) {  // memory that is out, a plugin's own kind: the others must know, too
+        session.fail(error.what());
+        throw Error(of_rank(error.what()), Fault::failed);
     }
+}
+
+std::string ScriptHost::of_rank(const std::string& text) const {
+    return job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, text) : text;
 }
 
 /// A script may train more than once: each time is a session of its own, over one store.

@@ -27,7 +27,8 @@ enum class Mode : uint8_t {
 /// Runs one script for one command: configuration, plugins, and the Host that Lua drives.
 class ScriptHost : public Host {
 public:
-    ScriptHost(const ScriptCommand& command, Mode mode, const Job& job);
+    /// `quiet`: as be_quiet(), from the start.
+    ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, bool quiet = false);
     ~ScriptHost() override;
 
     /// Runs the script to its end, then rejects configuration that nothing has read.
@@ -74,11 +75,15 @@ private:
     void load_plugins();
     /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
     void check_tables();
-    /// The device that says what scratch its kernels need; nullptr with a note where nothing is started and it cannot
-    /// run on this machine.
+    /// A launcher of ranks whose device keeps something of a process for as long as that lives, as a CUDA context: the
+    /// launcher makes none, and the ranks find out what is wrong with theirs before their first step.
+    bool leaves_device_to_ranks() const;
+    /// The device that says what scratch its kernels need; nullptr where it is left to the ranks, or, with a note,
+    /// where nothing is started and it cannot run on this machine.
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     void prepare_folder();
     Job next_session();
+    std::string of_rank(const std::string& text) const;
 
     ScriptCommand command_;
     Mode mode_;
