@@ -58,6 +58,8 @@ const std::vector<SchemaKey>& schema() {
          "share of the samples kept for evaluation, at most 0.5: one block of 16 in round(1/share)", 0},
         {"device", "memory_gib", number, "", "memory of one device; plans that need more are refused", 0},
         {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
+        {"checkpoint", "final", flag, "true",
+         "a checkpoint at the end; false, for benchmarks: the run leaves none of it"},
         {"checkpoint", "keep", integer, "2", "verified checkpoints that stay", 2},
         {"checkpoint", "load", text, "", "safetensors file of initial weights"},
         {"sample", "tokens", integer, "256", "tokens to sample", 1},

@@ -31,6 +31,7 @@ int run_train(lua_State* L) {
     options.evaluate_batches = fields.integer("evaluate_batches", 0).value_or(train.integer("evaluate_batches", 8));
     options.checkpoint_every =
         fields.integer("checkpoint_every", 0).value_or(host.config().table("checkpoint").integer("every_steps", 0));
+    options.checkpoint_final = host.config().table("checkpoint").flag("final", true);
     options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
     fields.finish();
     host.train(data.spec, options);

@@ -18,7 +18,8 @@ struct TrainOptions {
     int64_t steps = 0;
     int64_t evaluate_every = 0;  ///< steps; an evaluation also ends the run when evaluate_batches > 0
     int64_t evaluate_batches = 0;
-    int64_t checkpoint_every = 0;  ///< steps; a checkpoint always ends the run
+    int64_t checkpoint_every = 0;  ///< steps; a checkpoint also ends the run
+    bool checkpoint_final = true;  ///< but for one that measures
     int64_t log_every = 1;
     Origin origin;
 };

@@ -52,11 +52,14 @@ public:
         if (first <= run_.options.steps) steps(first);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         if (!evaluated_) evaluate(run_.options.steps);
-        if (saved_ != run_.options.steps && first <= run_.options.steps) save(run_.options.steps);
+        const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
+        if (saves && first <= run_.options.steps) save(run_.options.steps);
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     /// Two ranks with other settings would part at a step in which only one of them does something.
     void agree() const {
         const TrainOptions& o = run_.options;
@@ -64,6 +67,7 @@ private:
                                         {"train.evaluate_every", std::to_string(o.evaluate_every)},
                                         {"train.evaluate_batches", std::to_string(o.evaluate_batches)},
                                         {"checkpoint.every_steps", std::to_string(o.checkpoint_every)},
+                                        {"checkpoint.final", o.checkpoint_final ? "true" : "false"},
                                         {"run.seed", std::to_string(run_.seed)},
                                         {"weights to start from", run_.weights.empty() ? "none" : "given"},
                                         {"sequences per step", std::to_string(run_.data.sequences_per_step)},
@@ -93,13 +97,16 @@ private:
             },
             first);
         StopVote vote(session_);
+        if (run_.metrics) peak_flops();  // measures: no part of a step
+        step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            const auto begin = std::chrono::steady_clock::now();  // waiting for data is a part of the step
-            one_step(step, prefetch.next(), begin);
+            one_step(step, prefetch.next());
             data_wait_s_ = prefetch.waited_s();
+            const auto ended = Clock::now();
             const TrainOptions& o = run_.options;
             if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
             if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
+            step_began_ += Clock::now() - ended;  // no part of the next step
             if (!vote.after(step)) continue;
             if (saved_ != step) save(step);
             throw Error(
@@ -108,7 +115,8 @@ private:
         }
     }
 
-    void one_step(int64_t step, const Prefetch::Batch& batch, std::chrono::steady_clock::time_point begin) {
+    /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
+    void one_step(int64_t step, const Prefetch::Batch& batch) {
         const Sized& now = at(step);
         now.feed.upload(session_, now.executor, batch);
         set_step(session_, now.executor, now.program, run_.seed, step);
@@ -120,7 +128,9 @@ private:
         m.step = step;
         m.steps = run_.options.steps;
         m.loss = loss(now.executor, now.program);
-        m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        const auto ended = Clock::now();
+        m.seconds = std::chrono::duration<double>(ended - step_began_).count();
+        step_began_ = ended;
         if (!std::isfinite(m.loss))
             throw Error(fmt::format("step {}: the loss is {}; checkpoints before it are intact\n"
                                     "  lower the learning rate, clip the gradient norm or look at the data",
@@ -141,13 +151,14 @@ private:
     /// Of the process, or of the device where that is another memory.
     int64_t memory_bytes() { return host_visible_ ? resident_bytes() : session_.device().limits().used_bytes; }
 
-    /// Once, when it is decided.
+    /// Once, when it is decided; with whose kernels run where the device had a choice.
     void tell_capture(const Executor& executor) {
         if (capture_told_ || (!executor.captured() && executor.not_captured().empty())) return;
         capture_told_ = true;
         note(executor.captured()
                  ? "the step is captured: from here on it is one launch"
                  : "the step is not captured, its kernels are launched one by one: " + executor.not_captured());
+        for (const std::string& choice : executor.choices()) note("  kernel " + choice);
     }
 
     double peak_flops() {
@@ -227,6 +238,7 @@ private:
     bool capture_told_ = false;
     double peak_ = -1;
     double data_wait_s_ = 0;
+    Clock::time_point step_began_;
 };
 
 }  // namespace
