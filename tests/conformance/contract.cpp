@@ -214,6 +214,7 @@ TEST_CASE("receives are matched as the contract says", "[contract]") {
     const Backend backend = GENERATE(from_range(senders()));
     INFO(backend);
     const C contract = contract_of(backend);
+    if (!contract.checks_tags) return;  // a later tag is taken for the next
     const auto outcome = run(
         backend, 2,
         [&](Member& m) {

@@ -313,6 +313,14 @@ void Member::expect(bool ok, const std::string& text) {
     if (!ok && failures.size() < 20) failures.push_back(text);
 }
 
+void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Tensor& in, int from, int64_t tag) {
+    if (grouped) c.begin_group();
+    const Event sent = c.send(out, to, tag), received = c.receive(in, from, tag);
+    if (grouped) c.end_group();
+    received.wait();
+    sent.wait();
+}
+
 void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
                   const std::function<void()>& call) {
     const auto start = std::chrono::steady_clock::now();

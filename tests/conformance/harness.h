@@ -71,6 +71,9 @@ struct Member {
     void note(const std::string& text) { notes.push_back(text); }
 };
 
+/// A send and a receive side by side, as the contract wants them: in a group where sends are grouped. Waits for both.
+void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Tensor& in, int from, int64_t tag);
+
 /// Expects a Fault::peer from the call that mentions all parts, within the limit.
 void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
                   const std::function<void()>& call);
