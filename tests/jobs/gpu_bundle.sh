@@ -41,6 +41,8 @@ done
 
 command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "no CUDA toolkit: not configured"; exit 0; }
 $check --configure "$bundle" || { cat gpu/gpu_check/configure.log; fail "it does not configure"; }
+$check --configure "$work/missing.tar.xz" > missing.log 2>&1 && fail "after a good one, a bundle that is not there"
+grep -q -E '^bundle +FAILED ' missing.log || { cat missing.log; fail "no reason"; }
 system=$(grep -E '^[A-Za-z0-9_]*(library|include|_DIR|LIBRARY|INCLUDE_DIR)[^=]*=/' gpu/CMakeCache.txt |
     grep -v -i -E 'cuda|cublas|cudnn|nccl|gomp|ucx|ucp|ucs|^orrery_(SOURCE|BINARY)|^CMAKE' | grep -v "=$work/gpu/deps/")
 [ -z "$system" ] || fail "not the bundle's: $system"
