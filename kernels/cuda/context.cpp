@@ -52,6 +52,7 @@ Context::Context(Chip chip, CUstream_st* stream, std::filesystem::path cache)
     : chip_(std::move(chip)), stream_(stream), cache_(std::move(cache)) {}
 
 Context::~Context() {
+    kept_.clear();  // plans before their handles
     if (blas_) cublasLtDestroy(blas_);
 #ifdef ORRERY_CUDNN
     if (dnn_) cudnnDestroy(dnn_);

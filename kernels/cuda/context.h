@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -56,6 +58,14 @@ public:
     /// Bound to the stream. Throws Refused where this build or machine has no cuDNN (has_dnn() tells without throwing).
     cudnnContext* dnn();
     bool has_dnn();
+    /// What was kept under this key, or what `make` makes now; lives as long as the context, for plans that take long
+    /// to make. The key begins with the kind, since one kind of thing is behind it.
+    template <class T, class Make>
+    std::shared_ptr<T> keep(const std::string& key, Make make) {
+        std::shared_ptr<void>& place = kept_[key];
+        if (!place) place = std::shared_ptr<T>(make());
+        return std::static_pointer_cast<T>(place);
+    }
     /// Rates of products follow these: f32 by tf32 tensor cores (about 1e-3) where true, in full f32 where false.
     bool tf32 = false;
     /// The same bits on repetition; on by default, and kernels that could not promise it refuse.
@@ -67,6 +77,7 @@ private:
     std::filesystem::path cache_;
     cublasLtContext* blas_ = nullptr;
     cudnnContext* dnn_ = nullptr;
+    std::map<std::string, std::shared_ptr<void>> kept_;
 };
 
 }  // namespace orrery::kernels::cuda

@@ -4,9 +4,12 @@
 #include "kernels/cuda/own_attention.h"
 
 #ifdef ORRERY_CUDNN
-#include <limits>
+#include <cuda_runtime_api.h>
 
-#include "kernels/cuda/dnn_graph.h"
+#include <algorithm>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/dnn_attention.h"
 #endif
 
 namespace orrery::kernels::cuda {
@@ -15,170 +18,109 @@ namespace orrery::kernels::cuda {
 
 namespace {
 
-enum Id : i64 { q_id = 1, k_id, v_id, o_id, lse_id, d_o_id, dq_id, dk_id, dv_id, scale_id, never_id };
-
-/// The graphs of one attention. All tensors as [batch, heads, time, dim], however they lie in memory.
-class AttentionGraph {
-public:
-    AttentionGraph(const Attention& s, Type type, bool fixed)
-        : s_(s), fixed_(fixed), type_(type == Type::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF) {}
-
-    DnnGraph forward() const {
-        DnnGraph g;
-        const DnnTensor score = scores(g);
-        const DnnTensor top = g.inner(row()), shifted = g.inner(square()), raised = g.inner(square());
-        const DnnTensor total = g.inner(row()), log = g.inner(row()), p = g.inner(square(), type_);
-        g.reduce(CUDNN_REDUCE_TENSOR_MAX, score, top);
-        g.pointwise(CUDNN_POINTWISE_SUB, score, top, shifted);
-        g.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, raised);
-        g.reduce(CUDNN_REDUCE_TENSOR_ADD, raised, total);
-        g.pointwise(CUDNN_POINTWISE_LOG, total, nullptr, log);
-        g.pointwise(CUDNN_POINTWISE_ADD, top, log, g.operand(lse_id, row(), CUDNN_DATA_FLOAT));
-        g.pointwise(CUDNN_POINTWISE_DIV, raised, total, p);
-        g.matmul(p, g.operand(v_id, keys(), type_), g.operand(o_id, queries(), type_));
-        return g;
-    }
-
-    DnnGraph backward() const {
-        DnnGraph g;
-        const DnnTensor o = g.operand(o_id, queries(), type_), d_o = g.operand(d_o_id, queries(), type_);
-        // The mean of d_o over each query's softmax is d_o . o.
-        const DnnTensor both = g.inner(dense_shape(s_.batch, s_.heads, s_.queries, s_.head_dim)), mean = g.inner(row());
-        g.pointwise(CUDNN_POINTWISE_MUL, d_o, o, both);
-        g.reduce(CUDNN_REDUCE_TENSOR_ADD, both, mean, fixed_);
-
-        const DnnTensor score = scores(g);
-        const DnnTensor shifted = g.inner(square()), p = g.inner(square());
-        g.pointwise(CUDNN_POINTWISE_SUB, score, g.operand(lse_id, row(), CUDNN_DATA_FLOAT), shifted);
-        g.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, p);
-        const DnnTensor p_turned = g.inner(turned(), type_);
-        g.reshape(p, p_turned);
-        of_group(g, p_turned, d_o, dv_id);
-
-        const DnnTensor slope = g.inner(square()), away = g.inner(square()), times = g.inner(square());
-        const DnnTensor ds = g.inner(square(), type_);
-        g.matmul(d_o, g.operand(v_id, keys_turned(), type_), slope);
-        g.pointwise(CUDNN_POINTWISE_SUB, slope, mean, away);
-        g.pointwise(CUDNN_POINTWISE_MUL, p, away, times);
-        g.pointwise(CUDNN_POINTWISE_MUL, times, scale_, ds);
-        g.matmul(ds, g.operand(k_id + straight, keys(), type_), g.operand(dq_id, queries(), type_));
-        const DnnTensor ds_turned = g.inner(turned(), type_);
-        g.reshape(ds, ds_turned);
-        of_group(g, ds_turned, q_, dk_id);
-        return g;
-    }
-
-    /// k is read as it lies and turned: two operands of one address.
-    static constexpr i64 straight = 100;
-
-private:
-    DnnShape queries() const { return rows(s_.queries, s_.heads); }
-    DnnShape keys() const { return rows(s_.keys, s_.groups); }
-    DnnShape rows(i64 time, i64 heads) const {
-        return {{s_.batch, heads, time, s_.head_dim},
-                {time * heads * s_.head_dim, s_.head_dim, heads * s_.head_dim, 1}};
-    }
-    DnnShape keys_turned() const {
-        const DnnShape k = keys();
-        return {{k.size[0], k.size[1], k.size[3], k.size[2]}, {k.step[0], k.step[1], k.step[3], k.step[2]}};
-    }
-    DnnShape square() const { return dense_shape(s_.batch, s_.heads, s_.queries, s_.keys); }
-    DnnShape turned() const {
-        const DnnShape s = square();
-        return {{s.size[0], s.size[1], s.size[3], s.size[2]}, {s.step[0], s.step[1], s.step[3], s.step[2]}};
-    }
-    DnnShape row() const { return dense_shape(s_.batch, s_.heads, s_.queries, 1); }
-
-    /// scale q k^T, very small where a query does not see a key.
-    DnnTensor scores(DnnGraph& g) const {
-        q_ = g.operand(q_id, queries(), type_);
-        scale_ = g.scalar(scale_id);
-        const DnnTensor raw = g.inner(square()), scaled = g.inner(square());
-        g.matmul(q_, g.operand(k_id, keys_turned(), type_), raw);
-        g.pointwise(CUDNN_POINTWISE_MUL, raw, scale_, scaled);
-        if (!s_.causal) return scaled;
-        const DnnTensor query = g.inner(square(), CUDNN_DATA_INT32), key = g.inner(square(), CUDNN_DATA_INT32);
-        const DnnTensor sees = g.inner(square(), CUDNN_DATA_BOOLEAN), masked = g.inner(square());
-        g.pointwise(CUDNN_POINTWISE_GEN_INDEX, scaled, nullptr, query, CUDNN_DATA_INT32, nullptr, 2);
-        g.pointwise(CUDNN_POINTWISE_GEN_INDEX, scaled, nullptr, key, CUDNN_DATA_INT32, nullptr, 3);
-        g.pointwise(CUDNN_POINTWISE_CMP_GE, query, key, sees, CUDNN_DATA_BOOLEAN);
-        g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, g.scalar(never_id), masked, CUDNN_DATA_FLOAT, sees);
-        return masked;
-    }
-    /// The gradient of k or v: of every head, then the sum over the heads of a group.
-    void of_group(DnnGraph& g, DnnTensor weights, DnnTensor x, i64 id) const {
-        const DnnTensor result = g.operand(id, keys(), type_);
-        if (s_.heads == s_.groups) return g.matmul(weights, x, result);
-        const DnnTensor heads = g.inner(dense_shape(s_.batch, s_.heads, s_.keys, s_.head_dim), type_);
-        g.matmul(weights, x, heads);
-        g.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, result, fixed_);
-    }
-
-    Attention s_;
-    bool fixed_;  ///< ask for sums in a fixed order
-    cudnnDataType_t type_;
-    mutable DnnTensor q_ = nullptr, scale_ = nullptr;
-};
-
-/// What cuDNN's engines are asked for at all: the mask is the plain triangle.
-bool suits(const Attention& s, Type type) {
-    return type != Type::f32 && s.head_dim % 8 == 0 && s.head_dim <= 256 && s.queries > 0 && s.keys > 0 &&
-           s.batch > 0 && (!s.causal || (s.shift == 0 && s.queries == s.keys));
+std::string key_of(const Attention& s, Type type, bool backward, bool deterministic) {
+    std::string key = "attention";
+    for (const i64 n : {s.batch, s.queries, s.keys, s.heads, s.groups, s.head_dim, s.shift, i64{s.causal}})
+        key += " " + std::to_string(n);
+    return key +
+           (type == Type::bf16  ? " bf16"
+            : type == Type::f16 ? " f16"
+                                : " f32") +
+           (backward ? " grad" : "") + (deterministic ? "" : " any order");
 }
 
-/// One direction: its graph when cuDNN has an engine, and our own kernel for the rest and for unaligned operands.
+/// What came of asking cuDNN; made once for all kernels of one key. The plan does not depend on the scale.
+struct Found {
+    std::unique_ptr<DnnAttentionPlan> plan;
+    std::string why;
+};
+
+Found* find(Context& context, const Attention& s, Type type, bool backward) {
+    auto found = std::make_unique<Found>();
+    const DnnMachine machine{cudnnGetVersion(), context.chip().major, context.chip().minor};
+    found->why = dnn_refusal(s, type, backward, context.deterministic, machine);
+    if (!found->why.empty()) return found.release();
+    DnnTarget target;
+    try {
+        target.handle = context.dnn();
+    } catch (const std::runtime_error& failure) {
+        found->why = std::string("there is no cuDNN: ") + failure.what();
+        return found.release();
+    }
+    found->plan = plan_attention(s, type, backward, context.deterministic, machine, target, found->why);
+    return found.release();
+}
+
+/// One direction: cuDNN's plan where there is one, and our own kernel for the rest and for unaligned operands.
 class DnnAttention {
 public:
     DnnAttention(const Attention& s, Type type, bool backward)
         : s_(s), type_(type), backward_(backward), own_(backward ? own_attention_grad(s) : own_attention(s)) {}
 
     void operator()(Call& call, Operands t) {
-        if (call.rehearsal) {
-            call.how = build(*call.gpu);
-            own_(call, t);
-            if (graph_) call.take(graph_->workspace());
-            return;
-        }
+        if (call.rehearsal) return rehearse(call, t);
         bool aligned = true;
         for (const Tensor& one : t) aligned = aligned && reinterpret_cast<std::uintptr_t>(one.data) % 16 == 0;
-        if (!graph_ || !aligned) return own_(call, t);
-        const auto scale = static_cast<float>(s_.scale);
-        const float never = std::numeric_limits<float>::lowest();
-        std::vector<std::pair<i64, const void*>> at{{q_id, t[0].data}, {k_id, t[1].data},   {v_id, t[2].data},
-                                                    {o_id, t[3].data}, {lse_id, t[4].data}, {scale_id, &scale}};
-        if (s_.causal) at.emplace_back(never_id, &never);
-        if (backward_) {
-            at.emplace_back(k_id + AttentionGraph::straight, t[1].data);
-            for (i64 i = 0; i < 4; ++i) at.emplace_back(d_o_id + i, t[static_cast<size_t>(5 + i)].data);
-        }
-        graph_->run(call.gpu->dnn(), at, call.take(graph_->workspace()));
+        if (!found_->plan || !aligned) return own_(call, t);
+        run(call, t);
     }
 
 private:
-    /// Says who computes.
-    std::string build(Context& context) {
-        if (!suits(s_, type_)) return "own kernel: cuDNN has no engine for such types, sizes or masks";
-        if (!context.has_dnn()) return "own kernel: there is no cuDNN";
-        std::string why;
-        for (const bool fixed : {true, false}) {  // not every engine knows the word, and some keep the order anyway
-            try {
-                const AttentionGraph graphs(s_, type_, fixed && backward_ && context.deterministic);
-                auto graph = std::make_unique<DnnGraph>(backward_ ? graphs.backward() : graphs.forward());
-                graph->build(context.dnn(), context.deterministic);
-                graph_ = std::move(graph);
-                return "cuDNN";
-            } catch (const Failure& failure) {
-                why = failure.what();
+    void rehearse(Call& call, Operands t) {
+        found_ = call.gpu->keep<Found>(key_of(s_, type_, backward_, call.gpu->deterministic),
+                                       [&] { return find(*call.gpu, s_, type_, backward_); });
+        const i64 before = call.used;
+        own_(call, t);
+        const i64 own = call.used;
+        call.used = before;
+        if (found_->plan) take(call);
+        call.used = std::max(own, call.used);
+        call.how = !found_->plan ? "own kernel: " + found_->why
+                                 : found_->plan->how() + "; own kernel where an operand is not aligned to 16 bytes" +
+                                       (found_->why.empty() ? "" : "; left out: " + found_->why);
+    }
+
+    struct Scratch {
+        void *delta, *sum, *workspace;
+    };
+    Scratch take(Call& call) const {
+        const DnnAttentionPlan& plan = *found_->plan;
+        return {call.take(plan.delta_bytes()), call.take(plan.sum_bytes()), call.take(plan.graph().workspace())};
+    }
+
+    void run(Call& call, Operands t) const {
+        const DnnAttentionPlan& plan = *found_->plan;
+        const DnnAttempt& part = plan.attempt();
+        const Scratch scratch = take(call);
+        const auto scale = static_cast<float>(s_.scale);
+        const float unseen = plan.unseen(), one = 1;
+        for (i64 batch = 0; batch < s_.batch; batch += part.batch) {
+            for (i64 group = 0; group < s_.groups; group += part.groups) {
+                const i64 head = group * (s_.heads / s_.groups);
+                const i64 wide = ((batch * s_.queries) * s_.heads + head) * s_.head_dim * size_of(type_);
+                const i64 narrow = ((batch * s_.keys) * s_.groups + group) * s_.head_dim * size_of(type_);
+                const i64 row = (batch * s_.heads + head) * s_.queries * 4;
+                std::vector<std::pair<i64, const void*>> at{{scale_id, &scale}};
+                if (s_.causal) at.emplace_back(unseen_id, &unseen);
+                const i64 offsets[] = {wide, narrow, narrow, wide, row, wide, wide, narrow, narrow};  // from q_id on
+                for (size_t i = 0; i < t.size(); ++i)
+                    at.emplace_back(q_id + static_cast<i64>(i), static_cast<const char*>(t[i].data) + offsets[i]);
+                if (backward_) at.insert(at.end(), {{one_id, &one}, {delta_id, scratch.delta}});
+                if (part.form == DnnForm::summed) at.emplace_back(sum_id, scratch.sum);
+                if (plan.clears_sum()) {
+                    const auto bytes = static_cast<size_t>(plan.sum_bytes());
+                    check(cudaMemsetAsync(scratch.sum, 0, bytes, call.stream), "clearing the gradient of q");
+                }
+                plan.graph().run(call.gpu->dnn(), at, scratch.workspace);
             }
         }
-        return "own kernel: " + why;
     }
 
     Attention s_;
     Type type_;
     bool backward_;
     Launch own_;
-    std::unique_ptr<DnnGraph> graph_;
+    std::shared_ptr<Found> found_;
 };
 
 Launch by_dnn(const Attention& s, Type type, bool backward) {
@@ -193,9 +135,20 @@ Launch library_attention_grad(const Attention& sizes, Type type) { return by_dnn
 
 #else
 
-Launch library_attention(const Attention& sizes, Type) { return own_attention(sizes); }
+namespace {
 
-Launch library_attention_grad(const Attention& sizes, Type) { return own_attention_grad(sizes); }
+Launch said(Launch own) {
+    return [own = std::move(own)](Call& call, Operands t) {
+        if (call.rehearsal) call.how = "own kernel: this build has no cuDNN";
+        own(call, t);
+    };
+}
+
+}  // namespace
+
+Launch library_attention(const Attention& sizes, Type) { return said(own_attention(sizes)); }
+
+Launch library_attention_grad(const Attention& sizes, Type) { return said(own_attention_grad(sizes)); }
 
 #endif
 

@@ -84,13 +84,10 @@ void DnnGraph::matmul(DnnTensor a, DnnTensor b, DnnTensor c) {
     operations_.push_back(operation.get());
 }
 
-void DnnGraph::reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y, [[maybe_unused]] bool fixed) {
+void DnnGraph::reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y) {
     DnnDescriptor& what = made(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     what.one(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
     what.one(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, op);
-#if CUDNN_VERSION >= 91900
-    if (fixed) what.one(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN, true);
-#endif
     what.finalize();
     DnnDescriptor& operation = made(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     operation.descriptor(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, *x);
@@ -110,71 +107,147 @@ void DnnGraph::reshape(DnnTensor x, DnnTensor y) {
 
 namespace {
 
-/// Whether an engine says that repetitions may differ.
-bool wavers(const DnnDescriptor& config) {
+/// What an engine says of itself.
+struct Engine {
+    i64 number = -1;
+    bool wavers = false;  ///< repetitions may differ
+    std::string notes;
+};
+
+Engine engine_of(const DnnDescriptor& config) {
     DnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t got = engine.get();
     i64 count = 0;
     check_dnn(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                        &count, &got),
               "cuDNN engine");
+    Engine said;
+    check_dnn(cudnnBackendGetAttribute(got, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &said.number),
+              "cuDNN engine");
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     check_dnn(cudnnBackendGetAttribute(got, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                        CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
               "cuDNN engine");
     for (i64 i = 0; i < count; ++i) {
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return true;
+        said.wavers = said.wavers || notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+        said.notes += (i > 0 ? "," : ", notes ") + std::to_string(static_cast<int>(notes[i]));
     }
-    return false;
+    return said;
 }
 
 }  // namespace
 
-bool DnnGraph::plan_with(cudnnHandle_t handle, const DnnDescriptor& config, bool deterministic) {
+bool DnnGraph::plan_with(const DnnTarget& target, const DnnWish& wish, std::unique_ptr<DnnDescriptor> config) {
+    std::string name = "an engine";
     try {
-        if (deterministic && wavers(config)) return false;
+        const Engine engine = engine_of(*config);
+        name = "engine " + std::to_string(engine.number) + engine.notes;
+        if (wish.repeats && engine.wavers) throw Failure("says that repetitions may differ");
         auto plan = std::make_unique<DnnDescriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        plan->one(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
-        plan->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+        plan->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *config);
+        if (chip_) {
+#if CUDNN_VERSION >= 90800
+            plan->descriptor(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *chip_);
+#endif
+        } else {
+            plan->one(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
+        }
         plan->finalize();
-        i64 count = 0;
+        i64 count = 0, workspace = 0;
         check_dnn(cudnnBackendGetAttribute(plan->get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                           &count, &workspace_),
+                                           &count, &workspace),
                   "cuDNN workspace");
+        if (workspace > wish.most_workspace)
+            throw Failure("wants a workspace of " + std::to_string(workspace) + " bytes, the most is " +
+                          std::to_string(wish.most_workspace));
+        workspace_ = workspace;
+        config_ = std::move(config);
         plan_ = std::move(plan);
+        chosen_ = name + ", workspace " + std::to_string(workspace);
         return true;
-    } catch (const Failure&) {
-        return false;  // the next one may do
+    } catch (const Failure& failure) {  // the next one may do
+        rejected_ += (rejected_.empty() ? "" : "; ") + name + ": " + failure.what();
+        return false;
     }
 }
 
-void DnnGraph::build(cudnnHandle_t handle, bool deterministic) {
-    DnnDescriptor& graph = made(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<i64>(operations_.size()),
-              operations_.data());
-    graph.one(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
-    graph.finalize();
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+bool DnnGraph::from_engine(const DnnTarget& target, const DnnWish& wish) {
+    auto config = std::make_unique<DnnDescriptor>(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    try {
+        DnnDescriptor& engine = made(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+        engine.descriptor(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, *graph_);
+        engine.one(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, i64{wish.engine});
+#if CUDNN_VERSION >= 90800
+        if (chip_) engine.descriptor(CUDNN_ATTR_ENGINE_DEVICEPROP, *chip_);
+#endif
+        engine.finalize();
+        std::vector<cudnnBackendDescriptor_t> choices;
+        for (const auto& [knob, value] : wish.knobs) {
+            DnnDescriptor& choice = made(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+            choice.one(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, knob);
+            choice.one(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, value);
+            choice.finalize();
+            choices.push_back(choice.get());
+        }
+        config->descriptor(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+        config->set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<i64>(choices.size()),
+                    choices.data());
+        config->finalize();
+    } catch (const Failure& failure) {
+        rejected_ += "engine " + std::to_string(wish.engine) + ": " + failure.what();
+        return false;
+    }
+    return plan_with(target, wish, std::move(config));
+}
+
+bool DnnGraph::from_heuristics(const DnnTarget& target, const DnnWish& wish, cudnnBackendHeurMode_t mode) {
+    constexpr i64 most = 16;
+    std::vector<std::unique_ptr<DnnDescriptor>> configs;
+    cudnnBackendDescriptor_t raw[most];
+    i64 count = 0;
+    try {
         DnnDescriptor& heuristics = made(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-        heuristics.descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+        heuristics.descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_);
         heuristics.one(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
+#if CUDNN_VERSION >= 90800
+        if (chip_) heuristics.descriptor(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *chip_);
+#endif
         heuristics.finalize();
-        constexpr i64 most = 16;
-        std::vector<std::unique_ptr<DnnDescriptor>> configs;
-        cudnnBackendDescriptor_t raw[most];
         for (auto& r : raw) {
             configs.push_back(std::make_unique<DnnDescriptor>(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
             r = configs.back()->get();
         }
-        i64 count = 0;
         check_dnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, raw),
                   "cuDNN heuristics");
-        for (i64 i = 0; i < count && i < most; ++i) {
-            if (plan_with(handle, *configs[static_cast<size_t>(i)], deterministic)) return;
-        }
+    } catch (const Failure& failure) {
+        rejected_ += (rejected_.empty() ? "" : "; ") + std::string("heuristics: ") + failure.what();
+        return false;
     }
-    throw Failure(deterministic ? "cuDNN has no engine that repeats its bits" : "cuDNN has no engine");
+    for (i64 i = 0; i < count && i < most; ++i) {
+        if (plan_with(target, wish, std::move(configs[static_cast<size_t>(i)]))) return true;
+    }
+    return false;
+}
+
+void DnnGraph::build(const DnnTarget& target, const DnnWish& wish) {
+#if CUDNN_VERSION >= 90800
+    if (!target.described.empty()) {
+        chip_ = std::make_unique<DnnDescriptor>(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+        chip_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                   static_cast<i64>(target.described.size()), target.described.data());
+        chip_->finalize();
+    }
+#endif
+    graph_ = std::make_unique<DnnDescriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    graph_->set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<i64>(operations_.size()),
+                operations_.data());
+    if (!chip_) graph_->one(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
+    graph_->finalize();
+    const bool found = wish.engine >= 0 ? from_engine(target, wish)
+                                        : from_heuristics(target, wish, CUDNN_HEUR_MODE_A) ||
+                                              from_heuristics(target, wish, CUDNN_HEUR_MODE_FALLBACK);
+    if (!found) throw Failure(rejected_.empty() ? "cuDNN has no engine" : rejected_);
 }
 
 void DnnGraph::run(cudnnHandle_t handle, const std::vector<std::pair<i64, const void*>>& operands,

@@ -4,6 +4,7 @@
 #include <cudnn.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,20 @@ private:
 
 using DnnTensor = const DnnDescriptor*;
 
+/// The GPU that plans are made for: that of a handle, or one that cuDNN's JSON describes (from 9.8 on; no GPU needed).
+struct DnnTarget {
+    cudnnHandle_t handle = nullptr;
+    std::string described;
+};
+
+/// Which engines will do. engine: one of them, with its knobs; -1: those of cuDNN's heuristics.
+struct DnnWish {
+    bool repeats = false;  ///< none that says of itself that repetitions may differ
+    i64 most_workspace = 0;
+    int engine = -1;
+    std::vector<std::pair<cudnnBackendKnobType_t, i64>> knobs;
+};
+
 /// Sizes and steps of a tensor of four dims.
 struct DnnShape {
     i64 size[4];
@@ -58,12 +73,13 @@ public:
     void pointwise(cudnnPointwiseMode_t mode, DnnTensor x, DnnTensor b, DnnTensor y,
                    cudnnDataType_t compute = CUDNN_DATA_FLOAT, DnnTensor t = nullptr, i64 axis = -1);
     void matmul(DnnTensor a, DnnTensor b, DnnTensor c);
-    /// fixed: in an order that repeats its bits, where this cuDNN can be asked for it.
-    void reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y, bool fixed = false);
+    void reduce(cudnnReduceTensorOp_t op, DnnTensor x, DnnTensor y);
     void reshape(DnnTensor x, DnnTensor y);
 
-    /// The first engine of cuDNN's heuristics that can be built; with `deterministic` of those that repeat their bits.
-    void build(cudnnHandle_t handle, bool deterministic);
+    /// The first engine that can be built. Throws Failure with what was wrong with each of them.
+    void build(const DnnTarget& target, const DnnWish& wish);
+    /// "engine 5, notes tensor core, workspace 0".
+    const std::string& chosen() const { return chosen_; }
     i64 workspace() const { return workspace_; }
     /// operands: (number, address) of every operand and scalar.
     void run(cudnnHandle_t handle, const std::vector<std::pair<i64, const void*>>& operands, void* workspace) const;
@@ -71,12 +87,16 @@ public:
 private:
     DnnDescriptor& made(cudnnBackendDescriptorType_t type);
     DnnTensor tensor(i64 id, const DnnShape& shape, cudnnDataType_t type, bool inner, bool by_value);
-    bool plan_with(cudnnHandle_t handle, const DnnDescriptor& config, bool deterministic);
+    /// Finds the configurations of one source and takes the first that will do.
+    bool from_heuristics(const DnnTarget& target, const DnnWish& wish, cudnnBackendHeurMode_t mode);
+    bool from_engine(const DnnTarget& target, const DnnWish& wish);
+    bool plan_with(const DnnTarget& target, const DnnWish& wish, std::unique_ptr<DnnDescriptor> config);
 
     std::vector<std::unique_ptr<DnnDescriptor>> descriptors_;
     std::vector<cudnnBackendDescriptor_t> operations_;
-    std::unique_ptr<DnnDescriptor> plan_;
+    std::unique_ptr<DnnDescriptor> chip_, graph_, config_, plan_;
     i64 workspace_ = 0, next_ = 1000;
+    std::string chosen_, rejected_;
 };
 
 }  // namespace orrery::kernels::cuda

@@ -1,0 +1,54 @@
+// When cuDNN's fused attention is asked, and in which forms: sizes, chips and versions alone, no library.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace orrery::kernels::cuda {
+
+/// What cuDNN's engines depend on beside the sizes. version: as cudnnGetVersion() says it, e.g. 91900.
+struct DnnMachine {
+    std::size_t version = 0;
+    int major = 0, minor = 0;  ///< compute capability
+};
+
+/// "9.19.0".
+std::string dnn_version_text(std::size_t version);
+
+/// "" where cuDNN can be asked for this attention; otherwise the reason.
+std::string dnn_refusal(const Attention& s, Type type, bool backward, bool deterministic, const DnnMachine& machine);
+
+/// What a score becomes where a query does not see a key.
+float dnn_unseen(std::size_t version);
+
+enum class DnnForm {
+    forward,
+    stored,  ///< backward: the slope of the scores may lie in the workspace (quadratic in time, fixed order of sums)
+    summed,  ///< backward: the gradient of q is summed in f32 in scratch, tile by tile (linear in time)
+};
+
+/// One way to have cuDNN compute an attention: the same plan for every slice of `batch` x `heads` of it.
+struct DnnAttempt {
+    DnnForm form = DnnForm::forward;
+    std::int64_t batch = 0, heads = 0, groups = 0;  ///< of a slice; fewer heads than there are with a batch of 1 alone
+    int engine = -1;                                ///< -1: those of cuDNN's heuristics
+    std::vector<std::pair<std::string, std::int64_t>> knobs;  ///< of that engine, e.g. {"stages", 4}
+
+    std::int64_t slices(const Attention& s) const { return s.batch / batch * (s.heads / heads); }
+};
+
+/// Scratch that slices are made to fit: the bytes of q, k, v and o, at least 32 MiB. Linear in time.
+std::int64_t dnn_usual_scratch(const Attention& s);
+/// The most that cuDNN gets, four times the usual: what wants more is refused.
+std::int64_t dnn_most_scratch(const Attention& s);
+
+/// Bytes of the slope of a slice's scores, in tiles of 64 x 128.
+std::int64_t dnn_slope_bytes(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys);
+
+/// From the best one to the last resort. With `deterministic` those that repeat their bits.
+std::vector<DnnAttempt> dnn_attempts(const Attention& s, bool backward, bool deterministic, const DnnMachine& machine);
+
+}  // namespace orrery::kernels::cuda
