@@ -13,6 +13,7 @@ BlasProduct::~BlasProduct() = default;
 In BlasProduct::converted(Call& call, In x, i64 n, Type type) const {
     if (x.type == type) return x;
     const Out y(call.take(n * size_of(type)), type);
+    if (call.rehearsal) call.how += "an operand converted, ";
     table().cast(call, x, y, n);
     return y;
 }
@@ -20,11 +21,15 @@ In BlasProduct::converted(Call& call, In x, i64 n, Type type) const {
 void BlasProduct::direct(Call& call, In a, In b, In bias, Out y, Out pre, bool gelu, bool adds) {
     Matmul s = sizes_;
     s.accumulate = s.accumulate && adds;
-    if (plan_ == nullptr)
-        plan_ = std::make_unique<BlasPlan>(*call.gpu, BlasRequest{s, a.type, y.type, bias_, gelu, call.gpu->tf32});
+    if (plan_ == nullptr) {
+        const BlasRequest request{s, a.type, y.type, bias_, gelu, call.gpu->tf32};
+        const std::string order = call.gpu->deterministic ? "" : " any order";
+        plan_ = call.gpu->keep<BlasPlan>("product " + request.key() + order,
+                                         [&] { return new BlasPlan(*call.gpu, request); });
+    }
     void* const workspace = call.take(plan_->workspace());
     if (call.rehearsal) {
-        call.how = plan_->can_aligned() ? "cuBLASLt" : "own kernel: cuBLASLt has no algorithm for it";
+        call.how += plan_->how();
         return;
     }
     const BlasOperands operands{a.data, b.data, bias.data, y.data, pre.data};
@@ -60,6 +65,8 @@ void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {
     } else if (!writes) {
         table().cast(call, made, to, n);
     }
+    if (call.rehearsal && !writes) call.how += ", the result converted";
+    if (call.rehearsal && gelu && !fused) call.how += ", own kernel for the gelu";
     if (gelu && !fused)
         table().unary(call, epilogue_ == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh, pre, y, n);
 }

@@ -27,7 +27,7 @@ private:
     Matmul sizes_;
     Epilogue epilogue_;
     bool bias_;
-    std::unique_ptr<BlasPlan> plan_;
+    std::shared_ptr<BlasPlan> plan_;  ///< of all products like this one in the context
 };
 
 }  // namespace orrery::kernels::cuda

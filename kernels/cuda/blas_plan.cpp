@@ -108,35 +108,63 @@ BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(requ
         set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(request.y));
         set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.m * s.n);
     }
-    // Heuristics look at the alignment of these; each run sets the real ones.
-    const void* const placeholder = reinterpret_cast<const void*>(std::uintptr_t{256});
-    if (request.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
-    if (request.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
     left_ = s.trans_b ? layout(request.in, s.n, s.k, s.batch, s.shared_b ? 0 : s.k * s.n)
                       : layout(request.in, s.k, s.n, s.batch, s.shared_b ? 0 : s.k * s.n);
     right_ =
         s.trans_a ? layout(request.in, s.k, s.m, s.batch, s.m * s.k) : layout(request.in, s.m, s.k, s.batch, s.m * s.k);
     result_ = layout(request.y, s.m, s.n, s.batch, s.m * s.n);
 
-    const auto loose = static_cast<unsigned>(size_of(request.in));
-    const std::vector<BlasChoice> at_any = candidates(context, loose, 1);
-    has_any_ = !at_any.empty();
-    if (has_any_) any_ = at_any[0];
-    const BlasCache cache(context);
-    if (cache.find(request.key(), aligned_)) {
-        cublasLtMatmulHeuristicResult_t checked{};
-        if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &aligned_.algorithm,
-                                    &checked) == CUBLAS_STATUS_SUCCESS) {
-            aligned_.workspace = static_cast<i64>(checked.workspaceSize);
-            has_aligned_ = true;
-            return;
-        }
+    if (request.gelu) {
+        why_not_any_ = "the gelu's second result must be aligned";
+    } else {
+        const std::vector<BlasChoice> at_any = candidates(context, false, 1, why_not_any_);
+        has_any_ = !at_any.empty();
+        if (has_any_) any_ = at_any[0];
     }
-    const std::vector<BlasChoice> found = candidates(context, 16, 8);
+    choose_aligned(context);
+}
+
+void BlasPlan::choose_aligned(Context& context) {
+    const BlasCache cache(context);
+    if (cache.find(request_.key(), aligned_) && usable(context, aligned_)) {
+        has_aligned_ = true;
+        chosen_ = "as chosen before";
+        return;
+    }
+    const std::vector<BlasChoice> found = candidates(context, true, 8, why_not_aligned_);
     has_aligned_ = has_any_ || !found.empty();
     if (!has_aligned_) return;
     aligned_ = found.empty() ? any_ : fastest(context, found);
-    cache.add(request.key(), aligned_);
+    chosen_ = "fastest of " + std::to_string(std::max<size_t>(found.size(), 1));
+    BlasChoice agreed = cache.add(request_.key(), aligned_);
+    if (usable(context, agreed)) aligned_ = agreed;
+}
+
+bool BlasPlan::usable(Context& context, BlasChoice& choice) const {
+    cublasLtMatmulHeuristicResult_t checked{};
+    if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &choice.algorithm,
+                                &checked) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    choice.workspace = static_cast<i64>(checked.workspaceSize);
+    return true;
+}
+
+std::string BlasPlan::how() const {
+    const auto because = [](const std::string& why) { return why.empty() ? "" : ": " + why; };
+    if (!has_aligned_) return "own kernel: cuBLASLt has no algorithm for it" + because(why_not_aligned_);
+    std::string text = "cuBLASLt, " + chosen_ + ", workspace " + std::to_string(workspace());
+    if (!has_any_) text += "; own kernel where an operand is not aligned to 16 bytes" + because(why_not_any_);
+    return text;
+}
+
+unsigned blas_reductions(Type result, bool deterministic) {
+    unsigned schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (result == Type::f32 && !deterministic) schemes |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    return schemes;
+}
+
+std::uintptr_t blas_placeholder(Type type, bool aligned) {
+    return 4096 + (aligned ? 0 : static_cast<std::uintptr_t>(size_of(type)));
 }
 
 BlasPlan::~BlasPlan() {
@@ -148,24 +176,31 @@ BlasPlan::~BlasPlan() {
 
 i64 BlasPlan::workspace() const { return std::max(aligned_.workspace, any_.workspace); }
 
-std::vector<BlasChoice> BlasPlan::candidates(Context& context, unsigned alignment, int most) const {
+std::vector<BlasChoice> BlasPlan::candidates(Context& context, bool aligned, int most, std::string& said) const {
+    // Each run sets the real addresses.
+    const auto* const placeholder = reinterpret_cast<const void*>(blas_placeholder(request_.y, aligned));
+    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
+    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(most_workspace));
-    // In-place reductions add in the order in which blocks end: not the same bits on repetition.
-    const std::uint32_t reductions =
-        context.deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                              : CUBLASLT_REDUCTION_SCHEME_MASK;
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
-    for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-        set(preference, operand, static_cast<std::uint32_t>(alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        std::uint32_t{blas_reductions(request_.y, context.deterministic)});
+    const auto in = static_cast<std::uint32_t>(aligned ? 16 : size_of(request_.in));
+    const auto out = static_cast<std::uint32_t>(aligned ? 16 : size_of(request_.y));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, in);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, in);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context.blas(), product_, left_, right_, result_,
                                                                  result_, preference, most, results.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "asking for algorithms");
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        said = cublasLtGetStatusName(status);
+        return {};
+    }
     std::vector<BlasChoice> choices;
     for (int i = 0; i < count; ++i) {
         const auto& result = results[static_cast<size_t>(i)];

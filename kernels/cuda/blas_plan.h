@@ -46,9 +46,16 @@ public:
     bool can(const BlasOperands& operands) const { return operands.aligned() ? has_aligned_ : has_any_; }
     bool can_aligned() const { return has_aligned_; }
     void run(Context& context, const BlasOperands& operands, void* workspace);
+    /// Whose kernel runs and why: "cuBLASLt, fastest of 8, workspace 0; own kernel where ...".
+    std::string how() const;
 
 private:
-    std::vector<BlasChoice> candidates(Context& context, unsigned alignment, int most) const;
+    /// Algorithms for operands aligned to 16 bytes, or only to their elements. None where cuBLASLt reports an error:
+    /// then `said` is its name.
+    std::vector<BlasChoice> candidates(Context& context, bool aligned, int most, std::string& said) const;
+    /// Checks an algorithm from elsewhere, and what workspace it needs now.
+    bool usable(Context& context, BlasChoice& choice) const;
+    void choose_aligned(Context& context);
     /// The fastest by time on scratch operands; the first where there is no memory for them.
     BlasChoice fastest(Context& context, const std::vector<BlasChoice>& candidates);
     cublasStatus_t run_with(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
@@ -59,16 +66,29 @@ private:
     cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, result_ = nullptr;
     BlasChoice aligned_, any_;  ///< any_: operands at any multiple of their element size
     bool has_aligned_ = false, has_any_ = false;
+    std::string chosen_, why_not_aligned_, why_not_any_;
 };
 
-/// Keeps choices in a file: one line a product. An unreadable line is passed over.
+/// Reduction schemes that candidates may have: partial sums stay in f32. In place they would be added in the order in
+/// which blocks end, and in the result's type: for f32 results whose bits may differ alone.
+unsigned blas_reductions(Type result, bool deterministic);
+
+/// An address with no more alignment than operands are sure to have; heuristics look at it.
+std::uintptr_t blas_placeholder(Type type, bool aligned);
+
+/// Keeps choices for the process, so that all its devices agree, and in a file: one line a product. An unreadable line
+/// is passed over.
 class BlasCache {
 public:
     explicit BlasCache(const Context& context);
     bool find(const std::string& key, BlasChoice& choice) const;
-    void add(const std::string& key, const BlasChoice& choice) const;
+    /// What counts from now on: the first choice that was added, by whichever device or process.
+    BlasChoice add(const std::string& key, const BlasChoice& choice) const;
 
 private:
+    bool read(const std::string& key, BlasChoice& choice) const;
+    void write(const std::string& key, const BlasChoice& choice) const;
+
     std::string file_, prefix_;  ///< prefix: chip and version, since algorithms of one are nothing to another
 };
 

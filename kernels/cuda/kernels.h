@@ -48,6 +48,9 @@ struct Spec {
 
 class Prepared;
 
+/// Of scratch: what cuBLASLt and cuDNN ask for.
+constexpr std::int64_t scratch_alignment = 256;
+
 /// One launch of several that the device hands over together.
 struct Joined {
     Prepared* kernel = nullptr;
@@ -58,9 +61,11 @@ struct Joined {
 class Prepared {
 public:
     virtual ~Prepared() = default;
-    /// Bytes of scratch of each launch, aligned to 256; known after prepare() and fixed.
+    /// Bytes of scratch of each launch, at a multiple of scratch_alignment: launch() throws Failure elsewhere. Known
+    /// after prepare() and fixed.
     virtual std::int64_t scratch_bytes() const { return 0; }
-    /// Whose kernel it is where there is a choice: "cuBLASLt", "cuDNN", "own kernel: cuDNN has no engine". "": ours.
+    /// Whose kernel it is where there is a choice, and why: "cuBLASLt, fastest of 8, workspace 0", "cuDNN 9.19.0,
+    /// engine 6, ...", "own kernel: ...". Whatever says "own kernel: " is several times slower. "": ours alone.
     virtual std::string how() const { return ""; }
     /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Allocates
     /// nothing, reads nothing back, synchronizes nothing: it may be captured in a graph and replayed with the same

@@ -13,8 +13,13 @@ public:
     std::int64_t scratch_bytes() const override { return kernel_.scratch_bytes(); }
     std::string how() const override { return kernel_.how(); }
     void launch(Context& context, std::span<void* const> operands, void* scratch) override {
+        const std::int64_t bytes = kernel_.scratch_bytes();
+        if (bytes > 0 && reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0) {
+            throw Failure("scratch begins at no multiple of " + std::to_string(scratch_alignment) +
+                          " bytes; libraries need that");
+        }
         Call call = call_on(context);
-        call.begin(scratch, kernel_.scratch_bytes());
+        call.begin(scratch, bytes);
         kernel_.run(call, operands);
     }
 
