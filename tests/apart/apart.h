@@ -65,7 +65,8 @@ private:
     std::thread thread_;
 };
 
-/// Kernels are the CPU device's. Keys: threads, reference, capture (true), scratch (bytes that each launch writes over).
+/// Kernels are the CPU device's. Keys: threads, reference, capture (true), scratch (bytes that each launch writes
+/// over), replay_fails (false).
 std::unique_ptr<Device> make_device(Config& config);
 
 /// Where the bytes of an address of these arenas are; other addresses stand for themselves.

@@ -12,14 +12,18 @@ namespace {
 
 class ApartKernel : public Kernel {
 public:
-    ApartKernel(cpu_device::Launch launch, int64_t scratch) : launch(std::move(launch)), scratch(scratch) {}
+    ApartKernel(cpu_device::Launch launch, int64_t scratch, std::string own)
+        : launch(std::move(launch)), scratch(scratch), own(std::move(own)) {}
     int64_t scratch_bytes() const override { return scratch; }
+    std::string how() const override { return own; }
     cpu_device::Launch launch;
     int64_t scratch;
+    std::string own;
 };
 
 class RecordedKernel : public Kernel {
 public:
+    std::string how() const override { return "device.apart.capture = false names the kernel"; }
     std::unique_ptr<Recording> recording = std::make_unique<Recording>();
 };
 
@@ -37,6 +41,7 @@ public:
         : reference_(config.flag("reference", false)),
           capture_(config.flag("capture", true)),
           scratch_(config.integer("scratch", 0)),
+          replay_fails_(config.flag("replay_fails", false)),
           context_(static_cast<int>(std::max<int64_t>(1, config.integer("threads", 1)))),
           kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
         config.integer("local_rank", 0);
@@ -95,13 +100,15 @@ public:
     }
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
-        return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_), scratch_);
+        return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_), scratch_,
+                                             spec.op == "matmul" ? "own kernel: there is no library here" : "");
     }
 
     void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
         if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0)
             throw Error("device apart: a kernel's scratch is not aligned", Fault::failed);
         if (auto* const recorded = dynamic_cast<RecordedKernel*>(&kernel)) {
+            if (replay_fails_) throw Error("device apart: a kernel touched what is not its own", Fault::failed);
             for (const Work& work : recorded->recording->work) queue_.add(work);
             return;
         }
@@ -197,6 +204,7 @@ private:
 
     bool reference_, capture_;
     int64_t scratch_;
+    bool replay_fails_;
     kernels::Context context_;
     const kernels::Kernels& kernels_;
     std::vector<Memory> arenas_;

@@ -156,6 +156,24 @@ TEST_CASE("apart: where one rank cannot capture its step, none does") {
     CHECK(difference(ran.values, run_steps(lowered, 4).values, 0) == "");
 }
 
+TEST_CASE("apart: a fault in a captured step is not said to be of the last instruction that was walked") {
+    Model m = mlp(8, 4, 12, true, true);
+    const Lowered lowered = compile(m.program, mesh_of({}));
+    OnDevice how;
+    how.device = [](int64_t) {
+        Config config;
+        config.set("reference", {true, {}, false});
+        config.set("replay_fails", {true, {}, false});
+        return apart::make_device(config);
+    };
+    how.steps = 1;
+    CHECK_NOTHROW(run_on_device(lowered, how));
+    how.steps = 2;
+    CHECK_THROWS_WITH(run_on_device(lowered, how),
+                      Catch::Matchers::Contains("rank 0, in the captured step (device.apart.capture = false names the "
+                                                "kernel): device apart: a kernel touched what is not its own"));
+}
+
 TEST_CASE("apart: a pipeline's sends and receives, in groups") {
     const auto by_hand = [](std::string name, const std::vector<const char*>& orders,
                             std::vector<std::vector<int>> stages) {

@@ -285,6 +285,7 @@ TEST_CASE("tensors lie where the contract lets them", "[contract]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const C contract = contract_of(backend);
+    if (std::count(contract.devices.begin(), contract.devices.end(), "cpu") == 0) return;  // the host's are no matter
     const auto outcome = run(backend, 2, [&](Member& m) {
         const auto c = m.make();
         std::vector<float> heap(50'000, static_cast<float>(m.rank + 1));

@@ -23,6 +23,8 @@ same() {
 # Ten steps, and ten more from the checkpoint.
 one apart one 10 --set checkpoint.every_steps=5 > one.log 2>&1 || { cat one.log; fail "no job on the device"; }
 grep -q "the step is captured" one.log || { cat one.log; fail "the step is not captured"; }
+[ "$(grep -c "^  kernel matmul ([0-9]*): own kernel: there is no library here" one.log)" -eq 1 ] ||
+    { cat one.log; fail "nothing says whose kernels run"; }
 one apart one 20 --set checkpoint.every_steps=5 > again.log 2>&1 || { cat again.log; fail "no second start"; }
 grep -q "resumed from step 10" again.log || { cat again.log; fail "the second start did not resume"; }
 

@@ -90,7 +90,7 @@ class ORRERY_API Device {
 public:
     virtual ~Device();
     virtual DeviceLimits limits() = 0;
-    /// Aligned to scratch_alignment, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
+    /// Aligned as scratch is, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
     virtual Memory allocate(int64_t bytes, MemoryKind kind) = 0;
     virtual void release(Memory& memory) = 0;
 
