@@ -150,7 +150,8 @@ void attentions(Cases& c, Type f) {
 }
 
 void norms(Cases& c, Type f) {
-    for (const auto& [rows, cols] : {std::pair<i64, i64>{5, 33}, {130, 96}, {3, 1600}, {2, 9000}}) {
+    for (const auto& [rows, cols] :
+         {std::pair<i64, i64>{5, 33}, {130, 96}, {75, 768}, {3, 1600}, {2, 9000}, {1, 40000}}) {
         const Operand x{f, {rows, cols}}, gain{Type::f32, {cols}}, own{f, {cols}}, row{Type::f32, {rows}};
         const Operand sums{Type::f32, {cols}};
         c.add("softmax", {}, {x}, {x});
@@ -182,7 +183,8 @@ void reductions(Cases& c, Type f) {
         Sizes shape, dims, result;
     };
     for (const Size& z : {Size{{200, 33}, {0}, {33}}, Size{{200, 33}, {1}, {200}}, Size{{200, 33}, {0, 1}, {}},
-                          Size{{5, 30, 7}, {1}, {5, 7}}, Size{{5, 30, 7}, {0, 2}, {30}}, Size{{700, 96}, {0}, {96}}}) {
+                          Size{{5, 30, 7}, {1}, {5, 7}}, Size{{5, 30, 7}, {0, 2}, {30}}, Size{{700, 96}, {0}, {96}},
+                          Size{{3, 9000}, {1}, {3}}}) {
         c.add("sum", {{"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
         c.add("sum", {{"accumulate", true}, {"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
         c.add("max", {{"dims", z.dims}}, {{f, z.shape}}, {{f, z.result}});
@@ -207,7 +209,7 @@ void tokens(Cases& c, Type f) {
             c.add("embedding_grad", a, {t, y}, {{Type::f32, {rows, cols}}}).in[0] = spread;
         }
     }
-    for (const i64 dim : {6, 32, 64}) {
+    for (const i64 dim : {6, 32, 64, 288}) {
         const Operand x{f, {2, 11, 3, dim}};
         c.add("rope", {{"theta", 10000.0}, {"start", i64{4000}}}, {x}, {x});
         c.add("rope", {{"theta", 500000.0}, {"inverse", true}, {"offset", Sizes{0, 11, 0, 0}}}, {x}, {x});
@@ -215,7 +217,7 @@ void tokens(Cases& c, Type f) {
 }
 
 void losses(Cases& c, Type f) {
-    for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}}) {
+    for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}}) {
         const Operand logits{f, {rows, vocab}}, row{Type::f32, {rows}}, t{Type::i32, {rows}};
         const Buffer targets = c.source().integers(rows, -1, vocab - 1);
         c.add("cross_entropy", {{"ignore", i64{-1}}}, {logits, t}, {scalar, scalar}).in[1] = targets;

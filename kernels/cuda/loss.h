@@ -10,6 +10,20 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
+constexpr float log2_e = 1.4426950408889634f;
+
+/// 2^x to 2 units of the last place; 0 below 2^-126. exp(v - top) = power2(v log2_e - top log2_e): one rounded product,
+/// the same for all of a row, so that quotients of sums lose nothing by it.
+ORRERY_DEVICE float power2(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
 /// A row of any length at any address, cut into runs so that all but the first and last begin at multiples of 16 bytes.
 template <class T>
 struct Row {
@@ -22,17 +36,18 @@ struct Row {
     ORRERY_DEVICE i64 runs() const { return (cols + skip + run - 1) / run; }
     /// The column of the first element of run r; negative in front of the row.
     ORRERY_DEVICE i64 column(i64 r) const { return r * run - skip; }
-    ORRERY_DEVICE void load(i64 r, float (&v)[run], float outside) const {
-        const i64 c = column(r);
-        if (c >= 0 && c + run <= cols) return load_run(data + c, run, true, v);
-#pragma unroll
-        for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(data[c + l]) : outside;
+    /// Whether a row of the same length has its runs at the same columns.
+    ORRERY_DEVICE bool alike(const T* other) const {
+        return (reinterpret_cast<std::uintptr_t>(other) - reinterpret_cast<std::uintptr_t>(data)) % 16 == 0;
     }
-    /// Into a row of the same length whose address is alike modulo 16.
-    ORRERY_DEVICE void store(T* to, i64 r, const float (&v)[run]) const {
-        const i64 c = column(r);
-        const bool alike = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(data)) % 16 == 0;
-        if (alike && c >= 0 && c + run <= cols) return store_run(to + c, run, true, v);
+    /// Single elements of run r; `from` may lie at any address.
+    ORRERY_DEVICE void gather(const T* from, i64 c, float (&v)[run], float outside) const {
+#pragma unroll
+        for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(from[c + l]) : outside;
+    }
+    /// Into a row of the same length.
+    ORRERY_DEVICE void store(T* to, i64 c, const float (&v)[run]) const {
+        if (alike(to) && c >= 0 && c + run <= cols) return store_run(to + c, v);
 #pragma unroll
         for (int l = 0; l < run; ++l) {
             if (c + l >= 0 && c + l < cols) narrow(v[l], to[c + l]);
@@ -40,23 +55,61 @@ struct Row {
     }
 };
 
+/// f(column, runs of the rows...) for the runs of one to two rows that fall to this thread, several of them on their
+/// way at once. Columns before and behind the row are `outside`.
+template <class T, int n, class F>
+ORRERY_DEVICE void each_run(const Block& b, const Row<T>& row, const T* const (&from)[n], float outside, F f) {
+    constexpr int at_once = n == 1 ? 4 : 2;
+    const i64 step = b.threads(), runs = row.runs();
+    const i64 first = row.skip > 0 ? 1 : 0, end = n == 1 || row.alike(from[n - 1]) ? (row.cols + row.skip) / run : 0;
+    float v[n][run];
+    for (i64 r = b.thread(); r < runs;) {
+        const i64 c = row.column(r);
+        if (r >= first && r + (at_once - 1) * step < end) {
+            Packed<T> packed[at_once][n];
+#pragma unroll
+            for (int k = 0; k < at_once; ++k) {
+#pragma unroll
+                for (int j = 0; j < n; ++j) fetch(from[j] + c + k * step * run, packed[k][j]);
+            }
+#pragma unroll
+            for (int k = 0; k < at_once; ++k) {
+#pragma unroll
+                for (int j = 0; j < n; ++j) unpack(packed[k][j], v[j]);
+                f(c + k * step * run, v);
+            }
+            r += at_once * step;
+        } else {
+#pragma unroll
+            for (int j = 0; j < n; ++j) {
+                if (r >= first && r < end)
+                    load_run(from[j] + c, run, true, v[j]);
+                else
+                    row.gather(from[j], c, v[j], outside);
+            }
+            f(c, v);
+            r += step;
+        }
+    }
+}
+
 /// The largest element of a row and the sum of exp(x - top), by all threads of a block.
 template <class T>
 ORRERY_DEVICE void row_statistics(const Block& b, const Row<T>& row, float& top, float& total) {
     float most = -INFINITY, sum = 0;
-    for (i64 r = b.thread(); r < row.runs(); r += b.threads()) {
-        float v[run], here = most;
-        row.load(r, v, -INFINITY);
+    each_run(b, row, {row.data}, -INFINITY, [&](i64, const float(&v)[1][run]) {
+        float here = most;
 #pragma unroll
-        for (int l = 0; l < run; ++l) here = Block::larger(here, v[l]);
-        if (here == -INFINITY) continue;
-        sum *= expf(most - here);
+        for (int l = 0; l < run; ++l) here = Block::larger(here, v[0][l]);
+        if (here == -INFINITY) return;
+        const float base = -here * log2_e;
+        sum *= power2(fmaf(most, log2_e, base));
 #pragma unroll
-        for (int l = 0; l < run; ++l) sum += expf(v[l] - here);
+        for (int l = 0; l < run; ++l) sum += power2(fmaf(v[0][l], log2_e, base));
         most = here;
-    }
+    });
     top = block_max(b, most, b.shared<float>());
-    const float factor = most == -INFINITY ? 0.0f : expf(most - top);
+    const float factor = most == -INFINITY ? 0.0f : power2(fmaf(most, log2_e, -top * log2_e));
     total = block_sum(b, sum * factor, b.shared<float>());
 }
 
@@ -75,13 +128,12 @@ struct Softmax {
         const Row<T> row(x + b.index() * cols, cols);
         float top, total;
         row_statistics(b, row, top, total);
-        for (i64 r = b.thread(); r < row.runs(); r += b.threads()) {
-            float v[run];
-            row.load(r, v, 0);
+        const float base = -top * log2_e, by = 1.0f / total;
+        each_run(b, row, {row.data}, 0.0f, [&](i64 c, float(&v)[1][run]) {
 #pragma unroll
-            for (int l = 0; l < run; ++l) v[l] = expf(v[l] - top) / total;
-            row.store(y + b.index() * cols, r, v);
-        }
+            for (int l = 0; l < run; ++l) v[0][l] = power2(fmaf(v[0][l], log2_e, base)) * by;
+            row.store(y + b.index() * cols, c, v[0]);
+        });
     }
 };
 
@@ -96,31 +148,16 @@ struct SoftmaxGrad {
         const Row<T> row(y + b.index() * cols, cols);
         const T* slope = dy + b.index() * cols;
         float dot = 0;
-        for (i64 r = b.thread(); r < row.runs(); r += b.threads()) {
-            float p[run], d[run];
-            row.load(r, p, 0);
-            load(row, slope, r, d);
+        each_run(b, row, {row.data, slope}, 0.0f, [&](i64, const float(&v)[2][run]) {
 #pragma unroll
-            for (int l = 0; l < run; ++l) dot += p[l] * d[l];
-        }
+            for (int l = 0; l < run; ++l) dot += v[0][l] * v[1][l];
+        });
         dot = block_sum(b, dot, b.shared<float>());
-        for (i64 r = b.thread(); r < row.runs(); r += b.threads()) {
-            float p[run], d[run];
-            row.load(r, p, 0);
-            load(row, slope, r, d);
+        each_run(b, row, {row.data, slope}, 0.0f, [&](i64 c, float(&v)[2][run]) {
 #pragma unroll
-            for (int l = 0; l < run; ++l) d[l] = p[l] * (d[l] - dot);
-            row.store(dx + b.index() * cols, r, d);
-        }
-    }
-    /// The same columns of another row, which may lie at another address modulo 16.
-    ORRERY_DEVICE void load(const Row<T>& like, const T* from, i64 r, float (&v)[run]) const {
-        const i64 c = like.column(r);
-        const bool alike =
-            (reinterpret_cast<std::uintptr_t>(from) - reinterpret_cast<std::uintptr_t>(like.data)) % 16 == 0;
-        if (alike && c >= 0 && c + run <= cols) return load_run(from + c, run, true, v);
-#pragma unroll
-        for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(from[c + l]) : 0.0f;
+            for (int l = 0; l < run; ++l) v[1][l] = v[0][l] * (v[1][l] - dot);
+            row.store(dx + b.index() * cols, c, v[1]);
+        });
     }
 };
 
@@ -157,18 +194,18 @@ struct Target {
 template <class T>
 ORRERY_DEVICE void slope_row(const Block& b, const Row<T>& row, T* to, const Target& target, float top, float total,
                              float by) {
-    const float factor = target.counts ? by / total : 0.0f;
-    for (i64 r = b.thread(); r < row.runs(); r += b.threads()) {
-        float v[run];
-        row.load(r, v, 0);
-        const i64 c = row.column(r);
+    const float factor = target.counts ? by / total : 0.0f, base = -top * log2_e;
+    const i64 held = target.held ? target.column : -run;
+    each_run(b, row, {row.data}, 0.0f, [&](i64 c, float(&v)[1][run]) {
+        const i64 away = held - c;
+        const int lane = away >= 0 && away < run ? static_cast<int>(away) : run;
 #pragma unroll
         for (int l = 0; l < run; ++l) {
-            v[l] = target.counts ? factor * expf(v[l] - top) : 0.0f;
-            if (target.held && c + l == target.column) v[l] -= by;
+            v[0][l] = target.counts ? factor * power2(fmaf(v[0][l], log2_e, base)) : 0.0f;
+            if (l == lane) v[0][l] -= by;
         }
-        row.store(to, r, v);
-    }
+        row.store(to, c, v[0]);
+    });
 }
 
 /// One block a row: its loss, and dlogits where they are asked for.
@@ -253,11 +290,12 @@ struct ShardStats {
         const Target target(shard, targets, b.index());
         const float most = top.at(b.index());
         float sum = 0;
-        for (i64 r = b.thread(); target.counts && r < row.runs(); r += b.threads()) {
-            float v[run];
-            row.load(r, v, -INFINITY);
+        if (target.counts) {
+            const float base = -most * log2_e;
+            each_run(b, row, {row.data}, -INFINITY, [&](i64, const float(&v)[1][run]) {
 #pragma unroll
-            for (int l = 0; l < run; ++l) sum += expf(v[l] - most);
+                for (int l = 0; l < run; ++l) sum += power2(fmaf(v[0][l], log2_e, base));
+            });
         }
         sum = block_sum(b, sum, b.shared<float>());
         if (b.thread() != 0) return;

@@ -21,7 +21,7 @@ struct Fill {
     ORRERY_DEVICE void operator()(const Block& b) const {
         for (i64 i = (b.index() * threads + b.thread()) * 16; i < bytes; i += b.blocks() * threads * 16) {
             if (wide && i + 16 <= bytes) {
-                copy16(&pattern, to + i);
+                store16(to + i, pattern);
             } else {
                 const auto* from = reinterpret_cast<const unsigned char*>(&pattern);
                 for (int j = 0; j < 16 && i + j < bytes; ++j) to[i + j] = from[j];

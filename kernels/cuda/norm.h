@@ -1,8 +1,8 @@
-// Layer norms: a row stays in the registers of 32 to 1024 threads between the statistics and the result.
+// Layer norms: a row stays in the registers of 32 to 1024 threads between the statistics and the result, where it is
+// made of whole runs at aligned addresses.
 #pragma once
 
 #include <cmath>
-#include <stdexcept>
 
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/reduce.h"
@@ -12,57 +12,52 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-constexpr int held = 4;  ///< runs of a row that one thread holds
+/// Threads of a row, `held` runs of it in the registers of each.
+int group_of(i64 cols, int held) {
+    int group = 32;
+    while (group * held * run < cols) group *= 2;
+    return group;
+}
 
-/// `group` threads work on one row; a block has several groups or is one.
-struct Groups {
-    int group, block;
-
-    static constexpr i64 most_cols = 1024 * held * run;
-    explicit Groups(i64 cols) : group(32) {
-        while (group < 1024 && group * held * run < cols) group *= 2;
-        block = group < 128 ? 128 : group;
-        if (cols > most_cols) throw std::logic_error("a norm over more than 32768 columns");
-    }
-    int rows() const { return block / group; }
-};
-
-/// Over the threads of a group, the same bits in all; room: one float a warp.
+/// Over the threads of a group, the same bits in all; room: one float a warp, used once.
 ORRERY_DEVICE float group_sum(const Block& b, int group, float value, float* room) {
     value = b.sum(value, 32);
     if (group == 32) return value;
-    b.sync();
     if (b.thread() % 32 == 0) room[b.thread() / 32] = value;
-    b.sync();
+    b.sync_part(group);
     const int warps = group / 32, first = b.thread() / group * warps;
     float total = 0;
     for (int w = 0; w < warps; ++w) total += room[first + w];
     return total;
 }
 
-/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias.
+/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. Runs of eight columns at aligned
+/// addresses, `group` threads a row; a block has several groups or is one.
 template <class T, bool centred>
 struct Norm {
     static constexpr int threads = 1024;
     static constexpr bool barriers = true;
+    static constexpr int held = 4;
     const T* x;
     T* y;
     AnyIn gain, bias;
     float *mean, *rstd;
-    i64 rows, cols;
+    i64 rows;
     float eps;
-    int group;
-    bool wide;
+    int cols, group;
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group;
+        const int per_block = b.threads() / group, lane = b.thread() % group * run, stride = group * run;
         const i64 row = b.index() * per_block + b.thread() / group;
         const bool mine = row < rows;
-        float v[held][run], total = 0;
+        Packed<T> packed[held];
 #pragma unroll
         for (int k = 0; k < held; ++k) {
-            const i64 c = (static_cast<i64>(k) * group + lane) * run;
-            load_run(x + row * cols + c, mine ? cols - c : 0, wide, v[k]);
+            const int c = k * stride + lane;
+            fetch(x + row * cols + c, mine && c < cols, packed[k]);
         }
+        float v[held][run], total = 0;
+#pragma unroll
+        for (int k = 0; k < held; ++k) unpack(packed[k], v[k]);
         const float n = 1.0f / static_cast<float>(cols);
         float middle = 0;
         if (centred) {
@@ -76,13 +71,12 @@ struct Norm {
         float square = 0;
 #pragma unroll
         for (int k = 0; k < held; ++k) {
-            const i64 c = (static_cast<i64>(k) * group + lane) * run;
+            float here = 0;
 #pragma unroll
-            for (int l = 0; l < run; ++l) {
-                if (c + l < cols) square += (v[k][l] - middle) * (v[k][l] - middle);
-            }
+            for (int l = 0; l < run; ++l) here += (v[k][l] - middle) * (v[k][l] - middle);
+            square += k * stride + lane < cols ? here : 0.0f;
         }
-        const float scale = 1.0f / sqrtf(group_sum(b, group, square, b.shared<float>()) * n + eps);
+        const float scale = 1.0f / sqrtf(group_sum(b, group, square, b.shared<float>() + 32) * n + eps);
         if (!mine) return;
         if (lane == 0) {
             if (centred) mean[row] = middle;
@@ -90,155 +84,302 @@ struct Norm {
         }
 #pragma unroll
         for (int k = 0; k < held; ++k) {
-            const i64 c = (static_cast<i64>(k) * group + lane) * run;
-            if (c >= cols) break;
+            const int c = k * stride + lane;
+            Packed<float> constants;
             float g[run], add[run] = {};
-            gain.load(c, cols - c, g);
-            if (centred) bias.load(c, cols - c, add);
+            gain.fetch(c, c < cols, constants);
+            gain.unpack(constants, g);
 #pragma unroll
-            for (int l = 0; l < run; ++l) v[k][l] = (v[k][l] - middle) * scale * g[l] + add[l];
-            store_run(y + row * cols + c, cols - c, wide, v[k]);
+            for (int l = 0; l < run; ++l) v[k][l] = (v[k][l] - middle) * scale * g[l];
+            if (centred) {  // not both at once: there are 64 registers
+                bias.fetch(c, c < cols, constants);
+                bias.unpack(constants, add);
+            }
+#pragma unroll
+            for (int l = 0; l < run; ++l) v[k][l] += add[l];
+            if (c < cols) store_run(y + row * cols + c, v[k]);
         }
     }
 };
 
-/// dx of each row, and for each block the sums over its rows that dgain and dbias are made of. `most` threads a block:
-/// few leave each one more registers.
-template <class T, bool centred, int most>
-struct NormGrad {
-    static constexpr int threads = most;
+/// The same for any number of columns at any address: a block a row, which is read three times.
+struct NormAny {
+    static constexpr int threads = 512;
     static constexpr bool barriers = true;
+    AnyIn x, gain, bias;
+    AnyOut y;
+    float *mean, *rstd;
+    i64 cols;
+    float eps;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const i64 at = b.index() * cols;
+        const float n = 1.0f / static_cast<float>(cols);
+        float middle = 0, square = 0;
+        if (mean != nullptr) {
+            for (i64 c = b.thread(); c < cols; c += b.threads()) middle += x.at(at + c);
+            middle = block_sum(b, middle, b.shared<float>()) * n;
+        }
+        for (i64 c = b.thread(); c < cols; c += b.threads()) {
+            const float v = x.at(at + c) - middle;
+            square += v * v;
+        }
+        const float scale = 1.0f / sqrtf(block_sum(b, square, b.shared<float>()) * n + eps);
+        if (b.thread() == 0) {
+            if (mean != nullptr) mean[b.index()] = middle;
+            rstd[b.index()] = scale;
+        }
+        for (i64 c = b.thread(); c < cols; c += b.threads()) {
+            const float add = bias.absent() ? 0.0f : bias.at(c);
+            y.put(at + c, (x.at(at + c) - middle) * scale * gain.at(c) + add);
+        }
+    }
+};
+
+/// dx of each row, and for each block the sums over its rows that dgain and dbias are made of. The next row of
+/// 16-bit elements is on its way while one is worked on.
+template <class T, bool centred>
+struct NormGrad {
+    static constexpr int threads = 512;  // 128 registers each
+    static constexpr bool barriers = true;
+    static constexpr int held = 2;
+    static constexpr i64 most_cols = threads * held * run;
+    static constexpr bool ahead = sizeof(T) == 2;  ///< no registers are left beside floats
     const T *x, *dy;
     T* dx;
     AnyIn gain;
     const float *mean, *rstd;
-    float *dgain, *dbias;  ///< [blocks, cols]
-    i64 rows, cols;
-    int group;
-    bool wide;
+    float* sums;  ///< [blocks, dgain and dbias, cols]
+    i64 rows;
+    int cols, group;
+
+    /// A row as it lies in memory, and its statistics.
+    struct Row {
+        Packed<T> x[held], dy[held];
+        float middle, scale;
+    };
+    ORRERY_DEVICE void read(i64 row, int lane, Row& r) const {
+        const bool there = row < rows;
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            const int c = k * group * run + lane;
+            fetch(x + row * cols + c, there && c < cols, r.x[k]);
+            fetch(dy + row * cols + c, there && c < cols, r.dy[k]);
+        }
+        r.middle = centred && there ? mean[row] : 0.0f;
+        r.scale = there ? rstd[row] : 0.0f;
+    }
+
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group;
-        const i64 mine = b.index() * per_block + b.thread() / group, groups = b.blocks() * per_block;
-        float dg[held][run] = {}, db[centred ? held : 1][run] = {};
+        const int per_block = b.threads() / group, lane = b.thread() % group * run;
+        const i64 groups = b.blocks() * per_block;
         const float n = 1.0f / static_cast<float>(cols);
-        for (i64 from = 0; from < rows; from += groups) {  // the same number of rounds in all threads
-            const i64 row = from + mine;
-            const bool there = row < rows;
+        i64 row = b.index() * per_block + b.thread() / group;
+        Row next;
+        read(row, lane, next);
+        float dg[held][run] = {}, db[held][run] = {}, g[held][run];
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            const int c = k * group * run + lane;
+            Packed<float> packed;
+            gain.fetch(c, c < cols, packed);
+            gain.unpack(packed, g[k]);
+        }
+        for (int odd = 0; row < rows; row += groups, odd ^= 1) {
             float hat[held][run], d[held][run];
 #pragma unroll
             for (int k = 0; k < held; ++k) {
-                const i64 c = (static_cast<i64>(k) * group + lane) * run;
-                load_run(x + row * cols + c, there ? cols - c : 0, wide, hat[k]);
-                load_run(dy + row * cols + c, there ? cols - c : 0, wide, d[k]);
+                unpack(next.x[k], hat[k]);
+                unpack(next.dy[k], d[k]);
             }
-            const float middle = there && centred ? mean[row] : 0.0f, scale = there ? rstd[row] : 0.0f;
+            const float middle = next.middle, scale = next.scale;
+            if (ahead) read(row + groups, lane, next);
             float sum = 0, dot = 0;
 #pragma unroll
             for (int k = 0; k < held; ++k) {
-                const i64 c = (static_cast<i64>(k) * group + lane) * run;
-                float g[run] = {};
-                if (c < cols) gain.load(c, cols - c, g);
 #pragma unroll
                 for (int l = 0; l < run; ++l) {
                     hat[k][l] = (hat[k][l] - middle) * scale;
                     dg[k][l] += d[k][l] * hat[k][l];
-                    if (centred) db[centred ? k : 0][l] += d[k][l];
-                    d[k][l] *= g[l];  // 0 behind the last column
+                    if (centred) db[k][l] += d[k][l];
+                    d[k][l] *= g[k][l];  // 0 behind the last column
                     sum += d[k][l];
                     dot += d[k][l] * hat[k][l];
                 }
             }
-            if (centred) sum = group_sum(b, group, sum, b.shared<float>()) * n;
-            dot = group_sum(b, group, dot, b.shared<float>()) * n;
-            if (!centred) sum = 0;
+            both_sums(b, sum, dot, b.shared<float>() + odd * 32);
+            sum *= n, dot *= n;
 #pragma unroll
             for (int k = 0; k < held; ++k) {
-                const i64 c = (static_cast<i64>(k) * group + lane) * run;
-                if (!there || c >= cols) break;
+                const int c = k * group * run + lane;
 #pragma unroll
                 for (int l = 0; l < run; ++l) d[k][l] = scale * (d[k][l] - sum - hat[k][l] * dot);
-                store_run(dx + row * cols + c, cols - c, wide, d[k]);
+                if (c < cols) store_run(dx + row * cols + c, d[k]);
             }
+            if (!ahead) read(row + groups, lane, next);
         }
-        add_groups(b, dg, dgain + b.index() * cols, 0);
-        if (centred) add_groups(b, db, dbias + b.index() * cols, cols);
+        float* to = sums + b.index() * (centred ? 2 : 1) * cols;
+        add_groups(b, dg, to, 0);
+        if (centred) add_groups(b, db, to + cols, cols);
+    }
+
+    /// Over the group; room [sum and dot, 16 warps], another one every other time: one barrier is enough.
+    ORRERY_DEVICE void both_sums(const Block& b, float& sum, float& dot, float* room) const {
+        dot = b.sum(dot, 32);
+        sum = centred ? b.sum(sum, 32) : 0.0f;
+        if (group == 32) return;
+        if (b.thread() % 32 == 0) {
+            room[b.thread() / 32] = dot;
+            if (centred) room[16 + b.thread() / 32] = sum;
+        }
+        b.sync_part(group);
+        const int warps = group / 32, first = b.thread() / group * warps;
+        sum = dot = 0;
+        for (int w = 0; w < warps; ++w) {
+            dot += room[first + w];
+            if (centred) sum += room[16 + first + w];
+        }
     }
 
     /// to = the sum of what the groups of the block hold, in their order. from: which part of shared memory.
-    template <int n>
-    ORRERY_DEVICE void add_groups(const Block& b, const float (&held_sums)[n][run], float* to, i64 from) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group, own = b.thread() / group;
-        float* sums = b.shared<float>(128) + from;
+    ORRERY_DEVICE void add_groups(const Block& b, const float (&own_sums)[held][run], float* to, int from) const {
+        const int per_block = b.threads() / group, lane = b.thread() % group * run, own = b.thread() / group;
+        float* so_far = b.shared<float>(256) + from;
         for (int g = 0; g < per_block; ++g) {
             if (g > 0) b.sync();
             if (g != own) continue;
 #pragma unroll
-            for (int k = 0; k < n; ++k) {
-                const i64 c = (static_cast<i64>(k) * group + lane) * run;
+            for (int k = 0; k < held; ++k) {
+                const int c = k * group * run + lane;
+                if (c >= cols) continue;
+                float v[run];
 #pragma unroll
-                for (int l = 0; l < run; ++l) {
-                    if (c + l >= cols) continue;
-                    const float sum = (g > 0 ? sums[c + l] : 0.0f) + held_sums[k][l];
-                    (g == per_block - 1 ? to : sums)[c + l] = sum;
+                for (int l = 0; l < run; ++l) v[l] = (g > 0 ? so_far[c + l] : 0.0f) + own_sums[k][l];
+                if (g == per_block - 1) {
+                    for (int l = 0; l < run; ++l) to[c + l] = v[l];
+                } else {
+                    for (int l = 0; l < run; ++l) so_far[c + l] = v[l];
                 }
             }
         }
     }
 };
 
-template <class T, bool centred, int most>
-void norm_grad_of(Call& call, const Groups& g, In x, In gain, In mean, In rstd, In dy, Out dx, float* sums,
-                  float* bias_sums, i64 blocks, i64 rows, i64 cols) {
-    const bool wide = aligned_rows(x.data, x.type, cols) && aligned(dy.data) && aligned(dx.data);
-    const NormGrad<T, centred, most> body{static_cast<const T*>(x.data),
-                                          static_cast<const T*>(dy.data),
-                                          static_cast<T*>(dx.data),
-                                          AnyIn(gain, aligned(gain.data)),
-                                          static_cast<const float*>(mean.data),
-                                          static_cast<const float*>(rstd.data),
-                                          sums,
-                                          bias_sums,
-                                          rows,
-                                          cols,
-                                          g.group,
-                                          wide};
-    launch(call, blocks, body, 128 + (g.rows() > 1 ? 2 * cols * 4 : 0), g.block);
-}
+/// The same for any number of columns at any address: a block a row, sums in memory.
+struct NormGradAny {
+    static constexpr int threads = 512;
+    static constexpr bool barriers = true;
+    AnyIn x, dy, gain;
+    AnyOut dx;
+    const float *mean, *rstd;
+    float* sums;  ///< [blocks, dgain and dbias, cols]
+    i64 rows, cols;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const bool centred = mean != nullptr;
+        float* dgain = sums + b.index() * (centred ? 2 : 1) * cols;
+        const float n = 1.0f / static_cast<float>(cols);
+        for (i64 row = b.index(); row < rows; row += b.blocks()) {
+            const i64 at = row * cols;
+            const float middle = centred ? mean[row] : 0.0f, scale = rstd[row];
+            const bool first = row == b.index();
+            float sum = 0, dot = 0;
+            for (i64 c = b.thread(); c < cols; c += b.threads()) {
+                const float hat = (x.at(at + c) - middle) * scale, d = dy.at(at + c), by_gain = d * gain.at(c);
+                dgain[c] = (first ? 0.0f : dgain[c]) + d * hat;
+                if (centred) dgain[cols + c] = (first ? 0.0f : dgain[cols + c]) + d;
+                sum += by_gain;
+                dot += by_gain * hat;
+            }
+            sum = centred ? block_sum(b, sum, b.shared<float>()) * n : 0.0f;
+            dot = block_sum(b, dot, b.shared<float>()) * n;
+            for (i64 c = b.thread(); c < cols; c += b.threads()) {
+                const float hat = (x.at(at + c) - middle) * scale;
+                dx.put(at + c, scale * (dy.at(at + c) * gain.at(c) - sum - hat * dot));
+            }
+        }
+    }
+};
+
+int any_threads(i64 cols) { return cols >= 2048 ? 512 : cols >= 512 ? 128 : 32; }
 
 template <bool centred>
 void norm(Call& call, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
-    const Groups g(cols);
+    auto* means = static_cast<float*>(mean.data);
+    auto* scales = static_cast<float*>(rstd.data);
+    const bool runs = cols % run == 0 && cols <= 1024 * 4 * run && aligned(x.data) && aligned(y.data) &&
+                      aligned(gain.data) && aligned(bias.data);
+    if (!runs) {
+        const NormAny body{
+            AnyIn(x, false),        AnyIn(gain, false), AnyIn(bias, false), AnyOut(y, false), means, scales, cols,
+            static_cast<float>(eps)};
+        return launch(call, rows, body, 32 * 4, any_threads(cols));
+    }
     visit_float(x.type, [&]<class T>(T*) {
+        const int group = group_of(cols, Norm<T, centred>::held), block = group < 128 ? 128 : group;
         const Norm<T, centred> body{static_cast<const T*>(x.data),
                                     static_cast<T*>(y.data),
-                                    AnyIn(gain, aligned(gain.data)),
-                                    AnyIn(bias, aligned(bias.data)),
-                                    static_cast<float*>(mean.data),
-                                    static_cast<float*>(rstd.data),
+                                    AnyIn(gain, true),
+                                    AnyIn(bias, true),
+                                    means,
+                                    scales,
                                     rows,
-                                    cols,
                                     static_cast<float>(eps),
-                                    g.group,
-                                    aligned_rows(x.data, x.type, cols) && aligned(y.data)};
-        launch(call, divide_up(rows, g.rows()), body, 32 * 4, g.block);
+                                    static_cast<int>(cols),
+                                    group};
+        launch(call, divide_up(rows, block / group), body, 2 * 32 * 4, block);
     });
+}
+
+/// How many blocks it takes; each has its sums.
+template <bool centred>
+i64 norm_grad_runs(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, float* sums, i64 rows, i64 cols) {
+    i64 blocks = 0;
+    visit_float(x.type, [&]<class T>(T*) {
+        using Body = NormGrad<T, centred>;
+        const int group = group_of(cols, Body::held);
+        int threads = Body::threads;  // fewer where few rows would leave multiprocessors without any
+        while (threads > 128 && threads > group && divide_up(rows, threads / group) < call.multiprocessors)
+            threads /= 2;
+        const int per_block = threads / group;
+        blocks = divide_up(rows, per_block);
+        if (blocks > call.multiprocessors) blocks = call.multiprocessors;
+        const Body body{static_cast<const T*>(x.data),
+                        static_cast<const T*>(dy.data),
+                        static_cast<T*>(dx.data),
+                        AnyIn(gain, true),
+                        static_cast<const float*>(mean.data),
+                        static_cast<const float*>(rstd.data),
+                        sums,
+                        rows,
+                        static_cast<int>(cols),
+                        group};
+        launch(call, blocks, body, 256 + (per_block > 1 ? 2 * cols * 4 : 0), threads);
+    });
+    return blocks;
 }
 
 template <bool centred>
 void norm_grad(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows, i64 cols,
                bool accumulate) {
-    const Groups g(cols);
-    i64 blocks = static_cast<i64>(call.multiprocessors) * (g.block <= 256 ? 1024 / g.block / 2 : 1);
-    blocks = blocks < divide_up(rows, g.rows()) ? blocks : divide_up(rows, g.rows());
-    if (blocks < 1) blocks = 1;
-    float* sums = call.take_array<float>(blocks * cols);
-    float* bias_sums = centred ? call.take_array<float>(blocks * cols) : nullptr;
-    visit_float(x.type, [&]<class T>(T*) {
-        const auto run_it = g.block <= 256 ? norm_grad_of<T, centred, 256> : norm_grad_of<T, centred, 1024>;
-        run_it(call, g, x, gain, mean, rstd, dy, dx, sums, bias_sums, blocks, rows, cols);
-    });
-    reduce_columns(call, Join::sum, In(sums, Type::f32), dgain, 1, blocks, cols, accumulate);
-    if (centred) reduce_columns(call, Join::sum, In(bias_sums, Type::f32), dbias, 1, blocks, cols, accumulate);
+    const i64 all = (centred ? 2 : 1) * cols, most = static_cast<i64>(call.multiprocessors) * 2;
+    i64 blocks = rows < most ? rows : most;
+    float* sums = call.take_array<float>(blocks * all);  // as much whatever the addresses are
+    const bool runs = cols % run == 0 && cols <= NormGrad<float, centred>::most_cols && aligned(x.data) &&
+                      aligned(dy.data) && aligned(dx.data) && aligned(gain.data);
+    if (runs) {
+        blocks = norm_grad_runs<centred>(call, x, gain, mean, rstd, dy, dx, sums, rows, cols);
+    } else {
+        const NormGradAny body{AnyIn(x, false),
+                               AnyIn(dy, false),
+                               AnyIn(gain, false),
+                               AnyOut(dx, false),
+                               static_cast<const float*>(mean.data),
+                               static_cast<const float*>(rstd.data),
+                               sums,
+                               rows,
+                               cols};
+        launch(call, blocks, body, 32 * 4, any_threads(cols));
+    }
+    join_parts(call, Join::sum, sums, blocks, all, dgain, dbias, cols, accumulate);
 }
 
 void layernorm(kernels::Context& context, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols,

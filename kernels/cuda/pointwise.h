@@ -18,19 +18,27 @@ struct Map {
     T* out[F::outputs];
     i64 period[F::inputs];
     i64 n;
-    bool wide;
+    bool wide, dense;  ///< dense: and no operand repeats
     F f;
 
     ORRERY_DEVICE void operator()(const Block& b) const {
         for (i64 i = (b.index() * threads + b.thread()) * run; i < n; i += b.blocks() * threads * run) {
             float x[F::inputs][run], y[F::outputs][run];
+            if (dense && n - i >= run) {
+                Packed<T> packed[F::inputs];
 #pragma unroll
-            for (int k = 0; k < F::inputs; ++k) {
-                if (period[k] == 1) {
+                for (int k = 0; k < F::inputs; ++k) fetch(in[k] + i, packed[k]);
 #pragma unroll
-                    for (int l = 0; l < run; ++l) x[k][l] = widen(in[k][0]);
-                } else {
-                    load_run(in[k] + at(i, period[k]), n - i, wide, x[k]);
+                for (int k = 0; k < F::inputs; ++k) unpack(packed[k], x[k]);
+            } else {
+#pragma unroll
+                for (int k = 0; k < F::inputs; ++k) {
+                    if (period[k] == 1) {
+#pragma unroll
+                        for (int l = 0; l < run; ++l) x[k][l] = widen(in[k][0]);
+                    } else {
+                        load_run(in[k] + at(i, period[k]), n - i, wide, x[k]);
+                    }
                 }
             }
             f.apply(x, y);
@@ -61,6 +69,8 @@ void map_runs(Call& call, const F& f, const In (&in)[IN], const i64 (&period)[IN
             map.out[k] = static_cast<T*>(out[k].data);
             map.wide = map.wide && aligned(out[k].data);
         }
+        map.dense = map.wide;
+        for (i64 p : period) map.dense = map.dense && p == 0;
         launch(call, blocks_for(call, n, Map<T, F>::threads * run), map);
     });
 }

@@ -15,11 +15,8 @@ namespace {
 
 /// What a fresh element adds.
 ORRERY_DEVICE float mapped(Join join, float v) {
-    switch (join) {
-        case Join::sumsq: return v * v;
-        case Join::infinite: return v - v == 0.0f ? 0.0f : 1.0f;
-        default: return v;
-    }
+    const float power = join == Join::sumsq ? v * v : v, bad = v - v == 0.0f ? 0.0f : 1.0f;
+    return join == Join::infinite ? bad : power;
 }
 ORRERY_DEVICE float joined(Join join, float a, float b) {
     return join == Join::max || join == Join::infinite ? Block::larger(a, b) : a + b;
@@ -33,21 +30,36 @@ ORRERY_DEVICE float block_join(const Block& b, Join join, float value, float* ro
 }
 
 /// y[row, part] of x [rows, cols], each part being `chunk` columns (a multiple of 8).
+template <class T>
 struct ReduceRows {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
-    AnyIn x;
+    const T* x;
     AnyOut y;
     i64 cols, chunk, parts;
     Join join;
-    bool accumulate, flag;  ///< flag: y is 1 where the result is 0
+    bool wide, accumulate, flag;  ///< flag: y is 1 where the result is 0
     ORRERY_DEVICE void operator()(const Block& b) const {
         const i64 row = b.index() / parts, first = b.index() % parts * chunk;
-        const i64 end = first + chunk < cols ? first + chunk : cols;
+        const T* p = x + row * cols;
+        const i64 end = first + chunk < cols ? first + chunk : cols, step = b.threads() * run;
         float total = nothing(join);
-        for (i64 c = first + b.thread() * run; c < end; c += b.threads() * run) {
+        i64 c = first + b.thread() * run;
+        for (; wide && c + 3 * step + run <= end; c += 4 * step) {
+            Packed<T> packed[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) fetch(p + c + k * step, packed[k]);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                float v[run];
+                unpack(packed[k], v);
+#pragma unroll
+                for (int l = 0; l < run; ++l) total = joined(join, total, mapped(join, v[l]));
+            }
+        }
+        for (; c < end; c += step) {
             float v[run];
-            x.load(row * cols + c, end - c, v);
+            load_run(p + c, end - c, wide, v);
 #pragma unroll
             for (int l = 0; l < run; ++l) {
                 if (c + l < end) total = joined(join, total, mapped(join, v[l]));
@@ -67,46 +79,64 @@ void reduce_rows(Call& call, Join join, In x, Out y, i64 rows, i64 cols, bool ac
     parts = parts < 1 ? 1 : parts < wanted ? parts : wanted;
     const i64 chunk = divide_up(divide_up(cols > 0 ? cols : 1, parts), run) * run;
     parts = cols > 0 ? divide_up(cols, chunk) : 1;
-    const bool wide = rows == 1 ? aligned(x.data) : aligned_rows(x.data, x.type, cols);
+    const bool wide = rows == 1 ? aligned(x.data) : aligned_rows(x.data, x.type, cols), ends = parts == 1;
     const int threads = chunk >= 256 * run ? 256 : chunk >= 64 * run ? 64 : 32;
-    ReduceRows body{AnyIn(x, wide), AnyOut(y, false), cols, chunk, parts, join, accumulate, flag};
-    if (parts == 1) return launch(call, rows, body, 32 * 4, threads);
-    float* partial = call.take_array<float>(rows * parts);
-    body.y = AnyOut(Out(partial), false);
-    body.accumulate = body.flag = false;
-    launch(call, rows * parts, body, 32 * 4, threads);
-    const ReduceRows last{AnyIn(In(partial, Type::f32), parts % 4 == 0),
-                          AnyOut(y, false),
-                          parts,
-                          divide_up(parts, run) * run,
-                          1,
-                          again(join),
-                          accumulate,
-                          flag};
+    float* partial = ends ? nullptr : call.take_array<float>(rows * parts);
+    visit_float(x.type, [&]<class T>(T*) {
+        const ReduceRows<T> body{static_cast<const T*>(x.data),
+                                 AnyOut(ends ? y : Out(partial), false),
+                                 cols,
+                                 chunk,
+                                 parts,
+                                 join,
+                                 wide,
+                                 ends && accumulate,
+                                 ends && flag};
+        launch(call, rows * parts, body, 32 * 4, threads);
+    });
+    if (ends) return;
+    const ReduceRows<float> last{partial,        AnyOut(y, false), parts, divide_up(parts, run) * run, 1, again(join),
+                                 parts % 4 == 0, accumulate,       flag};
     launch(call, rows, last, 32 * 4, 64);
 }
 
-/// y[part, outer, inner] of x [outer, middle, inner]: 32 runs of columns by 8 rows a block, `chunk` rows a part.
+/// y[part, outer, inner] of x [outer, middle, inner], sums or maxima: 32 runs of columns by 8 rows a block, `chunk`
+/// rows a part.
+template <class T>
 struct ReduceColumns {
     static constexpr int threads = 256;
     static constexpr bool barriers = true;
-    AnyIn x;
+    const T* x;
     AnyOut y;
     i64 outer, middle, inner, chunk, tiles;
-    Join join;
-    bool accumulate;
+    bool largest, wide, accumulate;
     ORRERY_DEVICE void operator()(const Block& b) const {
         const i64 tile = b.index() % tiles, o = b.index() / tiles % outer, part = b.index() / tiles / outer;
         const i64 c = (tile * 32 + b.thread() % 32) * run, lane = b.thread() / 32;
         const i64 end = (part + 1) * chunk < middle ? (part + 1) * chunk : middle;
+        const Join join = largest ? Join::max : Join::sum;
         float total[run];
         for (float& t : total) t = nothing(join);
         if (c < inner) {
-            for (i64 r = part * chunk + lane; r < end; r += 8) {
-                float v[run];
-                x.load((o * middle + r) * inner + c, inner - c, v);
+            const T* p = x + o * middle * inner + c;
+            i64 r = part * chunk + lane;
+            for (; wide && r + 24 < end; r += 32) {
+                Packed<T> packed[4];
 #pragma unroll
-                for (int l = 0; l < run; ++l) total[l] = joined(join, total[l], mapped(join, v[l]));
+                for (int k = 0; k < 4; ++k) fetch(p + (r + 8 * k) * inner, packed[k]);
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    float v[run];
+                    unpack(packed[k], v);
+#pragma unroll
+                    for (int l = 0; l < run; ++l) total[l] = joined(join, total[l], v[l]);
+                }
+            }
+            for (; r < end; r += 8) {
+                float v[run];
+                load_run(p + r * inner, inner - c, wide, v);
+#pragma unroll
+                for (int l = 0; l < run; ++l) total[l] = joined(join, total[l], v[l]);
             }
         }
         float* room = b.shared<float>();  // [8 lanes, 8 of a run, 32]
@@ -120,39 +150,63 @@ struct ReduceColumns {
     }
 };
 
+/// y[c] joins x[part, c] over few parts, in their order: a thread a column, 8 parts at once. Columns from `split` on go
+/// to `second`.
+struct JoinParts {
+    static constexpr int threads = 256;
+    static constexpr bool barriers = true;
+    const float* x;
+    AnyOut y, second;
+    i64 parts, cols, split;
+    bool largest, accumulate;
+    ORRERY_DEVICE void operator()(const Block& b) const {
+        const Join join = largest ? Join::max : Join::sum;
+        const i64 c = b.index() * 32 + b.thread() % 32;
+        float total = nothing(join);
+        if (c < cols) {
+#pragma unroll 8
+            for (i64 part = b.thread() / 32; part < parts; part += 8) total = joined(join, total, x[part * cols + c]);
+        }
+        float* room = b.shared<float>();
+        room[b.thread()] = total;
+        b.sync();
+        if (b.thread() >= 32 || c >= cols) return;
+        for (int k = 1; k < 8; ++k) total = joined(join, total, room[k * 32 + b.thread()]);
+        c < split ? y.put(c, total, accumulate) : second.put(c - split, total, accumulate);
+    }
+};
+
+void join_parts(Call& call, Join join, const float* x, i64 parts, i64 cols, Out y, Out second, i64 split,
+                bool accumulate) {
+    const JoinParts body{x, AnyOut(y, false), AnyOut(second, false), parts, cols, split, join == Join::max, accumulate};
+    launch(call, divide_up(cols, 32), body, 256 * 4);
+}
+
+/// join: sum or max.
 void reduce_columns(Call& call, Join join, In x, Out y, i64 outer, i64 middle, i64 inner, bool accumulate) {
     const i64 tiles = divide_up(inner, 32 * run);
     const i64 wanted = divide_up(static_cast<i64>(call.multiprocessors) * 4, outer * tiles > 0 ? outer * tiles : 1);
-    i64 parts = divide_up(middle, 64);
+    i64 parts = divide_up(middle, 32);
     parts = parts < 1 ? 1 : parts < wanted ? parts : wanted;
     const i64 chunk = divide_up(middle > 0 ? middle : 1, parts);
     parts = middle > 0 ? divide_up(middle, chunk) : 1;
     constexpr i64 room = 8 * run * 32 * 4;
-    ReduceColumns body{AnyIn(x, aligned_rows(x.data, x.type, inner)),
-                       AnyOut(y, false),
-                       outer,
-                       middle,
-                       inner,
-                       chunk,
-                       tiles,
-                       join,
-                       accumulate};
-    if (parts == 1) return launch(call, outer * tiles, body, room);
-    float* partial = call.take_array<float>(parts * outer * inner);
-    body.y = AnyOut(Out(partial), false);
-    body.accumulate = false;
-    launch(call, parts * outer * tiles, body, room);
-    const i64 all = outer * inner, last_tiles = divide_up(all, 32 * run);
-    const ReduceColumns last{AnyIn(In(partial, Type::f32), all % 4 == 0),
-                             AnyOut(y, false),
-                             1,
-                             parts,
-                             all,
-                             parts,
-                             last_tiles,
-                             again(join),
-                             accumulate};
-    launch(call, last_tiles, last, room);
+    const bool ends = parts == 1;
+    float* partial = ends ? nullptr : call.take_array<float>(parts * outer * inner);
+    visit_float(x.type, [&]<class T>(T*) {
+        const ReduceColumns<T> body{static_cast<const T*>(x.data),
+                                    AnyOut(ends ? y : Out(partial), false),
+                                    outer,
+                                    middle,
+                                    inner,
+                                    chunk,
+                                    tiles,
+                                    join == Join::max,
+                                    inner % run == 0 && aligned(x.data),
+                                    ends && accumulate};
+        launch(call, parts * outer * tiles, body, room);
+    });
+    if (!ends) join_parts(call, join, partial, parts, outer * inner, y, {}, outer * inner, accumulate);
 }
 
 /// Any dims: one block a result, which walks the reduced dims by their strides.

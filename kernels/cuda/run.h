@@ -1,6 +1,8 @@
 // Runs of eight neighbouring elements, read and written as floats, 16 bytes at a time where addresses allow.
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/block.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
@@ -39,23 +41,132 @@ ORRERY_DEVICE void narrow(float x, f16& y) {
 #endif
 }
 
-ORRERY_DEVICE void copy16(const void* from, void* to) {
+/// 16 bytes at an aligned address of the device's memory by one access, wherever a compiler would cut it into words.
+ORRERY_DEVICE Words load16(const void* p) {
 #if defined(__CUDA_ARCH__)
-    *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+    Words x;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.w[0]), "=r"(x.w[1]), "=r"(x.w[2]), "=r"(x.w[3])
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+    return x;
 #else
-    *static_cast<Words*>(to) = *static_cast<const Words*>(from);
+    return *static_cast<const Words*>(p);
 #endif
+}
+/// Zeros where not `there`: no branch, so that several loads are under way at once.
+ORRERY_DEVICE Words load16(const void* p, bool there) {
+    Words x{};
+#if defined(__CUDA_ARCH__)
+    asm volatile("{ .reg .pred there; setp.ne.u32 there, %5, 0; @there ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "+r"(x.w[0]), "+r"(x.w[1]), "+r"(x.w[2]), "+r"(x.w[3])
+                 : "l"(__cvta_generic_to_global(p)), "r"(there ? 1u : 0u)
+                 : "memory");
+#else
+    if (there) x = *static_cast<const Words*>(p);
+#endif
+    return x;
+}
+/// 8 bytes of it, in the first two words.
+ORRERY_DEVICE Words load8(const void* p, bool there) {
+    Words x{};
+#if defined(__CUDA_ARCH__)
+    asm volatile("{ .reg .pred there; setp.ne.u32 there, %3, 0; @there ld.global.v2.u32 {%0, %1}, [%2]; }"
+                 : "+r"(x.w[0]), "+r"(x.w[1])
+                 : "l"(__cvta_generic_to_global(p)), "r"(there ? 1u : 0u)
+                 : "memory");
+#else
+    for (int k = 0; there && k < 2; ++k) x.w[k] = static_cast<const std::uint32_t*>(p)[k];
+#endif
+    return x;
+}
+ORRERY_DEVICE void store16(void* p, const Words& x) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(x.w[0]), "r"(x.w[1]), "r"(x.w[2]), "r"(x.w[3])
+                 : "memory");
+#else
+    *static_cast<Words*>(p) = x;
+#endif
+}
+
+/// A run as it lies in memory. Kernels fetch all that they need before they unpack any of it.
+template <class T>
+struct Packed {
+    static constexpr int accesses = static_cast<int>(sizeof(T)) / 2;
+    Words part[accesses];
+};
+
+template <class T>
+ORRERY_DEVICE void fetch(const T* p, bool there, Packed<T>& x) {
+#pragma unroll
+    for (int k = 0; k < Packed<T>::accesses; ++k) x.part[k] = load16(p + k * 16 / sizeof(T), there);
+}
+template <class T>
+ORRERY_DEVICE void fetch(const T* p, Packed<T>& x) {
+#pragma unroll
+    for (int k = 0; k < Packed<T>::accesses; ++k) x.part[k] = load16(p + k * 16 / sizeof(T));
+}
+template <class T>
+ORRERY_DEVICE void put(T* p, const Packed<T>& x) {
+#pragma unroll
+    for (int k = 0; k < Packed<T>::accesses; ++k) store16(p + k * 16 / sizeof(T), x.part[k]);
+}
+
+ORRERY_DEVICE void unpack(const Packed<float>& x, float (&v)[run]) {
+#pragma unroll
+    for (int l = 0; l < run; ++l) v[l] = std::bit_cast<float>(x.part[l / 4].w[l % 4]);
+}
+ORRERY_DEVICE void unpack(const Packed<bf16>& x, float (&v)[run]) {
+#pragma unroll
+    for (int l = 0; l < run; ++l) {
+        const std::uint32_t two = x.part[0].w[l / 2];
+        v[l] = std::bit_cast<float>(l % 2 == 0 ? two << 16 : two & 0xffff0000u);
+    }
+}
+ORRERY_DEVICE void unpack(const Packed<f16>& x, float (&v)[run]) {
+#pragma unroll
+    for (int l = 0; l < run; ++l) v[l] = widen(f16{static_cast<std::uint16_t>(x.part[0].w[l / 2] >> l % 2 * 16)});
+}
+
+/// Two neighbours in one word, the first one in its low half.
+ORRERY_DEVICE std::uint32_t pair_of(float low, float high, bf16) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+#else
+    return static_cast<std::uint32_t>(to_bf16(high).bits) << 16 | to_bf16(low).bits;
+#endif
+}
+ORRERY_DEVICE std::uint32_t pair_of(float low, float high, f16) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+#else
+    return static_cast<std::uint32_t>(to_f16(high).bits) << 16 | to_f16(low).bits;
+#endif
+}
+
+ORRERY_DEVICE void pack(const float (&v)[run], Packed<float>& x) {
+#pragma unroll
+    for (int l = 0; l < run; ++l) x.part[l / 4].w[l % 4] = std::bit_cast<std::uint32_t>(v[l]);
+}
+template <class T>
+ORRERY_DEVICE void pack(const float (&v)[run], Packed<T>& x) {
+#pragma unroll
+    for (int l = 0; l < run; l += 2) x.part[0].w[l / 2] = pair_of(v[l], v[l + 1], T{});
 }
 
 /// The first `left` elements at p, zeros behind them. wide: p is aligned to 16 bytes.
 template <class T>
 ORRERY_DEVICE void load_run(const T* p, i64 left, bool wide, float (&v)[run]) {
     if (wide && left >= run) {
-        alignas(16) T raw[run];
-        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w)
-            copy16(p + w * 16 / sizeof(T), raw + w * 16 / sizeof(T));
-#pragma unroll
-        for (int l = 0; l < run; ++l) v[l] = widen(raw[l]);
+        Packed<T> x;
+        fetch(p, x);
+        unpack(x, v);
     } else {
 #pragma unroll
         for (int l = 0; l < run; ++l) v[l] = l < left ? widen(p[l]) : 0.0f;
@@ -63,13 +174,15 @@ ORRERY_DEVICE void load_run(const T* p, i64 left, bool wide, float (&v)[run]) {
 }
 
 template <class T>
+ORRERY_DEVICE void store_run(T* p, const float (&v)[run]) {
+    Packed<T> x;
+    pack(v, x);
+    put(p, x);
+}
+template <class T>
 ORRERY_DEVICE void store_run(T* p, i64 left, bool wide, const float (&v)[run]) {
     if (wide && left >= run) {
-        alignas(16) T raw[run];
-#pragma unroll
-        for (int l = 0; l < run; ++l) narrow(v[l], raw[l]);
-        for (int w = 0; w < static_cast<int>(sizeof(T)) / 2; ++w)
-            copy16(raw + w * 16 / sizeof(T), p + w * 16 / sizeof(T));
+        store_run(p, v);
     } else {
 #pragma unroll
         for (int l = 0; l < run; ++l) {
@@ -111,6 +224,20 @@ struct AnyIn {
             case Type::bf16: return load_run(static_cast<const bf16*>(data) + i, left, wide, v);
             case Type::f16: return load_run(static_cast<const f16*>(data) + i, left, wide, v);
             default: return load_run(static_cast<const float*>(data) + i, left, wide, v);
+        }
+    }
+    /// The run at i, which must be aligned to 16 bytes, without a branch; of 16 bits: the first half of x.
+    ORRERY_DEVICE void fetch(i64 i, bool there, Packed<float>& x) const {
+        const bool four = type == Type::f32;
+        const auto* p = static_cast<const unsigned char*>(data) + i * (four ? 4 : 2);
+        x.part[0] = load16(p, there);
+        x.part[1] = load16(p + 16, there && four);
+    }
+    ORRERY_DEVICE void unpack(const Packed<float>& x, float (&v)[run]) const {
+        switch (type) {
+            case Type::bf16: return ORRERY_BLOCKS::unpack(Packed<bf16>{{x.part[0]}}, v);
+            case Type::f16: return ORRERY_BLOCKS::unpack(Packed<f16>{{x.part[0]}}, v);
+            default: return ORRERY_BLOCKS::unpack(x, v);
         }
     }
 };

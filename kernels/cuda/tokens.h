@@ -230,59 +230,128 @@ void embedding_grad(kernels::Context& context, const Embedding& s, const std::in
     launch(call, blocks, AddEdges{s, pairs, table, edges, blocks});
 }
 
-/// Cosines and sines [seq, half] of all angles, in double until the end: positions are long, floats are not.
-struct Angles {
-    static constexpr int threads = 128;
-    static constexpr bool barriers = false;
-    Rope s;
-    float* table;  ///< cosine, sine
-    ORRERY_DEVICE void operator()(const Block& b) const {
-        const i64 half = s.dim / 2, i = b.index() * threads + b.thread();
-        if (i >= s.seq * half) return;
-        const double slow = pow(s.theta, -2.0 * static_cast<double>(i % half) / static_cast<double>(s.dim));
-        const double angle = static_cast<double>(i / half + s.start) * slow;
-        table[i * 2] = static_cast<float>(cos(angle));
-        table[i * 2 + 1] = static_cast<float>(s.inverse ? -sin(angle) : sin(angle));
-    }
-};
+/// Cosine and sine of an angle in double until the end, since positions are long and floats are not: pi/2 in two parts
+/// leaves a rest within 45 degrees, where seven terms of the series are good for 1e-13.
+ORRERY_DEVICE void cosine_and_sine(double angle, float& cosine, float& sine) {
+    const double quarters = rint(angle * 0.63661977236758134308);
+    double x = fma(-quarters, 1.57079632679489655800, angle);
+    x = fma(-quarters, 6.12323399573676603587e-17, x);
+    const double xx = x * x;
+    double s = -1.0 / 39916800, c = 1.0 / 479001600;
+    s = fma(s, xx, 1.0 / 362880), c = fma(c, xx, -1.0 / 3628800);
+    s = fma(s, xx, -1.0 / 5040), c = fma(c, xx, 1.0 / 40320);
+    s = fma(s, xx, 1.0 / 120), c = fma(c, xx, -1.0 / 720);
+    s = fma(s, xx, -1.0 / 6), c = fma(c, xx, 1.0 / 24);
+    s = fma(s * xx, x, x), c = fma(c, xx, -0.5);
+    c = fma(c, xx, 1.0);
+    const int quadrant = static_cast<int>(static_cast<i64>(quarters) & 3);
+    const double one = (quadrant & 1) != 0 ? s : c, other = (quadrant & 1) != 0 ? c : s;
+    cosine = static_cast<float>(quadrant == 1 || quadrant == 2 ? -one : one);
+    sine = static_cast<float>(quadrant >= 2 ? -other : other);
+}
 
-/// Each thread turns one run of pairs (x[i], x[i + half]) of one head.
+/// Turns pairs (x[c], x[c + half]) of all heads at `each` neighbouring times; their angles are in shared memory.
 struct Rotate {
     static constexpr int threads = 256;
-    static constexpr bool barriers = false;
-    Rope s;
+    static constexpr bool barriers = true;
+    static constexpr int most_slopes = 128;
     AnyIn x;
     AnyOut y;
-    const float* table;
+    i64 rows, seq, start;  ///< rows [batch, seq]
+    int each, heads, dim;
+    int first, count;  ///< columns of this launch, first a multiple of 8
+    bool inverse;
+    double slope[most_slopes];  ///< angle of a column at time 1
+
+    /// Where a run of pairs begins, and those of its angles.
+    struct Place {
+        i64 at;
+        int angle, left;
+    };
+    ORRERY_DEVICE Place place(i64 row, int item) const {
+        const auto runs = static_cast<unsigned>((count + run - 1) / run), i = static_cast<unsigned>(item);
+        const unsigned head = i / runs, c = i % runs * run, time = head / static_cast<unsigned>(heads);
+        return {row * heads * dim + static_cast<i64>(head) * dim + first + c, static_cast<int>(time * runs * run + c),
+                count - static_cast<int>(c)};
+    }
+
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const i64 half = s.dim / 2, runs = (half + run - 1) / run, n = s.batch * s.seq * s.heads * runs;
-        for (i64 i = b.index() * threads + b.thread(); i < n; i += b.blocks() * threads) {
-            const i64 row = i / runs, c = i % runs * run, time = row / s.heads % s.seq, left = half - c;
-            float first[run], second[run];
-            x.load(row * s.dim + c, left, first);
-            x.load(row * s.dim + half + c, left, second);
-            const float* angle = table + (time * half + c) * 2;
-#pragma unroll
-            for (int l = 0; l < run; ++l) {
-                if (l >= left) continue;
-                const float cosine = angle[l * 2], sine = angle[l * 2 + 1], a = first[l], z = second[l];
-                first[l] = a * cosine - z * sine;
-                second[l] = z * cosine + a * sine;
+        const i64 row = b.index() * each;
+        const int here = row + each <= rows ? each : static_cast<int>(rows - row), half = dim / 2;
+        const int runs = (count + run - 1) / run, items = here * heads * runs;
+        Packed<float> one, other;
+        const auto fetch = [&](int item) {
+            const bool there = x.wide && item < items;
+            const i64 at = place(row, item).at;
+            x.fetch(at, there, one);
+            x.fetch(at + half, there, other);
+        };
+        fetch(b.thread());                   // on their way while angles are computed
+        float* cosines = b.shared<float>();  // [each, runs * 8], then sines
+        float* sines = cosines + each * runs * run;
+        for (int i = b.thread(); i < here * runs * run; i += b.threads()) {
+            const int c = i % (runs * run);
+            const double angle = static_cast<double>((row + i / (runs * run)) % seq + start) * slope[c < count ? c : 0];
+            cosine_and_sine(inverse ? -angle : angle, cosines[i], sines[i]);
+        }
+        b.sync();
+        for (int item = b.thread(); item < items; item += b.threads()) {
+            const Place p = place(row, item);
+            float a[run], z[run], first_half[run], second_half[run];
+            if (x.wide) {
+                x.unpack(one, a);
+                x.unpack(other, z);
+                fetch(item + b.threads());
+            } else {
+                AnyIn single = x;
+                single.wide = false;
+                single.load(p.at, p.left, a);
+                single.load(p.at + half, p.left, z);
             }
-            y.store(row * s.dim + c, left, first);
-            y.store(row * s.dim + half + c, left, second);
+            const Words* cosine = reinterpret_cast<const Words*>(cosines + p.angle);
+            const Words* sine = reinterpret_cast<const Words*>(sines + p.angle);
+#pragma unroll
+            for (int k = 0; k < run; k += 4) {
+                const Words c = cosine[k / 4], s = sine[k / 4];
+#pragma unroll
+                for (int l = 0; l < 4; ++l) {
+                    const float cl = std::bit_cast<float>(c.w[l]), sl = std::bit_cast<float>(s.w[l]);
+                    first_half[k + l] = a[k + l] * cl - z[k + l] * sl;
+                    second_half[k + l] = z[k + l] * cl + a[k + l] * sl;
+                }
+            }
+            y.store(p.at, p.left, first_half);
+            y.store(p.at + half, p.left, second_half);
         }
     }
 };
 
 void rope(kernels::Context& context, const Rope& s, In x, Out y) {
     Call& call = call_of(context);
-    float* table = call.take_array<float>(s.seq * s.dim);
-    launch(call, divide_up(s.seq * s.dim / 2, Angles::threads), Angles{s, table});
-    const i64 half = s.dim / 2;
-    const Rotate body{s, AnyIn(x, aligned_rows(x.data, x.type, half)), AnyOut(y, aligned_rows(y.data, y.type, half)),
-                      table};
-    launch(call, blocks_for(call, s.batch * s.seq * s.heads * divide_up(half, run), Rotate::threads), body);
+    const i64 half = s.dim / 2, rows = s.batch * s.seq;
+    for (i64 first = 0; first < half; first += Rotate::most_slopes) {
+        const i64 left = half - first, count = left < Rotate::most_slopes ? left : Rotate::most_slopes;
+        const i64 a_row = s.heads * divide_up(count, run);
+        Rotate body{AnyIn(x, half % run == 0 && aligned(x.data)),
+                    AnyOut(y, half % run == 0 && aligned(y.data)),
+                    rows,
+                    s.seq,
+                    s.start,
+                    1,
+                    static_cast<int>(s.heads),
+                    static_cast<int>(s.dim),
+                    static_cast<int>(first),
+                    static_cast<int>(count),
+                    s.inverse,
+                    {}};
+        // Two runs a thread, in at most 16 KiB of angles.
+        while (body.each < 16 && body.each * a_row < 2 * Rotate::threads) body.each *= 2;
+        for (i64 c = 0; c < count; ++c)
+            body.slope[c] = std::pow(s.theta, -2.0 * static_cast<double>(first + c) / static_cast<double>(s.dim));
+        const i64 threads = divide_up(body.each * a_row, 32) * 32, room = body.each * divide_up(count, run) * run * 8;
+        launch(call, divide_up(rows, body.each), body, room,
+               static_cast<int>(threads < Rotate::threads ? threads : Rotate::threads));
+    }
 }
 
 }  // namespace

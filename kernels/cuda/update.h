@@ -10,7 +10,7 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 namespace {
 
 constexpr int updates_a_launch = 32;         // parameters of a kernel are 4 KiB at most
-constexpr i64 update_chunk = 256 * run * 4;  // elements of a block
+constexpr i64 update_chunk = 256 * run * 4;  // elements of a block, a multiple of what it does in one round
 
 struct Updates {
     static constexpr int threads = 256;
@@ -31,6 +31,11 @@ struct Updates {
         while (which + 1 < count && tensors[which + 1].first_block <= b.index()) ++which;
         const Tensor& t = tensors[which];
         if (t.apply != nullptr && *t.apply == 0) return;  // all threads of the block alike
+        const i64 first = (b.index() - t.first_block) * update_chunk;
+        const i64 end = first + update_chunk < t.n ? first + update_chunk : t.n;
+        i64 i = first + b.thread() * quad;
+        Quad x[2];
+        for (int k = 0; k < 2; ++k) x[k].fetch(t, i + k * quad * threads, end);  // under way during the powers of beta
         auto* step = b.shared<math::AdamWStep<float>>();
         if (b.thread() == 0) {
             const AdamW& c = t.constants;
@@ -38,21 +43,56 @@ struct Updates {
         }
         b.sync();
         const math::AdamWStep<float> constants = *step;
-        const i64 first = (b.index() - t.first_block) * update_chunk;
-        const i64 end = first + update_chunk < t.n ? first + update_chunk : t.n;
-        for (i64 i = first + b.thread() * run; i < end; i += threads * run) {
-            float p[run], g[run], m[run], v[run];
-            load_run(t.p + i, end - i, t.g.wide, p);
-            t.g.load(i, end - i, g);
-            load_run(t.m + i, end - i, t.g.wide, m);
-            load_run(t.v + i, end - i, t.g.wide, v);
+        for (; i < end; i += 2 * quad * threads) {
 #pragma unroll
-            for (int l = 0; l < run; ++l) math::adamw(constants, p[l], g[l], m[l], v[l]);
-            store_run(t.p + i, end - i, t.g.wide, p);
-            store_run(t.m + i, end - i, t.g.wide, m);
-            store_run(t.v + i, end - i, t.g.wide, v);
+            for (int k = 0; k < 2; ++k) x[k].update(t, i + k * quad * threads, end, constants);
+#pragma unroll
+            for (int k = 0; k < 2; ++k) x[k].fetch(t, i + (2 + k) * quad * threads, end);
         }
     }
+
+    /// Four elements as they lie in memory: neighbouring threads have neighbouring ones, no sector is written twice.
+    static constexpr int quad = 4;
+    struct Quad {
+        Words p, g, g_short, m, v;
+
+        ORRERY_DEVICE static bool whole(const Tensor& t, i64 i, i64 end) { return t.g.wide && i + quad <= end; }
+        ORRERY_DEVICE void fetch(const Tensor& t, i64 i, i64 end) {
+            const bool there = whole(t, i, end), four = t.g.type == Type::f32;
+            const auto* slope = static_cast<const unsigned char*>(t.g.data) + i * (four ? 4 : 2);
+            p = load16(t.p + i, there);
+            g = load16(slope, there && four);
+            g_short = load8(slope, there && !four);
+            m = load16(t.m + i, there);
+            v = load16(t.v + i, there);
+        }
+        /// Where it is cut off or lies at an odd address, single elements are read and written.
+        ORRERY_DEVICE void update(const Tensor& t, i64 i, i64 end, const math::AdamWStep<float>& constants) {
+            if (!whole(t, i, end)) {
+#pragma unroll 1
+                for (i64 j = i; j < i + quad && j < end; ++j) math::adamw(constants, t.p[j], t.g.at(j), t.m[j], t.v[j]);
+                return;
+            }
+#pragma unroll
+            for (int l = 0; l < quad; ++l) {
+                auto new_p = std::bit_cast<float>(p.w[l]), new_m = std::bit_cast<float>(m.w[l]);
+                auto new_v = std::bit_cast<float>(v.w[l]);
+                math::adamw(constants, new_p, slope_at(t.g.type, l), new_m, new_v);
+                p.w[l] = std::bit_cast<std::uint32_t>(new_p);
+                m.w[l] = std::bit_cast<std::uint32_t>(new_m);
+                v.w[l] = std::bit_cast<std::uint32_t>(new_v);
+            }
+            store16(t.p + i, p);
+            store16(t.m + i, m);
+            store16(t.v + i, v);
+        }
+        ORRERY_DEVICE float slope_at(Type type, int l) const {
+            const auto half = static_cast<std::uint16_t>(g_short.w[l / 2] >> l % 2 * 16);
+            return type == Type::f32    ? std::bit_cast<float>(g.w[l])
+                   : type == Type::bf16 ? widen(bf16{half})
+                                        : widen(f16{half});
+        }
+    };
 };
 static_assert(sizeof(Updates) <= 4096);
 

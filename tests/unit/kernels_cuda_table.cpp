@@ -60,7 +60,7 @@ Spec norm(Type x, std::int64_t cols) {
 
 TEST_CASE("cuda: what cannot run is refused with the reason") {
     CHECK(why_not(norm(Type::bf16, 768)).empty());
-    CHECK(why_not(norm(Type::bf16, 40000)).find("more than 32768 columns") != std::string::npos);
+    CHECK(why_not(norm(Type::bf16, 40000)).empty());
     CHECK(why_not(norm(Type::f64, 768)).find("f64") != std::string::npos);
     CHECK(why_not({"no_such_op", {}, {}, {}}).find("no such kernel") != std::string::npos);
     Spec broken = norm(Type::f32, 8);

@@ -47,7 +47,8 @@ public:
         : body_(body),
           threads_(threads),
           fibers_(static_cast<size_t>(threads)),
-          warps_(static_cast<size_t>(threads / 32)) {
+          warps_(static_cast<size_t>(threads / 32)),
+          parts_(static_cast<size_t>(threads / 32)) {
         slots_.resize(static_cast<size_t>(threads));
         for (Fiber& fiber : fibers_) {
             fiber.stack.reset(new char[stack_bytes]);  // untouched pages cost nothing
@@ -97,6 +98,10 @@ public:
     }
 
     void wait_block() { wait(block_barrier_, threads_); }
+    void wait_part(int threads) {
+        if (threads_ / threads > 15) throw std::logic_error("a block has 15 barriers of parts");
+        wait(parts_[static_cast<size_t>(current_ / threads)], threads);
+    }
     void wait_warp() { wait(warps_[static_cast<size_t>(current_ / 32)], 32); }
     float* slots() { return slots_.data(); }
 
@@ -152,7 +157,7 @@ private:
     bool progress_ = false;
     Block block_{};
     std::vector<Fiber> fibers_;
-    std::vector<Barrier> warps_;
+    std::vector<Barrier> warps_, parts_;
     Barrier block_barrier_;
     std::vector<float> slots_;
     ucontext_t host_{};
@@ -161,6 +166,7 @@ private:
 };
 
 void Block::sync() const { fibers->wait_block(); }
+void Block::sync_part(int threads) const { fibers->wait_part(threads); }
 
 namespace {
 
