@@ -140,7 +140,14 @@ void BlasPlan::choose_aligned(Context& context) {
     if (usable(context, agreed)) aligned_ = agreed;
 }
 
+void BlasPlan::place(bool aligned) const {
+    const auto* const placeholder = reinterpret_cast<const void*>(blas_placeholder(request_.y, aligned));
+    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
+    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
+}
+
 bool BlasPlan::usable(Context& context, BlasChoice& choice) const {
+    place(true);
     cublasLtMatmulHeuristicResult_t checked{};
     if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &choice.algorithm,
                                 &checked) != CUBLAS_STATUS_SUCCESS)
@@ -177,10 +184,7 @@ BlasPlan::~BlasPlan() {
 i64 BlasPlan::workspace() const { return std::max(aligned_.workspace, any_.workspace); }
 
 std::vector<BlasChoice> BlasPlan::candidates(Context& context, bool aligned, int most, std::string& said) const {
-    // Each run sets the real addresses.
-    const auto* const placeholder = reinterpret_cast<const void*>(blas_placeholder(request_.y, aligned));
-    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
-    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
+    place(aligned);
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(most_workspace));

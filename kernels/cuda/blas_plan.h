@@ -53,6 +53,8 @@ private:
     /// Algorithms for operands aligned to 16 bytes, or only to their elements. None where cuBLASLt reports an error:
     /// then `said` is its name.
     std::vector<BlasChoice> candidates(Context& context, bool aligned, int most, std::string& said) const;
+    /// Addresses for questions about algorithms; each run sets the real ones.
+    void place(bool aligned) const;
     /// Checks an algorithm from elsewhere, and what workspace it needs now.
     bool usable(Context& context, BlasChoice& choice) const;
     void choose_aligned(Context& context);

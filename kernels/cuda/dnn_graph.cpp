@@ -1,6 +1,8 @@
 #ifdef ORRERY_CUDNN
 #include "kernels/cuda/dnn_graph.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/check.h"
 
 namespace orrery::kernels::cuda {
@@ -114,6 +116,15 @@ struct Engine {
     std::string notes;
 };
 
+/// cuDNN's own last message, which reading forgets.
+std::string last_words() {
+    char message[512] = "";
+    cudnnGetLastErrorString(message, sizeof message);
+    std::string text = message[0] ? ": " + std::string(message) : "";
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
 Engine engine_of(const DnnDescriptor& config) {
     DnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t got = engine.get();
@@ -205,6 +216,7 @@ bool DnnGraph::from_heuristics(const DnnTarget& target, const DnnWish& wish, cud
     std::vector<std::unique_ptr<DnnDescriptor>> configs;
     cudnnBackendDescriptor_t raw[most];
     i64 count = 0;
+    last_words();
     try {
         DnnDescriptor& heuristics = made(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
         heuristics.descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_);
@@ -220,6 +232,7 @@ bool DnnGraph::from_heuristics(const DnnTarget& target, const DnnWish& wish, cud
         check_dnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, raw),
                   "cuDNN heuristics");
+        if (count == 0) throw Failure("no engine" + last_words());
     } catch (const Failure& failure) {
         rejected_ += (rejected_.empty() ? "" : "; ") + std::string("heuristics: ") + failure.what();
         return false;

@@ -99,7 +99,8 @@ std::vector<DnnAttempt> dnn_attempts(const Attention& s, bool backward, bool det
     std::vector<DnnAttempt> all;
     if (!deterministic) all.push_back(whole(s, DnnForm::summed));
     std::vector<DnnAttempt> parts = fitting(s, slices(s, whole(s, DnnForm::stored)));
-    if (machine.major == 10) {  // the engine and its knobs that repeat their bits
+    if (machine.major == 10) {  // the engine and its knobs that repeat their bits; it stores no slope (9.19)
+        if (parts.empty() || parts[0].slices(s) > 1) parts.insert(parts.begin(), whole(s, DnnForm::stored));
         for (DnnAttempt& part : parts) {
             part.engine = 5;
             if (machine.version >= 92300) {

@@ -81,6 +81,9 @@ TEST_CASE("cuda libraries: the form of the gradient follows chip, version and th
     CHECK(blackwell.form == DnnForm::stored);
     CHECK(blackwell.engine == 5);
     CHECK(blackwell.knobs.size() == 2);
+    const Attention large = model(16, 25, 25, 1024, 64);
+    CHECK(dnn_attempts(large, true, true, {91900, 10, 0}).at(0).slices(large) == 1);
+    CHECK(dnn_attempts(large, true, true, {91900, 10, 0}).at(1).slices(large) == 8);
 }
 
 TEST_CASE("cuda libraries: versions with known faults and sizes without an engine are refused with a reason") {
