@@ -159,8 +159,8 @@ bool BlasPlan::usable(Context& context, BlasChoice& choice) const {
 std::string BlasPlan::how() const {
     const auto because = [](const std::string& why) { return why.empty() ? "" : ": " + why; };
     if (!has_aligned_) return "own kernel: cuBLASLt has no algorithm for it" + because(why_not_aligned_);
-    std::string text = "cuBLASLt, " + chosen_ + ", workspace " + std::to_string(workspace());
-    if (!has_any_) text += "; own kernel where an operand is not aligned to 16 bytes" + because(why_not_any_);
+    std::string text = "cuBLASLt, " + chosen_;
+    if (!has_any_) text += "; ours where an operand is not aligned to 16 bytes" + because(why_not_any_);
     return text;
 }
 

@@ -46,7 +46,7 @@ public:
     bool can(const BlasOperands& operands) const { return operands.aligned() ? has_aligned_ : has_any_; }
     bool can_aligned() const { return has_aligned_; }
     void run(Context& context, const BlasOperands& operands, void* workspace);
-    /// Whose kernel runs and why: "cuBLASLt, fastest of 8, workspace 0; own kernel where ...".
+    /// Whose kernel runs and why: "cuBLASLt, fastest of 8; ours where ...".
     std::string how() const;
 
 private:

@@ -76,7 +76,7 @@ private:
         if (found_->plan) take(call);
         call.used = std::max(own, call.used);
         call.how = !found_->plan ? "own kernel: " + found_->why
-                                 : found_->plan->how() + "; own kernel where an operand is not aligned to 16 bytes" +
+                                 : found_->plan->how() + "; ours where an operand is not aligned to 16 bytes" +
                                        (found_->why.empty() ? "" : "; left out: " + found_->why);
     }
 

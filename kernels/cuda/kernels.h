@@ -64,8 +64,8 @@ public:
     /// Bytes of scratch of each launch, at a multiple of scratch_alignment: launch() throws Failure elsewhere. Known
     /// after prepare() and fixed.
     virtual std::int64_t scratch_bytes() const { return 0; }
-    /// Whose kernel it is where there is a choice, and why: "cuBLASLt, fastest of 8, workspace 0", "cuDNN 9.19.0,
-    /// engine 6, ...", "own kernel: ...". Whatever says "own kernel: " is several times slower. "": ours alone.
+    /// Whose kernel it is where there is a choice, and why: "cuBLASLt, fastest of 8", "cuDNN 9.19.0,
+    /// engine 6, ...", "own kernel: ...". Where "own kernel" is in it, that is several times slower. "": ours alone.
     virtual std::string how() const { return ""; }
     /// Queues the work on context.stream() and returns. Operands: inputs, then outputs, all device memory. Allocates
     /// nothing, reads nothing back, synchronizes nothing: it may be captured in a graph and replayed with the same
