@@ -176,11 +176,12 @@ void ScriptHost::compile(Experiment experiment) {
     options.threads_per_rank = threads_of(settings_, job_);
     options.memory_bytes = settings_.memory_bytes;
     refuse_idle_axes(experiment, config_.table("mesh"));
-    const std::unique_ptr<Device> device = counting_device(job_, settings_);
+    std::unique_ptr<Device> device = counting_device(job_, settings_);
     if (device) options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     experiment_ = std::move(experiment);
     compiled_ =
         mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
+    if (mode_ == Mode::run) device_ = std::move(device);
 }
 
 std::vector<CollectiveChoice> ScriptHost::collectives() {
@@ -255,7 +256,7 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
     if (sessions_ == 0) check_resume(settings_, config_, *store, false);
     if (job_.rank == 0) prepare_folder();
-    Session session(settings_, config_, registry_, next_session(), *compiled_);
+    Session session(settings_, config_, registry_, next_session(), *compiled_, std::move(device_));
     try {
         if (store->place().starts_with(folder())) require_shared(session, folder());
         std::optional<MetricsWriter> metrics;

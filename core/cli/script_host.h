@@ -99,6 +99,7 @@ private:
     std::map<std::string, TransportContract> contracts_;
     std::map<std::string, std::vector<ChunkTable>> collectives_;
     std::optional<Compiled> compiled_;
+    std::unique_ptr<Device> device_;  ///< has counted scratch; the first session takes it with what it searched for
     std::optional<Experiment> experiment_;
     std::optional<DataSpec> data_;
     std::vector<std::string> notes_;

@@ -24,11 +24,12 @@ MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contrac
 
 }  // namespace
 
-Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled)
+Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
+                 std::unique_ptr<Device> device)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
     agree("plan", compiled_.agreement());
-    device_ = make_device(settings_, config, registry, job_);
+    device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     allocate();

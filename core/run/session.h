@@ -19,8 +19,10 @@ namespace orrery {
 /// executors; destroyed in reverse. Construction is collective: every rank of the job must come.
 class Session {
 public:
-    /// Throws Fault::peer naming a rank that does not come, or whose plan differs.
-    Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled);
+    /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
+    /// Fault::peer naming a rank that does not come, or whose plan differs.
+    Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
+            std::unique_ptr<Device> device = nullptr);
     ~Session();
     Session(const Session&) = delete;
 

@@ -21,6 +21,11 @@ refuses() {
 refuses "folder below a file" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps
 refuses "folder of one rank" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps --set mesh.dp=1
 
+# A run that only measures leaves no checkpoint.
+run_tiny measured $steps --set mesh.dp=1 --set checkpoint.every_steps=0 --set checkpoint.final=false \
+    > measured.log 2>&1 || { cat measured.log; fail "a run without checkpoints"; }
+[ ! -e measured/checkpoints ] && ! grep -q "checkpoint of step" measured.log || fail "checkpoint.final = false left one"
+
 # One job at a time, and one that has ended is no hindrance.
 tiny_exec=exec run_tiny shared 100000 > holder.log 2>&1 &
 holder=$!
