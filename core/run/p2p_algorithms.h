@@ -11,6 +11,7 @@ namespace orrery {
 constexpr int64_t whole_bytes = 64 << 10;     ///< two members exchange up to this whole
 constexpr int64_t doubling_bytes = 16 << 10;  ///< recursive doubling up to this
 constexpr int64_t halving_bytes = 256 << 10;  ///< recursive halving and doubling up to this
+constexpr int64_t chain_bytes = 512 << 10;    ///< most that a chain of more than two passes on at once
 constexpr int64_t tree_bytes = 64 << 10;      ///< broadcast by a tree up to this, along a chain above
 
 /// Which algorithm a call takes, and the runners of those that are tables.

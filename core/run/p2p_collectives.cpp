@@ -335,14 +335,16 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     auto* data = static_cast<char*>(tensor.data);
     Window sends(*this);
     std::deque<uint64_t> receives;
-    const auto pieces = (tensor.bytes() + segment_bytes_ - 1) / segment_bytes_;
-    const auto bytes_of = [&](int64_t g) { return std::min(segment_bytes_, tensor.bytes() - g * segment_bytes_); };
+    // A member passes a piece on when it has the whole of it.
+    const int64_t piece = size == 2 ? segment_bytes_ : std::min(segment_bytes_, chain_bytes);
+    const auto pieces = (tensor.bytes() + piece - 1) / piece;
+    const auto bytes_of = [&](int64_t g) { return std::min(piece, tensor.bytes() - g * piece); };
     int64_t posted = 0;
     for (int64_t g = 0; g < pieces; ++g) {
         for (; place != 0 && posted < std::min<int64_t>(g + sends_behind, pieces); ++posted)
-            receives.push_back(receive_part(member(parent), data + posted * segment_bytes_, bytes_of(posted)));
+            receives.push_back(receive_part(member(parent), data + posted * piece, bytes_of(posted)));
         if (place != 0) finish(receives.front()), receives.pop_front();
-        for (const int child : children) sends.add(send_part(child, data + g * segment_bytes_, bytes_of(g)));
+        for (const int child : children) sends.add(send_part(child, data + g * piece, bytes_of(g)));
     }
     sends.drain();
     return {};
