@@ -55,6 +55,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Do collective) {
     table.name = choice.name;
     table.collective = collective;
     table.members = static_cast<int>(choice.members);
+    table.asked = choice.asked;
     table.origin = {"", frame.source[0] == '@' ? frame.source + 1 : choice.asked.file, frame.linedefined, 0};
     lua_pushinteger(L, choice.members);
     lua_call(L, 1, 1);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "plan/access.h"
 #include "plan/check.h"
@@ -25,24 +26,30 @@ public:
         : plan_(plan), axis_(axis), tables_(tables) {}
 
     void run(const std::vector<int>& members) const {
-        for (size_t a = 0; a < members.size(); ++a)
-            for (size_t b = 0; b < members.size(); ++b)
-                if (a != b) edge(members[a], static_cast<int>(a), members[b], static_cast<int>(b));
+        std::set<std::pair<int, int>> edges;
+        for (const ChunkTable& table : tables_)
+            for (const ChunkMove& move : table.moves) edges.emplace(move.from, move.to);
+        for (const auto& [from, to] : edges)
+            edge(members[static_cast<size_t>(from)], from, members[static_cast<size_t>(to)], to);
     }
 
 private:
-    const ChunkTable* table_of(const Instruction& in) const {
-        const auto found = std::find_if(tables_.begin(), tables_.end(),
-                                        [&](const ChunkTable& table) { return table.collective == in.what; });
+    /// Of a collective with a message between the two members.
+    const ChunkTable* table_of(const Instruction& in, int from, int to) const {
+        const auto meets = [&](const ChunkMove& move) { return move.from == from && move.to == to; };
+        const auto found = std::find_if(tables_.begin(), tables_.end(), [&](const ChunkTable& table) {
+            return table.collective == in.what && std::any_of(table.moves.begin(), table.moves.end(), meets);
+        });
         return in.axis != axis_ || found == tables_.end() ? nullptr : &*found;
     }
 
-    Before before(const RankClass& c, Do what, int peer) const {
+    Before before(const RankClass& c, Do what, int from, int to) const {
+        const int peer = what == Do::send ? to : from;
         Before result;
         for (size_t i = 0; i < c.stream.size(); ++i) {
             const Instruction& in = c.stream[i];
             if (in.what == what && in.axis == axis_ && in.peer == peer) result.all.push_back(static_cast<int>(i));
-            if (!table_of(in)) continue;
+            if (!table_of(in, from, to)) continue;
             result.collectives.push_back(static_cast<int>(i));
             result.messages.push_back(result.all.size());
         }
@@ -53,7 +60,7 @@ private:
     void edge(int sender, int from, int receiver, int to) const {
         const RankClass& a = plan_.classes[static_cast<size_t>(sender)];
         const RankClass& b = plan_.classes[static_cast<size_t>(receiver)];
-        const Before sent = before(a, Do::send, to), received = before(b, Do::receive, from);
+        const Before sent = before(a, Do::send, from, to), received = before(b, Do::receive, from, to);
         for (size_t k = 0; k < std::min(sent.messages.size(), received.messages.size()); ++k) {
             if (sent.messages[k] == received.messages[k]) continue;
             const bool unmet = sent.messages[k] > received.messages[k];
@@ -61,8 +68,8 @@ private:
             const std::vector<int>& early = unmet ? sent.all : received.all;
             const RankClass& c = unmet ? a : b;
             const int collective = (unmet ? sent : received).collectives[k];
-            const ChunkTable& table = *table_of(c.stream[static_cast<size_t>(collective)]);
-            throw Error(table.origin,
+            const ChunkTable& table = *table_of(c.stream[static_cast<size_t>(collective)], from, to);
+            throw Error(table.asked,
                         fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
                                     "  but {} comes before it, and its partner after it: the message of one would be "
                                     "taken for the other's\n"

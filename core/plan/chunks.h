@@ -29,7 +29,8 @@ struct ChunkTable {
     int members = 1;
     int chunks = 1;
     std::vector<ChunkMove> moves;  ///< by step
-    Origin origin;
+    Origin origin;                 ///< the function that made it
+    Origin asked;                  ///< who chose it for an axis
 
     /// First element and number of elements of a chunk, of `count` in all.
     std::pair<int64_t, int64_t> range(int64_t count, int chunk) const;

@@ -176,7 +176,8 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
                         fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
                                     "batch grows, and its step of {} sequences has {}\n"
                                     "  leave the ramp out (train.ramp_start, train.ramp_increment and "
-                                    "train.ramp_samples, or ramp of train_with), or set train.microbatches = 1",
+                                    "train.ramp_samples, or ramp of train_with), or take one micro-batch where the "
+                                    "schedule can (train.microbatches = 1, or microbatches of train_with)",
                                     experiment.schedule->name, experiment.train.microbatches(),
                                     sequences_of(experiment.train), sequences_of(program), program.microbatches()));
         try {

@@ -277,7 +277,7 @@ TEST_CASE("a 70-billion-parameter decoder on 1,024 ranks is lowered and checked 
     const double checking = seconds_since(then);
     const RankClass& c = plan.classes[0];
     INFO(c.stream.size() << " instructions: lowered in " << lowering << " s, checked in " << checking << " s");
-    CHECK_NOFAIL(lowering + checking < 1.0);  // 0.06 s on a quiet machine; a busy one is no bug
+    CHECK_NOFAIL(lowering + checking < 1.0);  // 0.09 s on a quiet machine; a busy one is no bug
     CHECK(c.stream.size() > 4000);
     CHECK(c.kernels.size() < 100);
     CHECK(static_cast<double>(c.scratch_bytes) < 1.01 * static_cast<double>(c.scratch_floor));

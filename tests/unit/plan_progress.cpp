@@ -103,6 +103,7 @@ TEST_CASE("tables: a collective made of messages does not begin among the plan's
     ChunkTable table = ring_table(2);
     table.name = "mine";
     table.origin = {"", "mine.lua", 4, 0};
+    table.asked = {"", "job.toml", 7, 0};
     const auto refusal = [&](const std::vector<Line>& first, const std::vector<Line>& second) -> std::string {
         const Plan plan = two_ranks(first, second);
         check_progress(plan, with(C::Send::rendezvous, apart, false));  // the transport's own collective runs
@@ -114,7 +115,7 @@ TEST_CASE("tables: a collective made of messages does not begin among the plan's
         return "";
     };
     const std::string unmet = refusal({{send, 1}, {all_reduce}}, {{all_reduce}, {receive, 1}});
-    CHECK_THAT(unmet, Contains("mine.lua:4") && Contains("collective mine") && Contains("all_reduce over pp") &&
+    CHECK_THAT(unmet, Contains("job.toml:7") && Contains("collective mine") && Contains("all_reduce over pp") &&
                           Contains("send") && Contains("leave pp out of [collectives]"));
     CHECK(refusal({{all_reduce}, {receive, 1}}, {{send, 1}, {all_reduce}}) != "");
     CHECK(refusal({{send, 1}, {all_reduce}}, {{receive, 1}, {all_reduce}}) == "");
@@ -124,6 +125,9 @@ TEST_CASE("tables: a collective made of messages does not begin among the plan's
                   {{receive, 1}, {all_reduce}, {all_reduce}, {receive, 2}}) != "");
     const Plan plan = two_ranks({{send, 1}, {all_reduce}}, {{all_reduce}, {receive, 1}});
     CHECK_NOTHROW(check_tables(plan, {}, {}));
+    ChunkTable other = table;  // with messages the other way alone
+    std::erase_if(other.moves, [](const ChunkMove& move) { return move.from == 0; });
+    CHECK_NOTHROW(check_tables(plan, {{"pp", {other}}}, {}));
     C tags;  // tell the one from the other
     tags.matching = C::Matching::tag;
     CHECK_NOTHROW(check_tables(plan, {{"pp", {table}}}, {{"pp", tags}}));
