@@ -81,16 +81,11 @@ TEST_CASE("a stopped member is named after the timeout", "[failures]") {
             const auto c = m.make();
             const Tensor t = m.arena.tensor(DType::f32, 100'000);
             c->all_reduce(t, t, ReduceOp::sum).wait();
-            if (m.rank == 1) {
-                m.rendezvous.set("pid", std::to_string(::getpid()));
-                ::raise(SIGSTOP);
-                return;
-            }
-            const pid_t other = std::stoi(m.rendezvous.get("pid", 10s));
+            if (m.rank == 1) return stop(m);
+            const Stopped other(m);
             const std::string state = backend.transport == "gloo" ? "" : "stopped";
             expect_fault(m, 3000ms, {"all_reduce #2", "rank 1", state},
                          [&] { c->all_reduce(t, t, ReduceOp::sum).wait(); });
-            ::kill(other, SIGKILL);
         },
         1s);
     CHECK(outcome.failures == all_well);

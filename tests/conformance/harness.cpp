@@ -1,5 +1,6 @@
 #include "harness.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -320,6 +321,20 @@ void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Te
     received.wait();
     sent.wait();
 }
+
+void stop(Member& m) {
+    m.rendezvous.set("pid", std::to_string(::getpid()));
+    ::raise(SIGSTOP);
+}
+
+Stopped::Stopped(Member& m) : process_(std::stoi(m.rendezvous.get("pid", std::chrono::seconds(10)))) {
+    for (int i = 0; process_state(process_).find("stopped") == std::string::npos; ++i) {
+        if (i == 10'000) throw Error("rank 1 did not stop, it " + process_state(process_));
+        ::usleep(1000);
+    }
+}
+
+Stopped::~Stopped() { ::kill(process_, SIGKILL); }
 
 void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
                   const std::function<void()>& call) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -73,6 +75,20 @@ struct Member {
 
 /// A send and a receive side by side, as the contract wants them: in a group where sends are grouped. Waits for both.
 void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Tensor& in, int from, int64_t tag);
+
+/// Member 1 stops here.
+void stop(Member& m);
+/// What the others hold of it, from when it has stopped (10 s at most, or it throws). Killed however the test ends: it
+/// would never end itself.
+class Stopped {
+public:
+    explicit Stopped(Member& m);
+    ~Stopped();
+    Stopped(const Stopped&) = delete;
+
+private:
+    const pid_t process_;
+};
 
 /// Expects a Fault::peer from the call that mentions all parts, within the limit.
 void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
