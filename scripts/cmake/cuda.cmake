@@ -30,7 +30,7 @@ else()
   if(NOT orrery_nvcc)
     orrery_no_cuda("nvcc was not found (on PATH, in /usr/local/cuda or CUDA_HOME)")
   elseif(NOT nvcc_status EQUAL 0)
-    orrery_no_cuda("${orrery_nvcc} --version fails")
+    orrery_no_cuda("${orrery_nvcc} --version fails: repair it, name another by CUDA_HOME, or set ORRERY_CUDA=OFF")
   else()
     set(CMAKE_CUDA_COMPILER ${orrery_nvcc})
     set(CMAKE_CUDA_ARCHITECTURES OFF) # our own -gencode flags: 3.25 knows neither 90a nor 100
