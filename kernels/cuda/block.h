@@ -29,10 +29,10 @@ struct Block {
     ORRERY_DEVICE i64 blocks() const { return gridDim.x; }
     /// Every thread of the block must come.
     ORRERY_DEVICE void sync() const { __syncthreads(); }
-    /// The block is cut into parts of `threads` threads, a multiple of 32, at most 15 parts; every thread of this one
-    /// must come. A part of one warp need not.
-    ORRERY_DEVICE void sync_part(int threads) const {
-        asm volatile("bar.sync %0, %1;" : : "r"(1 + thread() / threads), "r"(threads) : "memory");
+    /// The block is cut into parts of `threads` threads, a multiple of 32, at most 15 parts; every thread of part
+    /// `part`, the caller's, must come.
+    ORRERY_DEVICE void sync_part(int part, int threads) const {
+        asm volatile("bar.sync %0, %1;" : : "r"(1 + part), "r"(threads) : "memory");
     }
     /// The block's shared memory, from a byte on.
     template <class T>
@@ -70,7 +70,7 @@ struct Block {
     i64 index() const { return index_; }
     i64 blocks() const { return blocks_; }
     void sync() const;
-    void sync_part(int threads) const;
+    void sync_part(int part, int threads) const;
     template <class T>
     T* shared(i64 from = 0) const {
         return reinterpret_cast<T*>(shared_ + from);

@@ -12,27 +12,33 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// Threads of a row, `held` runs of it in the registers of each.
-int group_of(i64 cols, int held) {
-    int group = 32;
-    while (group * held * run < cols) group *= 2;
-    return group;
-}
+/// The threads of a row: a power of two, at least a warp. A block has several groups or is one.
+struct Group {
+    int shift = 5;
+
+    Group(i64 cols, int held) {
+        while (size() * held * run < cols) ++shift;
+    }
+    constexpr int size() const { return 1 << shift; }
+    constexpr int among(int threads) const { return threads >> shift; }
+    ORRERY_DEVICE int own(const Block& b) const { return b.thread() >> shift; }
+    ORRERY_DEVICE int lane(const Block& b) const { return b.thread() & (size() - 1); }
+};
 
 /// Over the threads of a group, the same bits in all; room: one float a warp, used once.
-ORRERY_DEVICE float group_sum(const Block& b, int group, float value, float* room) {
+ORRERY_DEVICE float group_sum(const Block& b, const Group& group, float value, float* room) {
     value = b.sum(value, 32);
-    if (group == 32) return value;
+    if (group.size() == 32) return value;
     if (b.thread() % 32 == 0) room[b.thread() / 32] = value;
-    b.sync_part(group);
-    const int warps = group / 32, first = b.thread() / group * warps;
+    b.sync_part(group.own(b), group.size());
+    const int warps = group.size() / 32, first = group.own(b) * warps;
     float total = 0;
     for (int w = 0; w < warps; ++w) total += room[first + w];
     return total;
 }
 
 /// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. Runs of eight columns at aligned
-/// addresses, `group` threads a row; a block has several groups or is one.
+/// addresses, one group a row.
 template <class T, bool centred>
 struct Norm {
     static constexpr int threads = 1024;
@@ -44,10 +50,11 @@ struct Norm {
     float *mean, *rstd;
     i64 rows;
     float eps;
-    int cols, group;
+    int cols;
+    Group group;
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group * run, stride = group * run;
-        const i64 row = b.index() * per_block + b.thread() / group;
+        const int lane = group.lane(b) * run, stride = group.size() * run;
+        const i64 row = b.index() * group.among(b.threads()) + group.own(b);
         const bool mine = row < rows;
         Packed<T> packed[held];
 #pragma unroll
@@ -150,7 +157,8 @@ struct NormGrad {
     const float *mean, *rstd;
     float* sums;  ///< [blocks, dgain and dbias, cols]
     i64 rows;
-    int cols, group;
+    int cols;
+    Group group;
 
     /// A row as it lies in memory, and its statistics.
     struct Row {
@@ -161,7 +169,7 @@ struct NormGrad {
         const bool there = row < rows;
 #pragma unroll
         for (int k = 0; k < held; ++k) {
-            const int c = k * group * run + lane;
+            const int c = k * group.size() * run + lane;
             fetch(x + row * cols + c, there && c < cols, r.x[k]);
             fetch(dy + row * cols + c, there && c < cols, r.dy[k]);
         }
@@ -170,16 +178,16 @@ struct NormGrad {
     }
 
     ORRERY_DEVICE void operator()(const Block& b) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group * run;
+        const int per_block = group.among(b.threads()), lane = group.lane(b) * run;
         const i64 groups = b.blocks() * per_block;
         const float n = 1.0f / static_cast<float>(cols);
-        i64 row = b.index() * per_block + b.thread() / group;
+        i64 row = b.index() * per_block + group.own(b);
         Row next;
         read(row, lane, next);
         float dg[held][run] = {}, db[held][run] = {}, g[held][run];
 #pragma unroll
         for (int k = 0; k < held; ++k) {
-            const int c = k * group * run + lane;
+            const int c = k * group.size() * run + lane;
             Packed<float> packed;
             gain.fetch(c, c < cols, packed);
             gain.unpack(packed, g[k]);
@@ -210,7 +218,7 @@ struct NormGrad {
             sum *= n, dot *= n;
 #pragma unroll
             for (int k = 0; k < held; ++k) {
-                const int c = k * group * run + lane;
+                const int c = k * group.size() * run + lane;
 #pragma unroll
                 for (int l = 0; l < run; ++l) d[k][l] = scale * (d[k][l] - sum - hat[k][l] * dot);
                 if (c < cols) store_run(dx + row * cols + c, d[k]);
@@ -226,13 +234,13 @@ struct NormGrad {
     ORRERY_DEVICE void both_sums(const Block& b, float& sum, float& dot, float* room) const {
         dot = b.sum(dot, 32);
         sum = centred ? b.sum(sum, 32) : 0.0f;
-        if (group == 32) return;
+        if (group.size() == 32) return;
         if (b.thread() % 32 == 0) {
             room[b.thread() / 32] = dot;
             if (centred) room[16 + b.thread() / 32] = sum;
         }
-        b.sync_part(group);
-        const int warps = group / 32, first = b.thread() / group * warps;
+        b.sync_part(group.own(b), group.size());
+        const int warps = group.size() / 32, first = group.own(b) * warps;
         sum = dot = 0;
         for (int w = 0; w < warps; ++w) {
             dot += room[first + w];
@@ -242,14 +250,14 @@ struct NormGrad {
 
     /// to = the sum of what the groups of the block hold, in their order. from: which part of shared memory.
     ORRERY_DEVICE void add_groups(const Block& b, const float (&own_sums)[held][run], float* to, int from) const {
-        const int per_block = b.threads() / group, lane = b.thread() % group * run, own = b.thread() / group;
+        const int per_block = group.among(b.threads()), lane = group.lane(b) * run, own = group.own(b);
         float* so_far = b.shared<float>(256) + from;
         for (int g = 0; g < per_block; ++g) {
             if (g > 0) b.sync();
             if (g != own) continue;
 #pragma unroll
             for (int k = 0; k < held; ++k) {
-                const int c = k * group * run + lane;
+                const int c = k * group.size() * run + lane;
                 if (c >= cols) continue;
                 float v[run];
 #pragma unroll
@@ -314,7 +322,8 @@ void norm(Call& call, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 row
         return launch(call, rows, body, 32 * 4, any_threads(cols));
     }
     visit_float(x.type, [&]<class T>(T*) {
-        const int group = group_of(cols, Norm<T, centred>::held), block = group < 128 ? 128 : group;
+        const Group group(cols, Norm<T, centred>::held);
+        const int block = group.size() < 128 ? 128 : group.size();
         const Norm<T, centred> body{static_cast<const T*>(x.data),
                                     static_cast<T*>(y.data),
                                     AnyIn(gain, true),
@@ -325,7 +334,7 @@ void norm(Call& call, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 row
                                     static_cast<float>(eps),
                                     static_cast<int>(cols),
                                     group};
-        launch(call, divide_up(rows, block / group), body, 2 * 32 * 4, block);
+        launch(call, divide_up(rows, group.among(block)), body, 2 * 32 * 4, block);
     });
 }
 
@@ -335,11 +344,11 @@ i64 norm_grad_runs(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, f
     i64 blocks = 0;
     visit_float(x.type, [&]<class T>(T*) {
         using Body = NormGrad<T, centred>;
-        const int group = group_of(cols, Body::held);
+        const Group group(cols, Body::held);
         int threads = Body::threads;  // fewer where few rows would leave multiprocessors without any
-        while (threads > 128 && threads > group && divide_up(rows, threads / group) < call.multiprocessors)
+        while (threads > 128 && threads > group.size() && divide_up(rows, group.among(threads)) < call.multiprocessors)
             threads /= 2;
-        const int per_block = threads / group;
+        const int per_block = group.among(threads);
         blocks = divide_up(rows, per_block);
         if (blocks > call.multiprocessors) blocks = call.multiprocessors;
         const Body body{static_cast<const T*>(x.data),

@@ -98,9 +98,9 @@ public:
     }
 
     void wait_block() { wait(block_barrier_, threads_); }
-    void wait_part(int threads) {
-        if (threads_ / threads > 15) throw std::logic_error("a block has 15 barriers of parts");
-        wait(parts_[static_cast<size_t>(current_ / threads)], threads);
+    void wait_part(int part, int threads) {
+        if (part > 14 || part != current_ / threads) throw std::logic_error("no such part of a block");
+        wait(parts_[static_cast<size_t>(part)], threads);
     }
     void wait_warp() { wait(warps_[static_cast<size_t>(current_ / 32)], 32); }
     float* slots() { return slots_.data(); }
@@ -166,7 +166,7 @@ private:
 };
 
 void Block::sync() const { fibers->wait_block(); }
-void Block::sync_part(int threads) const { fibers->wait_part(threads); }
+void Block::sync_part(int part, int threads) const { fibers->wait_part(part, threads); }
 
 namespace {
 
