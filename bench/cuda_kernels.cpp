@@ -176,6 +176,10 @@ void products(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner,
     const double flops = 2.0 * static_cast<double>(tokens * width) * static_cast<double>(inner);
     const Operand x{f, {tokens, width}}, w{f, {width, inner}}, y{f, {tokens, inner}}, bias{f, {inner}};
     bench.line(std::string("matmul_bias_gelu ") + model, {"matmul_bias_gelu", {}, {x, w, bias}, {y, y}}, flops);
+    bench.line(std::string("matmul_gelu_grad ") + model,
+               {"matmul_gelu_grad", {{"trans_b", true}}, {x, {f, {inner, width}}, y}, {y}}, flops);
+    bench.line(std::string("matmul_dw_bias ") + model,
+               {"matmul_dw_bias", {}, {x, y}, {{Type::f32, {width, inner}}, {Type::f32, {inner}}}}, flops);
 }
 
 void attention(Bench& bench, const char* model, i64 batch, i64 time, i64 heads, i64 groups, i64 dim) {

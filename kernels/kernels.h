@@ -87,8 +87,10 @@ struct Kernels {
     /// See Matmul. bias [n] may be absent (data null). Operands f32 or bf16; y either, f32 sums in both cases.
     /// The weight gradient dw[k,n] of x[rows,k], dy[rows,n] is {m=k, n=n, k=rows, trans_a=true}.
     void (*matmul)(Context&, const Matmul&, In a, In b, In bias, Out y);
-    /// pre = a b + bias; y = gelu(pre). op: gelu_tanh or gelu_erf. No accumulate.
+    /// pre = a b + bias (may be absent); y = gelu(pre). op: gelu_tanh or gelu_erf. No accumulate.
     void (*matmul_bias_gelu)(Context&, const Matmul&, Unary op, In a, In b, In bias, Out y, Out pre);
+    /// dx = gelu'(pre) * (a b). op: gelu_tanh or gelu_erf; pre like dx. No accumulate.
+    void (*matmul_gelu_grad)(Context&, const Matmul&, UnaryGrad op, In a, In b, In pre, Out dx);
 
     /// y = sum or max of x over the dims whose bit is set in dims (bit d: dim d). accumulate: y += (sum only).
     void (*reduce)(Context&, Reduce, In x, Shape shape, std::uint32_t dims, Out y, bool accumulate);

@@ -121,8 +121,17 @@ void products(Cases& c, Type f) {
         c.add("matmul", {}, {{f, {2, 3, m, k}}, {f, {k, n}}, bias}, {{f, {2, 3, m, n}}});
         c.add("matmul_dw", {}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
         c.add("matmul_dw", {{"accumulate", true}}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
-        for (const char* approx : {"tanh", "erf"})
-            c.add("matmul_bias_gelu", {{"approx", std::string(approx)}}, {{f, {m, k}}, {f, {k, n}}, bias}, {y, y});
+        for (const bool adds : {false, true}) {
+            const Attributes a = adds ? Attributes{{"accumulate", true}} : Attributes{};
+            c.add("matmul_dw_bias", a, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}, {Type::f32, {n}}});
+        }
+        for (const char* name : {"tanh", "erf"}) {
+            const std::string approx = name;
+            const Operand x{f, {m, k}}, w{f, {k, n}};
+            c.add("matmul_bias_gelu", {{"approx", approx}}, {x, w, bias}, {y, y});
+            c.add("matmul_bias_gelu", {{"approx", approx}, {"drop_pre", true}}, {x, w, bias}, {y});
+            c.add("matmul_gelu_grad", {{"approx", approx}, {"trans_b", true}}, {x, {f, {n, k}}, y}, {y});
+        }
     }
     c.add("matmul", {}, {{f, {9, 16}}, {Type::f32, {16, 24}}}, {{f, {9, 24}}});
     c.add("matmul", {}, {{f, {9, 16}}, {f, {16, 24}}, {Type::f32, {24}}}, {{f, {9, 24}}});

@@ -24,8 +24,15 @@ std::string value_form(const Program& program, ValueId id) {
     const bool source = v.role != Role::temporary;
     if (source && v.op != none) return "is an input, param or state, yet an op makes it";
     if (source && v.name.empty()) return "is an input, param or state without a name";
-    if (!source && (v.op < 0 || static_cast<size_t>(v.op) >= program.ops.size())) return "is made by no op";
+    if (!source && v.op != none && (v.op < 0 || static_cast<size_t>(v.op) >= program.ops.size()))
+        return "is made by no op";
     return "";
+}
+
+/// What fusion leaves of a value that no op needs; nothing may read it.
+bool dropped(const Program& program, ValueId id) {
+    const Value& v = program.value(id);
+    return v.role == Role::temporary && v.op == none;
 }
 
 std::string value_maker(const Program& program, ValueId id) {
@@ -48,6 +55,7 @@ std::string op_operands(const Program& program, OpId id) {
     const Op& op = program.op(id);
     for (ValueId input : op.inputs) {
         if (!exists(program, input)) return fmt::format("reads %{}, which does not exist", input);
+        if (dropped(program, input)) return fmt::format("reads {}, which is made by no op", describe(program, input));
         if (program.value(input).op >= id) {
             return fmt::format("reads {}, which is made later", describe(program, input));
         }
@@ -100,6 +108,7 @@ std::string program_names(const Program& program) {
     seen.clear();
     for (const Result& r : program.results) {
         if (!exists(program, r.value)) return fmt::format("result {} is %{}, which does not exist", r.name, r.value);
+        if (dropped(program, r.value)) return fmt::format("result {} is made by no op", r.name);
         if (!seen.insert(r.name).second) return fmt::format("two results are named {}", r.name);
     }
     return "";
@@ -110,6 +119,7 @@ std::string program_updates(const Program& program) {
     for (const Update& u : program.updates) {
         if (!exists(program, u.target) || !exists(program, u.value))
             return "an update names a value that does not exist";
+        if (dropped(program, u.value)) return "an update names a value that is made by no op";
         const Value& target = program.value(u.target);
         if (target.role != Role::param && target.role != Role::state) {
             return fmt::format("{} is updated but is neither param nor state", describe(program, u.target));
@@ -126,6 +136,7 @@ std::string program_updates(const Program& program) {
 std::string program_grads(const Program& program) {
     for (const auto& [param, grad] : program.grads()) {
         if (!exists(program, param) || !exists(program, grad)) return "a gradient names a value that does not exist";
+        if (dropped(program, grad)) return "a gradient is made by no op";
         if (program.value(param).role != Role::param) {
             return fmt::format("{} has a gradient but is no param", describe(program, param));
         }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/fuse.h"
 #include "layout/stages.h"
 #include "plan/buffers.h"
 #include "plan/check_schedule.h"
@@ -76,7 +77,7 @@ lowering::Messages messages(const lowering::Spread& spread, const Mesh& mesh, co
 
 Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const LowerOptions& options) {
     Plan plan;
-    plan.program = std::move(propagated);
+    plan.program = fuse(std::move(propagated));
     plan.mesh = mesh;
     plan.threads_per_rank = options.threads_per_rank;
     plan.schedule = options.schedule ? *options.schedule : sequential_schedule(mesh.microbatches());

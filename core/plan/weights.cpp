@@ -58,8 +58,15 @@ private:
         return activation ? Carries::activation : Carries::neither;
     }
 
-    /// A forward op that the backward pass runs once more.
-    bool again(const Op& op) const { return op.forward != none && program_.op(op.forward).kind == op.kind; }
+    /// A forward op that the backward pass runs once more. Of a fused one it may run a part, or the other way round.
+    bool again(const Op& op) const {
+        if (op.forward == none) return false;
+        const std::string& before = program_.op(op.forward).kind;
+        const auto part = [](const std::string& kind, const std::string& whole) {
+            return whole == "matmul_bias_gelu" && (kind == "matmul" || kind == "gelu");
+        };
+        return before == op.kind || part(op.kind, before) || part(before, op.kind);
+    }
 
     /// To another stage; what is complete only after the loop is sent once.
     bool sent_each_time(const Op& op) const {

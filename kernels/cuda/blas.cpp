@@ -6,8 +6,8 @@
 
 namespace orrery::kernels::cuda {
 
-BlasProduct::BlasProduct(const Matmul& sizes, Epilogue epilogue, bool bias)
-    : sizes_(sizes), epilogue_(epilogue), bias_(bias) {}
+BlasProduct::BlasProduct(const Matmul& sizes, Epilogue epilogue, bool bias, bool keeps_pre)
+    : sizes_(sizes), epilogue_(epilogue), bias_(bias), keeps_pre_(keeps_pre) {}
 BlasProduct::~BlasProduct() = default;
 
 In BlasProduct::converted(Call& call, In x, i64 n, Type type) const {
@@ -22,10 +22,8 @@ void BlasProduct::direct(Call& call, In a, In b, In bias, Out y, Out pre, bool g
     Matmul s = sizes_;
     s.accumulate = s.accumulate && adds;
     if (plan_ == nullptr) {
-        const BlasRequest request{s, a.type, y.type, bias_, gelu, call.gpu->tf32};
-        const std::string order = call.gpu->deterministic ? "" : " any order";
-        plan_ = call.gpu->keep<BlasPlan>("product " + request.key() + order,
-                                         [&] { return new BlasPlan(*call.gpu, request); });
+        const BlasThen then = !gelu ? BlasThen::nothing : keeps_pre_ ? BlasThen::gelu_aux : BlasThen::gelu;
+        plan_ = BlasPlan::shared(*call.gpu, {s, a.type, y.type, bias_, then, call.gpu->tf32});
     }
     void* const workspace = call.take(plan_->workspace());
     if (call.rehearsal) {
@@ -51,28 +49,29 @@ void BlasProduct::operator()(Call& call, In a, In b, In bias, Out y, Out pre) {
     const Type in = a.type == b.type ? a.type : Type::f32;
     a = converted(call, a, s.batch * s.m * s.k, in);
     b = converted(call, b, (s.shared_b ? 1 : s.batch) * s.k * s.n, in);
+    const Out made = gelu && keeps_pre_ ? pre : y;
     // cuBLASLt's gelu is the tanh form, of 16-bit results whose rows are aligned.
     const bool fused =
-        epilogue_ == Epilogue::gelu_tanh && s.n % 8 == 0 && in != Type::f32 && y.type == in && pre.type == in;
-    const Out to = gelu && !fused ? pre : y;
+        epilogue_ == Epilogue::gelu_tanh && s.n % 8 == 0 && in != Type::f32 && y.type == in && made.type == in;
+    const Out to = fused ? y : made;
     const bool writes = to.type == in || to.type == Type::f32;
-    const Out made = writes ? to : Out(call.take(n * 4), Type::f32);
-    if (bias_) bias = converted(call, bias, s.n, made.type);
-    direct(call, a, b, bias, made, pre, fused, writes);
+    const Out sums = writes ? to : Out(call.take(n * 4), Type::f32);
+    if (bias_) bias = converted(call, bias, s.n, sums.type);
+    direct(call, a, b, bias, sums, pre, fused, writes);
     if (!writes && s.accumulate) {
         const Shape shape(&n, 1);
-        table().binary(call, Binary::add, to, shape, made, shape, to);
+        table().binary(call, Binary::add, to, shape, sums, shape, to);
     } else if (!writes) {
-        table().cast(call, made, to, n);
+        table().cast(call, sums, to, n);
     }
     if (call.rehearsal && !writes) call.how += ", the result converted";
     if (call.rehearsal && gelu && !fused) call.how += ", own kernel for the gelu";
     if (gelu && !fused)
-        table().unary(call, epilogue_ == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh, pre, y, n);
+        table().unary(call, epilogue_ == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh, made, y, n);
 }
 
-ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias) {
-    return [product = std::make_shared<BlasProduct>(sizes, epilogue, bias)](
+ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias, bool keeps_pre) {
+    return [product = std::make_shared<BlasProduct>(sizes, epilogue, bias, keeps_pre)](
                Call& call, In a, In b, In bias_in, Out y, Out pre) { (*product)(call, a, b, bias_in, y, pre); };
 }
 

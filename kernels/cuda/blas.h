@@ -14,9 +14,9 @@ class BlasPlan;
 /// cache; what cuBLASLt does not offer is made of it by conversions, which are part of the scratch.
 class BlasProduct {
 public:
-    BlasProduct(const Matmul& sizes, Epilogue epilogue, bool bias);
+    BlasProduct(const Matmul& sizes, Epilogue epilogue, bool bias, bool keeps_pre);
     ~BlasProduct();
-    /// bias: where there is one. pre: a b + bias, for a gelu.
+    /// bias: where there is one. pre: a b + bias, for a gelu that keeps it.
     void operator()(Call& call, In a, In b, In bias, Out y, Out pre);
 
 private:
@@ -26,7 +26,7 @@ private:
 
     Matmul sizes_;
     Epilogue epilogue_;
-    bool bias_;
+    bool bias_, keeps_pre_;
     std::shared_ptr<BlasPlan> plan_;  ///< of all products like this one in the context
 };
 

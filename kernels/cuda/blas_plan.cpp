@@ -45,6 +45,18 @@ cublasLtMatrixLayout_t layout(Type type, i64 rows, i64 cols, i64 batch, i64 stri
     return made;
 }
 
+/// Of the column-major product, whose left operand is b: a bias runs along its rows.
+cublasLtEpilogue_t epilogue_of(const BlasRequest& request) {
+    switch (request.then) {
+        case BlasThen::gelu: return CUBLASLT_EPILOGUE_GELU_BIAS;
+        case BlasThen::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+        case BlasThen::gelu_grad: return CUBLASLT_EPILOGUE_DGELU;
+        case BlasThen::bias_grad: return CUBLASLT_EPILOGUE_BGRADA;
+        case BlasThen::nothing: break;
+    }
+    return request.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 /// Memory for the time of a search; null where there is none.
 class Temporary {
 public:
@@ -77,16 +89,24 @@ std::string BlasRequest::key() const {
     if (s.shared_b) text += " shared";
     if (s.accumulate) text += " add";
     if (bias) text += " bias";
-    if (gelu) text += " gelu";
+    if (then == BlasThen::gelu_aux) text += " gelu";
+    if (then == BlasThen::gelu) text += " gelu alone";
+    if (then == BlasThen::gelu_grad) text += " gelu_grad";
+    if (then == BlasThen::bias_grad) text += " bias_grad";
     if (tf32) text += " tf32";
     return text;
 }
 
 bool BlasOperands::aligned() const {
-    for (const void* p : {a, b, bias, static_cast<const void*>(y), static_cast<const void*>(pre)}) {
+    for (const void* p : {a, b, bias, static_cast<const void*>(y), pre}) {
         if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
     }
     return true;
+}
+
+std::shared_ptr<BlasPlan> BlasPlan::shared(Context& context, const BlasRequest& request) {
+    const std::string order = context.deterministic ? "" : " any order";
+    return context.keep<BlasPlan>("product " + request.key() + order, [&] { return new BlasPlan(context, request); });
 }
 
 BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(request) {
@@ -98,12 +118,9 @@ BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(requ
     const cublasOperation_t straight = CUBLAS_OP_N, turned = CUBLAS_OP_T;
     set(product_, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? turned : straight);
     set(product_, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? turned : straight);
-    const cublasLtEpilogue_t epilogue = request.gelu   ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                        : request.bias ? CUBLASLT_EPILOGUE_BIAS
-                                                       : CUBLASLT_EPILOGUE_DEFAULT;
-    set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (request.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(request.y));
-    if (request.gelu) {
+    set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(request));
+    if (request.bias_pointer()) set(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(request.y));
+    if (request.aux()) {
         set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
         set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(request.y));
         set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.m * s.n);
@@ -114,8 +131,8 @@ BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(requ
         s.trans_a ? layout(request.in, s.k, s.m, s.batch, s.m * s.k) : layout(request.in, s.m, s.k, s.batch, s.m * s.k);
     result_ = layout(request.y, s.m, s.n, s.batch, s.m * s.n);
 
-    if (request.gelu) {
-        why_not_any_ = "the gelu's second result must be aligned";
+    if (request.aux() || request.then == BlasThen::bias_grad) {
+        why_not_any_ = "what the epilogue reads or writes must be aligned";
     } else {
         const std::vector<BlasChoice> at_any = candidates(context, false, 1, why_not_any_);
         has_any_ = !at_any.empty();
@@ -142,8 +159,8 @@ void BlasPlan::choose_aligned(Context& context) {
 
 void BlasPlan::place(bool aligned) const {
     const auto* const placeholder = reinterpret_cast<const void*>(blas_placeholder(request_.y, aligned));
-    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
-    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
+    if (request_.bias_pointer()) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, placeholder);
+    if (request_.aux()) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, placeholder);
 }
 
 bool BlasPlan::usable(Context& context, BlasChoice& choice) const {
@@ -215,8 +232,8 @@ std::vector<BlasChoice> BlasPlan::candidates(Context& context, bool aligned, int
 }
 
 cublasStatus_t BlasPlan::run_with(Context& context, const BlasChoice& choice, const BlasOperands& o, void* workspace) {
-    if (request_.bias) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
-    if (request_.gelu) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre);
+    if (request_.bias_pointer()) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+    if (request_.aux()) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre);
     const float alpha = 1, beta = request_.sizes.accumulate ? 1 : 0;
     return cublasLtMatmul(context.blas(), product_, &alpha, o.b, left_, o.a, right_, &beta, o.y, result_, o.y, result_,
                           &choice.algorithm, workspace, static_cast<size_t>(choice.workspace), context.stream());
@@ -256,7 +273,7 @@ BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& ca
     i64 workspace = 0;
     for (const BlasChoice& choice : candidates) workspace = std::max(workspace, choice.workspace);
     const i64 in = size_of(request_.in), out = size_of(request_.y);
-    const Temporary a(na * in), b(nb * in), y(ny * out), bias(s.n * out), pre(request_.gelu ? ny * out : 1),
+    const Temporary a(na * in), b(nb * in), y(ny * out), bias(s.n * out), pre(request_.aux() ? ny * out : 1),
         work(workspace), seed(4);
     for (const Temporary* t : {&a, &b, &y, &bias, &pre, &work, &seed}) {
         if (t->data == nullptr) return candidates[0];
@@ -266,6 +283,7 @@ BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& ca
     randomize(context, b, request_.in, nb, seed);
     randomize(context, bias, request_.y, s.n, seed);
     randomize(context, y, request_.y, ny, seed);
+    if (request_.aux()) randomize(context, pre, request_.y, ny, seed);
     const BlasOperands operands{a.data, b.data, bias.data, y.data, pre.data};
     size_t best = 0;
     float least = -1;

@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,20 +12,32 @@
 
 namespace orrery::kernels::cuda {
 
-/// y[b] = op(a[b]) op(b[b]) + bias, y and the bias of type `y`, a and b of type `in`.
+/// What cuBLASLt does behind the product, with the tanh form of gelu:
+///   gelu       y = gelu(ab + bias)
+///   gelu_aux   the same, and pre = ab + bias
+///   gelu_grad  y = gelu'(pre) ab
+///   bias_grad  bias = b summed over the inner dim; b is not transposed
+enum class BlasThen { nothing, gelu, gelu_aux, gelu_grad, bias_grad };
+
+/// y[b] = op(a[b]) op(b[b]) + bias, y, pre and the bias of type `y`, a and b of type `in`.
 struct BlasRequest {
     Matmul sizes;
     Type in = Type::f32, y = Type::f32;
-    bool bias = false, gelu = false, tf32 = false;
+    bool bias = false;  ///< is added
+    BlasThen then = BlasThen::nothing;
+    bool tf32 = false;
 
+    bool aux() const { return then == BlasThen::gelu_aux || then == BlasThen::gelu_grad; }
+    bool bias_pointer() const { return bias || then == BlasThen::bias_grad; }
     /// For the cache, e.g. "1x512x768x768 bf16 bf16 tn bias".
     std::string key() const;
 };
 
 /// Addresses of one run.
 struct BlasOperands {
-    const void *a, *b, *bias;
-    void *y, *pre;
+    const void *a, *b, *bias;  ///< bias is written where it is a gradient
+    void* y;
+    const void* pre;       ///< is written by gelu_aux
     bool aligned() const;  ///< all to 16 bytes
 };
 
@@ -37,6 +50,8 @@ struct BlasChoice {
 class BlasPlan {
 public:
     BlasPlan(Context& context, const BlasRequest& request);
+    /// The one of all products like this one in the context.
+    static std::shared_ptr<BlasPlan> shared(Context& context, const BlasRequest& request);
     ~BlasPlan();
     BlasPlan(const BlasPlan&) = delete;
     BlasPlan& operator=(const BlasPlan&) = delete;

@@ -17,7 +17,7 @@ struct Product {
     static constexpr bool barriers = true;
     static constexpr int side = 64, depth = 16;
     Matmul s;
-    AnyIn a, b, bias;
+    AnyIn a, b, bias, slope_at;  // slope_at: times the slope of the epilogue's gelu there
     AnyOut y, pre;
     Epilogue epilogue;
     i64 tiles_m, tiles_n;
@@ -61,19 +61,29 @@ struct Product {
         if (r >= s.m || c >= s.n) return;
         const i64 at = (batch * s.m + r) * s.n + c;
         if (!bias.absent()) v += bias.at(c);
-        if (epilogue != Epilogue::none) {
-            pre.put(at, v);
+        if (!slope_at.absent()) {
+            const float x = slope_at.at(at);
+            v *= epilogue == Epilogue::gelu_erf ? math::gelu_erf_slope(x) : math::gelu_tanh_slope(x);
+        } else if (epilogue != Epilogue::none) {
+            if (!pre.absent()) pre.put(at, v);
             v = epilogue == Epilogue::gelu_erf ? math::gelu_erf(v) : math::gelu_tanh(v);
         }
         y.put(at, v, s.accumulate);
     }
 };
 
-void product(Call& call, const Matmul& s, Epilogue epilogue, In a, In b, In bias, Out y, Out pre) {
+void product(Call& call, const Matmul& s, Epilogue epilogue, In a, In b, In bias, Out y, Out pre, In slope_at = {}) {
     const i64 tiles_m = divide_up(s.m, Product::side), tiles_n = divide_up(s.n, Product::side);
-    const Product body{
-        s,        AnyIn(a, false), AnyIn(b, false), AnyIn(bias, false), AnyOut(y, false), AnyOut(pre, false),
-        epilogue, tiles_m,         tiles_n};
+    const Product body{s,
+                       AnyIn(a, false),
+                       AnyIn(b, false),
+                       AnyIn(bias, false),
+                       AnyIn(slope_at, false),
+                       AnyOut(y, false),
+                       AnyOut(pre, false),
+                       epilogue,
+                       tiles_m,
+                       tiles_n};
     launch(call, s.batch * tiles_m * tiles_n, body, 2 * Product::depth * (Product::side + 1) * 4);
 }
 
@@ -85,11 +95,17 @@ void matmul_bias_gelu(kernels::Context& context, const Matmul& s, Unary op, In a
     product(call_of(context), s, op == Unary::gelu_erf ? Epilogue::gelu_erf : Epilogue::gelu_tanh, a, b, bias, y, pre);
 }
 
+void matmul_gelu_grad(kernels::Context& context, const Matmul& s, UnaryGrad op, In a, In b, In pre, Out dx) {
+    const Epilogue gelu = op == UnaryGrad::gelu_erf ? Epilogue::gelu_erf : Epilogue::gelu_tanh;
+    product(call_of(context), s, gelu, a, b, {}, dx, {}, pre);
+}
+
 }  // namespace
 
 void add_product(Kernels& k) {
     k.matmul = matmul;
     k.matmul_bias_gelu = matmul_bias_gelu;
+    k.matmul_gelu_grad = matmul_gelu_grad;
 }
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

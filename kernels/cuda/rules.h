@@ -80,9 +80,15 @@ private:
 /// The kernels of this folder; products and attention without the vendor's libraries.
 const Kernels& table();
 
-/// A product by the library of the build, or by a kernel of ours; pre only with a gelu.
+/// A product by the library of the build, or by a kernel of ours; pre only with a gelu that keeps it.
 using ProductCall = std::function<void(Call&, In a, In b, In bias, Out y, Out pre)>;
-ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias);
+ProductCall library_product(const Matmul& sizes, Epilogue epilogue, bool bias, bool keeps_pre = false);
+/// dx = gelu'(pre) * (a b).
+using GeluGradCall = std::function<void(Call&, In a, In b, In pre, Out dx)>;
+GeluGradCall library_gelu_grad(const Matmul& sizes, UnaryGrad op);
+/// dw [m,n] = a b and dbias [n] = the sum of the rows of b [k,n], both f32; sizes.accumulate concerns both.
+using BiasGradCall = std::function<void(Call&, In a, In b, Out dw, Out dbias)>;
+BiasGradCall library_bias_grad(const Matmul& sizes);
 /// q, k, v -> o, lse; and q, k, v, o, lse, d_o -> dq, dk, dv.
 Launch library_attention(const Attention& sizes, Type type);
 Launch library_attention_grad(const Attention& sizes, Type type);

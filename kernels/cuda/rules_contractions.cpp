@@ -29,12 +29,14 @@ Matmul sizes(const Request& r) {
     return s;
 }
 
-Launch product(const Matmul& s, Epilogue epilogue, bool bias) {
-    return [run = library_product(s, epilogue, bias), bias, gelu = epilogue != Epilogue::none](Call& c, Operands t) {
+Launch product(const Matmul& s, Epilogue epilogue, bool bias, bool keeps_pre = false) {
+    return [run = library_product(s, epilogue, bias, keeps_pre), bias, keeps_pre](Call& c, Operands t) {
         const size_t y = bias ? 3 : 2;
-        run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), gelu ? out(t[y + 1]) : Out{});
+        run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), keeps_pre ? out(t[y + 1]) : Out{});
     };
 }
+
+bool erf_asked(const Request& r) { return r.spec.text("approx", "tanh") == "erf"; }
 
 Launch matmul(const Request& r) {
     const Matmul s = sizes(r);
@@ -43,20 +45,35 @@ Launch matmul(const Request& r) {
     return product(s, Epilogue::none, bias);
 }
 
-Launch matmul_dw(const Request& r) {
+Matmul dw_sizes(const Request& r) {
     if (r.input(0).shape.empty() || rows_of(r.input(0)) != rows_of(r.input(1))) r.refuse("the leading dims differ");
     Matmul s{.m = cols_of(r.input(0)), .n = cols_of(r.input(1)), .k = rows_of(r.input(0)), .trans_a = true};
     s.accumulate = r.accumulate();
     if (s.m * s.n != r.output(0).count()) r.refuse("the output has another size");
-    return product(s, Epilogue::none, false);
+    return s;
+}
+
+Launch matmul_dw(const Request& r) { return product(dw_sizes(r), Epilogue::none, false); }
+
+Launch matmul_dw_bias(const Request& r) {
+    const Matmul s = dw_sizes(r);
+    if (r.output(1).count() != s.n) r.refuse("the bias has another size");
+    return [run = library_bias_grad(s)](Call& c, Operands t) { run(c, in(t[0]), in(t[1]), out(t[2]), out(t[3])); };
 }
 
 Launch matmul_bias_gelu(const Request& r) {
     const Matmul s = sizes(r);
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
-    if (r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
-    const bool erf = r.spec.text("approx", "tanh") == "erf";
-    return product(s, erf ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true);
+    const bool keeps_pre = r.spec.outputs.size() > 1;
+    if (keeps_pre && r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
+    return product(s, erf_asked(r) ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
+}
+
+Launch matmul_gelu_grad(const Request& r) {
+    const Matmul s = sizes(r);
+    if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
+    return [run = library_gelu_grad(s, erf_asked(r) ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh)](
+               Call& c, Operands t) { run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3])); };
 }
 
 Attention attention_sizes(const Request& r) {
@@ -81,7 +98,9 @@ Launch attention_grad(const Request& r) { return library_attention_grad(attentio
 constexpr Rule rules[] = {
     {"matmul", "F F F? -> F", matmul, true},
     {"matmul_dw", "F F -> F", matmul_dw, true},
-    {"matmul_bias_gelu", "F F F -> F F", matmul_bias_gelu},
+    {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true},
+    {"matmul_bias_gelu", "F F F -> F F?", matmul_bias_gelu},
+    {"matmul_gelu_grad", "F F F -> F", matmul_gelu_grad},
     {"attention", "f f f -> f s", attention},
     {"attention_grad", "f f f f s f -> f f f", attention_grad},
 };

@@ -29,9 +29,17 @@ void matmul(Context&, const Matmul& s, In a, In b, In bias, Out y) { write(y, pr
 
 void matmul_bias_gelu(Context&, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
     Values v = product(s, a, b, bias);
-    write(pre, v);
+    if (pre.data != nullptr) write(pre, v);
     for (double& e : v) e = op == Unary::gelu_erf ? math::gelu_erf(e) : math::gelu_tanh(e);
     write(y, v);
+}
+
+void matmul_gelu_grad(Context&, const Matmul& s, UnaryGrad op, In a, In b, In pre, Out dx) {
+    Values v = product(s, a, b, {});
+    const Values x = read(pre, static_cast<i64>(v.size()));
+    for (size_t i = 0; i < v.size(); ++i)
+        v[i] *= op == UnaryGrad::gelu_erf ? math::gelu_erf_slope(x[i]) : math::gelu_tanh_slope(x[i]);
+    write(dx, v);
 }
 
 }  // namespace
@@ -39,6 +47,7 @@ void matmul_bias_gelu(Context&, const Matmul& s, Unary op, In a, In b, In bias, 
 void add_matmul(Kernels& k) {
     k.matmul = matmul;
     k.matmul_bias_gelu = matmul_bias_gelu;
+    k.matmul_gelu_grad = matmul_gelu_grad;
 }
 
 }  // namespace orrery::kernels::reference

@@ -64,8 +64,8 @@ for name, key in pairs(classes) do same(name, set(native.methods("orrery." .. ke
 for field in pairs(fields.Data) do assert(o.data.text {}[field] ~= nil, field) end
 
 -- Values: methods, and the ops that a script may want, with their operands in order.
-local have, internal = set(native.methods "orrery.value"), set { "full", "random", "matmul_dw", "matmul_bias_gelu",
-  "cross_entropy_stats", "cross_entropy_loss" }
+local have, internal = set(native.methods "orrery.value"), set { "full", "random", "matmul_dw", "matmul_dw_bias",
+  "matmul_bias_gelu", "cross_entropy_stats", "cross_entropy_loss" }
 local special = set { "reshape", "dropout", "concat" }
 for name, op in pairs(native.ops()) do
   if not name:find "_grad$" and not internal[name] then

@@ -60,6 +60,44 @@ TEST_CASE("cpu: matmul with bias and gelu") {
     }
 }
 
+TEST_CASE("cpu: a gelu or its slope behind a product has the bits of two kernels") {
+    Source source;
+    for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+        const Matmul s{.m = 530, .n = 810, .k = 45}, turned{.m = 530, .n = 810, .k = 45, .trans_b = true};
+        // A sum so long that threads share it.
+        const Matmul tall{.m = 24, .n = 40, .k = 4200};
+        const Buffer a = source.uniform(type, 530 * 45), b = source.uniform(type, 45 * 810),
+                     bias = source.uniform(type, 810), pre = source.uniform(type, 530 * 810),
+                     long_a = source.uniform(type, 24 * 4200), long_b = source.uniform(type, 40 * 4200);
+        for (const bool erf : {false, true})
+            for (const int threads : {1, 3})
+                for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
+                    if (!cpu::available(isa)) continue;
+                    INFO(name_of(isa) << ", type " << static_cast<int>(type) << ", erf " << erf << ", threads "
+                                      << threads << ", seed " << source.seed);
+                    const Kernels& k = cpu::table(isa);
+                    Context c(threads);
+                    const Unary op = erf ? Unary::gelu_erf : Unary::gelu_tanh;
+                    const UnaryGrad slope = erf ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh;
+                    Buffer x(type, 530 * 810), y(type, 530 * 810), x2 = x, y2 = y, y3 = y;
+                    k.matmul(c, s, a.in(), b.in(), bias.in(), x.out());
+                    k.unary(c, op, x.in(), y.out(), 530 * 810);
+                    k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y2.out(), x2.out());
+                    k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y3.out(), {});
+                    CHECK((x2.same_bits(x) && y2.same_bits(y) && y3.same_bits(y)));
+                    k.matmul(c, turned, a.in(), b.in(), {}, x.out());
+                    k.unary_grad(c, slope, pre.in(), x.in(), y.out(), 530 * 810);
+                    k.matmul_gelu_grad(c, turned, slope, a.in(), b.in(), pre.in(), y2.out());
+                    CHECK(y2.same_bits(y));
+                    Buffer sum(type, 24 * 40), one(type, 24 * 40), two(type, 24 * 40);
+                    k.matmul(c, tall, long_a.in(), long_b.in(), {}, sum.out());
+                    k.unary_grad(c, slope, pre.in(), sum.in(), one.out(), 24 * 40);
+                    k.matmul_gelu_grad(c, tall, slope, long_a.in(), long_b.in(), pre.in(), two.out());
+                    CHECK(two.same_bits(one));
+                }
+    }
+}
+
 TEST_CASE("cpu: attention and its gradient") {
     Source source;
     struct Size {

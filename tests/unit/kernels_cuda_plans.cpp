@@ -55,7 +55,8 @@ TEST_CASE("cuda: every kernel of plans can run") {
         Model model = network({1, 1}, true, compute);
         ops.merge(check_kernels(compile(model.program, Mesh().with_microbatches(2)).plan));
     }
-    for (const char* op : {"matmul", "matmul_dw", "attention_grad", "rmsnorm_grad", "adamw", "embedding_grad"}) {
+    for (const char* op : {"matmul", "matmul_dw", "matmul_dw_bias", "matmul_bias_gelu", "matmul_gelu_grad",
+                           "attention_grad", "rmsnorm_grad", "adamw", "embedding_grad"}) {
         INFO(op);
         CHECK(ops.count(op) == 1);
     }

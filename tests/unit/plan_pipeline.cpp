@@ -126,8 +126,8 @@ TEST_CASE("pipeline: weight gradients have their slots with one micro-batch as w
                 for (Fragment::Kind kind : {Fragment::Kind::backward, Fragment::Kind::weight})
                     CHECK(ops_in(kind, c, lowered.plan.program) == ops_in(kind, twice.classes[r], twice.program));
             }
-            // Two products and a bias a layer; the table once, or twice with a sum of both.
-            CHECK(ops_in(Fragment::Kind::weight, lowered.plan.classes[0], lowered.plan.program).size() >= 4);
+            // Two products a layer, one with its bias; the table once, or twice with a sum of both.
+            CHECK(ops_in(Fragment::Kind::weight, lowered.plan.classes[0], lowered.plan.program).size() >= 3);
             CHECK(difference(run_steps(lowered, 2).values, expected(stages, tied), 2e-5) == "");
         }
 }

@@ -22,7 +22,7 @@ Places places(const Attributes& attributes, int rank_a, int rank_b) {
     return at;
 }
 
-// Checks the operands; returns y [..., m, n]. A b of rank 2 is shared by all leading dims of a.
+// Checks a and b; returns y [..., m, n]. A b of rank 2 is shared by all leading dims of a.
 Typed infer_product(Infer& at) {
     at.expect_float(0);
     at.expect_same_dtype(0, 1);
@@ -47,24 +47,37 @@ Typed infer_product(Infer& at) {
     y.dims[m] = at.dims(0)[static_cast<size_t>(p.am)];
     y.type.shape[m + 1] = at.shape(1)[static_cast<size_t>(p.bn)];
     y.dims[m + 1] = at.dims(1)[static_cast<size_t>(p.bn)];
-    if (at.count() > 2) {
-        if (!shared) at.fail(fmt::format("a bias needs a b of 2 dims, got {}", at.show(1)), "add it afterwards");
-        at.expect_rank(2, 1, 1);
-        at.expect_same_dtype(0, 2);
-        y.dims[m + 1] = at.same_dim(1, p.bn, 2, 0, "bias and columns");
-    }
     y.type.dtype = at.dtype_attribute(at.dtype(0));
     return y;
 }
 
-std::vector<Typed> infer_matmul(Infer& at) { return {infer_product(at)}; }
-
-std::vector<Typed> infer_bias_gelu(Infer& at) {
-    const Typed y = infer_product(at);
-    return {y, y};
+// With a bias, where there is a third operand.
+Typed infer_biased(Infer& at) {
+    Typed y = infer_product(at);
+    if (at.count() == 2) return y;
+    if (at.rank(1) != 2) at.fail(fmt::format("a bias needs a b of 2 dims, got {}", at.show(1)), "add it afterwards");
+    at.expect_rank(2, 1, 1);
+    at.expect_same_dtype(0, 2);
+    y.dims.back() = at.same_dim(1, places(at.attributes, at.rank(0), 2).bn, 2, 0, "bias and columns");
+    return y;
 }
 
-Rule product_rule(const Program& program, const Op& op) {
+std::vector<Typed> infer_matmul(Infer& at) { return {infer_biased(at)}; }
+
+std::vector<Typed> infer_bias_gelu(Infer& at) {
+    const Typed y = infer_biased(at);
+    return at.attributes.flag("drop_pre") ? std::vector{y} : std::vector{y, y};
+}
+
+std::vector<Typed> infer_gelu_grad(Infer& at) {
+    const Typed dx = infer_product(at);
+    at.expect_same_dtype(0, 2);
+    if (at.type(2) != dx.type) at.fail(fmt::format("pre {} is not like the product", at.show(2)));
+    return {dx};
+}
+
+// Of a and b alone.
+Rule pair_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     const Shape& b = shape_of(program, op.inputs[1]);
     const Places p = places(op.attributes, static_cast<int>(a.size()), static_cast<int>(b.size()));
@@ -84,11 +97,23 @@ Rule product_rule(const Program& program, const Op& op) {
     db[static_cast<size_t>(p.bn)] = dy[a.size() - 1] = n;
     make.rule.inputs = {da, db};
     make.rule.outputs.assign(op.outputs.size(), dy);
-    if (op.inputs.size() > 2) {
-        make.rule.inputs.push_back({n});
-        make.rule.added_once = {2};
-    }
     return make.rule;
+}
+
+Rule product_rule(const Program& program, const Op& op) {
+    Rule rule = pair_rule(program, op);
+    if (op.inputs.size() > 2) {
+        rule.inputs.push_back({rule.outputs[0].back()});
+        rule.added_once = {2};
+    }
+    return rule;
+}
+
+// gelu'(pre) (P + Q) is the sum of both terms: the inner dim may be split.
+Rule gelu_grad_rule(const Program& program, const Op& op) {
+    Rule rule = pair_rule(program, op);
+    rule.inputs.push_back(rule.outputs[0]);
+    return rule;
 }
 
 // gelu(P) is not the sum of gelus: the inner dim must be whole.
@@ -131,6 +156,8 @@ void product_gradient(Backward& g, ValueId dy) {
 void grad_matmul(Backward& g) { product_gradient(g, g.cast(g.dy(), g.type(g.in(0)).dtype)); }
 
 void grad_bias_gelu(Backward& g) {
+    if (g.op().outputs.size() < 2)
+        throw Error(g.op().origin, "matmul_bias_gelu with drop_pre keeps nothing that its gradient needs");
     g.expect_no_dy(1, "pre");
     const Attributes approx{{"approx", g.attributes().text("approx")}};
     product_gradient(g, g.cast(g.one("gelu_grad", {g.out(1), g.dy()}, approx), g.type(g.in(0)).dtype));
@@ -160,6 +187,19 @@ Rule dw_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
+// dbias [n]: dy summed over the rows.
+std::vector<Typed> infer_dw_bias(Infer& at) {
+    std::vector<Typed> made = infer_dw(at);
+    made.push_back(make_typed(DType::f32, {at.shape(1).back()}, {at.dims(1).back()}));
+    return made;
+}
+
+Rule dw_bias_rule(const Program& program, const Op& op) {
+    Rule rule = dw_rule(program, op);
+    rule.outputs.push_back({rule.outputs[0].back()});
+    return rule;
+}
+
 int64_t dw_flops(const Program& program, const Op& op) {
     return 2 * program.value(op.inputs[0]).type.count() * shape_of(program, op.inputs[1]).back();
 }
@@ -185,11 +225,25 @@ std::vector<OpDef> matmul_ops() {
          .accumulates = {0}},
         {.name = "matmul_bias_gelu",
          .operands = {"a", "b", "bias"},
-         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh")},
+         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh"),
+                        flag("drop_pre")},
          .infer = infer_bias_gelu,
          .rule = bias_gelu_rule,
          .gradient = grad_bias_gelu,
          .flops = product_flops},
+        {.name = "matmul_gelu_grad",
+         .operands = {"a", "b", "pre"},
+         .attributes = {flag("trans_a"), flag("trans_b"), text("approx", {"tanh", "erf"}, "tanh")},
+         .infer = infer_gelu_grad,
+         .rule = gelu_grad_rule,
+         .flops = product_flops},
+        {.name = "matmul_dw_bias",
+         .operands = {"a", "dy"},
+         .attributes = {text("dtype")},
+         .infer = infer_dw_bias,
+         .rule = dw_bias_rule,
+         .flops = dw_flops,
+         .accumulates = {0, 1}},
     };
 }
 

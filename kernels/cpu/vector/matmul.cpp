@@ -15,12 +15,19 @@ ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 /// Rows of a block, its columns, and how much of the contracted dim it takes at once.
 constexpr i64 block_m = 512, block_n = 768, block_k = 1024;
 
-/// What becomes of a product: y (+)= ab + bias, and with `gelu` pre = ab + bias, y = gelu(pre).
+/// What becomes of a product: y (+)= ab + bias; pre (where there is one) = ab + bias, y = gelu(pre); or y = gelu'(pre)
+/// (ab).
+enum class Then { nothing, gelu_tanh, gelu_erf, gelu_tanh_slope, gelu_erf_slope };
+
 struct Finish {
     In bias;
     Out y, pre;
-    bool accumulate = false, gelu = false;
-    Unary op = Unary::gelu_tanh;
+    bool accumulate = false;
+    Then then = Then::nothing;
+
+    bool gelu() const { return then == Then::gelu_tanh || then == Then::gelu_erf; }
+    /// Where the product itself goes, rounded as it would be between two kernels: fused or not, the bits are the same.
+    Out made() const { return gelu() && pre.data != nullptr ? pre : y; }
 };
 
 /// The operands of one batch index, and which part of the contracted dim it sums over.
@@ -31,8 +38,8 @@ struct Product {
     i64 k_begin = 0, k_end = s.k;
 
     bool plain() const { return a.type == Type::f32 && b.type == Type::f32; }
-    /// The sums gather in y itself.
-    bool direct() const { return finish.y.type == Type::f32 && !finish.gelu; }
+    /// The sums gather in their place itself.
+    bool direct() const { return finish.made().type == Type::f32; }
 };
 
 In shifted(In x, i64 elements) { return {x.as<char>() + elements * size_of(x.type), x.type}; }
@@ -61,40 +68,60 @@ const float* block_b(const Product& p, i64 k, i64 depth, i64 n, i64 cols, float*
                        : block(p.b, k, depth, n, cols, p.s.n, buffer, leading);
 }
 
-/// Rows of sums to their places. `c` may be y itself.
-void finish_rows(const Product& p, i64 m, i64 rows, i64 n, i64 cols, float* c, i64 leading) {
+/// The functions behind a product, over n floats at `x`, which are elements at .. of what was made. n <= tile.
+void apply(const Finish& f, i64 at, i64 n, float* x) {
+    float buffer[tile];
+    if (f.made().type != Type::f32) fetch(f.made(), at, n, x);
+    if (f.gelu()) {
+        float* y = target(f.y, at, buffer);
+        if (f.then == Then::gelu_erf)
+            map(
+                y, n, [](Vec v) { return math::gelu_erf(v); }, x);
+        else
+            map(
+                y, n, [](Vec v) { return math::gelu_tanh(v); }, x);
+        return flush(f.y, at, n, y);
+    }
+    const float* pre = fetch(f.pre, at, n, buffer);
+    if (f.then == Then::gelu_erf_slope)
+        map(
+            x, n, [](Vec v, Vec d) { return d * math::gelu_erf_slope(v); }, pre, x);
+    else
+        map(
+            x, n, [](Vec v, Vec d) { return d * math::gelu_tanh_slope(v); }, pre, x);
+    flush(f.y, at, n, x);
+}
+
+/// n <= tile sums at `x` to their place, elements at .. of it; `x` may be the place itself.
+void finish_run(const Finish& f, i64 at, i64 n, float* x, const float* bias) {
+    float old[tile];
+    if (bias != nullptr)
+        map(
+            x, n, [](Vec u, Vec v) { return u + v; }, x, bias);
+    if (f.accumulate && f.y.type != Type::f32) {
+        map(
+            x, n, [](Vec u, Vec v) { return u + v; }, x, fetch(f.y, at, n, old));
+    }
+    flush(f.made(), at, n, x);
+    if (f.then != Then::nothing) apply(f, at, n, x);
+}
+
+/// Rows of sums to their places. biased: the bias is in them.
+void finish_rows(const Product& p, i64 m, i64 rows, i64 n, i64 cols, float* c, i64 leading, bool biased) {
     const Finish& f = p.finish;
-    float bias_buffer[tile], old[tile];
+    const auto at = [&](i64 r, i64 j) { return (m + r) * p.s.n + n + j; };
+    if (biased || f.bias.data == nullptr) {  // in the order in which they lie
+        for (i64 r = 0; r < rows; ++r) {
+            for (i64 j = 0; j < cols; j += tile)
+                finish_run(f, at(r, j), smaller(tile, cols - j), c + r * leading + j, nullptr);
+        }
+        return;
+    }
+    float buffer[tile];
     for (i64 j = 0; j < cols; j += tile) {
         const i64 size = smaller(tile, cols - j);
-        const float* bias = f.bias.data == nullptr ? nullptr : fetch(f.bias, n + j, size, bias_buffer);
-        for (i64 r = 0; r < rows; ++r) {
-            float* x = c + r * leading + j;
-            const i64 at = (m + r) * p.s.n + n + j;
-            if (bias != nullptr)
-                map(
-                    x, size, [](Vec u, Vec v) { return u + v; }, x, bias);
-            if (f.accumulate && f.y.type != Type::f32) {
-                map(
-                    x, size, [](Vec u, Vec v) { return u + v; }, x, fetch(f.y, at, size, old));
-            }
-            if (f.gelu) {
-                if (f.pre.type != Type::f32)
-                    flush(f.pre, at, size, x);
-                else if (x != f.pre.as<float>() + at)
-                    __builtin_memcpy(f.pre.as<float>() + at, x, static_cast<size_t>(size) * 4);
-                float* y = target(f.y, at, old);
-                if (f.op == Unary::gelu_erf)
-                    map(
-                        y, size, [](Vec v) { return math::gelu_erf(v); }, x);
-                else
-                    map(
-                        y, size, [](Vec v) { return math::gelu_tanh(v); }, x);
-                flush(f.y, at, size, y);
-            } else {
-                flush(f.y, at, size, x);
-            }
-        }
+        const float* bias = fetch(f.bias, n + j, size, buffer);
+        for (i64 r = 0; r < rows; ++r) finish_run(f, at(r, j), size, c + r * leading + j, bias);
     }
 }
 
@@ -104,14 +131,17 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     const Finish& f = p.finish;
     const bool direct = p.direct();
     const i64 contracted = p.k_end - p.k_begin;
+    float* const place = direct ? f.made().as<float>() : nullptr;
     if (direct && p.plain() && f.bias.type == Type::f32 && f.bias.data != nullptr && !f.accumulate && s.k > 0) {
         const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n;
-        return gemm_bias(s.trans_a, s.trans_b, m_end - m_begin, n_end - n_begin, s.k,
-                         p.a.as<float>() + m_begin * (s.trans_a ? 1 : lda), lda,
-                         p.b.as<float>() + n_begin * (s.trans_b ? ldb : 1), ldb, f.bias.as<float>() + n_begin,
-                         f.y.as<float>() + m_begin * s.n + n_begin, s.n);
+        float* const c = place + m_begin * s.n + n_begin;
+        gemm_bias(s.trans_a, s.trans_b, m_end - m_begin, n_end - n_begin, s.k,
+                  p.a.as<float>() + m_begin * (s.trans_a ? 1 : lda), lda,
+                  p.b.as<float>() + n_begin * (s.trans_b ? ldb : 1), ldb, f.bias.as<float>() + n_begin, c, s.n);
+        if (f.then != Then::nothing) finish_rows(p, m_begin, m_end - m_begin, n_begin, n_end - n_begin, c, s.n, true);
+        return;
     }
-    // f32 needs blocks only to finish rows while they are in the cache.
+    // f32 needs blocks only to finish rows while they are in the cache; smaller products cost more than that brings.
     const i64 step_n = p.plain() ? n_end - n_begin : block_n;
     const i64 step_k = p.plain() && contracted > 0 ? contracted : block_k;
     const i64 step_m = direct && f.bias.data == nullptr && p.plain() ? m_end - m_begin : block_m;
@@ -125,7 +155,7 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
         const float* b = whole ? block_b(p, p.k_begin, contracted, n, cols, widened_b, ldb) : nullptr;
         for (i64 m = m_begin; m < m_end; m += step_m) {
             const i64 rows = smaller(step_m, m_end - m);
-            float* c = direct ? f.y.as<float>() + m * s.n + n : sums;
+            float* c = direct ? place + m * s.n + n : sums;
             const i64 ldc = direct ? s.n : cols;
             for (i64 k = p.k_begin; k == p.k_begin || k < p.k_end; k += step_k) {
                 const i64 depth = smaller(step_k, p.k_end - k);
@@ -135,7 +165,8 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
                 gemm(s.trans_a, s.trans_b, rows, cols, depth, 1, a, lda, b, ldb,
                      k > p.k_begin || (direct && f.accumulate), c, ldc);
             }
-            if (!direct || f.bias.data != nullptr) finish_rows(p, m, rows, n, cols, c, ldc);
+            if (!direct || f.bias.data != nullptr || f.then != Then::nothing)
+                finish_rows(p, m, rows, n, cols, c, ldc, false);
         }
     }
 }
@@ -170,7 +201,7 @@ struct Grid {
 /// (two cores reach 106-130 GFLOP/s with tiles and 154-177 with parts of the sum, [384,4096] x [4096,1152..1536]).
 bool by_sum(const Product& p, int parts) {
     const Matmul& s = p.s;
-    return parts > 1 && p.direct() && p.finish.bias.data == nullptr && s.k / parts >= 1024 &&
+    return parts > 1 && p.direct() && p.finish.bias.data == nullptr && !p.finish.gelu() && s.k / parts >= 1024 &&
            s.k >= 2 * smaller(s.m, s.n);
 }
 
@@ -186,6 +217,7 @@ void sum_parts(const Product& whole, int parts, float* scratch, i64 floats) {
             p.finish.y = Out(sums + (part - 1) * outputs, Type::f32);
             p.finish.accumulate = false;
         }
+        p.finish.then = Then::nothing;
         run_tile(p, 0, p.s.m, 0, p.s.n, scratch + part * floats);
     });
     float* y = whole.finish.y.as<float>();
@@ -195,6 +227,8 @@ void sum_parts(const Product& whole, int parts, float* scratch, i64 floats) {
                 y + begin, end - begin, [](Vec u, Vec v) { return u + v; }, y + begin,
                 sums + (part - 1) * outputs + begin);
         }
+        for (i64 at = begin; whole.finish.then != Then::nothing && at < end; at += tile)
+            apply(whole.finish, at, smaller(tile, end - at), y + at);
     });
 }
 
@@ -241,7 +275,14 @@ void matmul(Context& c, const Matmul& s, In a, In b, In bias, Out y) {
 }
 
 void matmul_bias_gelu(Context& c, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
-    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = pre, .gelu = true, .op = op});
+    const Then then = op == Unary::gelu_erf ? Then::gelu_erf : Then::gelu_tanh;
+    run_all(c, s, a, b, {.bias = bias, .y = y, .pre = pre, .then = then});
+}
+
+void matmul_gelu_grad(Context& c, const Matmul& s, UnaryGrad op, In a, In b, In pre, Out dx) {
+    const Then then = op == UnaryGrad::gelu_erf ? Then::gelu_erf_slope : Then::gelu_tanh_slope;
+    const Out read(const_cast<void*>(pre.data), pre.type);
+    run_all(c, s, a, b, {.bias = {}, .y = dx, .pre = read, .then = then});
 }
 
 }  // namespace
@@ -249,6 +290,7 @@ void matmul_bias_gelu(Context& c, const Matmul& s, Unary op, In a, In b, In bias
 void add_matmul(Kernels& k) {
     k.matmul = matmul;
     k.matmul_bias_gelu = matmul_bias_gelu;
+    k.matmul_gelu_grad = matmul_gelu_grad;
 }
 
 }  // namespace orrery::kernels::cpu::ORRERY_ISA

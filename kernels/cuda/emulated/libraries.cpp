@@ -3,11 +3,23 @@
 
 namespace orrery::kernels::emulated {
 
-ProductCall library_product(const Matmul& s, Epilogue epilogue, bool) {
+ProductCall library_product(const Matmul& s, Epilogue epilogue, bool, bool) {
     return [s, epilogue](Call& call, In a, In b, In bias, Out y, Out pre) {
         if (epilogue == Epilogue::none) return table().matmul(call, s, a, b, bias, y);
         const Unary op = epilogue == Epilogue::gelu_erf ? Unary::gelu_erf : Unary::gelu_tanh;
         table().matmul_bias_gelu(call, s, op, a, b, bias, y, pre);
+    };
+}
+
+GeluGradCall library_gelu_grad(const Matmul& s, UnaryGrad op) {
+    return [s, op](Call& call, In a, In b, In pre, Out dx) { table().matmul_gelu_grad(call, s, op, a, b, pre, dx); };
+}
+
+BiasGradCall library_bias_grad(const Matmul& s) {
+    return [s](Call& call, In a, In b, Out dw, Out dbias) {
+        const i64 rows[] = {s.k, s.n};
+        table().matmul(call, s, a, b, {}, dw);
+        table().reduce(call, Reduce::sum, b, Shape(rows, 2), 1, dbias, s.accumulate);
     };
 }
 

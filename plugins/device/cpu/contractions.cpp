@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "resolve.h"
 
 namespace orrery::cpu_device {
@@ -49,12 +51,50 @@ Launch matmul_dw(const Request& r) {
     return [f = r.kernels.matmul, s](Context& c, Operands t) { f(c, s, in(t[0]), in(t[1]), {}, out(t[2])); };
 }
 
+/// Two kernels of one launch, which take turns in its scratch.
+template <class First, class Second>
+void in_turn(First first, Second second) {
+    using Counted = Context::Counted;
+    try {
+        first();
+    } catch (const Counted& one) {
+        try {
+            second();
+        } catch (const Counted& other) {
+            throw Counted{std::max(one.bytes, other.bytes)};
+        }
+        throw;
+    }
+    second();
+}
+
+Launch matmul_dw_bias(const Request& r) {
+    const int64_t n = cols_of(r.input(1));
+    if (r.output(1).count() != n) r.refuse("the bias has another size");
+    return [dw = matmul_dw(r), f = r.kernels.reduce, shape = Shape{rows_of(r.input(1)), n},
+            accumulate = r.accumulate()](Context& c, Operands t) {
+        in_turn([&] { dw(c, t); }, [&] { f(c, kernels::Reduce::sum, in(t[1]), shape, 1, out(t[3]), accumulate); });
+    };
+}
+
+bool erf_asked(const Request& r) { return r.spec.attributes.text("approx", "tanh") == "erf"; }
+
 Launch matmul_bias_gelu(const Request& r) {
     const kernels::Matmul s = sizes(r);
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
-    const bool erf = r.spec.attributes.text("approx", "tanh") == "erf";
-    return [f = r.kernels.matmul_bias_gelu, s, op = erf ? kernels::Unary::gelu_erf : kernels::Unary::gelu_tanh](
-               Context& c, Operands t) { f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4])); };
+    return [f = r.kernels.matmul_bias_gelu, s,
+            op = erf_asked(r) ? kernels::Unary::gelu_erf : kernels::Unary::gelu_tanh](Context& c, Operands t) {
+        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]), t.size() > 4 ? out(t[4]) : kernels::Out{});
+    };
+}
+
+Launch matmul_gelu_grad(const Request& r) {
+    const kernels::Matmul s = sizes(r);
+    if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
+    return [f = r.kernels.matmul_gelu_grad, s,
+            op = erf_asked(r) ? kernels::UnaryGrad::gelu_erf : kernels::UnaryGrad::gelu_tanh](Context& c, Operands t) {
+        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
+    };
 }
 
 kernels::Attention attention_sizes(const Request& r) {
@@ -86,7 +126,9 @@ Launch attention_grad(const Request& r) {
 constexpr Rule rules[] = {
     {"matmul", "F F F? -> F", matmul, true, true},
     {"matmul_dw", "F F -> F", matmul_dw, true, true},
-    {"matmul_bias_gelu", "F F F -> F F", matmul_bias_gelu, false, true},
+    {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true, true},
+    {"matmul_bias_gelu", "F F F -> F F?", matmul_bias_gelu, false, true},
+    {"matmul_gelu_grad", "F F F -> F", matmul_gelu_grad, false, true},
     {"attention", "f f f -> f s", attention, false, true},
     {"attention_grad", "f f f f s f -> f f f", attention_grad, false, true},
 };

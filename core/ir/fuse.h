@@ -1,0 +1,14 @@
+#pragma once
+#include "orrery/program.h"
+
+namespace orrery {
+
+/// Joins ops of a propagated program that one kernel does in one pass, where no collective came between them:
+///   matmul with bias, gelu          -> matmul_bias_gelu  y, and what the gelu was applied to where that is read
+///   matmul dy w^T, gelu_grad        -> matmul_gelu_grad  gelu'(pre) (dy w^T)
+///   matmul_dw, sum of dy over rows  -> matmul_dw_bias    the gradients of a weight and its bias
+/// Strategies and propagation see the plain ops. Values keep their ids; one that nothing needs any more is made by no
+/// op. Ops move to the later of the two places, the sum to that of its product. Linear in the size of the program.
+Program fuse(Program program);
+
+}  // namespace orrery

@@ -1,0 +1,162 @@
+// Fused ops: what is joined and what is left alone, the same numbers as the plain ops, on one device and on a mesh.
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "interpreter.h"
+#include "ir/fuse.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "layout_models.h"
+#include "verify_plan.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+int count(const Program& program, std::string_view kind) {
+    return static_cast<int>(
+        std::count_if(program.ops.begin(), program.ops.end(), [&](const Op& op) { return op.kind == kind; }));
+}
+
+const Op& find(const Program& program, std::string_view kind) {
+    const auto found =
+        std::find_if(program.ops.begin(), program.ops.end(), [&](const Op& op) { return op.kind == kind; });
+    REQUIRE(found != program.ops.end());
+    return *found;
+}
+
+/// up, gelu, down; `use` sees x, the product in front of the gelu, and what comes out, and gives the loss.
+template <class Use>
+Model perceptron(Use use, Attributes up = {}) {
+    Model m;
+    const ValueId x = m.input("x", {6, 4}, {"batch", "embed"});
+    const bool turned = up.flag("trans_b");
+    const ValueId w =
+        m.param("up.w", turned ? Shape{8, 4} : Shape{4, 8}, turned ? Names{"mlp", "embed"} : Names{"embed", "mlp"});
+    const ValueId pre = m.op("matmul", {x, w, m.param("up.b", {8}, {"mlp"})}, std::move(up));
+    const ValueId y = m.op("gelu", {pre});
+    const ValueId out =
+        m.op("matmul", {y, m.param("down.w", {8, 4}, {"mlp", "embed"}), m.param("down.b", {4}, {"embed"})});
+    m.train(use(m, pre, out));
+    return m;
+}
+
+ValueId sum_of_squares(Model& m, ValueId x) { return m.op("sum", {m.op("square", {x})}, {{"dims", Ints{0, 1}}}); }
+
+/// Every value of the plain program that the fused one still makes.
+void same_numbers(const Program& plain, const Program& fused) {
+    const Fill fill = [](const Value& value, ValueId id) {
+        const bool positive = value.role == Role::state || value.type.shape.empty();  // AdamW takes a root of it
+        return positive ? fill_positive(value, id) : fill_small(value, id);
+    };
+    const std::vector<Array> one = evaluate(plain, fill), two = evaluate(fused, fill);
+    REQUIRE(one.size() == two.size());
+    int compared = 0;
+    for (size_t id = 0; id < one.size(); ++id) {
+        if (two[id].data.empty() || one[id].type.dtype != DType::f64) continue;
+        INFO("%" << id << " " << plain.values[id].name);
+        ++compared;
+        for (int64_t i = 0; i < one[id].type.count(); ++i)
+            CHECK(two[id].f64()[i] == Approx(one[id].f64()[i]).epsilon(1e-12).margin(1e-12));
+    }
+    CHECK(compared > 20);
+}
+
+}  // namespace
+
+TEST_CASE("fuse: a perceptron's products take gelu, its slope and the biases' gradients along") {
+    for (const DType compute : {DType::f32, DType::bf16}) {
+        const Program plain = mlp(8, 4, 12, true, true, compute).program;
+        const Program fused = fuse(plain);
+        CHECK_NOTHROW(verify(fused));
+        CHECK(count(fused, "matmul_bias_gelu") == 1);
+        CHECK(count(fused, "matmul_gelu_grad") == 1);
+        CHECK(count(fused, "matmul_dw_bias") == 2);
+        for (const char* gone : {"gelu", "gelu_grad", "matmul_dw"}) CHECK(count(fused, gone) == 0);
+        CHECK(count(fused, "matmul") == 1);
+        CHECK(fused.ops.size() == plain.ops.size() - 4);
+        CHECK(find(fused, "matmul_bias_gelu").outputs.size() == 2);  // the gradient reads what is in front of the gelu
+        const std::string text = print(fused);
+        CHECK(print(parse(text)) == text);
+        if (compute == DType::f32) same_numbers(plain, fused);
+    }
+}
+
+TEST_CASE("fuse: what the gelu was applied to is kept where something reads it alone") {
+    Program forward = mlp(8, 4, 12).program;
+    std::erase_if(forward.ops, [](const Op& op) { return op.phase != Phase::forward; });
+    forward.updates.clear();
+    Program eval;
+    eval.results = forward.results;
+    eval.values = forward.values;
+    eval.ops = forward.ops;
+    const Op& op = find(fuse(eval), "matmul_bias_gelu");
+    CHECK(op.outputs.size() == 1);
+    CHECK(op.attributes.flag("drop_pre"));
+}
+
+TEST_CASE("fuse: values with other readers in between, and sums of gradients, are left alone") {
+    // The product is added to the output: its gradient is a sum, and it is read after the gelu, which does not matter.
+    const Program twice = perceptron([](Model& m, ValueId pre, ValueId out) {
+                              return m.op("add", {sum_of_squares(m, out), sum_of_squares(m, pre)});
+                          }).program;
+    same_numbers(twice, fuse(twice));
+    CHECK(count(fuse(twice), "matmul_bias_gelu") == 1);
+    CHECK(count(fuse(twice), "matmul_gelu_grad") == 1);
+
+    // One weight for two products: gradients are added up in the kernels that make them, so these stay plain.
+    Model shared;
+    const ValueId x = shared.input("x", {6, 4}, {"batch", "embed"});
+    const ValueId w = shared.param("w", {4, 4}, {"embed", ""}), b = shared.param("b", {4}, {""});
+    const ValueId once = shared.op("matmul", {x, w, b});
+    shared.train(sum_of_squares(shared, shared.op("matmul", {once, w, b})));
+    CHECK(count(fuse(shared.program), "matmul_dw_bias") == 0);
+    CHECK(count(fuse(shared.program), "matmul_dw") == 2);
+
+    const auto loss = [](Model& m, ValueId, ValueId out) { return sum_of_squares(m, out); };
+    const Program turned = perceptron(loss, {{"trans_b", true}}).program;
+    CHECK(count(fuse(turned), "matmul_bias_gelu") == 1);
+    CHECK(count(fuse(turned), "matmul_dw_bias") == 1);  // dw of the turned one is dy^T x
+    same_numbers(turned, fuse(turned));
+}
+
+TEST_CASE("fuse: what is made again is fused, too, and stays in B") {
+    for (const Names& kinds : {Names{}, Names{"gelu"}}) {
+        Model m = mlp(8, 4, 12);
+        const Program without = fuse(propagate(m.program, Mesh()));
+        m.program.recompute("mlp", {}, kinds);
+        const Program plain = propagate(m.program, Mesh());
+        const Program fused = fuse(plain);
+        CHECK_NOTHROW(verify(fused));
+        CHECK(count(fused, "matmul_gelu_grad") == 1);
+        CHECK(count(fused, "matmul_bias_gelu") == (kinds.empty() ? 2 : 1));
+        CHECK(count(fused, "gelu") == (kinds.empty() ? 0 : 1));
+        same_numbers(plain, fused);
+    }
+}
+
+TEST_CASE("fuse: columns and rows of a perceptron on two ranks give what one rank gives") {
+    for (const DType compute : {DType::f32, DType::bf16}) {
+        Model m = mlp(8, 4, 12, true, true, compute);
+        m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+        const Lowered one = compile(m.program, Mesh().with_microbatches(2));
+        for (const std::vector<Axis>& axes : {std::vector<Axis>{{"tp", 2}}, {{"dp", 2}, {"tp", 2}}}) {
+            const Lowered many = compile(m.program, Mesh(axes).with_microbatches(2));
+            const auto& kernels = many.plan.classes[0].kernels;
+            for (const char* kind : {"matmul_bias_gelu", "matmul_gelu_grad", "matmul_dw_bias"})
+                CHECK(std::any_of(kernels.begin(), kernels.end(), [&](const KernelSpec& k) { return k.op == kind; }));
+            if (compute == DType::f32)
+                CHECK(difference(run_steps(many, 3, false).values, run_steps(one, 3, false).values, 2e-4) == "");
+            Verifying how;
+            how.options.steps = 3;
+            const VerifyReport report = verify_plan(m.program, many, how);
+            INFO(report.text(many.plan, how.options));
+            CHECK(report.passed());
+        }
+    }
+}
