@@ -311,7 +311,9 @@ void Executor::capture() {
         },
         not_captured_);
     if (!exchange_) return;
+    running_.store(false, std::memory_order_relaxed);  // who waits here waits for no instruction
     const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
+    running_.store(true, std::memory_order_relaxed);
     if (others.empty()) return;
     graph_.reset();
     not_captured_ = others == "-" ? "" : others;

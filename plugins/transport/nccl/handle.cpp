@@ -35,16 +35,19 @@ Handle::Handle(int device, int ranks, int me, const ncclUniqueId& id, Rendezvous
 Handle::~Handle() {
     watch_.request_stop();
     if (watch_.joinable()) watch_.join();
-    if (abort_) {
-        // NCCL's abort waits for captured steps that hold its kernels: they are gone by now. In principle it is
-        // bounded; in practice its network threads may not be, and it then goes on alone.
-        std::unique_lock lock(abort_->mutex);
-        const auto until = std::max(abort_->began + abort_bound, Clock::now() + lock_bound);
-        abort_->changed.wait_until(lock, until, [&] { return abort_->done; });
-    }
+    await_abort();
     if (!comm_ || over_) return;
     // The others may be gone already: destroying waits for nobody, and its own failure changes nothing any more.
     ncclCommDestroy(comm_);
+}
+
+/// NCCL's abort waits for captured steps that hold its kernels: they are gone by now. In principle it is bounded; in
+/// practice its network threads may not be, and it then goes on alone.
+void Handle::await_abort() {
+    if (!abort_) return;
+    std::unique_lock lock(abort_->mutex);
+    const auto until = std::max(abort_->began + abort_bound, Clock::now() + lock_bound);
+    abort_->changed.wait_until(lock, until, [&] { return abort_->done; });
 }
 
 /// Non-blocking, so that a member that does not come is an error and no hang.
@@ -59,6 +62,7 @@ void Handle::start(const ncclUniqueId& id, int ranks, int me) {
             why = "not all members started NCCL within " + std::to_string(timeout_.count()) + " ms";
         if (!why.empty()) {
             end(why, false);
+            await_abort();
             fail("starting NCCL");
         }
         std::this_thread::sleep_for(Milliseconds(1));
@@ -67,6 +71,7 @@ void Handle::start(const ncclUniqueId& id, int ranks, int me) {
     }
     if (state == ncclSuccess) return;
     end(text_of(state), false);
+    await_abort();
     fail("starting NCCL");
 }
 

@@ -40,6 +40,7 @@ public:
     /// Ends the communicator's kernels, here and on the other members. Does not wait until they have; the destructor
     /// does, for as long as is bearable.
     void end(const std::string& why, bool tell);
+    void await_abort();
     [[noreturn]] void fail(const std::string& what) const;
 
 private:
