@@ -95,7 +95,8 @@ TEST_CASE("fuse: what the gelu was applied to is kept where something reads it a
     eval.results = forward.results;
     eval.values = forward.values;
     eval.ops = forward.ops;
-    const Op& op = find(fuse(eval), "matmul_bias_gelu");
+    const Program fused = fuse(eval);
+    const Op& op = find(fused, "matmul_bias_gelu");
     CHECK(op.outputs.size() == 1);
     CHECK(op.attributes.flag("drop_pre"));
 }
