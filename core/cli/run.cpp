@@ -158,7 +158,7 @@ int run_command(const ScriptCommand& command) {
         return 0;
     }
     // Everything that can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts.
-    ScriptHost checked(command, Mode::check, job, true);
+    ScriptHost checked(command, Mode::launch, job);
     checked.run_script();
     const auto claim = [&] {
         if (!checked.trains()) return;

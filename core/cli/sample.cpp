@@ -7,7 +7,6 @@ namespace orrery {
 
 int sample_command(const ScriptCommand& command) {
     ScriptHost host(command, command.script_help ? Mode::help : Mode::sample, Job{});
-    host.be_quiet();
     host.run_script();
     if (command.script_help) return 0;
     const SampleFlags& flags = command.sample;

@@ -53,7 +53,7 @@ std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& co
 
 }  // namespace
 
-ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, bool quiet)
+ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
     : command_(command),
       mode_(mode),
       job_(job),
@@ -63,8 +63,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, 
           std::vector<std::string> folders = config_.table("plugins").texts("path");
           for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
           return folders;
-      }()),
-      quiet_(quiet) {
+      }()) {
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
     if (mode_ == Mode::verify) {
@@ -88,10 +87,9 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, 
                         "leave run.ranks out",
                         settings_.ranks, job_.launcher, job_.local_ranks, settings_.mesh.text(),
                         settings_.mesh.ranks()));
-    if (mode_ == Mode::check || mode_ == Mode::draw)
-        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
+    if (checks() || mode_ == Mode::draw) job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
     load_plugins();
-    if (mode_ == Mode::check) check_tables();
+    if (checks()) check_tables();
 }
 
 ScriptHost::~ScriptHost() = default;
@@ -154,12 +152,12 @@ void ScriptHost::run_script() {
 }
 
 bool ScriptHost::leaves_device_to_ranks() const {
-    const bool launches = mode_ == Mode::check && quiet_ && settings_.mesh.ranks() > 1 && !ranks_are_threads();
-    return launches && settings_.device != "cpu";
+    const bool processes = settings_.mesh.ranks() > 1 && !ranks_are_threads();
+    return mode_ == Mode::launch && processes && settings_.device != "cpu";
 }
 
 std::unique_ptr<Device> ScriptHost::counting_device(const Job& job, const Settings& settings) {
-    const bool starts_nothing = mode_ == Mode::check || mode_ == Mode::draw;
+    const bool starts_nothing = checks() || mode_ == Mode::draw;
     if (leaves_device_to_ranks()) return nullptr;
     const std::string why = starts_nothing ? loader_.cannot_run("device", settings.device) : "";
     if (why.empty()) return make_device(settings, config_, registry_, job);
@@ -242,12 +240,12 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
-    if (mode_ == Mode::check && quiet_) {  // bad data and unwanted checkpoints show before a rank starts
+    if (mode_ == Mode::launch) {  // bad data and unwanted checkpoints show before a rank starts
         Dataset looked_at(data);
         check_resume(settings_, config_, *open_store(settings_, config_, registry_, folder()), command_.fresh);
     }
-    if (mode_ == Mode::verify || (mode_ == Mode::check && !quiet_)) data_ = data;
-    if (mode_ == Mode::check && !settings_.weights.empty())
+    if (mode_ == Mode::verify || mode_ == Mode::check) data_ = data;
+    if (checks() && !settings_.weights.empty())
         check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
     std::unique_ptr<FolderLock> lock;
@@ -291,7 +289,7 @@ Job ScriptHost::next_session() {
 
 std::string ScriptHost::sample(const SampleOptions& options) {
     // Only a run and a sampling have a model to draw text from; a check says what it would need.
-    if ((mode_ != Mode::run && mode_ != Mode::sample && mode_ != Mode::check) || job_.rank != 0) return "";
+    if ((mode_ != Mode::run && mode_ != Mode::sample && !checks()) || job_.rank != 0) return "";
     Job alone;
     Settings settings = settings_;
     settings.mesh = Mesh();
@@ -301,7 +299,7 @@ std::string ScriptHost::sample(const SampleOptions& options) {
     const std::unique_ptr<Device> device = counting_device(alone, settings);
     if (device) compiling.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     Compiled sampling = compile_sampling(*experiment_, compiling);
-    if (mode_ == Mode::check) {
+    if (checks()) {
         notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.arena_bytes())));
         return "";
     }
@@ -356,7 +354,7 @@ void ScriptHost::declare_options(const std::vector<Option>& options) {
 }
 
 void ScriptHost::print(const std::string& line) {
-    const bool silent = mode_ == Mode::draw || (quiet_ && (mode_ == Mode::check || mode_ == Mode::verify));
+    const bool silent = mode_ == Mode::draw || mode_ == Mode::launch || mode_ == Mode::verify;
     if (job_.rank == 0 && !silent) std::printf("%s\n", line.c_str());
 }
 

@@ -17,9 +17,10 @@ namespace orrery {
 /// What a command does with the calls of a script.
 enum class Mode : uint8_t {
     check,   ///< compile and prove, start nothing
+    launch,  ///< the same, for whoever starts ranks: bad data is an error, too, and the script prints nothing
     draw,    ///< the same, for a picture: the script prints nothing and its data may be missing
     run,     ///< train on this rank
-    verify,  ///< compile as `run` does, with ranks as threads; `verify` runs the plan
+    verify,  ///< compile as `run` does, with ranks as threads; `verify` runs the plan, the script prints nothing
     sample,  ///< draw text on one rank
     help,    ///< stop after the options are declared
 };
@@ -27,8 +28,7 @@ enum class Mode : uint8_t {
 /// Runs one script for one command: configuration, plugins, and the Host that Lua drives.
 class ScriptHost : public Host {
 public:
-    /// `quiet`: as be_quiet(), from the start.
-    ScriptHost(const ScriptCommand& command, Mode mode, const Job& job, bool quiet = false);
+    ScriptHost(const ScriptCommand& command, Mode mode, const Job& job);
     ~ScriptHost() override;
 
     /// Runs the script to its end, then rejects configuration that nothing has read.
@@ -59,8 +59,6 @@ public:
     std::unique_ptr<FolderLock> lock_folder();
     const Compiled* compiled() const { return compiled_ ? &*compiled_ : nullptr; }
     const std::string& script() const { return script_; }
-    /// print() of the script shows nothing, and bad data is an error: the launcher's own check before it starts ranks.
-    void be_quiet() { quiet_ = true; }
     /// The data that the script would train on; nullptr when it trains on none.
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// Some axis' transport joins threads of one process only.
@@ -75,6 +73,8 @@ private:
     void load_plugins();
     /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
     void check_tables();
+    /// Neither a rank nor a picture: what is wrong with the configuration shows here.
+    bool checks() const { return mode_ == Mode::check || mode_ == Mode::launch; }
     /// A launcher of ranks whose device keeps something of a process for as long as that lives, as a CUDA context: the
     /// launcher makes none, and the ranks find out what is wrong with theirs before their first step.
     bool leaves_device_to_ranks() const;
@@ -106,7 +106,6 @@ private:
     bool help_shown_ = false;
     bool summary_shown_ = false;
     bool trains_ = false;
-    bool quiet_ = false;
 };
 
 }  // namespace orrery

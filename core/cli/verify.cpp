@@ -7,7 +7,6 @@ namespace orrery {
 
 int verify_command(const ScriptCommand& command) {
     ScriptHost host(command, command.script_help ? Mode::help : Mode::verify, Job{});
-    host.be_quiet();
     host.run_script();
     if (command.script_help) return 0;
     if (!host.compiled())
