@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "plan/access.h"
 #include "plan/check.h"
@@ -26,49 +26,46 @@ public:
         : plan_(plan), axis_(axis), tables_(tables) {}
 
     void run(const std::vector<int>& members) const {
-        std::set<std::pair<int, int>> edges;
+        std::map<std::pair<int, int>, Tables> edges;
         for (const ChunkTable& table : tables_)
-            for (const ChunkMove& move : table.moves) edges.emplace(move.from, move.to);
-        for (const auto& [from, to] : edges)
-            edge(members[static_cast<size_t>(from)], from, members[static_cast<size_t>(to)], to);
+            for (const ChunkMove& move : table.moves) edges[{move.from, move.to}].emplace(table.collective, &table);
+        for (const auto& [ends, tables] : edges)
+            edge({members[static_cast<size_t>(ends.first)], ends.first},
+                 {members[static_cast<size_t>(ends.second)], ends.second}, tables);
     }
 
 private:
-    /// Of a collective with a message between the two members.
-    const ChunkTable* table_of(const Instruction& in, int from, int to) const {
-        const auto meets = [&](const ChunkMove& move) { return move.from == from && move.to == to; };
-        const auto found = std::find_if(tables_.begin(), tables_.end(), [&](const ChunkTable& table) {
-            return table.collective == in.what && std::any_of(table.moves.begin(), table.moves.end(), meets);
-        });
-        return in.axis != axis_ || found == tables_.end() ? nullptr : &*found;
-    }
+    using Tables = std::map<Do, const ChunkTable*>;  ///< those with a message between two members, by collective
+    struct Member {
+        int of_class, index;
+    };
 
-    Before before(const RankClass& c, Do what, int from, int to) const {
-        const int peer = what == Do::send ? to : from;
+    Before before(int of_class, Do what, int peer, const Tables& tables) const {
+        const RankClass& c = plan_.classes[static_cast<size_t>(of_class)];
         Before result;
         for (size_t i = 0; i < c.stream.size(); ++i) {
             const Instruction& in = c.stream[i];
-            if (in.what == what && in.axis == axis_ && in.peer == peer) result.all.push_back(static_cast<int>(i));
-            if (!table_of(in, from, to)) continue;
+            if (in.axis != axis_) continue;
+            if (in.what == what && in.peer == peer) result.all.push_back(static_cast<int>(i));
+            if (!tables.contains(in.what)) continue;
             result.collectives.push_back(static_cast<int>(i));
             result.messages.push_back(result.all.size());
         }
         return result;
     }
 
-    /// What member `from` sends to member `to`. Both run the same collectives: check_groups.
-    void edge(int sender, int from, int receiver, int to) const {
-        const RankClass& a = plan_.classes[static_cast<size_t>(sender)];
-        const RankClass& b = plan_.classes[static_cast<size_t>(receiver)];
-        const Before sent = before(a, Do::send, from, to), received = before(b, Do::receive, from, to);
+    /// What one member sends to another. Both run the same collectives: check_groups.
+    void edge(Member from, Member to, const Tables& tables) const {
+        const Before sent = before(from.of_class, Do::send, to.index, tables);
+        const Before received = before(to.of_class, Do::receive, from.index, tables);
         for (size_t k = 0; k < std::min(sent.messages.size(), received.messages.size()); ++k) {
             if (sent.messages[k] == received.messages[k]) continue;
             const bool unmet = sent.messages[k] > received.messages[k];
             const size_t message = std::min(sent.messages[k], received.messages[k]);
             const std::vector<int>& early = unmet ? sent.all : received.all;
-            const RankClass& c = unmet ? a : b;
+            const RankClass& c = plan_.classes[static_cast<size_t>(unmet ? from.of_class : to.of_class)];
             const int collective = (unmet ? sent : received).collectives[k];
-            const ChunkTable& table = *table_of(c.stream[static_cast<size_t>(collective)], from, to);
+            const ChunkTable& table = *tables.at(c.stream[static_cast<size_t>(collective)].what);
             throw Error(table.asked,
                         fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
                                     "  but {} comes before it, and its partner after it: the message of one would be "
