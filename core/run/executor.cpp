@@ -276,7 +276,7 @@ void Executor::run() {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
     guarded([&] {
-        if (!first && !tried_capture_) {
+        if (!first && !tried_capture_ && device_.captures()) {
             capture();
             if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
         }
@@ -316,7 +316,7 @@ void Executor::capture() {
     running_.store(true, std::memory_order_relaxed);
     if (others.empty()) return;
     graph_.reset();
-    not_captured_ = others == "-" ? "" : others;
+    not_captured_ = others;
 }
 
 void Executor::replay() {

@@ -8,6 +8,7 @@
 
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
+#include "run/capture_vote.h"
 
 namespace orrery {
 
@@ -40,9 +41,7 @@ public:
     /// Why a device that captures steps could not capture this one, or which other rank's could not; "" otherwise.
     const std::string& not_captured() const { return not_captured_; }
     /// With it ranks capture their steps all or none; all of them call it at the same step. See capture_vote.h.
-    void capture_together(std::function<std::vector<std::string>(const std::string& mine)> exchange) {
-        exchange_ = std::move(exchange);
-    }
+    void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
     /// "attention (2): cuDNN" for each op whose kernels had a choice, by what was chosen: the text, and how many specs.
     std::vector<std::string> choices() const;
     /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
@@ -107,7 +106,7 @@ private:
     std::vector<Event> events_;       ///< one per instruction: its completion, communication only
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::unique_ptr<Kernel> graph_;   ///< the whole step
-    std::function<std::vector<std::string>(const std::string&)> exchange_;
+    TextExchange exchange_;
     bool tried_capture_ = false;
     bool replays_ = false;  ///< the step at hand is one launch
     std::string not_captured_;

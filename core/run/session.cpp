@@ -28,7 +28,9 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
                  std::unique_ptr<Device> device)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
-    agree("plan", compiled_.agreement());
+    Agreement same = compiled_.agreement();
+    same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
+    agree("plan", same);
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
@@ -46,7 +48,7 @@ std::unique_ptr<Executor> Session::executor(const Plan& plan) {
     for (const auto& c : communicators_) by_axis.push_back(c.get());
     auto made =
         std::make_unique<Executor>(plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
-    if (rendezvous_ && settings_.device != "cpu")  // which captures nothing, and so has nothing to agree on
+    if (rendezvous_)
         made->capture_together([this](const std::string& mine) { return exchange("captured step", mine); });
     return made;
 }

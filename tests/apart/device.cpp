@@ -161,6 +161,7 @@ public:
     }
     void* native(int) override { return this; }
 
+    bool captures() override { return true; }
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         why_not = capture_ ? "" : "device.apart.capture is false";
         if (!capture_) return nullptr;

@@ -22,14 +22,17 @@ std::unique_ptr<Transport> transport_for(Messages messages) {
     return messages == Messages::staged ? std::move(threads) : apart::make_transport(std::move(threads));
 }
 
+/// With the reference's kernels and one more key.
+std::unique_ptr<Device> device_with(const char* key, const ConfigValue& value) {
+    Config config;
+    config.set("reference", {true, {}, false});
+    config.set(key, value);
+    return apart::make_device(config);
+}
+
 DeviceRan run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
     OnDevice how;
-    how.device = [=](int64_t) {
-        Config config;
-        config.set("reference", {true, {}, false});
-        config.set("capture", {capture, {}, false});
-        return apart::make_device(config);
-    };
+    how.device = [=](int64_t) { return device_with("capture", {capture, {}, false}); };
     how.transport = [=] { return transport_for(messages); };
     how.staged = messages == Messages::staged;
     how.steps = steps;
@@ -76,12 +79,7 @@ TEST_CASE("apart: kernels write over their workspaces in the plan, or beside it,
     constexpr int64_t scratch = 1000;  // no multiple of an alignment
     const auto run = [](const Lowered& lowered) {
         OnDevice how;
-        how.device = [](int64_t) {
-            Config config;
-            config.set("reference", {true, {}, false});
-            config.set("scratch", {scratch, {}, false});
-            return apart::make_device(config);
-        };
+        how.device = [](int64_t) { return device_with("scratch", {scratch, {}, false}); };
         how.steps = 4;
         return run_on_device(lowered, how);
     };
@@ -142,12 +140,7 @@ TEST_CASE("apart: where one rank cannot capture its step, none does") {
     const Mesh mesh = mesh_of({{"dp", 4}});
     const Lowered lowered = compile(m.program, mesh, options_for(mesh, Messages::queued));
     OnDevice how;
-    how.device = [](int64_t rank) {
-        Config config;
-        config.set("reference", {true, {}, false});
-        config.set("capture", {rank != 2, {}, false});
-        return apart::make_device(config);
-    };
+    how.device = [](int64_t rank) { return device_with("capture", {rank != 2, {}, false}); };
     how.transport = [] { return transport_for(Messages::queued); };
     how.steps = 4;
     const DeviceRan ran = run_on_device(lowered, how);
@@ -160,12 +153,7 @@ TEST_CASE("apart: a fault in a captured step is not said to be of the last instr
     Model m = mlp(8, 4, 12, true, true);
     const Lowered lowered = compile(m.program, mesh_of({}));
     OnDevice how;
-    how.device = [](int64_t) {
-        Config config;
-        config.set("reference", {true, {}, false});
-        config.set("replay_fails", {true, {}, false});
-        return apart::make_device(config);
-    };
+    how.device = [](int64_t) { return device_with("replay_fails", {true, {}, false}); };
     how.steps = 1;
     CHECK_NOTHROW(run_on_device(lowered, how));
     how.steps = 2;

@@ -113,9 +113,11 @@ public:
     /// The vendor's handle (cudaStream_t), nullptr on CPU.
     virtual void* native(int queue) = 0;
 
+    /// Steps are captured here: every rank of a run with such devices asks for it.
+    virtual bool captures() { return false; }
     /// Records what `work` queues instead of running it: kernels, copies, and messages that queues can wait for. `work`
     /// must not wait on the host and must make queue 0 wait for all else that it queues. Returns a kernel without
-    /// operands that runs all of it; or nullptr, with the reason in `why_not` ("" when the device has no use for it).
+    /// operands that runs all of it; or nullptr, with the reason in `why_not`.
     virtual std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not);
 };
 

@@ -192,6 +192,7 @@ public:
 
     void* native(int queue) override { return stream(queue); }
 
+    bool captures() override { return true; }
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         if (!options_.graph || options_.check_each) {
             why_not = options_.graph ? "device.cuda.check_launches is true" : "device.cuda.graph is false";
