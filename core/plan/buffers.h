@@ -23,6 +23,6 @@ struct Placed {
 Placed place_buffers(const std::vector<Lifetime>& lifetimes);
 
 constexpr int64_t arena_alignment = 64;
-constexpr int64_t aligned(int64_t bytes) { return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment; }
+constexpr int64_t aligned(int64_t bytes, int64_t to = arena_alignment) { return (bytes + to - 1) / to * to; }
 
 }  // namespace orrery

@@ -149,7 +149,7 @@ void Emitter::place_scratch() {
     for (size_t i = 0; i < ids.size(); ++i) {
         Buffer& b = out_.buffers[ids[i]];
         b.offset = placed.offsets[i];
-        if (slack(b) > 0) b.offset = (b.offset + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+        if (slack(b) > 0) b.offset = aligned(b.offset, scratch_alignment);
     }
     out_.scratch_bytes = placed.bytes;
     out_.scratch_floor = placed.floor;

@@ -14,6 +14,8 @@
 namespace orrery {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 class Trainer {
 public:
     explicit Trainer(const TrainingRun& run)
@@ -48,9 +50,9 @@ public:
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         if (run_.metrics) run_.metrics->resume(resumed.step);
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
-        const auto begin = std::chrono::steady_clock::now();
+        const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         if (!evaluated_) evaluate(run_.options.steps);
         const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
         if (saves && first <= run_.options.steps) save(run_.options.steps);
@@ -58,8 +60,6 @@ public:
     }
 
 private:
-    using Clock = std::chrono::steady_clock;
-
     /// Two ranks with other settings would part at a step in which only one of them does something.
     void agree() const {
         const TrainOptions& o = run_.options;
@@ -213,10 +213,10 @@ private:
     }
 
     void save(int64_t step) {
-        const auto begin = std::chrono::steady_clock::now();
+        const auto begin = Clock::now();
         state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1));
         saved_ = step;
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
                          run_.store.place()));
     }
