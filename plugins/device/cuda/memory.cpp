@@ -84,13 +84,14 @@ Staging::~Staging() {
 }
 
 void Staging::open() {
-    if (!pieces_.empty()) return;
     pieces_.resize(pieces);
-    for (Piece& piece : pieces_) {
-        void* data = nullptr;
-        require(cudaHostAlloc(&data, piece_bytes, cudaHostAllocPortable), "allocating pinned memory for copies");
-        piece.data = static_cast<char*>(data);
-        require(cudaEventCreateWithFlags(&piece.free, cudaEventDisableTiming), "making events");
+    for (Piece& piece : pieces_) {  // an earlier call may have failed half-way
+        if (!piece.data) {
+            void* data = nullptr;
+            require(cudaHostAlloc(&data, piece_bytes, cudaHostAllocPortable), "allocating pinned memory for copies");
+            piece.data = static_cast<char*>(data);
+        }
+        if (!piece.free) require(cudaEventCreateWithFlags(&piece.free, cudaEventDisableTiming), "making events");
     }
 }
 
@@ -117,9 +118,21 @@ void Staging::reach(int peer) {
         require(status, "opening the way to another GPU");
 }
 
+/// A captured step would read the pieces as they are when it runs, and never fill or empty them.
+void Staging::refuse_capture(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    require(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+    if (status != cudaStreamCaptureStatusNone)
+        throw Error(
+            "device cuda: a copy of ordinary host memory cannot be captured; memory allocated on the device or pinned "
+            "can",
+            Fault::failed);
+}
+
 void Staging::copy(cudaStream_t stream, void* to, const void* from, int64_t bytes) {
     if (bytes <= 0 || to == from) return;
     const bool from_host = ordinary(from), to_host = ordinary(to);
+    if (from_host || to_host) refuse_capture(stream);
     auto* const out = static_cast<char*>(to);
     const auto* const in = static_cast<const char*>(from);
     if (from_host && to_host) {

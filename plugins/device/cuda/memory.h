@@ -41,7 +41,8 @@ public:
     Staging& operator=(const Staging&) = delete;
 
     /// Any memory to any memory, in the order of the stream. From ordinary memory: that memory is read when this
-    /// returns. To ordinary memory: returns when it is written. Otherwise only queued.
+    /// returns. To ordinary memory: returns when it is written. Otherwise only queued. What a stream captures can be
+    /// neither: throws Fault::failed.
     void copy(cudaStream_t stream, void* to, const void* from, int64_t bytes);
 
 private:
@@ -50,6 +51,7 @@ private:
         cudaEvent_t free = nullptr;  ///< the GPU has done with it
     };
     bool ordinary(const void* data);
+    static void refuse_capture(cudaStream_t stream);
     void up(cudaStream_t stream, char* to, const char* from, int64_t bytes);
     void down(cudaStream_t stream, char* to, const char* from, int64_t bytes);
     void open();
