@@ -106,6 +106,55 @@ TEST_CASE("gpu: a captured step runs when it is launched, each time", "[device]"
     for (Memory* memory : {&x, &y}) device->release(*memory);
 }
 
+TEST_CASE("gpu: a capture that fails leaves no launch behind", "[device]") {
+    const auto device = gpu::device();
+    constexpr int64_t count = 256;
+    Memory arena = device->allocate(8 * count * 4, MemoryKind::device);
+    const std::vector<float> ones(8 * count, 1.0f);
+    device->copy(0, arena.data, ones.data(), arena.bytes);
+    device->synchronize(0);
+    const TensorType many{DType::f32, {count}}, one{DType::f32, {}};
+    const auto update = device->prepare({"adamw", {}, {many, many, many, many, one, one, one}, {many, many, many}});
+    std::vector<Tensor> operands;
+    for (int64_t i : {0, 1, 2, 3, 4, 5, 6, 0, 2, 3})  // p, g, m, v, lr, scale, step, and in place
+        operands.push_back({static_cast<float*>(arena.data) + i * count, DType::f32, i < 4 ? many.shape : one.shape});
+    std::string why;
+    const auto fails = [&] {
+        device->launch(0, *update, operands, nullptr);  // waits for another that may be joined to it
+        throw Error("no more of it");
+    };
+    CHECK_FALSE(device->capture(fails, why));
+    CHECK_THAT(why, Catch::Matchers::Contains("no more of it"));
+    const auto contents = [&] {
+        std::vector<float> back(8 * count);
+        device->copy(0, back.data(), arena.data, arena.bytes);
+        device->synchronize(0);
+        return back;
+    };
+    CHECK(contents() == ones);
+    device->launch(0, *update, operands, nullptr);
+    CHECK(contents() != ones);
+    device->release(arena);
+}
+
+TEST_CASE("gpu: a copy of ordinary memory is not captured, and copies go on after it", "[device]") {
+    const auto device = gpu::device();
+    Memory memory = device->allocate(4096, MemoryKind::device);
+    std::vector<float> back(1024);
+    std::string why;
+    for (int round = 0; round < 6; ++round) {  // more than there are pieces
+        const std::vector<float> sent(1024, static_cast<float>(round));
+        CHECK_FALSE(device->capture([&] { device->copy(0, memory.data, sent.data(), 4096); }, why));
+        CHECK_THAT(why, Catch::Matchers::Contains("ordinary host memory cannot be captured"));
+        CHECK_FALSE(device->capture([&] { device->copy(0, back.data(), memory.data, 4096); }, why));
+        CHECK_THAT(why, Catch::Matchers::Contains("ordinary host memory cannot be captured"));
+        device->copy(0, memory.data, sent.data(), 4096);
+        device->copy(0, back.data(), memory.data, 4096);
+        CHECK(back == sent);
+    }
+    device->release(memory);
+}
+
 TEST_CASE("gpu: limits are measured", "[device]") {
     const auto device = gpu::device();
     const DeviceLimits limits = device->limits();

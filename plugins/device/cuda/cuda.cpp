@@ -202,8 +202,13 @@ public:
         return cuda_device::capture(
             streams_[0].get(),
             [&] {
-                work();
-                launcher_.flush();
+                try {
+                    work();
+                    launcher_.flush();
+                } catch (...) {
+                    launcher_.drop();  // nothing of it runs: what waits would be launched with the next work
+                    throw;
+                }
             },
             why_not);
     }

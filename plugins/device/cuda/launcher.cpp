@@ -83,6 +83,12 @@ void Launcher::launch(CudaKernel& kernel, std::span<const Tensor> operands, void
     pointers_.clear();
 }
 
+void Launcher::drop() {
+    waiting_.clear();
+    pointers_.clear();
+    ranges_.clear();
+}
+
 void Launcher::flush() {
     if (waiting_.empty()) return;
     joined_.clear();
@@ -90,14 +96,13 @@ void Launcher::flush() {
         joined_.push_back(
             {one.kernel->prepared.get(), std::span<void* const>(pointers_).subspan(one.first, one.count)});
     const std::string& name = *waiting_.front().kernel->name;
-    const auto clear = [&] { waiting_.clear(), pointers_.clear(), ranges_.clear(); };
     try {
         run(name, [&] { joined_.front().kernel->launch_joined(context_, joined_); });
     } catch (...) {
-        clear();
+        drop();
         throw;
     }
-    clear();
+    drop();
 }
 
 }  // namespace orrery::cuda_device

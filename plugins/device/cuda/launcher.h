@@ -40,6 +40,8 @@ public:
     /// Something of this name was put on the stream.
     void note(std::shared_ptr<const std::string> name);
     void flush();
+    /// Forgets what waits: it never runs.
+    void drop();
     /// The ops launched since the last call of settled(), newest first, for the message of a late failure.
     std::string recent() const;
     void settled() { recent_.clear(); }
