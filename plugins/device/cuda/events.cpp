@@ -4,13 +4,12 @@
 
 namespace orrery::cuda_device {
 
-EventRing::EventRing(cudaStream_t stream) : stream_(stream), ring_(256, nullptr) {
-    for (cudaEvent_t& event : ring_) require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
-}
-
-EventRing::~EventRing() {
-    for (cudaEvent_t event : ring_)
-        if (event) cudaEventDestroy(event);
+EventRing::EventRing(cudaStream_t stream) : stream_(stream), ring_(256) {
+    for (Owner& owner : ring_) {
+        cudaEvent_t event = nullptr;
+        require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
+        owner.reset(event);
+    }
 }
 
 Event EventRing::record() {

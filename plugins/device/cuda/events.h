@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "orrery/device.h"
@@ -14,19 +16,19 @@ namespace orrery::cuda_device {
 class EventRing : public Completer {
 public:
     explicit EventRing(cudaStream_t stream);
-    ~EventRing() override;
-    EventRing(const EventRing&) = delete;
-    EventRing& operator=(const EventRing&) = delete;
-
     Event record();
     bool done(uint64_t ticket) override;
     void wait(uint64_t ticket) override;
     void* native(uint64_t ticket) override { return at(ticket); }
 
 private:
-    cudaEvent_t at(uint64_t ticket) const { return ring_[ticket % ring_.size()]; }
+    struct Destroy {
+        void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+    };
+    using Owner = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy>;
+    cudaEvent_t at(uint64_t ticket) const { return ring_[ticket % ring_.size()].get(); }
     cudaStream_t stream_;
-    std::vector<cudaEvent_t> ring_;
+    std::vector<Owner> ring_;
     uint64_t last_ = 0;
 };
 
