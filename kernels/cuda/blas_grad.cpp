@@ -1,8 +1,8 @@
 // Gradients that cuBLASLt computes behind or beside a product; where it does not, the product and a kernel of ours.
 #include <memory>
 
+#include "kernels/cuda/bias_grad.h"
 #include "kernels/cuda/blas_plan.h"
-#include "kernels/cuda/rules.h"
 
 namespace orrery::kernels::cuda {
 
@@ -54,6 +54,19 @@ private:
     std::shared_ptr<BlasPlan> plan_;
 };
 
+/// A plan of cuBLASLt as bias_grad() takes a library.
+struct BiasGradPlan {
+    BlasPlan& plan;
+    Context& gpu;
+
+    static BlasOperands operands(In a, In b, Out dw, Out sums) { return {a.data, b.data, sums.data, dw.data, nullptr}; }
+    i64 workspace() const { return plan.workspace(); }
+    bool takes(In a, In b, Out dw, Out sums) const { return operands(a, b, dw, sums).aligned(); }
+    void run(In a, In b, Out dw, Out sums, void* workspace) const {
+        plan.run(gpu, operands(a, b, dw, sums), workspace);
+    }
+};
+
 /// dw (+)= a b and dbias (+)= the rows of b summed. The epilogue overwrites dbias and knows no sum into it.
 class BiasGrad {
 public:
@@ -70,31 +83,14 @@ public:
             call.how += "; the bias by our own kernel: ";
             call.how += half ? "cuBLASLt has no algorithm for both" : "cuBLASLt is asked for it with 16-bit operands";
         }
-        sum_rows(call, b, dbias);
+        sum_rows(call, s, b, dbias);
     }
 
 private:
-    void sum_rows(Call& call, In b, Out dbias) const {
-        const i64 rows[] = {sizes_.k, sizes_.n};
-        table().reduce(call, Reduce::sum, b, Shape(rows, 2), 1, dbias, sizes_.accumulate);
-    }
-
     void fused(Call& call, In a, In b, Out dw, Out dbias) {
-        const i64 n = sizes_.n;
-        void* const workspace = call.take(plan_->workspace());
-        const Out sums = sizes_.accumulate ? Out(call.take(n * 4), Type::f32) : dbias;
-        if (call.rehearsal) {
-            call.how += plan_->how() + ", the bias in it";
-            return;
-        }
-        const BlasOperands operands{a.data, b.data, sums.data, dw.data, nullptr};
-        if (!operands.aligned()) {
-            table().matmul(call, sizes_, a, b, {}, dw);
-            return sum_rows(call, b, dbias);
-        }
-        plan_->run(*call.gpu, operands, workspace);
-        const Shape shape(&n, 1);
-        if (sizes_.accumulate) table().binary(call, Binary::add, dbias, shape, sums, shape, dbias);
+        BiasGradPlan library{*plan_, *call.gpu};
+        bias_grad(call, sizes_, library, a, b, dw, dbias);
+        if (call.rehearsal) call.how += plan_->how() + ", the bias in it";
     }
 
     Matmul sizes_;

@@ -2,8 +2,10 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
+#include "kernels/cuda/bias_grad.h"
 #include "kernels/cuda/emulated/emulated.h"
 #ifdef ORRERY_HAVE_CUDA
 #include "../plugins/device/cpu/resolve.h"
@@ -27,6 +29,70 @@ TEST_CASE("cuda: an emulated barrier that not all threads reach is reported") {
         if (b.thread() < 32) b.sync();
     };
     CHECK_THROWS_AS(kernels::emulated::emulate(1, 64, 0, true, half), std::logic_error);
+}
+
+namespace {
+
+/// Stands in for cuBLASLt: a product and the sum of b's rows, which overwrites, and a workspace that it fills.
+struct Library {
+    kernels::Matmul sizes;
+    std::int64_t bytes;
+    bool willing;
+    int runs = 0;
+
+    std::int64_t workspace() const { return bytes; }
+    bool takes(kernels::In, kernels::In, kernels::Out, kernels::Out) const { return willing; }
+    void run(kernels::In a, kernels::In b, kernels::Out dw, kernels::Out sums, void* workspace) {
+        ++runs;
+        kernels::emulated::Call own;
+        kernels::emulated::table().matmul(own, sizes, a, b, {}, dw);
+        kernels::Matmul alone = sizes;
+        alone.accumulate = false;
+        kernels::emulated::sum_rows(own, alone, b, sums);
+        std::memset(workspace, 0xff, static_cast<size_t>(bytes));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("cuda: a bias' gradient has scratch for the library and for operands that it does not take") {
+    using kernels::Type;
+    constexpr std::int64_t m = 3, n = 40, k = 300;  // the sum of so many rows is made in parts, which take scratch
+    std::vector<float> a(k * m, 0.5f), b(k * n);
+    for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 7) - 2;
+    for (const std::int64_t bytes : {0, 512, 1 << 16}) {
+        for (const bool accumulate : {false, true}) {
+            for (const bool willing : {false, true}) {
+                INFO(bytes << " bytes" << (accumulate ? ", added" : "")
+                           << (willing ? ", by the library" : ", by ours"));
+                kernels::Matmul sizes{.m = m, .n = n, .k = k, .trans_a = true};
+                sizes.accumulate = accumulate;
+                std::vector<float> dw(m * n, 1), dbias(n, 1);
+                const auto launch = [&](kernels::emulated::Call& call, Library& library, bool bare) {
+                    const auto at = [&](std::vector<float>& v) {
+                        return kernels::Out(static_cast<void*>(bare ? nullptr : v.data()), Type::f32);
+                    };
+                    kernels::emulated::bias_grad(call, sizes, library, {at(a).data, Type::f32}, {at(b).data, Type::f32},
+                                                 at(dw), at(dbias));
+                };
+                Library library{sizes, bytes, willing};
+                kernels::emulated::Call rehearsal, call;
+                rehearsal.rehearsal = true;
+                launch(rehearsal, library, true);
+                REQUIRE(library.runs == 0);
+                std::vector<std::uint64_t> scratch(static_cast<size_t>(rehearsal.used) / 8 + 1);
+                call.begin(scratch.data(), rehearsal.used);
+                launch(call, library, false);
+                CHECK(library.runs == (willing ? 1 : 0));
+                for (size_t column = 0; column < n; ++column) {
+                    float sum = 0;
+                    for (size_t row = 0; row < k; ++row) sum += b[row * n + column];
+                    CHECK(dbias[column] == sum + (accumulate ? 1.0f : 0.0f));
+                    CHECK(dw[2 * n + column] == sum / 2 + (accumulate ? 1.0f : 0.0f));
+                }
+            }
+        }
+    }
 }
 
 #ifdef ORRERY_HAVE_CUDA

@@ -1,4 +1,5 @@
 // The emulated build has no libraries: products and attention by the kernels of this folder.
+#include "kernels/cuda/bias_grad.h"
 #include "kernels/cuda/own_attention.h"
 
 namespace orrery::kernels::emulated {
@@ -17,9 +18,8 @@ GeluGradCall library_gelu_grad(const Matmul& s, UnaryGrad op) {
 
 BiasGradCall library_bias_grad(const Matmul& s) {
     return [s](Call& call, In a, In b, Out dw, Out dbias) {
-        const i64 rows[] = {s.k, s.n};
         table().matmul(call, s, a, b, {}, dw);
-        table().reduce(call, Reduce::sum, b, Shape(rows, 2), 1, dbias, s.accumulate);
+        sum_rows(call, s, b, dbias);
     };
 }
 
