@@ -44,6 +44,12 @@ i64 Request::offset(size_t dim) const {
     return dim < offsets.size() ? offsets[dim] : 0;
 }
 
+bool Request::erf() const {
+    const std::string approx = spec.text("approx", "tanh");
+    if (approx != "tanh" && approx != "erf") refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
+    return approx == "erf";
+}
+
 void Request::refuse(const std::string& why) const { throw Refused(spec.text() + ": " + why); }
 
 namespace {

@@ -38,6 +38,8 @@ struct Request {
     bool has(std::string_view attribute) const;
     /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
     i64 offset(size_t dim) const;
+    /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
+    bool erf() const;
     [[noreturn]] void refuse(const std::string& why) const;
 };
 

@@ -36,8 +36,6 @@ Launch product(const Matmul& s, Epilogue epilogue, bool bias, bool keeps_pre = f
     };
 }
 
-bool erf_asked(const Request& r) { return r.spec.text("approx", "tanh") == "erf"; }
-
 Launch matmul(const Request& r) {
     const Matmul s = sizes(r);
     const bool bias = r.spec.inputs.size() == 3;
@@ -66,14 +64,15 @@ Launch matmul_bias_gelu(const Request& r) {
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
     const bool keeps_pre = r.spec.outputs.size() > 1;
     if (keeps_pre && r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
-    return product(s, erf_asked(r) ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
+    return product(s, r.erf() ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
 }
 
 Launch matmul_gelu_grad(const Request& r) {
     const Matmul s = sizes(r);
     if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
-    return [run = library_gelu_grad(s, erf_asked(r) ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh)](
-               Call& c, Operands t) { run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3])); };
+    return [run = library_gelu_grad(s, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh)](Call& c, Operands t) {
+        run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
+    };
 }
 
 Attention attention_sizes(const Request& r) {

@@ -4,18 +4,12 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-bool erf_asked(const Request& r) {
-    const std::string approx = r.spec.text("approx", "tanh");
-    if (approx != "tanh" && approx != "erf") r.refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
-    return approx == "erf";
-}
-
 template <Unary op>
 Launch unary(const Request& r) {
     return [f = table().unary, n = r.output(0).count()](Call& c, Operands t) { f(c, op, in(t[0]), out(t[1]), n); };
 }
 
-Launch gelu(const Request& r) { return erf_asked(r) ? unary<Unary::gelu_erf>(r) : unary<Unary::gelu_tanh>(r); }
+Launch gelu(const Request& r) { return r.erf() ? unary<Unary::gelu_erf>(r) : unary<Unary::gelu_tanh>(r); }
 
 template <UnaryGrad op>
 Launch unary_grad(const Request& r) {
@@ -25,7 +19,7 @@ Launch unary_grad(const Request& r) {
 }
 
 Launch gelu_grad(const Request& r) {
-    return erf_asked(r) ? unary_grad<UnaryGrad::gelu_erf>(r) : unary_grad<UnaryGrad::gelu_tanh>(r);
+    return r.erf() ? unary_grad<UnaryGrad::gelu_erf>(r) : unary_grad<UnaryGrad::gelu_tanh>(r);
 }
 
 template <Binary op>

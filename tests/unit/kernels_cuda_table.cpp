@@ -143,4 +143,36 @@ TEST_CASE("cuda: what cannot run is refused with the reason") {
     CHECK(why_not(heads(257)).find("256") != std::string::npos);
 }
 
+TEST_CASE("cuda: a form of gelu that does not exist is refused, and by the CPU device") {
+    const auto refused = [](const char* op, size_t inputs, const char* approx) {
+        const kernels::cuda::Operand x{Type::bf16, {16, 16}}, bias{Type::bf16, {16}};
+        const bool biased = std::string(op) == "matmul_bias_gelu";
+        Spec spec{op, {{"approx", std::string(approx)}}, {inputs, x}, {x}};
+        if (biased) spec.inputs[2] = bias;
+        KernelSpec same;
+        same.op = op;
+        same.attributes.set("approx", std::string(approx));
+        same.inputs.assign(inputs, TensorType{DType::bf16, {16, 16}});
+        if (biased) same.inputs[2].shape = {16};
+        same.outputs = {TensorType{DType::bf16, {16, 16}}};
+        std::string cpu;
+        try {
+            cpu_device::resolve(same, kernels::reference::table(), true);
+        } catch (const Error& error) {
+            cpu = error.what();
+        }
+        const std::string cuda = why_not(spec), why = "approx is \"tanh\" or \"erf\", found \"" + std::string(approx);
+        CHECK(cuda.empty() == cpu.empty());
+        return cuda.find(why) != std::string::npos && cpu.find(why) != std::string::npos;
+    };
+    const std::vector<std::pair<const char*, size_t>> ops{
+        {"gelu", 1}, {"gelu_grad", 2}, {"matmul_bias_gelu", 3}, {"matmul_gelu_grad", 3}};
+    for (const auto& [op, inputs] : ops) {
+        INFO(op);
+        CHECK(refused(op, inputs, "sigmoid"));
+        CHECK_FALSE(refused(op, inputs, "erf"));
+        CHECK_FALSE(refused(op, inputs, "tanh"));
+    }
+}
+
 #endif

@@ -77,13 +77,11 @@ Launch matmul_dw_bias(const Request& r) {
     };
 }
 
-bool erf_asked(const Request& r) { return r.spec.attributes.text("approx", "tanh") == "erf"; }
-
 Launch matmul_bias_gelu(const Request& r) {
     const kernels::Matmul s = sizes(r);
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
-    return [f = r.kernels.matmul_bias_gelu, s,
-            op = erf_asked(r) ? kernels::Unary::gelu_erf : kernels::Unary::gelu_tanh](Context& c, Operands t) {
+    return [f = r.kernels.matmul_bias_gelu, s, op = r.erf() ? kernels::Unary::gelu_erf : kernels::Unary::gelu_tanh](
+               Context& c, Operands t) {
         f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]), t.size() > 4 ? out(t[4]) : kernels::Out{});
     };
 }
@@ -92,7 +90,7 @@ Launch matmul_gelu_grad(const Request& r) {
     const kernels::Matmul s = sizes(r);
     if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
     return [f = r.kernels.matmul_gelu_grad, s,
-            op = erf_asked(r) ? kernels::UnaryGrad::gelu_erf : kernels::UnaryGrad::gelu_tanh](Context& c, Operands t) {
+            op = r.erf() ? kernels::UnaryGrad::gelu_erf : kernels::UnaryGrad::gelu_tanh](Context& c, Operands t) {
         f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
     };
 }

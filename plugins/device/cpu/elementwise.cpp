@@ -7,19 +7,13 @@ namespace {
 using kernels::Context;
 using Operands = std::span<const Tensor>;
 
-bool erf_asked(const Request& r) {
-    const std::string approx = r.spec.attributes.text("approx", "tanh");
-    if (approx != "tanh" && approx != "erf") r.refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
-    return approx == "erf";
-}
-
 template <kernels::Unary op>
 Launch unary(const Request& r) {
     return [f = r.kernels.unary, n = r.output(0).count()](Context& c, Operands t) { f(c, op, in(t[0]), out(t[1]), n); };
 }
 
 Launch gelu(const Request& r) {
-    return erf_asked(r) ? unary<kernels::Unary::gelu_erf>(r) : unary<kernels::Unary::gelu_tanh>(r);
+    return r.erf() ? unary<kernels::Unary::gelu_erf>(r) : unary<kernels::Unary::gelu_tanh>(r);
 }
 
 template <kernels::UnaryGrad op>
@@ -30,7 +24,7 @@ Launch unary_grad(const Request& r) {
 }
 
 Launch gelu_grad(const Request& r) {
-    return erf_asked(r) ? unary_grad<kernels::UnaryGrad::gelu_erf>(r) : unary_grad<kernels::UnaryGrad::gelu_tanh>(r);
+    return r.erf() ? unary_grad<kernels::UnaryGrad::gelu_erf>(r) : unary_grad<kernels::UnaryGrad::gelu_tanh>(r);
 }
 
 template <kernels::Binary op>

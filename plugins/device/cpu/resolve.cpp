@@ -11,6 +11,12 @@ int64_t Request::offset(size_t dim) const {
     return dim < offsets.size() ? offsets[dim] : 0;
 }
 
+bool Request::erf() const {
+    const std::string approx = spec.attributes.text("approx", "tanh");
+    if (approx != "tanh" && approx != "erf") refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
+    return approx == "erf";
+}
+
 void Request::refuse(const std::string& why) const {
     std::string text = "device cpu: " + spec.op + "(";
     for (size_t i = 0; i < spec.inputs.size(); ++i) text += (i != 0 ? ", " : "") + spec.inputs[i].text();

@@ -23,6 +23,8 @@ struct Request {
     bool accumulate() const { return spec.attributes.flag("accumulate"); }
     /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
     int64_t offset(size_t dim) const;
+    /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
+    bool erf() const;
     [[noreturn]] void refuse(const std::string& why) const;
 };
 
