@@ -66,11 +66,13 @@ cublasLtContext* Context::blas() {
 
 #ifdef ORRERY_CUDNN
 cudnnContext* Context::dnn() {
-    if (!dnn_) {
-        check_dnn(cudnnCreate(&dnn_), "starting cuDNN");
-        check_dnn(cudnnSetStream(dnn_, stream_), "giving cuDNN its stream");
-    }
-    return dnn_;
+    if (dnn_) return dnn_;
+    cudnnHandle_t made = nullptr;
+    check_dnn(cudnnCreate(&made), "starting cuDNN");
+    const cudnnStatus_t bound = cudnnSetStream(made, stream_);
+    if (bound != CUDNN_STATUS_SUCCESS) cudnnDestroy(made);  // one on another stream is worse than none
+    check_dnn(bound, "giving cuDNN its stream");
+    return dnn_ = made;
 }
 
 bool Context::has_dnn() {
