@@ -42,12 +42,12 @@ bool BlasCache::find(const std::string& key, BlasChoice& choice) const {
     return true;
 }
 
-BlasChoice BlasCache::add(const std::string& key, const BlasChoice& choice) const {
+BlasChoice BlasCache::add(const std::string& key, const BlasChoice& choice, bool measured) const {
     Choices& all = choices();
     const std::lock_guard<std::mutex> locked(all.lock);
     const auto [at, fresh] = all.made.emplace(prefix_ + key, choice);
     if (fresh) {
-        write(key, choice);
+        if (measured) write(key, choice);
         read(key, at->second);  // the first line of a product counts: another rank's, where it came first
     }
     return at->second;

@@ -20,27 +20,30 @@ cudaDataType_t data_type(Type type) {
 const char* name(Type type) { return type == Type::bf16 ? "bf16" : type == Type::f16 ? "f16" : "f32"; }
 
 template <class V>
-void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const V& value) {
-    check_blas(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
+void set(const BlasProductDesc& desc, cublasLtMatmulDescAttributes_t attribute, const V& value) {
+    check_blas(cublasLtMatmulDescSetAttribute(desc.get(), attribute, &value, sizeof value), "describing a product");
 }
 
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, GiveBack<cublasLtMatmulPreferenceDestroy>>;
+
 template <class V>
-void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const V& value) {
-    check_blas(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const V& value) {
+    check_blas(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
                "asking for algorithms");
 }
 
 /// A row-major matrix [rows, cols] as the column-major one [cols, rows].
-cublasLtMatrixLayout_t layout(Type type, i64 rows, i64 cols, i64 batch, i64 stride) {
-    cublasLtMatrixLayout_t made = nullptr;
-    check_blas(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<std::uint64_t>(cols),
+BlasLayout layout(Type type, i64 rows, i64 cols, i64 batch, i64 stride) {
+    cublasLtMatrixLayout_t handle = nullptr;
+    check_blas(cublasLtMatrixLayoutCreate(&handle, data_type(type), static_cast<std::uint64_t>(cols),
                                           static_cast<std::uint64_t>(rows), cols),
                "describing a matrix");
+    BlasLayout made(handle);
     const auto count = static_cast<std::int32_t>(batch);
-    check_blas(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+    check_blas(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
                "describing a matrix");
     check_blas(
-        cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
+        cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
         "describing a matrix");
     return made;
 }
@@ -71,6 +74,14 @@ public:
     Temporary& operator=(const Temporary&) = delete;
     void* data = nullptr;
 };
+
+using Event = std::unique_ptr<CUevent_st, GiveBack<cudaEventDestroy>>;
+
+Event event() {
+    cudaEvent_t made = nullptr;
+    check(cudaEventCreate(&made), "timing a product");
+    return Event(made);
+}
 
 /// Numbers in [-1, 1): products of zeros run faster than real ones.
 void randomize(Context& context, const Temporary& to, Type type, i64 n, const Temporary& seed) {
@@ -112,9 +123,10 @@ std::shared_ptr<BlasPlan> BlasPlan::shared(Context& context, const BlasRequest& 
 BlasPlan::BlasPlan(Context& context, const BlasRequest& request) : request_(request) {
     const Matmul& s = request.sizes;
     const bool fast = request.in == Type::f32 && request.tf32;
-    check_blas(
-        cublasLtMatmulDescCreate(&product_, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-        "describing a product");
+    cublasLtMatmulDesc_t product = nullptr;
+    check_blas(cublasLtMatmulDescCreate(&product, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "describing a product");
+    product_.reset(product);
     const cublasOperation_t straight = CUBLAS_OP_N, turned = CUBLAS_OP_T;
     set(product_, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? turned : straight);
     set(product_, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? turned : straight);
@@ -151,9 +163,10 @@ void BlasPlan::choose_aligned(Context& context) {
     const std::vector<BlasChoice> found = candidates(context, true, 8, why_not_aligned_);
     has_aligned_ = has_any_ || !found.empty();
     if (!has_aligned_) return;
-    aligned_ = found.empty() ? any_ : fastest(context, found);
-    chosen_ = "fastest of " + std::to_string(std::max<size_t>(found.size(), 1));
-    BlasChoice agreed = cache.add(request_.key(), aligned_);
+    const std::optional<BlasChoice> best = found.empty() ? any_ : fastest(context, found);
+    aligned_ = best ? *best : found[0];
+    chosen_ = (best ? "fastest of " : "untimed, first of ") + std::to_string(std::max<size_t>(found.size(), 1));
+    BlasChoice agreed = cache.add(request_.key(), aligned_, best.has_value());
     if (usable(context, agreed)) aligned_ = agreed;
 }
 
@@ -166,8 +179,8 @@ void BlasPlan::place(bool aligned) const {
 bool BlasPlan::usable(Context& context, BlasChoice& choice) const {
     place(true);
     cublasLtMatmulHeuristicResult_t checked{};
-    if (cublasLtMatmulAlgoCheck(context.blas(), product_, left_, right_, result_, result_, &choice.algorithm,
-                                &checked) != CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatmulAlgoCheck(context.blas(), product_.get(), left_.get(), right_.get(), result_.get(), result_.get(),
+                                &choice.algorithm, &checked) != CUBLAS_STATUS_SUCCESS)
         return false;
     choice.workspace = static_cast<i64>(checked.workspaceSize);
     return true;
@@ -191,19 +204,13 @@ std::uintptr_t blas_placeholder(Type type, bool aligned) {
     return 4096 + (aligned ? 0 : static_cast<std::uintptr_t>(size_of(type)));
 }
 
-BlasPlan::~BlasPlan() {
-    for (cublasLtMatrixLayout_t matrix : {left_, right_, result_}) {
-        if (matrix != nullptr) cublasLtMatrixLayoutDestroy(matrix);
-    }
-    if (product_ != nullptr) cublasLtMatmulDescDestroy(product_);
-}
-
 i64 BlasPlan::workspace() const { return std::max(aligned_.workspace, any_.workspace); }
 
 std::vector<BlasChoice> BlasPlan::candidates(Context& context, bool aligned, int most, std::string& said) const {
     place(aligned);
-    cublasLtMatmulPreference_t preference = nullptr;
-    check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
+    cublasLtMatmulPreference_t handle = nullptr;
+    check_blas(cublasLtMatmulPreferenceCreate(&handle), "asking for algorithms");
+    const Preference preference(handle);
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(most_workspace));
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         std::uint32_t{blas_reductions(request_.y, context.deterministic)});
@@ -215,9 +222,9 @@ std::vector<BlasChoice> BlasPlan::candidates(Context& context, bool aligned, int
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context.blas(), product_, left_, right_, result_,
-                                                                 result_, preference, most, results.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(context.blas(), product_.get(), left_.get(), right_.get(), result_.get(),
+                                       result_.get(), handle, most, results.data(), &count);
     if (status != CUBLAS_STATUS_SUCCESS) {
         said = cublasLtGetStatusName(status);
         return {};
@@ -235,8 +242,9 @@ cublasStatus_t BlasPlan::run_with(Context& context, const BlasChoice& choice, co
     if (request_.bias_pointer()) set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
     if (request_.aux()) set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre);
     const float alpha = 1, beta = request_.sizes.accumulate ? 1 : 0;
-    return cublasLtMatmul(context.blas(), product_, &alpha, o.b, left_, o.a, right_, &beta, o.y, result_, o.y, result_,
-                          &choice.algorithm, workspace, static_cast<size_t>(choice.workspace), context.stream());
+    return cublasLtMatmul(context.blas(), product_.get(), &alpha, o.b, left_.get(), o.a, right_.get(), &beta, o.y,
+                          result_.get(), o.y, result_.get(), &choice.algorithm, workspace,
+                          static_cast<size_t>(choice.workspace), context.stream());
 }
 
 void BlasPlan::run(Context& context, const BlasOperands& operands, void* workspace) {
@@ -245,28 +253,24 @@ void BlasPlan::run(Context& context, const BlasOperands& operands, void* workspa
 
 float BlasPlan::seconds(Context& context, const BlasChoice& choice, const BlasOperands& o, void* workspace) {
     constexpr int repeats = 4;
-    cudaEvent_t begin = nullptr, end = nullptr;
-    check(cudaEventCreate(&begin), "timing a product");
-    check(cudaEventCreate(&end), "timing a product");
+    const Event begin = event(), end = event();
     float best = -1;
     for (int round = 0; round < 3; ++round) {  // the first one warms up
-        check(cudaEventRecord(begin, context.stream()), "timing a product");
+        check(cudaEventRecord(begin.get(), context.stream()), "timing a product");
         bool good = true;
         for (int i = 0; i < repeats; ++i)
             good = good && run_with(context, choice, o, workspace) == CUBLAS_STATUS_SUCCESS;
-        check(cudaEventRecord(end, context.stream()), "timing a product");
-        check(cudaEventSynchronize(end), "timing a product");
+        check(cudaEventRecord(end.get(), context.stream()), "timing a product");
+        check(cudaEventSynchronize(end.get()), "timing a product");
         if (!good) break;
         float now = 0;
-        check(cudaEventElapsedTime(&now, begin, end), "timing a product");
+        check(cudaEventElapsedTime(&now, begin.get(), end.get()), "timing a product");
         if (round > 0) best = best < 0 ? now : std::min(best, now);
     }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
     return best;
 }
 
-BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& candidates) {
+std::optional<BlasChoice> BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& candidates) {
     if (candidates.size() == 1) return candidates[0];
     const Matmul& s = request_.sizes;
     const i64 na = s.batch * s.m * s.k, nb = (s.shared_b ? 1 : s.batch) * s.k * s.n, ny = s.batch * s.m * s.n;
@@ -276,7 +280,7 @@ BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& ca
     const Temporary a(na * in), b(nb * in), y(ny * out), bias(s.n * out), pre(request_.aux() ? ny * out : 1),
         work(workspace), seed(4);
     for (const Temporary* t : {&a, &b, &y, &bias, &pre, &work, &seed}) {
-        if (t->data == nullptr) return candidates[0];
+        if (t->data == nullptr) return std::nullopt;
     }
     check(cudaMemsetAsync(seed.data, 7, 4, context.stream()), "filling operands");
     randomize(context, a, request_.in, na, seed);
@@ -285,16 +289,16 @@ BlasChoice BlasPlan::fastest(Context& context, const std::vector<BlasChoice>& ca
     randomize(context, y, request_.y, ny, seed);
     if (request_.aux()) randomize(context, pre, request_.y, ny, seed);
     const BlasOperands operands{a.data, b.data, bias.data, y.data, pre.data};
-    size_t best = 0;
+    std::optional<BlasChoice> best;
     float least = -1;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-        const float time = seconds(context, candidates[i], operands, work.data);
+    for (const BlasChoice& candidate : candidates) {
+        const float time = seconds(context, candidate, operands, work.data);
         if (time > 0 && (least < 0 || time < least)) {
             least = time;
-            best = i;
+            best = candidate;
         }
     }
-    return candidates[best];
+    return best;
 }
 
 }  // namespace orrery::kernels::cuda

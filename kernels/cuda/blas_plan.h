@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,17 @@
 #include "kernels/cuda/context.h"
 
 namespace orrery::kernels::cuda {
+
+/// Gives back what a library made, for std::unique_ptr.
+template <auto destroy>
+struct GiveBack {
+    template <class T>
+    void operator()(T* made) const {
+        destroy(made);
+    }
+};
+using BlasProductDesc = std::unique_ptr<cublasLtMatmulDescOpaque_t, GiveBack<cublasLtMatmulDescDestroy>>;
+using BlasLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, GiveBack<cublasLtMatrixLayoutDestroy>>;
 
 /// What cuBLASLt does behind the product, with the tanh form of gelu:
 ///   gelu       y = gelu(ab + bias)
@@ -52,9 +64,6 @@ public:
     BlasPlan(Context& context, const BlasRequest& request);
     /// The one of all products like this one in the context.
     static std::shared_ptr<BlasPlan> shared(Context& context, const BlasRequest& request);
-    ~BlasPlan();
-    BlasPlan(const BlasPlan&) = delete;
-    BlasPlan& operator=(const BlasPlan&) = delete;
 
     i64 workspace() const;
     /// Whether cuBLASLt has an algorithm for operands at these addresses.
@@ -73,14 +82,14 @@ private:
     /// Checks an algorithm from elsewhere, and what workspace it needs now.
     bool usable(Context& context, BlasChoice& choice) const;
     void choose_aligned(Context& context);
-    /// The fastest by time on scratch operands; the first where there is no memory for them.
-    BlasChoice fastest(Context& context, const std::vector<BlasChoice>& candidates);
+    /// The fastest by time on scratch operands; none where there is no memory for them, or where none of several runs.
+    std::optional<BlasChoice> fastest(Context& context, const std::vector<BlasChoice>& candidates);
     cublasStatus_t run_with(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
     float seconds(Context& context, const BlasChoice& choice, const BlasOperands& operands, void* workspace);
 
     BlasRequest request_;
-    cublasLtMatmulDesc_t product_ = nullptr;
-    cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, result_ = nullptr;
+    BlasProductDesc product_;
+    BlasLayout left_, right_, result_;
     BlasChoice aligned_, any_;  ///< any_: operands at any multiple of their element size
     bool has_aligned_ = false, has_any_ = false;
     std::string chosen_, why_not_aligned_, why_not_any_;
@@ -99,8 +108,9 @@ class BlasCache {
 public:
     explicit BlasCache(const Context& context);
     bool find(const std::string& key, BlasChoice& choice) const;
-    /// What counts from now on: the first choice that was added, by whichever device or process.
-    BlasChoice add(const std::string& key, const BlasChoice& choice) const;
+    /// What counts from now on: the first choice that was added, by whichever device or process. One that was not
+    /// measured counts in this process alone: the file's readers would take it for the fastest.
+    BlasChoice add(const std::string& key, const BlasChoice& choice, bool measured) const;
 
 private:
     bool read(const std::string& key, BlasChoice& choice) const;

@@ -1,7 +1,10 @@
 // Whether cuDNN has engines for our graphs, without a GPU: an H200 is described to it, and driver.cpp loads its
-// modules.
+// modules. And which of cuBLASLt's algorithms are kept in a file.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 
+#include "kernels/cuda/blas_plan.h"
 #include "kernels/cuda/dnn_attention.h"
 
 using namespace orrery;
@@ -73,4 +76,35 @@ TEST_CASE("dnn plans: what no engine does is refused with each one's reason") {
     } catch (const Failure& failure) {
         CHECK_THAT(failure.what(), Catch::Contains("engine 999: "));
     }
+}
+
+TEST_CASE("blas plans: an algorithm that was not timed is kept for the process, and not in the file") {
+    char name[] = "/tmp/orrery_blas_XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    const std::filesystem::path folder = name;
+    Chip chip;
+    chip.name = folder.filename().string();  // choices of the process are by chip
+    const cuda::Context context(chip, nullptr, folder);
+    const BlasCache cache(context);
+    BlasChoice untimed, timed, found;
+    untimed.workspace = 64, timed.workspace = 128;
+    CHECK(cache.add("1x2x3x4", untimed, false).workspace == 64);
+    CHECK_FALSE(std::filesystem::exists(folder / "cublaslt.txt"));
+    REQUIRE(cache.find("1x2x3x4", found));
+    CHECK(found.workspace == 64);
+    CHECK(cache.add("1x2x3x4", timed, true).workspace == 64);  // devices of a process agree
+
+    CHECK(cache.add("5x6x7x8", timed, true).workspace == 128);
+    std::ifstream file(folder / "cublaslt.txt");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], Catch::Contains(": 5x6x7x8 = 128 "));
+    {
+        std::ofstream other(folder / "cublaslt.txt", std::ios::app);  // as another process timed it
+        std::string line = lines[0];
+        other << line.replace(line.find("5x6x7x8 = 128"), 13, "9x9x9x9 = 256") << "\n";
+    }
+    CHECK(cache.add("9x9x9x9", untimed, false).workspace == 256);
+    std::filesystem::remove_all(folder);
 }
