@@ -25,17 +25,22 @@ Values product(const Matmul& s, In a, In b, In bias) {
     return y;
 }
 
+/// As a kernel of its own leaves them to the next one: fused or not, the bits are the same.
+Values rounded(const Values& v, Out through) {
+    write(through, v);
+    return read({through.data, through.type}, static_cast<i64>(v.size()));
+}
+
 void matmul(Context&, const Matmul& s, In a, In b, In bias, Out y) { write(y, product(s, a, b, bias), s.accumulate); }
 
 void matmul_bias_gelu(Context&, const Matmul& s, Unary op, In a, In b, In bias, Out y, Out pre) {
-    Values v = product(s, a, b, bias);
-    if (pre.data != nullptr) write(pre, v);
+    Values v = rounded(product(s, a, b, bias), pre.data != nullptr ? pre : y);
     for (double& e : v) e = op == Unary::gelu_erf ? math::gelu_erf(e) : math::gelu_tanh(e);
     write(y, v);
 }
 
 void matmul_gelu_grad(Context&, const Matmul& s, UnaryGrad op, In a, In b, In pre, Out dx) {
-    Values v = product(s, a, b, {});
+    Values v = rounded(product(s, a, b, {}), dx);
     const Values x = read(pre, static_cast<i64>(v.size()));
     for (size_t i = 0; i < v.size(); ++i)
         v[i] *= op == UnaryGrad::gelu_erf ? math::gelu_erf_slope(x[i]) : math::gelu_tanh_slope(x[i]);

@@ -228,6 +228,10 @@ TEST_CASE("verify: bits are equal where no sum changes its order") {
     CHECK(split.reordered > 0);
     CHECK(!split.sums.empty());
     CHECK(passes(m.program, mesh_of({{"dp", 2}, {"tp", 2}}), how).exact < split.exact);
+    Model fused = mlp(8, 4, 12, true, true);  // its plan joins gelu, its slope and the biases with the products
+    passes(fused.program, mesh_of({}), how);
+    fused.split_names({{"batch", "dp"}});
+    passes(fused.program, mesh_of({{"dp", 2}}), how);
     // One unit in the last place is no rounding then.
     how.options.injections = {parse_injection("scale,rank=1,tensor=residual1,by=1.0000001")};
     const Lowered lowered = compile(m.program, mesh_of({{"dp", 2}}));
