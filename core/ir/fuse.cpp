@@ -9,7 +9,8 @@ namespace {
 
 class Fusion {
 public:
-    explicit Fusion(Program&& program) : program_(std::move(program)), stands_(program_.ops.size(), none) {
+    Fusion(Program&& program, const std::function<bool(const Program&, const Op&)>& runs)
+        : program_(std::move(program)), runs_(runs), stands_(program_.ops.size(), none) {
         readers_.resize(program_.values.size());
         kept_.assign(program_.values.size(), 0);
         for (size_t id = 0; id < program_.ops.size(); ++id)
@@ -34,6 +35,7 @@ public:
 
 private:
     const std::vector<OpId>& readers(ValueId id) const { return readers_[static_cast<size_t>(id)]; }
+    bool can_run(const Op& op) const { return !runs_ || runs_(program_, op); }
     bool gone(OpId id) const { return stands_[static_cast<size_t>(id)] != none; }
     Op& op(OpId id) { return program_.ops[static_cast<size_t>(id)]; }
 
@@ -85,13 +87,13 @@ private:
         fused.kind = "matmul_bias_gelu";
         fused.attributes.set("approx", gelu.attributes.text("approx"));
         fused.outputs = gelu.outputs;
-        const Value& value = program_.value(pre);
-        if (reading.size() > 1 || kept_[static_cast<size_t>(pre)] || !value.name.empty()) {
+        const bool keep = reading.size() > 1 || kept_[static_cast<size_t>(pre)] || !program_.value(pre).name.empty();
+        if (keep)
             fused.outputs.push_back(pre);
-        } else {
+        else
             fused.attributes.set("drop_pre", true);
-            drop(pre);
-        }
+        if (!can_run(fused)) return;
+        if (!keep) drop(pre);
         op(id) = std::move(fused);
         replace(product, id);
     }
@@ -105,12 +107,14 @@ private:
         const bool alone =
             readers(dy).size() == 1 && !kept_[static_cast<size_t>(dy)] && program_.value(dy).name.empty();
         if (!alone || !plain_product(m, 2) || !together(m, slope) || !lie_alike(dy, slope.outputs[0])) return;
-        Op& fused = op(id);
+        Op fused = slope;
         fused.kind = "matmul_gelu_grad";
         fused.inputs = {m.inputs[0], m.inputs[1], pre};
         for (const char* flag : {"trans_a", "trans_b"})
             if (m.attributes.flag(flag)) fused.attributes.set(flag, true);
+        if (!can_run(fused)) return;
         drop(dy);
+        op(id) = std::move(fused);
         replace(product, id);
     }
 
@@ -139,9 +143,11 @@ private:
                    dw.forward == sum.forward && together(dw, sum) && !added(dw.outputs[0]);
         });
         if (found == reading.end()) return;
-        Op& fused = op(*found);
+        Op fused = program_.op(*found);
         fused.kind = "matmul_dw_bias";
         fused.outputs.push_back(sum.outputs[0]);
+        if (!can_run(fused)) return;
+        op(*found) = std::move(fused);
         replace(id, *found);
     }
 
@@ -169,6 +175,7 @@ private:
     }
 
     Program program_;
+    const std::function<bool(const Program&, const Op&)>& runs_;
     std::vector<std::vector<OpId>> readers_;
     std::vector<char> kept_;    ///< by value: a result, an update or a gradient
     std::vector<OpId> stands_;  ///< by op: the one that does its work now
@@ -177,6 +184,12 @@ private:
 
 }  // namespace
 
-Program fuse(Program program) { return Fusion(std::move(program)).run(); }
+Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs) {
+    return Fusion(std::move(program), runs).run();
+}
+
+bool is_part(std::string_view part, std::string_view whole) {
+    return whole == "matmul_bias_gelu" && (part == "matmul" || part == "gelu");
+}
 
 }  // namespace orrery

@@ -1,4 +1,6 @@
 #pragma once
+#include <functional>
+
 #include "orrery/program.h"
 
 namespace orrery {
@@ -9,6 +11,10 @@ namespace orrery {
 ///   matmul_dw, sum of dy over rows  -> matmul_dw_bias    the gradients of a weight and its bias
 /// Strategies and propagation see the plain ops. Values keep their ids; one that nothing needs any more is made by no
 /// op. Ops move to the later of the two places, the sum to that of its product. Linear in the size of the program.
-Program fuse(Program program);
+/// `runs`: whether there is a kernel for an op that would be made; empty: for all of them.
+Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs = {});
+
+/// `part` is one of the ops that `whole` is made of by fuse(), in the forward pass.
+bool is_part(std::string_view part, std::string_view whole);
 
 }  // namespace orrery

@@ -73,11 +73,27 @@ lowering::Messages messages(const lowering::Spread& spread, const Mesh& mesh, co
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
+/// Fused as far as the device goes.
+Program fused(Program&& program, const Mesh& mesh, const LowerOptions& options) {
+    return fuse(std::move(program), [&](const Program& p, const Op& op) {
+        if (!options.runs) return true;
+        const auto local = [&](const std::vector<ValueId>& ids) {
+            std::vector<TensorType> types;
+            for (ValueId id : ids) {
+                const Value& v = p.value(id);
+                types.push_back({v.type.dtype, v.layout.local_shape(v.type.shape, mesh)});
+            }
+            return types;
+        };
+        return options.runs({op.kind, op.attributes, local(op.inputs), local(op.outputs)});
+    });
+}
+
 }  // namespace
 
 Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const LowerOptions& options) {
     Plan plan;
-    plan.program = fuse(std::move(propagated));
+    plan.program = fused(std::move(propagated), mesh, options);
     plan.mesh = mesh;
     plan.threads_per_rank = options.threads_per_rank;
     plan.schedule = options.schedule ? *options.schedule : sequential_schedule(mesh.microbatches());

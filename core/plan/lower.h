@@ -45,6 +45,8 @@ struct LowerOptions {
     /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
     /// the executor then allocates them beside the arena.
     std::function<int64_t(const KernelSpec&)> workspace;
+    /// Whether the device has this kernel: ops that would be fused to one it lacks stay as they are. Empty: it has all.
+    std::function<bool(const KernelSpec&)> runs;
 };
 
 /// Makes the streams of a propagated program: orders fragments, joins gradients' all-reduces in buckets, gives every

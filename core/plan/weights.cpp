@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/fuse.h"
 #include "ir/op.h"
 
 namespace orrery::lowering {
@@ -62,10 +63,7 @@ private:
     bool again(const Op& op) const {
         if (op.forward == none) return false;
         const std::string& before = program_.op(op.forward).kind;
-        const auto part = [](const std::string& kind, const std::string& whole) {
-            return whole == "matmul_bias_gelu" && (kind == "matmul" || kind == "gelu");
-        };
-        return before == op.kind || part(op.kind, before) || part(before, op.kind);
+        return before == op.kind || is_part(op.kind, before) || is_part(before, op.kind);
     }
 
     /// To another stage; what is complete only after the loop is sent once.

@@ -22,6 +22,7 @@ Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persisten
     lowering.contracts = options.contracts;
     lowering.threads_per_rank = options.threads_per_rank;
     lowering.workspace = options.workspace;
+    lowering.runs = options.runs;
     Plan plan = lower(propagate(program, mesh, redistribution), mesh, persistent, lowering);
     check(plan, options.contracts, options.memory_bytes);
     check_tables(plan, options.collectives, options.contracts);

@@ -18,8 +18,9 @@ struct CompileOptions {
     std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis, proved
     int threads_per_rank = 1;
     int64_t memory_bytes = 0;  ///< 0: not judged
-    /// Bytes of scratch of one launch, by the device; see LowerOptions.
+    /// What the device says of a kernel; see LowerOptions.
     std::function<int64_t(const KernelSpec&)> workspace;
+    std::function<bool(const KernelSpec&)> runs;
 };
 
 /// The proved plans of one experiment over one persistent arena.

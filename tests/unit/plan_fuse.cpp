@@ -126,6 +126,50 @@ TEST_CASE("fuse: values with other readers in between, and sums of gradients, ar
     same_numbers(turned, fuse(turned));
 }
 
+TEST_CASE("fuse: what somebody asked for by name or as a result is made") {
+    const auto forward = [](auto ask) {
+        Model m;
+        const ValueId x = m.input("x", {6, 4}, {"batch", "embed"});
+        const ValueId pre = m.op("matmul", {x, m.param("w", {4, 8}, {"embed", "mlp"}), m.param("b", {8}, {"mlp"})});
+        m.build.result("y", m.op("gelu", {pre}), m.here());
+        ask(m, pre);
+        return fuse(m.program);
+    };
+    CHECK(find(forward([](Model&, ValueId) {}), "matmul_bias_gelu").attributes.flag("drop_pre"));
+    for (const bool named : {false, true}) {
+        const Program fused = forward([&](Model& m, ValueId pre) {
+            named ? m.build.name(pre, "pre", m.here()) : m.build.result("pre", pre, m.here());
+        });
+        CHECK_NOTHROW(verify(fused));
+        CHECK(find(fused, "matmul_bias_gelu").outputs.size() == 2);
+        CHECK(!find(fused, "matmul_bias_gelu").attributes.flag("drop_pre"));
+    }
+}
+
+TEST_CASE("fuse: a device that lacks a fused kernel gets the plain ones") {
+    const Program plain = mlp(8, 4, 12, true, true).program;
+    for (const std::string lacks : {"matmul_bias_gelu", "matmul_gelu_grad", "matmul_dw_bias"}) {
+        const Program fused = fuse(plain, [&](const Program&, const Op& op) { return op.kind != lacks; });
+        CHECK_NOTHROW(verify(fused));
+        for (const std::string kind : {"matmul_bias_gelu", "matmul_gelu_grad", "matmul_dw_bias"})
+            CHECK((count(fused, kind) == 0) == (kind == lacks));
+        same_numbers(plain, fused);
+    }
+    LowerOptions options;
+    std::vector<Shape> asked;
+    options.runs = [&](const KernelSpec& spec) {
+        if (spec.op == "matmul_bias_gelu") asked.push_back(spec.outputs[0].shape);
+        return false;
+    };
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}});
+    const Lowered lowered = compile(m.program, Mesh({{"dp", 2}}), options);
+    for (const KernelSpec& kernel : lowered.plan.classes[0].kernels)
+        CHECK((kernel.op == "matmul_dw" || kernel.op.rfind("matmul_", 0) != 0));
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0] == Shape{4, 12});  // as a rank would run it
+}
+
 TEST_CASE("fuse: what is made again is fused, too, and stays in B") {
     for (const Names& kinds : {Names{}, Names{"gelu"}}) {
         Model m = mlp(8, 4, 12);
