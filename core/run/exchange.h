@@ -22,6 +22,8 @@ public:
     Exchange(TcpRendezvous& rendezvous, std::string name, int64_t rank, int64_t ranks,
              std::chrono::milliseconds timeout);
 
+    /// Another timeout from now on.
+    void wait_for(std::chrono::milliseconds timeout) { timeout_ = timeout; }
     /// Every rank's text in rank order. Throws Fault::peer naming a rank that does not come or is lost.
     std::vector<std::string> all(const std::string& topic, const std::string& mine, Patience patience);
     /// The same on rank 0; the others give their text, do not wait, and get nothing.

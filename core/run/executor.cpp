@@ -275,12 +275,13 @@ void Executor::guarded(Walked walked) {
 void Executor::run() {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
+    if (!first && !tried_capture_ && device_.captures()) {
+        guarded([&] { capture(); });
+        if (exchange_) vote();
+        if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
+    }
+    replays_ = graph_ != nullptr;
     guarded([&] {
-        if (!first && !tried_capture_ && device_.captures()) {
-            capture();
-            if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
-        }
-        replays_ = graph_ != nullptr;
         if (replays_) return replay();
         Machine machine(*this);
         walk(class_, machine);
@@ -310,7 +311,9 @@ void Executor::capture() {
                 if (last != none) device_.wait(0, events_[static_cast<size_t>(last)]);
         },
         not_captured_);
-    if (!exchange_) return;
+}
+
+void Executor::vote() {
     running_.store(false, std::memory_order_relaxed);  // who waits here waits for no instruction
     const std::string others = agree_on_capture(graph_ != nullptr, not_captured_, exchange_);
     running_.store(true, std::memory_order_relaxed);

@@ -87,6 +87,7 @@ private:
     std::string place(Fault fault) const;
     void complete(int index);
     void capture();
+    void vote();
     void replay();
     void require_native_events() const;
     void resolve(const Instruction& instruction, int index);

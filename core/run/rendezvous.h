@@ -79,6 +79,9 @@ public:
     std::string lost() const override;
     /// As get, but nullopt on timeout.
     std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout);
+    /// "3 of 4 ranks have not joined: 0, 1, 3", "all ranks joined", or that the server does not answer; within a
+    /// second.
+    std::string absent();
     /// Removes the key; nobody may need it any more.
     void erase(std::string_view key);
 

@@ -298,12 +298,14 @@ void TcpRendezvous::set(std::string_view key, std::string_view value) {
 }
 
 std::string TcpRendezvous::get(std::string_view key, Milliseconds timeout) {
-    if (auto value = link_->ask(Kind::get, key, {}, timeout)) return *std::move(value);
+    if (auto value = look(key, timeout)) return *std::move(value);
+    throw Error(fmt::format("nobody set key '{}' within {} ms: {}", key, timeout.count(), absent()), Fault::peer);
+}
+
+std::string TcpRendezvous::absent() {
     const auto absent = link_->ask(Kind::absent, {}, {}, Milliseconds(1000));
-    const std::string why = !absent           ? link_->server() + " does not answer"
-                            : absent->empty() ? "all ranks joined"
-                                              : *absent;
-    throw Error(fmt::format("nobody set key '{}' within {} ms: {}", key, timeout.count(), why), Fault::peer);
+    if (!absent) return link_->server() + " does not answer";
+    return absent->empty() ? "all ranks joined" : *absent;
 }
 
 std::optional<std::string> TcpRendezvous::look(std::string_view key, Milliseconds timeout) {

@@ -34,6 +34,7 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
+    if (exchange_) exchange_->wait_for(bound_);
     allocate();
     connect(config, registry);
     if (compiled_.train) train_ = executor(*compiled_.train);

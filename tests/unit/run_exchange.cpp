@@ -57,7 +57,8 @@ TEST_CASE("a rank that works on files may take longer than the job's timeout", "
         });
     };
     CHECK(late(Patience::files) == all_well);
-    CHECK_THAT(late(Patience::step)[0], Contains("nobody set key") && Contains("written/1") && Contains("200 ms"));
+    CHECK_THAT(late(Patience::step)[0],
+               Contains("rank 1 has not come to") && Contains("written") && Contains("200 ms"));
 }
 
 TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
