@@ -2,6 +2,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "orrery/device.h"
+#include "orrery/plan.h"
+
 namespace orrery {
 
 /// Bytes that are in use from instruction `first` to instruction `last`, both included.
@@ -24,5 +27,9 @@ Placed place_buffers(const std::vector<Lifetime>& lifetimes);
 
 constexpr int64_t arena_alignment = 64;
 constexpr int64_t aligned(int64_t bytes, int64_t to = arena_alignment) { return (bytes + to - 1) / to * to; }
+/// What a workspace gets beside its bytes, so that it can begin at a multiple of scratch_alignment inside its place.
+constexpr int64_t slack(const Buffer& buffer) {
+    return buffer.holds == Holds::workspace ? scratch_alignment - arena_alignment : 0;
+}
 
 }  // namespace orrery

@@ -33,8 +33,8 @@ void check_progress(const Plan& plan, const std::map<std::string, TransportContr
 void check_memory(const Plan& plan, int64_t memory_bytes);
 
 /// Collectives that tables make of messages, by axis: where the transport matches messages in order, all of the plan's
-/// over that axis that were sent before a collective have been received when it begins, on every member. Throws Error
-/// at the table's line otherwise.
+/// between two members that were sent before a collective have been received when it begins, if its table has a message
+/// between the two as well. Throws Error at the line that chose the table otherwise.
 void check_tables(const Plan& plan, const std::map<std::string, std::vector<ChunkTable>>& tables,
                   const std::map<std::string, TransportContract>& contracts);
 

@@ -31,9 +31,10 @@ Alive alive_bytes(const RankClass& c) {
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
         auto& bytes = alive.bytes[part_of(b.holds)];
-        alive.ending[part_of(b.holds)][static_cast<size_t>(b.last)] += aligned(b.bytes);
-        bytes[static_cast<size_t>(b.first)] += aligned(b.bytes);
-        bytes[static_cast<size_t>(b.last) + 1] -= aligned(b.bytes);
+        const int64_t taken = aligned(b.bytes + slack(b));
+        alive.ending[part_of(b.holds)][static_cast<size_t>(b.last)] += taken;
+        bytes[static_cast<size_t>(b.first)] += taken;
+        bytes[static_cast<size_t>(b.last) + 1] -= taken;
     }
     for (auto& bytes : alive.bytes)
         for (size_t i = 1; i < bytes.size(); ++i) bytes[i] += bytes[i - 1];

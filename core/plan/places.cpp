@@ -1,7 +1,6 @@
 // Emitter: which place each value gets, and when a value is made in place of another.
 #include <algorithm>
 
-#include "orrery/device.h"
 #include "plan/buffers.h"
 #include "plan/emit.h"
 
@@ -17,11 +16,6 @@ Holds holds_of(Role role) {
         case Role::temporary: break;
     }
     return Holds::activation;
-}
-
-/// What a workspace gets beside its bytes, so that it can begin at a multiple of scratch_alignment inside its place.
-int64_t slack(const Buffer& buffer) {
-    return buffer.holds == Holds::workspace ? scratch_alignment - arena_alignment : 0;
 }
 
 }  // namespace

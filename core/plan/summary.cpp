@@ -38,8 +38,9 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
     std::vector<Change> changes;
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        changes.push_back({b.first, part_of(b.holds), aligned(b.bytes)});
-        changes.push_back({b.last + 1, part_of(b.holds), -aligned(b.bytes)});
+        const int64_t bytes = aligned(b.bytes + slack(b));
+        changes.push_back({b.first, part_of(b.holds), bytes});
+        changes.push_back({b.last + 1, part_of(b.holds), -bytes});
     }
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
