@@ -57,9 +57,9 @@ P2pOptions P2pOptions::read(Config& config, P2pOptions options) {
                     fmt::format("{}.{} = \"{}\": expected {}", config.path(), key, name, fmt::join(names, ", ")));
     };
     const int64_t kib = config.integer("segment_kib", options.segment_bytes >> 10);
-    if (kib < 1 || kib > 1 << 20)
+    if (kib < whole_bytes >> 10 || kib > 1 << 20)
         throw Error(config.where("segment_kib"),
-                    fmt::format("{}.segment_kib is {}; expected 1 to 1048576", config.path(), kib));
+                    fmt::format("{}.segment_kib is {}; expected {} to 1048576", config.path(), kib, whole_bytes >> 10));
     options.segment_bytes = kib << 10;
     options.all_reduce = one_of("all_reduce", options.all_reduce,
                                 {"auto", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"});
