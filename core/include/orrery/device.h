@@ -69,6 +69,7 @@ public:
     /// Bytes of scratch that each launch needs, at an address that scratch_alignment divides.
     virtual int64_t scratch_bytes() const { return 0; }
     /// Whose code runs where the device had a choice: "cuDNN", "own kernel: cuDNN has no engine". "": there was none.
+    /// Of a captured step: which of the device's keys runs its kernels one by one, for messages.
     virtual std::string how() const { return ""; }
 };
 
@@ -117,7 +118,7 @@ public:
     virtual bool captures() { return false; }
     /// Records what `work` queues instead of running it: kernels, copies, and messages that queues can wait for. `work`
     /// must not wait on the host and must make queue 0 wait for all else that it queues. Returns a kernel without
-    /// operands that runs all of it; or nullptr, with the reason in `why_not`.
+    /// operands that runs all of it; or nullptr, with the reason in `why_not`. Called where captures() is true.
     virtual std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not);
 };
 

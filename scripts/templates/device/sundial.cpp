@@ -66,8 +66,9 @@ public:
     Memory allocate(int64_t bytes, MemoryKind kind) override {
         if (kind == MemoryKind::shared)
             throw Error("device sundial has no memory that other processes can map", Fault::failed);
-        const auto rounded = static_cast<size_t>((std::max<int64_t>(bytes, 1) + 63) / 64 * 64);
-        void* data = std::aligned_alloc(64, rounded);
+        constexpr int64_t to = scratch_alignment;
+        const auto rounded = static_cast<size_t>((std::max<int64_t>(bytes, 1) + to - 1) / to * to);
+        void* data = std::aligned_alloc(to, rounded);
         if (!data) throw Error("device sundial: no " + std::to_string(bytes) + " bytes left", Fault::failed);
         return {data, bytes, kind, ""};
     }

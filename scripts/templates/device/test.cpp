@@ -47,5 +47,9 @@ int main() {
     wrong += check(device.why_not(spec) == "device sundial has no kernel for softmax", "what it cannot do is refused");
     spec = {"add", {}, {{DType::bf16, square}, {DType::bf16, square}}, {{DType::bf16, square}}};
     wrong += check(!device.why_not(spec).empty(), "other dtypes are refused");
+    Memory memory = device.allocate(100, MemoryKind::device);
+    wrong +=
+        check(reinterpret_cast<uintptr_t>(memory.data) % scratch_alignment == 0, "memory is aligned as scratch is");
+    device.release(memory);
     return wrong == 0 ? 0 : 1;
 }
