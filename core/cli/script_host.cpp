@@ -51,6 +51,11 @@ std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& co
     return store;
 }
 
+void ask(Device& device, CompileOptions& options) {
+    options.workspace = [&](const KernelSpec& spec) { return device.prepare(spec)->scratch_bytes(); };
+    options.runs = [&](const KernelSpec& spec) { return device.why_not(spec).empty(); };
+}
+
 }  // namespace
 
 ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
@@ -175,7 +180,7 @@ void ScriptHost::compile(Experiment experiment) {
     options.memory_bytes = settings_.memory_bytes;
     refuse_idle_axes(experiment, config_.table("mesh"));
     std::unique_ptr<Device> device = counting_device(job_, settings_);
-    if (device) options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    if (device) ask(*device, options);
     experiment_ = std::move(experiment);
     compiled_ =
         mode_ == Mode::sample ? compile_sampling(*experiment_, options) : compile_training(*experiment_, options);
@@ -237,6 +242,7 @@ std::string ScriptHost::summary() {
 
 void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     trains_ = true;
+    saves_end_ = options.checkpoint_final;
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
@@ -290,20 +296,24 @@ Job ScriptHost::next_session() {
 std::string ScriptHost::sample(const SampleOptions& options) {
     // Only a run and a sampling have a model to draw text from; a check says what it would need.
     if ((mode_ != Mode::run && mode_ != Mode::sample && !checks()) || job_.rank != 0) return "";
+    if (trains_ && !saves_end_)
+        throw Error(config_.table("checkpoint").where("final"),
+                    "checkpoint.final = false leaves no checkpoint of the end, and the script samples from it\n"
+                    "  remove the key, or the call of sample");
     Job alone;
     Settings settings = settings_;
     settings.mesh = Mesh();
     CompileOptions compiling;
     compiling.threads_per_rank = threads_of(settings, alone);
     compiling.memory_bytes = settings.memory_bytes;
-    const std::unique_ptr<Device> device = counting_device(alone, settings);
-    if (device) compiling.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    std::unique_ptr<Device> device = counting_device(alone, settings);
+    if (device) ask(*device, compiling);
     Compiled sampling = compile_sampling(*experiment_, compiling);
     if (checks()) {
         notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.arena_bytes())));
         return "";
     }
-    Session session(settings, config_, registry_, alone, std::move(sampling));
+    Session session(settings, config_, registry_, alone, std::move(sampling), std::move(device));
     const auto store = open_store(settings, config_, registry_, folder());
     SavedState(session, *store, settings.keep).load_params();
     return draw_text(session, options);

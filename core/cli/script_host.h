@@ -106,6 +106,7 @@ private:
     bool help_shown_ = false;
     bool summary_shown_ = false;
     bool trains_ = false;
+    bool saves_end_ = true;
 };
 
 }  // namespace orrery
