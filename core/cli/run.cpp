@@ -157,7 +157,8 @@ int run_command(const ScriptCommand& command) {
         ScriptHost(command, Mode::run, job).run_script();
         return 0;
     }
-    // Everything that can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts.
+    // What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but
+    // what only several GPUs' own ranks can tell.
     ScriptHost checked(command, Mode::launch, job);
     checked.run_script();
     const auto claim = [&] {

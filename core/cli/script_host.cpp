@@ -163,8 +163,11 @@ bool ScriptHost::leaves_device_to_ranks() const {
 
 std::unique_ptr<Device> ScriptHost::counting_device(const Job& job, const Settings& settings) {
     const bool starts_nothing = checks() || mode_ == Mode::draw;
-    if (leaves_device_to_ranks()) return nullptr;
     const std::string why = starts_nothing ? loader_.cannot_run("device", settings.device) : "";
+    if (mode_ == Mode::launch && !why.empty())  // the ranks will be on this host
+        throw Error(config_.table("run").where("device"),
+                    fmt::format("device {} cannot run here: {}", settings.device, why));
+    if (leaves_device_to_ranks()) return nullptr;
     if (why.empty()) return make_device(settings, config_, registry_, job);
     const std::string note =
         fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", settings.device, why);
