@@ -67,6 +67,19 @@ P2pOptions P2pOptions::read(Config& config, P2pOptions options) {
     return options;
 }
 
+void P2pOptions::require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
+                               std::chrono::milliseconds timeout) const {
+    const std::string mine =
+        fmt::format("segment_kib = {}, all_reduce = {}, broadcast = {}", segment_bytes >> 10, all_reduce, broadcast);
+    const std::vector<std::string> all = exchange(group, rendezvous, what, mine, timeout);
+    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != mine; });
+    if (other != all.end())
+        throw Error(fmt::format("group {}: rank {} has {}; this rank has {}\n  give all ranks the same table of the "
+                                "transport",
+                                group.name, group.ranks[static_cast<size_t>(other - all.begin())], *other, mine),
+                    Fault::peer);
+}
+
 int64_t P2pOptions::small_bytes() const {
     if (all_reduce == "auto") return doubling_bytes;
     return all_reduce == "ring" ? 0 : INT64_MAX;

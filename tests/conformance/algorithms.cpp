@@ -84,6 +84,22 @@ TEST_CASE("every algorithm that can be asked for", "[algorithms]") {
     }
 }
 
+TEST_CASE("members with other segments are told whose they are", "[algorithms]") {
+    for (const Backend& backend : with_option("segment_kib", {int64_t{128}, {}, false})) {
+        INFO(backend);
+        const auto outcome = run(backend, 2, [&](Member& m) {
+            Backend other = backend;
+            other.options[0].second.data = int64_t{64};
+            const auto mine = load_transport(m.rank == 1 ? other : backend);
+            const std::string theirs = m.rank == 1 ? "rank 0 has segment_kib = 128" : "rank 1 has segment_kib = 64";
+            const Group group{"all", "axis", {0, 1}, static_cast<int>(m.rank)};
+            expect_fault(m, 3000ms, {theirs, "the same table"},
+                         [&] { mine->make(group, m.rendezvous, std::span(&m.arena.memory, 1), m.timeout); });
+        });
+        CHECK(outcome.failures == all_well);
+    }
+}
+
 TEST_CASE("an unknown algorithm is refused with those there are", "[algorithms]") {
     CHECK(with_option("all_reduce", {std::string("rind"), {}, false}).empty());
     CHECK(with_option("broadcast", {std::string("bush"), {}, false}).empty());

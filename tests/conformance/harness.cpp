@@ -23,17 +23,6 @@ namespace {
 constexpr int64_t arena_bytes = 256 << 20;
 constexpr int64_t most_ranks = 4;
 
-std::unique_ptr<Transport> load_transport(const Backend& backend) {
-    const Loader loader({in_build("plugins")});
-    Registry registry;
-    loader.load("transport", backend.transport, registry, {});
-    Config config("transport." + backend.transport);
-    for (const auto& [key, value] : backend.options) config.set(key, value);
-    auto transport = registry.transport(backend.transport, {})(config);
-    config.reject_unused();
-    return transport;
-}
-
 bool serves_host(const Backend& backend) {
     const auto devices = contract_of(backend).devices;
     return std::find(devices.begin(), devices.end(), "cpu") != devices.end();
@@ -255,6 +244,17 @@ std::vector<std::string> skipped() {
         if (!why.empty()) all.push_back(plugin.name + ": " + why);
     }
     return all;
+}
+
+std::unique_ptr<Transport> load_transport(const Backend& backend) {
+    const Loader loader({in_build("plugins")});
+    Registry registry;
+    loader.load("transport", backend.transport, registry, {});
+    Config config("transport." + backend.transport);
+    for (const auto& [key, value] : backend.options) config.set(key, value);
+    auto transport = registry.transport(backend.transport, {})(config);
+    config.reject_unused();
+    return transport;
 }
 
 TransportContract contract_of(const Backend& backend) { return load_transport(backend)->contract(); }

@@ -35,6 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Backend& backend);
 std::vector<Backend> backends();
 /// "transport/nccl: why", for each built transport that backends() leaves out on this machine.
 std::vector<std::string> skipped();
+std::unique_ptr<Transport> load_transport(const Backend& backend);
 TransportContract contract_of(const Backend& backend);
 /// Transports that take collectives from messages, with this option set.
 std::vector<Backend> with_option(const std::string& key, const ConfigValue& value);

@@ -58,6 +58,10 @@ struct ORRERY_API P2pOptions {
     /// `defaults`: of keys that are not there. Throws Error with the key's place for an unknown name.
     static P2pOptions read(Config& config, P2pOptions defaults);
     static P2pOptions read(Config& config) { return read(config, {}); }
+    /// Members with other options would wait for each other: throws Fault::peer naming the first whose options differ.
+    /// Every member calls it when all are connected; `what` is unique in the group.
+    void require_alike(const Group& group, Rendezvous& rendezvous, std::string_view what,
+                       std::chrono::milliseconds timeout) const;
     /// The most bytes of an all_reduce that trades bytes for messages: TransportContract::small_bytes.
     int64_t small_bytes() const;
 };

@@ -182,15 +182,7 @@ public:
         const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
         if (!device_) open(group, networks);
         auto mesh = connect(group, rendezvous, device_, name, timeout);
-        // Nobody may close a connection before all are up. Others' segments and algorithms would wait for each other.
-        const std::string mine = std::to_string(options_.segment_bytes >> 10) + " KiB, all_reduce " +
-                                 options_.all_reduce + ", broadcast " + options_.broadcast;
-        const std::vector<std::string> all = exchange(group, rendezvous, name + "/ready", mine, timeout);
-        for (size_t i = 0; i < all.size(); ++i)
-            if (all[i] != mine)
-                throw Error("transport gloo: rank " + std::to_string(group.ranks[i]) + " has segments of " + all[i] +
-                                "; this rank has " + mine + "\n  give all ranks the same [transport.gloo]",
-                            Fault::peer);
+        options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
         P2pOptions options = options_;
         for (const std::string& network : networks)
             options.hosts.push_back(

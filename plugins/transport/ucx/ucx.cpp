@@ -119,8 +119,7 @@ public:
             places.push_back(Place::parse(text));
         made->worker().connect(std::move(places));
         made->greet();
-        // Nobody may close a connection before all are up.
-        exchange(group, rendezvous, name + "/ready", "", timeout);
+        options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
         return made;
     }
 
