@@ -21,17 +21,15 @@ NcclCommunicator::NcclCommunicator(Group group, int device, const ncclUniqueId& 
     int least = 0, greatest = 0;
     require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
     // Messages go first: kernels that wait for them have nothing else to do.
-    require(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "making a stream");
-    for (Slot& one : ring_) require(cudaEventCreateWithFlags(&one.event, cudaEventDisableTiming), "making events");
+    cudaStream_t stream = nullptr;
+    require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "making a stream");
+    stream_.reset(stream);
+    for (Slot& one : ring_) {
+        cudaEvent_t event = nullptr;
+        require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
+        one.event.reset(event);
+    }
     handle_ = std::make_unique<Handle>(device_, group_.size(), group_.me, id, rendezvous, key, timeout);
-}
-
-NcclCommunicator::~NcclCommunicator() {
-    handle_.reset();
-    for (Slot& one : ring_)
-        if (one.event) cudaEventDestroy(one.event);
-    for (void* room : rooms_) cudaFree(room);
-    if (stream_) cudaStreamDestroy(stream_);
 }
 
 std::string NcclCommunicator::what(const char* op, int64_t sequence) const {
@@ -43,7 +41,7 @@ void NcclCommunicator::follow(const char* op, const Event& after) {
     if (const std::string why = handle_->over(); !why.empty())
         throw Error(what(op, sequence_ + 1) + ": " + why, Fault::peer);
     if (auto* const event = static_cast<cudaEvent_t>(after.native()))
-        require(cudaStreamWaitEvent(stream_, event, 0), "waiting for other work");
+        require(cudaStreamWaitEvent(stream_.get(), event, 0), "waiting for other work");
     else
         after.wait();
 }
@@ -59,7 +57,7 @@ Event NcclCommunicator::mark(const char* op) {
 
 void NcclCommunicator::record() {
     for (; recorded_ < last_; ++recorded_)
-        require(cudaEventRecord(slot(recorded_ + 1).event, stream_), "recording an event");
+        require(cudaEventRecord(slot(recorded_ + 1).event.get(), stream_.get()), "recording an event");
 }
 
 template <class Calls>
@@ -76,8 +74,8 @@ ncclResult_t NcclCommunicator::together(ncclComm_t comm, std::span<const Message
     if (worst != ncclSuccess) return worst;
     for (const Message& m : messages) {
         const auto bytes = static_cast<size_t>(m.bytes);
-        const ncclResult_t status = m.sends ? ncclSend(m.data, bytes, ncclUint8, m.peer, comm, stream_)
-                                            : ncclRecv(m.data, bytes, ncclUint8, m.peer, comm, stream_);
+        const ncclResult_t status = m.sends ? ncclSend(m.data, bytes, ncclUint8, m.peer, comm, stream_.get())
+                                            : ncclRecv(m.data, bytes, ncclUint8, m.peer, comm, stream_.get());
         if (worst == ncclSuccess && status != ncclInProgress) worst = status;
     }
     const ncclResult_t ended = ncclGroupEnd();
@@ -106,7 +104,8 @@ Event NcclCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp
     const ncclDataType_t type = reducible(in.dtype);
     count(2 * (group_.size() - 1), 2 * in.bytes() * (group_.size() - 1) / group_.size());
     return queue("all_reduce", after, [&](ncclComm_t comm) {
-        return ncclAllReduce(in.data, out.data, static_cast<size_t>(in.count()), type, operation(op), comm, stream_);
+        return ncclAllReduce(in.data, out.data, static_cast<size_t>(in.count()), type, operation(op), comm,
+                             stream_.get());
     });
 }
 
@@ -114,7 +113,7 @@ Event NcclCommunicator::all_gather(const Tensor& in, const Tensor& out, const Ev
     require_match(group_, "all_gather", in, out, 1, group_.size());
     count(group_.size() - 1, in.bytes() * (group_.size() - 1));
     return queue("all_gather", after, [&](ncclComm_t comm) {
-        return ncclAllGather(in.data, out.data, static_cast<size_t>(in.bytes()), ncclUint8, comm, stream_);
+        return ncclAllGather(in.data, out.data, static_cast<size_t>(in.bytes()), ncclUint8, comm, stream_.get());
     });
 }
 
@@ -124,7 +123,7 @@ Event NcclCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, Redu
     count(group_.size() - 1, out.bytes() * (group_.size() - 1));
     return queue("reduce_scatter", after, [&](ncclComm_t comm) {
         return ncclReduceScatter(in.data, out.data, static_cast<size_t>(out.count()), type, operation(op), comm,
-                                 stream_);
+                                 stream_.get());
     });
 }
 
@@ -134,10 +133,10 @@ void* NcclCommunicator::room(int64_t bytes) {
     if (bytes > room_bytes_) {
         void* larger = nullptr;
         require(cudaMalloc(&larger, static_cast<size_t>(bytes)), "allocating room for all_to_all in place");
-        rooms_.push_back(larger);
+        rooms_.emplace_back(larger);
         room_bytes_ = bytes;
     }
-    return rooms_.back();
+    return rooms_.back().get();
 }
 
 Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
@@ -150,8 +149,9 @@ Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Ev
     auto* from = static_cast<char*>(in.data);
     if (in.data == out.data && in.bytes() > 0) {  // NCCL's messages may not overlap
         void* const copy = room(in.bytes());
-        require(cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDeviceToDevice, stream_),
-                "copying what all_to_all sends");
+        require(
+            cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDeviceToDevice, stream_.get()),
+            "copying what all_to_all sends");
         from = static_cast<char*>(copy);
     }
     auto* const to = static_cast<char*>(out.data);
@@ -169,7 +169,7 @@ Event NcclCommunicator::broadcast(const Tensor& tensor, int root, const Event& a
     count(mine ? group_.size() - 1 : 0, mine ? tensor.bytes() * (group_.size() - 1) : 0);
     return queue("broadcast", after, [&](ncclComm_t comm) {
         return ncclBroadcast(tensor.data, tensor.data, static_cast<size_t>(tensor.bytes()), ncclUint8, root, comm,
-                             stream_);
+                             stream_.get());
     });
 }
 
@@ -213,7 +213,7 @@ Event NcclCommunicator::guard(const Event& work) {
 
 void* NcclCommunicator::native(uint64_t ticket) {
     if (ticket & guard_mark) return guarded_[(ticket & ~guard_mark) % guarded_.size()].native();
-    return slot(ticket).event;
+    return slot(ticket).event.get();
 }
 
 bool NcclCommunicator::done(uint64_t ticket) {
@@ -224,7 +224,7 @@ bool NcclCommunicator::done(uint64_t ticket) {
                     Fault::peer);
     if (guards) return guarded_[(ticket & ~guard_mark) % guarded_.size()].done();
     if (last_ - ticket >= ring_.size()) return done(last_);  // a later point of the same stream
-    const cudaError_t status = cudaEventQuery(mine.event);
+    const cudaError_t status = cudaEventQuery(mine.event.get());
     if (status == cudaErrorNotReady) return false;
     require(status, mine.op);
     return true;

@@ -14,7 +14,6 @@ class NcclCommunicator : public Communicator {
 public:
     NcclCommunicator(Group group, int device, const ncclUniqueId& id, Rendezvous& rendezvous, const std::string& key,
                      std::chrono::milliseconds timeout);
-    ~NcclCommunicator() override;
 
     const Group& group() const override { return group_; }
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override;
@@ -36,7 +35,7 @@ public:
 
 private:
     struct Slot {
-        cudaEvent_t event = nullptr;
+        Mark event;
         const char* op = "";
         int64_t sequence = 0;
     };
@@ -63,9 +62,10 @@ private:
     const Group group_;
     const int device_;
     const std::chrono::milliseconds timeout_;
-    cudaStream_t stream_ = nullptr;
-    std::unique_ptr<Handle> handle_;
+    Stream stream_;
     std::vector<Slot> ring_;
+    std::vector<Room> rooms_;         ///< the last is the largest
+    std::unique_ptr<Handle> handle_;  ///< goes first: its kernels use what is above
     uint64_t last_ = 0, recorded_ = 0;
     int64_t sequence_ = 0;
     bool in_group_ = false;
@@ -73,7 +73,6 @@ private:
     std::vector<Message> blocks_;  ///< of the all_to_all at hand; keeps its memory
     std::vector<Event> guarded_;
     uint64_t guards_ = 0;
-    std::vector<void*> rooms_;  ///< the last is the largest
     int64_t room_bytes_ = 0;
     Traffic traffic_;
 };
