@@ -1,8 +1,10 @@
 // NCCL on one GPU: a group of one member, whose messages go to itself. Every call that a job makes of it, captured and
 // not, and its end in each order.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "folders.h"
 #include "gpu/gpu.h"
@@ -123,6 +125,27 @@ TEST_CASE("gpu: messages of a group go together, and an error inside leaves none
     CHECK_THROWS_AS(a.c->send(in, 1, 1), Error);  // there is no member 1
     const Tensor other = a.ramp(9);
     a.exchange(other, out).wait();
+    CHECK(a.read(out) == a.read(other));
+}
+
+TEST_CASE("gpu: a collective after an error inside a group is done when it is done", "[nccl]") {
+    Alone a;
+    const Tensor in = a.ramp(5), out = a.with(std::vector<float>(count, -1));
+    a.c->all_reduce(in, out, ReduceOp::sum).wait();  // what NCCL makes at first use
+    a.c->begin_group();
+    a.c->send(in, 0, 1);
+    CHECK_THROWS_AS(a.c->send(in, 1, 1), Error);  // there is no member 1
+    const Tensor other = a.ramp(9);
+    std::atomic<bool> go = false;
+    const auto hold = [](void* until) {
+        const auto begin = Clock::now();
+        while (!*static_cast<std::atomic<bool>*>(until) && seconds_since(begin) < 5) std::this_thread::yield();
+    };
+    REQUIRE(cudaLaunchHostFunc(static_cast<cudaStream_t>(a.device->native(0)), hold, &go) == cudaSuccess);
+    const Event summed = a.c->all_reduce(other, out, ReduceOp::sum, a.device->record(0));
+    CHECK_FALSE(summed.done());
+    go = true;
+    summed.wait();
     CHECK(a.read(out) == a.read(other));
 }
 

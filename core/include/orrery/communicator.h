@@ -102,7 +102,7 @@ public:
     virtual Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     virtual Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after = {}) = 0;
     /// Sends and receives between begin and end proceed together (contract: grouped). Others ignore the calls. What an
-    /// error has left open is dropped by the next begin.
+    /// error has left open is dropped by the next begin or collective.
     virtual void begin_group() {}
     virtual void end_group() {}
     /// An event of `work`, which may hang when a member is lost (a captured step with this group's messages): its wait

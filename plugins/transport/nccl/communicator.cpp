@@ -60,8 +60,10 @@ void NcclCommunicator::record() {
         require(cudaEventRecord(slot(recorded_ + 1).event.get(), stream_.get()), "recording an event");
 }
 
+/// A collective is part of no group: one that is open is what an error has left, and would keep its event unrecorded.
 template <class Calls>
 Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
+    if (in_group_) drop_group();
     follow(op, after);
     ++sequence_;
     handle_->call(what(op, sequence_), calls);
