@@ -21,6 +21,20 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+/// A store that can fail like one whose process has died.
+class Store : public LocalRendezvous {
+public:
+    void set(std::string_view key, std::string_view value) override {
+        if (dead) throw Error("the store is gone", Fault::peer);
+        LocalRendezvous::set(key, value);
+    }
+    int64_t add(std::string_view key, int64_t amount) override {
+        if (dead) throw Error("the store is gone", Fault::peer);
+        return LocalRendezvous::add(key, amount);
+    }
+    std::atomic<bool> dead = false;
+};
+
 /// A device, an arena on it, and a communicator of one member.
 class Alone {
 public:
@@ -30,7 +44,7 @@ public:
         Config config("transport.nccl");
         transport_ = registry_.transport("nccl", {})(config);
         const Group group{"alone", "axis", {0}, 0};
-        c = transport_->make(group, rendezvous_, std::span(&arena, 1), std::chrono::seconds(30));
+        c = transport_->make(group, store, std::span(&arena, 1), std::chrono::seconds(30));
     }
     ~Alone() {
         c.reset();
@@ -80,13 +94,13 @@ public:
     }
 
     static constexpr int64_t bytes = 64 << 20;
+    Store store;
     std::unique_ptr<Device> device;
     Memory arena;
     std::unique_ptr<Communicator> c;
 
 private:
     Registry registry_;
-    LocalRendezvous rendezvous_;
     std::unique_ptr<Transport> transport_;
     int64_t used_ = 0;
 };
@@ -211,4 +225,29 @@ TEST_CASE("gpu: an abort ends at once while a captured step holds NCCL's kernels
     step.reset();
     a.c.reset();
     CHECK(seconds_since(begin) < 3.5);  // below what a launcher gives its ranks
+}
+
+TEST_CASE("gpu: an abort keeps its reason where the store is gone", "[nccl]") {
+    Alone a;
+    const Tensor in = a.ramp(1), out = a.tensor();
+    a.exchange(in, out).wait();
+    a.store.dead = true;
+    a.c->abort("the disk is full");
+    CHECK_THROWS_WITH(a.exchange(in, out).wait(), Catch::Matchers::Contains("the disk is full"));
+    const auto begin = Clock::now();
+    a.c.reset();
+    CHECK(seconds_since(begin) < 3.5);
+}
+
+TEST_CASE("gpu: a communicator ends though a captured step still holds its kernels", "[nccl]") {
+    Alone a;
+    const Tensor in = a.ramp(1), out = a.tensor();
+    a.exchange(in, out).wait();
+    auto step = a.captured(in, out);
+    a.device->launch(0, *step, {}, nullptr);
+    a.device->synchronize(0);
+    const auto begin = Clock::now();
+    a.c.reset();
+    CHECK(seconds_since(begin) < 3.5);
+    step.reset();
 }

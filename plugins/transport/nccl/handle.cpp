@@ -8,17 +8,18 @@ namespace orrery::nccl_transport {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 // Together below what a launcher gives the ranks to end after one has failed (4 s), with room for the rest of them.
 constexpr Milliseconds lock_bound{300};
-constexpr Milliseconds abort_bound{2500};
+constexpr Milliseconds release_bound{2500};
+constexpr Milliseconds naming_bound{100};
 
 }  // namespace
 
-/// An abort that is under way on a thread of its own.
-struct Handle::Abort {
-    const Clock::time_point began = Clock::now();
+/// NCCL's abort or destroy, under way on a thread of its own.
+struct Handle::Release {
+    explicit Release(Clock::time_point began) : began(began) {}
+    const Clock::time_point began;
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
@@ -35,19 +36,42 @@ Handle::Handle(int device, int ranks, int me, const ncclUniqueId& id, Rendezvous
 Handle::~Handle() {
     watch_.request_stop();
     if (watch_.joinable()) watch_.join();
-    await_abort();
-    if (!comm_ || over_) return;
-    // The others may be gone already: destroying waits for nobody, and its own failure changes nothing any more.
-    ncclCommDestroy(comm_);
+    if (comm_ && !over_) leave();
+    await_release();
 }
 
-/// NCCL's abort waits for captured steps that hold its kernels: they are gone by now. In principle it is bounded; in
-/// practice its network threads may not be, and it then goes on alone.
-void Handle::await_abort() {
-    if (!abort_) return;
-    std::unique_lock lock(abort_->mutex);
-    const auto until = std::max(abort_->began + abort_bound, Clock::now() + lock_bound);
-    abort_->changed.wait_until(lock, until, [&] { return abort_->done; });
+/// An end without an error. Finalizing waits for what is queued here and for captured steps that hold NCCL's kernels.
+/// What does not end in time, as a member is lost or a step is still there, is aborted.
+void Handle::leave() {
+    const auto began = Clock::now();
+    ncclResult_t state = ncclCommFinalize(comm_);
+    while (state == ncclInProgress && Clock::now() - began < release_bound - lock_bound) {
+        std::this_thread::sleep_for(Milliseconds(1));
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked != ncclSuccess) state = asked;
+    }
+    release(state == ncclSuccess ? ncclCommDestroy : ncclCommAbort, began);
+}
+
+/// On a thread of its own: both wait until the members of this host have let go of NCCL's threads here, destroying
+/// too, though it is said to be local once all is finalized.
+void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
+    release_ = std::make_shared<Release>(began);
+    std::thread([release = release_, comm = comm_, device = device_, how] {
+        cudaSetDevice(device);
+        how(comm);  // its failure changes nothing any more
+        const std::lock_guard lock(release->mutex);
+        release->done = true;
+        release->changed.notify_all();
+    }).detach();
+}
+
+/// NCCL promises no bound. What takes longer goes on alone.
+void Handle::await_release() {
+    if (!release_) return;
+    std::unique_lock lock(release_->mutex);
+    const auto until = std::max(release_->began + release_bound, Clock::now() + lock_bound);
+    release_->changed.wait_until(lock, until, [&] { return release_->done; });
 }
 
 /// Non-blocking, so that a member that does not come is an error and no hang.
@@ -62,7 +86,7 @@ void Handle::start(const ncclUniqueId& id, int ranks, int me) {
             why = "not all members started NCCL within " + std::to_string(timeout_.count()) + " ms";
         if (!why.empty()) {
             end(why, false);
-            await_abort();
+            await_release();
             fail("starting NCCL");
         }
         std::this_thread::sleep_for(Milliseconds(1));
@@ -70,8 +94,8 @@ void Handle::start(const ncclUniqueId& id, int ranks, int me) {
         if (asked != ncclSuccess) state = asked;
     }
     if (state == ncclSuccess) return;
-    end(text_of(state), false);
-    await_abort();
+    end(reason(state), false);
+    await_release();
     fail("starting NCCL");
 }
 
@@ -80,7 +104,9 @@ void Handle::settle(ncclResult_t status, const std::string& what) {
     while (status == ncclInProgress) {
         if (over_) fail(what);
         if (Clock::now() > deadline) {
-            end("NCCL did not take it within " + std::to_string(timeout_.count()) + " ms", false);
+            end("NCCL did not take it within " + std::to_string(timeout_.count()) +
+                    " ms; at its first use of a connection it waits for the other side",
+                false);
             fail(what);
         }
         std::this_thread::yield();
@@ -90,8 +116,18 @@ void Handle::settle(ncclResult_t status, const std::string& what) {
         if (asked != ncclSuccess) status = asked;
     }
     if (status == ncclSuccess) return;
-    end(text_of(status), false);
+    end(reason(status), false);
     fail(what);
+}
+
+/// NCCL does not know which member was lost, and may see it first: the rendezvous has a moment to name it.
+std::string Handle::reason(ncclResult_t status) const {
+    const std::string words = text_of(status);
+    if (status != ncclRemoteError) return words;
+    const auto deadline = Clock::now() + naming_bound;
+    std::string who;
+    while ((who = rendezvous_.lost()).empty() && Clock::now() < deadline) std::this_thread::sleep_for(Milliseconds(5));
+    return who.empty() ? words : who + " (NCCL: " + words + ")";
 }
 
 std::string Handle::over() const {
@@ -107,25 +143,23 @@ void Handle::end(const std::string& why, bool tell) {
         const std::lock_guard lock(mutex_);
         if (over_) return;
         why_ = why;
+        tells_ = tell;
         over_ = true;
     }
-    if (tell) {
-        rendezvous_.set(key_ + "/why", why);
-        rendezvous_.add(key_, 1);
-    }
     if (!comm_) return;
-    abort_ = std::make_shared<Abort>();
-    {
-        // A call that blocks is what the abort must end, so the lock is asked for, not insisted on. Who gets it later
-        // finds that all is over.
-        const std::unique_lock calls(calls_, lock_bound);
-        std::thread([abort = abort_, comm = comm_, device = device_] {
-            cudaSetDevice(device);
-            ncclCommAbort(comm);
-            const std::lock_guard lock(abort->mutex);
-            abort->done = true;
-            abort->changed.notify_all();
-        }).detach();
+    // A call that blocks is what the abort must end, so the lock is asked for, not insisted on. Who gets it later finds
+    // that all is over.
+    const std::unique_lock calls(calls_, lock_bound);
+    release(ncclCommAbort, Clock::now());
+}
+
+/// Not by who ends it: a store that does not answer would keep it from all it has to end besides.
+void Handle::tell_others() {
+    try {
+        rendezvous_.set(key_ + "/why", over());
+        rendezvous_.add(key_, 1);
+    } catch (const Error&) {
+        // Without the store the others know that somebody is lost.
     }
 }
 
@@ -137,10 +171,11 @@ void Handle::watch(std::stop_token stop) {
     for (; !stop.stop_requested() && !over_; std::this_thread::sleep_for(Milliseconds(20))) {
         std::string why = rendezvous_.lost();
         if (ncclResult_t state = ncclSuccess; why.empty()) {
-            const std::unique_lock calls(calls_, Milliseconds(5));
-            if (calls && !over_ && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
-                state != ncclInProgress)
-                why = text_of(state);
+            {
+                const std::unique_lock calls(calls_, Milliseconds(5));
+                if (!calls || over_ || ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclSuccess;
+            }
+            if (state != ncclSuccess && state != ncclInProgress) why = reason(state);
         }
         // A question to the rendezvous is a message: five a second.
         if (why.empty() && ++round % 10 == 0) {
@@ -152,6 +187,7 @@ void Handle::watch(std::stop_token stop) {
         }
         if (!why.empty()) end(why, false);
     }
+    if (over_ && tells_) tell_others();
 }
 
 }  // namespace orrery::nccl_transport

@@ -37,28 +37,33 @@ public:
     }
     /// "" while all is well; otherwise why the communicator is over. Any thread; one atomic load.
     std::string over() const;
-    /// Ends the communicator's kernels, here and on the other members. Does not wait until they have; the destructor
-    /// does, for as long as is bearable.
+    /// Ends the communicator's kernels, here and, with `tell`, on the other members, whom the watching thread tells.
+    /// Does not wait until they have ended; the destructor does, for as long as is bearable.
     void end(const std::string& why, bool tell);
-    void await_abort();
     [[noreturn]] void fail(const std::string& what) const;
 
 private:
     void settle(ncclResult_t status, const std::string& what);
     void watch(std::stop_token stop);
+    void tell_others();
     void start(const ncclUniqueId& id, int ranks, int me);
-    struct Abort;
+    void leave();
+    using Clock = std::chrono::steady_clock;
+    void release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began);
+    void await_release();
+    std::string reason(ncclResult_t status) const;
+    struct Release;
 
     const int device_;
     Rendezvous& rendezvous_;
     const std::string key_;
     const Milliseconds timeout_;
     ncclComm_t comm_ = nullptr;
-    std::atomic<bool> over_{false};
+    std::atomic<bool> over_{false}, tells_{false};
     std::timed_mutex calls_;
     mutable std::mutex mutex_;  // guards why_
     std::string why_;
-    std::shared_ptr<Abort> abort_;  ///< written once, by whoever ends it; read by the destructor
+    std::shared_ptr<Release> release_;  ///< written once, by whoever ends it; read by the destructor
     std::jthread watch_;
 };
 
