@@ -67,6 +67,7 @@ TEST_CASE("rendezvous sends of any size wait for their receive; k buffered ones 
     const C contract = contract_of(backend);
     const auto outcome = run(backend, 2, [&](Member& m) {
         const auto c = m.make();
+        connect(m, *c, static_cast<int>(1 - m.rank));
         const int sends = contract.slots + 1;
         if (m.rank == 0) {
             std::vector<Tensor> data;
@@ -104,6 +105,7 @@ TEST_CASE("no send waits for its receiver, however many are unmet", "[contract]"
         backend, 2,
         [&](Member& m) {
             const auto c = m.make();
+            connect(m, *c, static_cast<int>(1 - m.rank));
             constexpr int sends = 100;
             std::vector<Tensor> data;
             for (int i = 0; i < sends; ++i) data.push_back(filled(m, 10, i));
@@ -161,6 +163,7 @@ TEST_CASE("receives return at once, or when they are done, as the contract says"
     const C contract = contract_of(backend);
     const auto outcome = run(backend, 2, [&](Member& m) {
         const auto c = m.make();
+        connect(m, *c, static_cast<int>(1 - m.rank));
         const Tensor t = filled(m, 100'000, static_cast<double>(m.rank));
         if (m.rank == 0) {
             if (contract.queued) m.rendezvous.get("posted", 10s);

@@ -322,6 +322,12 @@ void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Te
     sent.wait();
 }
 
+void connect(Member& m, Communicator& c, int peer) {
+    if (m.transport.contract().send != TransportContract::Send::grouped) return;
+    const Tensor out = m.arena.tensor(DType::f32, 1), in = m.arena.tensor(DType::f32, 1);
+    exchange(c, true, out, peer, in, peer, 0);
+}
+
 void stop(Member& m) {
     m.rendezvous.set("pid", std::to_string(::getpid()));
     ::raise(SIGSTOP);

@@ -77,6 +77,10 @@ struct Member {
 /// A send and a receive side by side, as the contract wants them: in a group where sends are grouped. Waits for both.
 void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Tensor& in, int from, int64_t tag);
 
+/// A first message each way, where sends are grouped. Such a transport makes a connection with the first message over
+/// it, for which both sides have to come; what the contract says of sends is said of all that follow.
+void connect(Member& m, Communicator& c, int peer);
+
 /// Member 1 stops here.
 void stop(Member& m);
 /// What the others hold of it, from when it has stopped (10 s at most, or it throws). Killed however the test ends: it

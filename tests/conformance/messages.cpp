@@ -82,6 +82,7 @@ TEST_CASE("a send is complete when the contract says so", "[messages]") {
     const auto contract = contract_of(backend);
     const auto outcome = run(backend, 2, [&](Member& m) {
         const auto c = m.make();
+        connect(m, *c, static_cast<int>(1 - m.rank));
         const Tensor t = filled(m, 1'000'000, static_cast<double>(m.rank));
         if (m.rank == 0) {
             const Event sent = c->send(t, 1, 5);

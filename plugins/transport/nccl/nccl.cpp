@@ -71,6 +71,8 @@ public:
     TransportContract contract() const override {
         TransportContract c;
         c.send = TransportContract::Send::grouped;
+        // But for what is first over a connection: NCCL makes it then, with both sides, and the call waits for the
+        // other.
         c.queued = true;
         c.lanes = TransportContract::Lanes::communicator;
         c.matching = TransportContract::Matching::order;
