@@ -60,6 +60,13 @@ void NcclCommunicator::record() {
         require(cudaEventRecord(slot(recorded_ + 1).event.get(), stream_.get()), "recording an event");
 }
 
+/// What an open group holds has no event yet: its slot's would be an older one's, and nothing would be waited for.
+void NcclCommunicator::require_recorded(uint64_t ticket) {
+    if (ticket <= recorded_) return;
+    const Slot& mine = slot(ticket);
+    throw Error(what(mine.op, mine.sequence) + ": waited for before its group has ended", Fault::failed);
+}
+
 /// A collective is part of no group: one that is open is what an error has left, and would keep its event unrecorded.
 template <class Calls>
 Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
@@ -215,6 +222,7 @@ Event NcclCommunicator::guard(const Event& work) {
 
 void* NcclCommunicator::native(uint64_t ticket) {
     if (ticket & guard_mark) return guarded_[(ticket & ~guard_mark) % guarded_.size()].native();
+    require_recorded(ticket);
     return slot(ticket).event.get();
 }
 
@@ -225,7 +233,8 @@ bool NcclCommunicator::done(uint64_t ticket) {
         throw Error((guards ? "a step with messages of " + group_.name : what(mine.op, mine.sequence)) + ": " + why,
                     Fault::peer);
     if (guards) return guarded_[(ticket & ~guard_mark) % guarded_.size()].done();
-    if (last_ - ticket >= ring_.size()) return done(last_);  // a later point of the same stream
+    require_recorded(ticket);
+    if (last_ - ticket >= ring_.size()) return done(recorded_);  // a later point of the same stream
     const cudaError_t status = cudaEventQuery(mine.event.get());
     if (status == cudaErrorNotReady) return false;
     require(status, mine.op);

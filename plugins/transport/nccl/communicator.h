@@ -55,6 +55,7 @@ private:
     ncclResult_t together(ncclComm_t comm, std::span<const Message> messages) const;
     Event mark(const char* op);
     void record();
+    void require_recorded(uint64_t ticket);
     void drop_group();
     void* room(int64_t bytes);
     void count(int64_t messages, int64_t bytes);
