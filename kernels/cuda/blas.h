@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "kernels/cuda/call.h"
-#include "kernels/cuda/epilogue.h"
+#include "kernels/rules/epilogue.h"
 
 namespace orrery::kernels::cuda {
+
+using rules::Epilogue;
 
 class BlasPlan;
 

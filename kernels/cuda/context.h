@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/rules/spec.h"
+
 struct CUstream_st;      // cudaStream_t
 struct cublasLtContext;  // cublasLtHandle_t
 struct cudnnContext;     // cudnnHandle_t
@@ -20,11 +22,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// A spec that cannot run, with the reason.
-class Refused : public std::runtime_error {
-public:
-    using std::runtime_error::runtime_error;
-};
+using rules::Refused;
 
 /// One GPU, read once.
 struct Chip {

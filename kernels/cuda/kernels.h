@@ -1,50 +1,20 @@
 // The seam between the CUDA device and its kernels: a spec goes in, something that can be launched comes out.
-//
-// Specs are the ops of core/ir/README.md, said again with this folder's types, since kernels know nothing of core.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "kernels/cuda/context.h"
-#include "kernels/types.h"
+#include "kernels/rules/spec.h"
 
 namespace orrery::kernels::cuda {
 
-/// Type and sizes of a dense row-major operand.
-struct Operand {
-    Type type = Type::f32;
-    std::vector<std::int64_t> shape;
-
-    std::int64_t count() const;
-    std::int64_t rows() const;  ///< product of all sizes but the last
-    std::int64_t cols() const;  ///< the last size, 1 for a scalar
-};
-
-using Attribute = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
-
-/// An op with its constants and operand types.
-struct Spec {
-    std::string op;
-    std::vector<std::pair<std::string, Attribute>> attributes;  ///< sorted by name
-    std::vector<Operand> inputs;
-    std::vector<Operand> outputs;
-
-    // The fallback is for an absent one; another type throws Refused.
-    bool flag(std::string_view name, bool fallback = false) const;
-    std::int64_t integer(std::string_view name, std::int64_t fallback = 0) const;
-    double number(std::string_view name, double fallback = 0) const;
-    std::string text(std::string_view name, std::string_view fallback = "") const;
-    std::vector<std::int64_t> integers(std::string_view name) const;
-
-    /// "layernorm(bf16[8,512], ...) -> (...)": for messages and as the key of caches, attributes included.
-    std::string text() const;
-};
+using rules::Attribute;
+using rules::Operand;
+using rules::Spec;
 
 class Prepared;
 

@@ -29,7 +29,11 @@ private:
 
 }  // namespace
 
-std::vector<std::string> ops() { return rule_ops(); }
+void Prepared::launch_joined(Context& context, std::span<const Joined> batch) {
+    for (const Joined& one : batch) one.kernel->launch(context, one.operands, nullptr);
+}
+
+std::vector<std::string> ops() { return rules::rule_ops(); }
 
 std::string why_not(const Spec& spec) {
     try {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "kernels/cuda/call.h"
-#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/run.h"
 #include "kernels/math.h"
+#include "kernels/rules/epilogue.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
+
+using rules::Epilogue;
 
 namespace {
 

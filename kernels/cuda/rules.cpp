@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <sstream>
-
 #include "kernels/cuda/rules.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
@@ -34,110 +31,52 @@ const Kernels& table() {
     return kernels;
 }
 
-bool Request::has(std::string_view attribute) const {
-    return std::any_of(spec.attributes.begin(), spec.attributes.end(),
-                       [&](const auto& entry) { return entry.first == attribute; });
-}
-
-i64 Request::offset(size_t dim) const {
-    const Sizes offsets = spec.integers("offset");
-    return dim < offsets.size() ? offsets[dim] : 0;
-}
-
-bool Request::erf() const {
-    const std::string approx = spec.text("approx", "tanh");
-    if (approx != "tanh" && approx != "erf") refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
-    return approx == "erf";
-}
-
-void Request::refuse(const std::string& why) const { throw Refused(spec.text() + ": " + why); }
-
 namespace {
 
-constexpr i64 most_elements = i64{1} << 40;
+/// A launch of the rules from one that wants a Call.
+rules::Launch with_call(Launch own) {
+    return [own = std::move(own)](kernels::Context& c, Operands t) { own(call_of(c), t); };
+}
 
-/// Checks operands against the letters of a rule.
-class Check {
-public:
-    explicit Check(const Request& request) : request_(request) {}
-
-    void run(const char* operands) {
-        std::istringstream words(operands);
-        const std::vector<Operand>* side = &request_.spec.inputs;
-        size_t at = 0;
-        for (std::string word; words >> word;) {
-            if (word == "->") {
-                finish(*side, at, "inputs");
-                side = &request_.spec.outputs;
-                at = 0;
-            } else if (word == "...") {
-                at = side->size();
-            } else if (at < side->size()) {
-                letter(word[0], (*side)[at++].type);
-            } else if (word.back() != '?') {
-                request_.refuse("operands are missing, expected: " + std::string(operands));
-            }
-        }
-        finish(*side, at, "outputs");
-    }
-
-private:
-    void finish(const std::vector<Operand>& side, size_t at, const char* what) const {
-        if (at != side.size()) {
-            request_.refuse("found " + std::to_string(side.size()) + " " + what + ", expected " + std::to_string(at));
-        }
-    }
-
-    void letter(char code, Type type) {
-        const bool floating = type == Type::f32 || type == Type::bf16 || type == Type::f16;
-        bool good = true;
-        switch (code) {
-            case 'f': good = floating && (!seen_ || type == main_); break;
-            case 'F': good = floating; break;
-            case 's': good = type == Type::f32; break;
-            case 'i': good = type == Type::i32; break;
-            case 'u': good = type == Type::u32; break;
-            case 'b': good = type == Type::u8; break;
-            case 'n': good = floating || type == Type::i32; break;
-            default: break;
-        }
-        if (!good && type == Type::f64) request_.refuse("f64 is for the reference kernels of the CPU alone");
-        if (!good) request_.refuse("an operand has a type that does not fit here");
-        if (code == 'f') {
-            seen_ = true;
-            main_ = type;
-        }
-    }
-
-    const Request& request_;
-    bool seen_ = false;
-    Type main_ = Type::f32;
-};
-
-const Rule* find(const std::string& op) {
-    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
-        const auto at = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return op == rule.op; });
-        if (at != rules.end()) return &*at;
-    }
-    return nullptr;
+const rules::Target& target() {
+    static const rules::Target made{
+        .kernels = table(),
+        .no_f64 = "f64 is for the reference kernels of the CPU alone",
+        .norms_of_one_type = true,
+        .most_head_dim = 256,
+        .copy = [](kernels::Context& c, const void* from, void* to,
+                   i64 bytes) { copy_dense(call_of(c), from, to, bytes); },
+        .product =
+            [](const Kernels&, const Matmul& s, Epilogue epilogue, bool bias, bool keeps_pre) {
+                return with_call([run = library_product(s, epilogue, bias, keeps_pre), bias, keeps_pre](Call& c,
+                                                                                                        Operands t) {
+                    const size_t y = bias ? 3 : 2;
+                    run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), keeps_pre ? out(t[y + 1]) : Out{});
+                });
+            },
+        .gelu_grad =
+            [](const Kernels&, const Matmul& s, UnaryGrad op) {
+                return with_call([run = library_gelu_grad(s, op)](Call& c, Operands t) {
+                    run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
+                });
+            },
+        .bias_grad =
+            [](const Kernels&, const Matmul& s) {
+                return with_call([run = library_bias_grad(s)](Call& c, Operands t) {
+                    run(c, in(t[0]), in(t[1]), out(t[2]), out(t[3]));
+                });
+            },
+        .attention = [](const Kernels&, const Attention& s,
+                        Type type) { return with_call(library_attention(s, type)); },
+        .attention_grad = [](const Kernels&, const Attention& s,
+                             Type type) { return with_call(library_attention_grad(s, type)); },
+    };
+    return made;
 }
 
 }  // namespace
 
-Launch resolve(const Spec& spec) {
-    const Request request{spec};
-    const Rule* rule = find(spec.op);
-    if (rule == nullptr) request.refuse("no such kernel");
-    for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
-        for (const Operand& operand : *side) {
-            if (operand.shape.size() > static_cast<size_t>(max_dims)) request.refuse("more than 8 dims");
-            if (operand.count() > most_elements) request.refuse("more than 2^40 elements");
-        }
-    }
-    Check(request).run(rule->operands);
-    if (request.accumulate() && !rule->accumulates) request.refuse("cannot accumulate");
-    return rule->make(request);
-}
+rules::Launch resolve(const Spec& spec) { return rules::resolve(spec, target()); }
 
 SpecKernel::SpecKernel(const Spec& spec, Call& rehearsal) : launch_(resolve(spec)) {
     for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
@@ -152,14 +91,6 @@ SpecKernel::SpecKernel(const Spec& spec, Call& rehearsal) : launch_(resolve(spec
 void SpecKernel::run(Call& call, std::span<void* const> operands) {
     for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = operands[i];
     launch_(call, tensors_);
-}
-
-std::vector<std::string> rule_ops() {
-    std::vector<std::string> names;
-    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
-        for (const Rule& rule : rules) names.emplace_back(rule.op);
-    }
-    return names;
 }
 
 }  // namespace orrery::kernels::ORRERY_BLOCKS

@@ -1,67 +1,29 @@
-// From a spec to calls of kernels; both builds have it. The lines agree with those of plugins/device/cpu.
+// What the CUDA kernels add to the rules of kernels/rules; both builds have it.
 #pragma once
 
 #include <functional>
 #include <span>
 
 #include "kernels/cuda/call.h"
-#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/rules/rules.h"
 
 namespace orrery::kernels::ORRERY_BLOCKS {
 
 using cuda::Operand;
 using cuda::Refused;
 using cuda::Spec;
-using Sizes = std::vector<std::int64_t>;
+using rules::Epilogue;
+using rules::in;
+using rules::Operands;
+using rules::out;
+using rules::Tensor;
 
-/// An operand of one launch.
-struct Tensor {
-    void* data = nullptr;
-    Type type = Type::f32;
-    i64 bytes = 0;
-};
-
-using Operands = std::span<const Tensor>;
 /// Queues everything on the call's stream; a rehearsal finds scratch and algorithms.
 using Launch = std::function<void(Call&, Operands)>;
 
-/// What a maker sees.
-struct Request {
-    const Spec& spec;
-
-    const Operand& input(size_t i) const { return spec.inputs[i]; }
-    const Operand& output(size_t i) const { return spec.outputs[i]; }
-    /// Place of the first output among the operands.
-    size_t out() const { return spec.inputs.size(); }
-    bool accumulate() const { return spec.flag("accumulate"); }
-    bool has(std::string_view attribute) const;
-    /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
-    i64 offset(size_t dim) const;
-    /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
-    bool erf() const;
-    [[noreturn]] void refuse(const std::string& why) const;
-};
-
-/// One line of the table: an op, its operands and who makes the call.
-/// f: float, all f's of one type; F: float of any type; s: f32; i: i32; u: u32; b: u8; n: i32, or the type of an f;
-/// *: anything; ?: may be absent; ...: any number of the one before.
-struct Rule {
-    const char* op;
-    const char* operands;
-    Launch (*make)(const Request&);
-    bool accumulates = false;
-};
-
-std::span<const Rule> elementwise_rules();
-std::span<const Rule> contraction_rules();
-std::span<const Rule> row_rules();
-std::span<const Rule> shape_rules();
-
-/// All ops with a kernel.
-std::vector<std::string> rule_ops();
 /// Throws Refused with the reason when the spec cannot run. Asks no driver.
-Launch resolve(const Spec& spec);
+rules::Launch resolve(const Spec& spec);
 
 /// A spec that has been rehearsed: it knows its scratch and its algorithms.
 class SpecKernel {
@@ -73,7 +35,7 @@ public:
     void run(Call& call, std::span<void* const> operands);
 
 private:
-    Launch launch_;
+    rules::Launch launch_;
     std::vector<Tensor> tensors_;
     i64 scratch_ = 0;
     std::string how_;
@@ -94,11 +56,6 @@ BiasGradCall library_bias_grad(const Matmul& sizes);
 /// q, k, v -> o, lse; and q, k, v, o, lse, d_o -> dq, dk, dv.
 Launch library_attention(const Attention& sizes, Type type);
 Launch library_attention_grad(const Attention& sizes, Type type);
-
-inline In in(const Tensor& t) { return {t.data, t.type}; }
-inline Out out(const Tensor& t) { return {t.data, t.type}; }
-inline i64 rows_of(const Operand& type) { return type.rows(); }
-inline i64 cols_of(const Operand& type) { return type.cols(); }
 
 /// Dense copy of bytes within the device.
 void copy_dense(Call& call, const void* from, void* to, i64 n);

@@ -22,7 +22,8 @@ kernels::Type type_of(DType type) {
 
 std::vector<kernels::cuda::Operand> operands_of(const std::vector<TensorType>& types) {
     std::vector<kernels::cuda::Operand> operands;
-    for (const TensorType& type : types) operands.push_back({type_of(type.dtype), type.shape});
+    for (const TensorType& type : types)
+        operands.push_back({type_of(type.dtype), type.shape, type.dtype == DType::i64 || type.dtype == DType::u16});
     return operands;
 }
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/rules.h"
+#include "kernels/rules/rules.h"
 
-namespace orrery::kernels::ORRERY_BLOCKS {
+namespace orrery::kernels::rules {
 
 namespace {
 
@@ -29,18 +29,11 @@ Matmul sizes(const Request& r) {
     return s;
 }
 
-Launch product(const Matmul& s, Epilogue epilogue, bool bias, bool keeps_pre = false) {
-    return [run = library_product(s, epilogue, bias, keeps_pre), bias, keeps_pre](Call& c, Operands t) {
-        const size_t y = bias ? 3 : 2;
-        run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), keeps_pre ? out(t[y + 1]) : Out{});
-    };
-}
-
 Launch matmul(const Request& r) {
     const Matmul s = sizes(r);
     const bool bias = r.spec.inputs.size() == 3;
     if (bias && (!s.shared_b || r.input(2).count() != s.n)) r.refuse("a bias needs a shared weight and n elements");
-    return product(s, Epilogue::none, bias);
+    return r.target.product(r.target.kernels, s, Epilogue::none, bias, false);
 }
 
 Matmul dw_sizes(const Request& r) {
@@ -51,12 +44,14 @@ Matmul dw_sizes(const Request& r) {
     return s;
 }
 
-Launch matmul_dw(const Request& r) { return product(dw_sizes(r), Epilogue::none, false); }
+Launch matmul_dw(const Request& r) {
+    return r.target.product(r.target.kernels, dw_sizes(r), Epilogue::none, false, false);
+}
 
 Launch matmul_dw_bias(const Request& r) {
     const Matmul s = dw_sizes(r);
     if (r.output(1).count() != s.n) r.refuse("the bias has another size");
-    return [run = library_bias_grad(s)](Call& c, Operands t) { run(c, in(t[0]), in(t[1]), out(t[2]), out(t[3])); };
+    return r.target.bias_grad(r.target.kernels, s);
 }
 
 Launch matmul_bias_gelu(const Request& r) {
@@ -64,15 +59,13 @@ Launch matmul_bias_gelu(const Request& r) {
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
     const bool keeps_pre = r.spec.outputs.size() > 1;
     if (keeps_pre && r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
-    return product(s, r.erf() ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
+    return r.target.product(r.target.kernels, s, r.erf() ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
 }
 
 Launch matmul_gelu_grad(const Request& r) {
     const Matmul s = sizes(r);
     if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
-    return [run = library_gelu_grad(s, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh)](Call& c, Operands t) {
-        run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
-    };
+    return r.target.gelu_grad(r.target.kernels, s, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh);
 }
 
 Attention attention_sizes(const Request& r) {
@@ -83,29 +76,32 @@ Attention attention_sizes(const Request& r) {
     }
     Attention s;
     s.batch = q[0], s.queries = q[1], s.keys = k[1], s.heads = q[2], s.groups = k[2], s.head_dim = q[3];
-    if (s.head_dim > 256) r.refuse("heads of more than 256 elements");
+    if (const i64 most = r.target.most_head_dim; most > 0 && s.head_dim > most)
+        r.refuse("heads of more than " + std::to_string(most) + " elements");
     s.scale = r.spec.number("scale", 1);
     s.causal = r.spec.flag("causal");
     s.shift = r.spec.integer("shift", s.keys - s.queries);
     return s;
 }
 
-Launch attention(const Request& r) { return library_attention(attention_sizes(r), r.input(0).type); }
+Launch attention(const Request& r) { return r.target.attention(r.target.kernels, attention_sizes(r), r.input(0).type); }
 
-Launch attention_grad(const Request& r) { return library_attention_grad(attention_sizes(r), r.input(0).type); }
+Launch attention_grad(const Request& r) {
+    return r.target.attention_grad(r.target.kernels, attention_sizes(r), r.input(0).type);
+}
 
-constexpr Rule rules[] = {
-    {"matmul", "F F F? -> F", matmul, true},
-    {"matmul_dw", "F F -> F", matmul_dw, true},
-    {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true},
-    {"matmul_bias_gelu", "F F F -> F F?", matmul_bias_gelu},
-    {"matmul_gelu_grad", "F F F -> F", matmul_gelu_grad},
-    {"attention", "f f f -> f s", attention},
-    {"attention_grad", "f f f f s f -> f f f", attention_grad},
+constexpr Rule lines[] = {
+    {"matmul", "F F F? -> F", matmul, true, true},
+    {"matmul_dw", "F F -> F", matmul_dw, true, true},
+    {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true, true},
+    {"matmul_bias_gelu", "F F F -> F F?", matmul_bias_gelu, false, true},
+    {"matmul_gelu_grad", "F F F -> F", matmul_gelu_grad, false, true},
+    {"attention", "f f f -> f s", attention, false, true},
+    {"attention_grad", "f f f f s f -> f f f", attention_grad, false, true},
 };
 
 }  // namespace
 
-std::span<const Rule> contraction_rules() { return rules; }
+std::span<const Rule> contraction_rules() { return lines; }
 
-}  // namespace orrery::kernels::ORRERY_BLOCKS
+}  // namespace orrery::kernels::rules

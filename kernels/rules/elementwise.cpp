@@ -1,124 +1,122 @@
-#include "resolve.h"
+#include "kernels/rules/rules.h"
 
-namespace orrery::cpu_device {
+namespace orrery::kernels::rules {
 
 namespace {
 
-using kernels::Context;
-using Operands = std::span<const Tensor>;
-
-template <kernels::Unary op>
+template <Unary op>
 Launch unary(const Request& r) {
-    return [f = r.kernels.unary, n = r.output(0).count()](Context& c, Operands t) { f(c, op, in(t[0]), out(t[1]), n); };
+    return [f = r.target.kernels.unary, n = r.output(0).count()](Context& c, Operands t) {
+        f(c, op, in(t[0]), out(t[1]), n);
+    };
 }
 
-Launch gelu(const Request& r) {
-    return r.erf() ? unary<kernels::Unary::gelu_erf>(r) : unary<kernels::Unary::gelu_tanh>(r);
-}
+Launch gelu(const Request& r) { return r.erf() ? unary<Unary::gelu_erf>(r) : unary<Unary::gelu_tanh>(r); }
 
-template <kernels::UnaryGrad op>
+template <UnaryGrad op>
 Launch unary_grad(const Request& r) {
-    return [f = r.kernels.unary_grad, n = r.output(0).count()](Context& c, Operands t) {
+    return [f = r.target.kernels.unary_grad, n = r.output(0).count()](Context& c, Operands t) {
         f(c, op, in(t[0]), in(t[1]), out(t[2]), n);
     };
 }
 
 Launch gelu_grad(const Request& r) {
-    return r.erf() ? unary_grad<kernels::UnaryGrad::gelu_erf>(r) : unary_grad<kernels::UnaryGrad::gelu_tanh>(r);
+    return r.erf() ? unary_grad<UnaryGrad::gelu_erf>(r) : unary_grad<UnaryGrad::gelu_tanh>(r);
 }
 
-template <kernels::Binary op>
+template <Binary op>
 Launch binary(const Request& r) {
-    return [f = r.kernels.binary, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
+    return [f = r.target.kernels.binary, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
         f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
     };
 }
 
-template <kernels::Compare op>
+template <Compare op>
 Launch compare(const Request& r) {
-    return [f = r.kernels.compare, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
+    return [f = r.target.kernels.compare, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
         f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
     };
 }
 
 Launch select(const Request& r) {
-    return [f = r.kernels.select, p = r.input(0).shape, a = r.input(1).shape, b = r.input(2).shape](
+    return [f = r.target.kernels.select, p = r.input(0).shape, a = r.input(1).shape, b = r.input(2).shape](
                Context& c, Operands t) { f(c, in(t[0]), p, in(t[1]), a, in(t[2]), b, out(t[3])); };
 }
 
 Launch scale(const Request& r) {
-    return [f = r.kernels.scale, n = r.output(0).count(), by = r.spec.attributes.number("by", 1)](
-               Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n, by); };
+    return [f = r.target.kernels.scale, n = r.output(0).count(), by = r.spec.number("by", 1)](Context& c, Operands t) {
+        f(c, in(t[0]), out(t[1]), n, by);
+    };
 }
 
 /// accumulate: y += x, the sum in f32.
 Launch cast(const Request& r) {
+    if (r.input(0).moved_only || r.output(0).moved_only) r.refuse("i64 and u16 are moved only, never converted");
     if (r.accumulate()) {
-        return [f = r.kernels.binary, shape = Shape{r.output(0).count()}](Context& c, Operands t) {
-            f(c, kernels::Binary::add, in(t[1]), shape, in(t[0]), shape, out(t[1]));
+        return [f = r.target.kernels.binary, shape = Sizes{r.output(0).count()}](Context& c, Operands t) {
+            f(c, Binary::add, in(t[1]), shape, in(t[0]), shape, out(t[1]));
         };
     }
-    return [f = r.kernels.cast, n = r.output(0).count()](Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
+    return
+        [f = r.target.kernels.cast, n = r.output(0).count()](Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
 }
 
 Launch swiglu(const Request& r) {
-    return [f = r.kernels.swiglu, n = r.output(0).count()](Context& c, Operands t) {
+    return [f = r.target.kernels.swiglu, n = r.output(0).count()](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), out(t[2]), n);
     };
 }
 
 Launch swiglu_grad(const Request& r) {
-    return [f = r.kernels.swiglu_grad, n = r.output(0).count()](Context& c, Operands t) {
+    return [f = r.target.kernels.swiglu_grad, n = r.output(0).count()](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]), n);
     };
 }
 
 Launch full(const Request& r) {
-    return [f = r.kernels.full, n = r.output(0).count(), value = r.spec.attributes.number("value", 0)](
+    return [f = r.target.kernels.full, n = r.output(0).count(), value = r.spec.number("value", 0)](
                Context& c, Operands t) { f(c, out(t[0]), n, value); };
 }
 
 /// Keeps the shapes that a Region points to.
 struct Place {
-    Shape local, global, offset;
+    Sizes local, global, offset;
 
-    Place(const Request& r, const TensorType& type)
-        : local(type.shape),
-          global(r.spec.attributes.integers("global_shape")),
-          offset(r.spec.attributes.integers("offset")) {
+    Place(const Request& r, const Operand& type)
+        : local(type.shape), global(r.spec.integers("global_shape")), offset(r.spec.integers("offset")) {
         if (global.empty()) return;
         offset.resize(local.size(), 0);
         if (global.size() != local.size()) r.refuse("global_shape has another number of dims");
     }
-    kernels::Region region() const { return {local, global, offset}; }
+    Region region() const { return {local, global, offset}; }
 };
 
 Launch random(const Request& r) {
-    const std::string kind = r.spec.attributes.text("kind", "normal");
+    const std::string kind = r.spec.text("kind", "normal");
     if (kind != "normal" && kind != "uniform") {
         r.refuse("kind is \"normal\" or \"uniform\", found \"" + kind + "\"");
     }
-    return [f = r.kernels.random, place = Place(r, r.output(0)), scale = r.spec.attributes.number("scale", 1),
-            draw = kind == "normal" ? kernels::Draw::normal : kernels::Draw::uniform,
-            stream = static_cast<uint64_t>(r.spec.attributes.integer("stream"))](Context& c, Operands t) {
+    return [f = r.target.kernels.random, place = Place(r, r.output(0)), scale = r.spec.number("scale", 1),
+            draw = kind == "normal" ? Draw::normal : Draw::uniform,
+            stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Context& c, Operands t) {
         f(c, out(t[1]), place.region(), draw, scale, stream, static_cast<const uint32_t*>(t[0].data));
     };
 }
 
 Launch dropout(const Request& r) {
-    const double p = r.spec.attributes.number("p", 0);
+    const double p = r.spec.number("p", 0);
     if (!(p >= 0 && p < 1)) r.refuse("p must be in [0, 1), found " + std::to_string(p));
-    return [f = r.kernels.dropout, place = Place(r, r.input(0)), p,
-            stream = static_cast<uint64_t>(r.spec.attributes.integer("stream"))](Context& c, Operands t) {
+    return [f = r.target.kernels.dropout, place = Place(r, r.input(0)), p,
+            stream = static_cast<std::uint64_t>(r.spec.integer("stream"))](Context& c, Operands t) {
         f(c, in(t[0]), out(t[2]), place.region(), p, stream, static_cast<const uint32_t*>(t[1].data));
     };
 }
 
-using U = kernels::Unary;
-using B = kernels::Binary;
-using C = kernels::Compare;
+using U = Unary;
+using B = Binary;
+using C = Compare;
 
-constexpr Rule rules[] = {
+constexpr Rule lines[] = {
     {"full", "-> *", full},
     {"random", "u -> s", random},
     {"dropout", "f u -> f", dropout},
@@ -137,8 +135,8 @@ constexpr Rule rules[] = {
     {"abs", "f -> f", unary<U::abs>},
     {"gelu", "f -> f", gelu},
     {"gelu_grad", "f f -> f", gelu_grad},
-    {"silu_grad", "f f -> f", unary_grad<kernels::UnaryGrad::silu>},
-    {"relu_grad", "f f -> f", unary_grad<kernels::UnaryGrad::relu>},
+    {"silu_grad", "f f -> f", unary_grad<UnaryGrad::silu>},
+    {"relu_grad", "f f -> f", unary_grad<UnaryGrad::relu>},
     {"swiglu", "f f -> f", swiglu},
     {"swiglu_grad", "f f f -> f f", swiglu_grad},
     {"scale", "F -> F", scale},
@@ -160,6 +158,6 @@ constexpr Rule rules[] = {
 
 }  // namespace
 
-std::span<const Rule> elementwise_rules() { return rules; }
+std::span<const Rule> elementwise_rules() { return lines; }
 
-}  // namespace orrery::cpu_device
+}  // namespace orrery::kernels::rules

@@ -1,8 +1,8 @@
 #include <vector>
 
-#include "kernels/cuda/rules.h"
+#include "kernels/rules/rules.h"
 
-namespace orrery::kernels::ORRERY_BLOCKS {
+namespace orrery::kernels::rules {
 
 namespace {
 
@@ -18,7 +18,9 @@ size_t dim_of(const Request& r) {
 Launch copy(const Request& r) {
     const Operand &x = r.input(0), &y = r.output(0);
     if (x.count() * size_of(x.type) != y.count() * size_of(y.type)) r.refuse("the sizes differ");
-    return [](Call& c, Operands t) { copy_dense(c, t[0].data, t[1].data, t[1].bytes); };
+    return [copy = r.target.copy](Context& c, Operands t) {
+        if (t[0].data != t[1].data) copy(c, t[0].data, t[1].data, t[1].bytes);
+    };
 }
 
 Launch transpose(const Request& r) {
@@ -27,7 +29,7 @@ Launch transpose(const Request& r) {
     uint32_t seen = 0;
     for (i64 d : asked) seen |= d >= 0 && d < max_dims ? 1u << d : 0;
     if (perm.size() != r.input(0).shape.size() || seen + 1 != 1u << perm.size()) r.refuse("perm is no permutation");
-    return [f = table().transpose, shape = r.input(0).shape, perm](Call& c, Operands t) {
+    return [f = r.target.kernels.transpose, shape = r.input(0).shape, perm](Context& c, Operands t) {
         f(c, in(t[0]), shape, perm, out(t[1]));
     };
 }
@@ -37,8 +39,8 @@ Launch slice(const Request& r) {
     const i64 start = r.spec.integer("start");
     const i64 size = r.spec.integer("size", r.output(0).shape.at(dim));
     if (start < 0 || size < 0 || start + size > r.input(0).shape[dim]) r.refuse("the slice is outside");
-    return [f = table().slice, shape = r.input(0).shape, dim = static_cast<int>(dim), start, size](
-               Call& c, Operands t) { f(c, in(t[0]), shape, dim, start, size, out(t[1])); };
+    return [f = r.target.kernels.slice, shape = r.input(0).shape, dim = static_cast<int>(dim), start, size](
+               Context& c, Operands t) { f(c, in(t[0]), shape, dim, start, size, out(t[1])); };
 }
 
 Launch concat(const Request& r) {
@@ -49,8 +51,8 @@ Launch concat(const Request& r) {
         sizes.push_back(type.shape[dim]);
     }
     std::vector<In> inputs(sizes.size());  // here, since a launch allocates nothing
-    return [f = table().concat, shape = r.output(0).shape, dim = static_cast<int>(dim), sizes, inputs](
-               Call& c, Operands t) mutable {
+    return [f = r.target.kernels.concat, shape = r.output(0).shape, dim = static_cast<int>(dim), sizes, inputs](
+               Context& c, Operands t) mutable {
         for (size_t i = 0; i < sizes.size(); ++i) inputs[i] = in(t[i]);
         f(c, inputs, shape, dim, sizes, out(t[sizes.size()]));
     };
@@ -60,17 +62,17 @@ Launch pad(const Request& r) {
     const size_t dim = dim_of(r);
     const i64 before = r.spec.integer("before"), after = r.spec.integer("after");
     if (before < 0 || after < 0) r.refuse("cannot pad by less than nothing");
-    return [f = table().pad, shape = r.input(0).shape, dim = static_cast<int>(dim), before, after](
-               Call& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
+    return [f = r.target.kernels.pad, shape = r.input(0).shape, dim = static_cast<int>(dim), before, after](
+               Context& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
 }
 
-constexpr Rule rules[] = {
+constexpr Rule lines[] = {
     {"reshape", "* -> *", copy}, {"copy", "* -> *", copy},         {"transpose", "* -> *", transpose},
     {"slice", "* -> *", slice},  {"concat", "* ... -> *", concat}, {"pad", "* -> *", pad},
 };
 
 }  // namespace
 
-std::span<const Rule> shape_rules() { return rules; }
+std::span<const Rule> shape_rules() { return lines; }
 
-}  // namespace orrery::kernels::ORRERY_BLOCKS
+}  // namespace orrery::kernels::rules

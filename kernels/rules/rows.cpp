@@ -1,6 +1,6 @@
-#include "kernels/cuda/rules.h"
+#include "kernels/rules/rules.h"
 
-namespace orrery::kernels::ORRERY_BLOCKS {
+namespace orrery::kernels::rules {
 
 namespace {
 
@@ -16,17 +16,18 @@ Launch reduce(const Request& r) {
     }
     if (!r.has("dims")) mask = (1u << shape.size()) - 1;
     if (op == Reduce::max && r.accumulate()) r.refuse("cannot accumulate");
-    return [f = table().reduce, shape, mask, accumulate = r.accumulate()](Call& c, Operands t) {
+    return [f = r.target.kernels.reduce, shape, mask, accumulate = r.accumulate()](Context& c, Operands t) {
         f(c, op, in(t[0]), shape, mask, out(t[1]), accumulate);
     };
 }
 
 Launch sumsq(const Request& r) {
-    return [f = table().sumsq, n = r.input(0).count()](Call& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
+    return
+        [f = r.target.kernels.sumsq, n = r.input(0).count()](Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
 }
 
 Launch all_finite(const Request& r) {
-    return [f = table().all_finite, n = r.input(0).count()](Call& c, Operands t) {
+    return [f = r.target.kernels.all_finite, n = r.input(0).count()](Context& c, Operands t) {
         f(c, in(t[0]), static_cast<uint8_t*>(t[1].data), n);
     };
 }
@@ -45,30 +46,33 @@ struct Rows {
 };
 
 Launch softmax(const Request& r) {
-    return [f = table().softmax, s = Rows(r)](Call& c, Operands t) { f(c, in(t[0]), out(t[1]), s.rows, s.cols); };
+    return [f = r.target.kernels.softmax, s = Rows(r)](Context& c, Operands t) {
+        f(c, in(t[0]), out(t[1]), s.rows, s.cols);
+    };
 }
 
 Launch softmax_grad(const Request& r) {
-    return [f = table().softmax_grad, s = Rows(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.softmax_grad, s = Rows(r)](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), out(t[2]), s.rows, s.cols);
     };
 }
 
 void check_norm(const Request& r, size_t dy) {
+    if (!r.target.norms_of_one_type) return;
     if (r.output(0).type != r.input(0).type || r.input(dy).type != r.input(0).type)
         r.refuse("x, y and their gradients have one type");
 }
 
 Launch layernorm(const Request& r) {
     check_norm(r, 0);
-    return [f = table().layernorm, s = Rows(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.layernorm, s = Rows(r)](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.eps);
     };
 }
 
 Launch layernorm_grad(const Request& r) {
     check_norm(r, 4);
-    return [f = table().layernorm_grad, s = Rows(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.layernorm_grad, s = Rows(r)](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), out(t[5]), out(t[6]), out(t[7]), s.rows, s.cols,
           s.accumulate);
     };
@@ -76,14 +80,14 @@ Launch layernorm_grad(const Request& r) {
 
 Launch rmsnorm(const Request& r) {
     check_norm(r, 0);
-    return [f = table().rmsnorm, s = Rows(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.rmsnorm, s = Rows(r)](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), out(t[2]), out(t[3]), s.rows, s.cols, s.eps);
     };
 }
 
 Launch rmsnorm_grad(const Request& r) {
     check_norm(r, 3);
-    return [f = table().rmsnorm_grad, s = Rows(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.rmsnorm_grad, s = Rows(r)](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.accumulate);
     };
 }
@@ -101,13 +105,13 @@ Embedding embedding_sizes(const Request& r, const Operand& table) {
 }
 
 Launch embedding(const Request& r) {
-    return [f = table().embedding, s = embedding_sizes(r, r.input(1))](Call& c, Operands t) {
+    return [f = r.target.kernels.embedding, s = embedding_sizes(r, r.input(1))](Context& c, Operands t) {
         f(c, s, static_cast<const int32_t*>(t[0].data), in(t[1]), out(t[2]));
     };
 }
 
 Launch embedding_grad(const Request& r) {
-    return [f = table().embedding_grad, s = embedding_sizes(r, r.output(0))](Call& c, Operands t) {
+    return [f = r.target.kernels.embedding_grad, s = embedding_sizes(r, r.output(0))](Context& c, Operands t) {
         f(c, s, static_cast<const int32_t*>(t[0].data), in(t[1]), out(t[2]));
     };
 }
@@ -119,14 +123,14 @@ Launch rope(const Request& r) {
     s.start = r.spec.integer("start") + r.offset(1);
     s.theta = r.spec.number("theta", 10000);
     s.inverse = r.spec.flag("inverse");
-    return [f = table().rope, s](Call& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
+    return [f = r.target.kernels.rope, s](Context& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
 }
 
 Launch cross_entropy(const Request& r) {
     const bool grad = r.spec.outputs.size() == 3;
     const auto ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
     if (grad && r.output(2).type != r.input(0).type) r.refuse("dlogits has the type of logits");
-    return [f = table().cross_entropy, s = Rows(r), ignore, grad, y = r.out()](Call& c, Operands t) {
+    return [f = r.target.kernels.cross_entropy, s = Rows(r), ignore, grad, y = r.out()](Context& c, Operands t) {
         f(c, in(t[0]), static_cast<const int32_t*>(t[1].data), y > 2 ? in(t[2]) : In{}, out(t[y]), out(t[y + 1]),
           grad ? out(t[y + 2]) : Out{}, s.rows, s.cols, ignore);
     };
@@ -146,27 +150,26 @@ VocabShard vocab_shard(const Request& r) {
 }
 
 Launch cross_entropy_stats(const Request& r) {
-    return [f = table().cross_entropy_stats, s = vocab_shard(r)](Call& c, Operands t) {
+    return [f = r.target.kernels.cross_entropy_stats, s = vocab_shard(r)](Context& c, Operands t) {
         f(c, s, in(t[0]), in(t[1]), static_cast<const int32_t*>(t[2].data), out(t[3]), out(t[4]));
     };
 }
 
 Launch cross_entropy_loss(const Request& r) {
     const auto ignore = static_cast<int32_t>(r.spec.integer("ignore", -1));
-    return [f = table().cross_entropy_loss, n = r.input(3).count(), ignore](Call& c, Operands t) {
+    return [f = r.target.kernels.cross_entropy_loss, n = r.input(3).count(), ignore](Context& c, Operands t) {
         f(c, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), out(t[4]), out(t[5]), n, ignore);
     };
 }
 
 Launch cross_entropy_grad(const Request& r) {
-    return [f = table().cross_entropy_grad, s = vocab_shard(r), y = r.out()](Call& c, Operands t) {
+    return [f = r.target.kernels.cross_entropy_grad, s = vocab_shard(r), y = r.out()](Context& c, Operands t) {
         f(c, s, in(t[0]), in(t[1]), in(t[2]), static_cast<const int32_t*>(t[3].data), y > 4 ? in(t[4]) : In{},
           out(t[y]));
     };
 }
 
-/// In place where the outputs are the inputs' memory; copied over first where they are not. The CUDA device launches
-/// many tensors at once (adamw.cpp).
+/// In place where the outputs are the inputs' memory; copied over first where they are not.
 Launch adamw(const Request& r) {
     const i64 n = r.input(0).count();
     for (size_t i = 1; i < 4; ++i) {
@@ -174,37 +177,40 @@ Launch adamw(const Request& r) {
     }
     const AdamW s{r.spec.number("beta1", 0.9), r.spec.number("beta2", 0.999), r.spec.number("eps", 1e-8),
                   r.spec.number("decay")};
-    return [s, n, y = r.out(), predicated = r.spec.inputs.size() == 8](Call& c, Operands t) {
+    return [f = r.target.kernels.adamw, copy = r.target.copy, s, n, y = r.out(),
+            predicated = r.spec.inputs.size() == 8](Context& c, Operands t) {
         const size_t from[] = {0, 2, 3};
-        for (size_t i = 0; i < 3; ++i) copy_dense(c, t[from[i]].data, t[y + i].data, n * 4);
-        table().adamw(c, s, out(t[y]), in(t[1]), out(t[y + 1]), out(t[y + 2]), in(t[4]), in(t[5]), in(t[6]),
-                      predicated ? static_cast<const std::uint8_t*>(t[7].data) : nullptr, n);
+        for (size_t i = 0; i < 3; ++i) {
+            if (t[from[i]].data != t[y + i].data) copy(c, t[from[i]].data, t[y + i].data, t[y + i].bytes);
+        }
+        f(c, s, out(t[y]), in(t[1]), out(t[y + 1]), out(t[y + 2]), in(t[4]), in(t[5]), in(t[6]),
+          predicated ? static_cast<const std::uint8_t*>(t[7].data) : nullptr, n);
     };
 }
 
-constexpr Rule rules[] = {
-    {"sum", "F -> F", reduce<Reduce::sum>, true},
-    {"max", "F -> F", reduce<Reduce::max>},
-    {"sumsq", "F -> s", sumsq},
-    {"all_finite", "F -> b", all_finite},
-    {"softmax", "f -> f", softmax},
-    {"softmax_grad", "f f -> f", softmax_grad},
-    {"layernorm", "F F F -> F s s", layernorm},
-    {"layernorm_grad", "F F s s F -> F s s", layernorm_grad, true},
-    {"rmsnorm", "F F -> F s", rmsnorm},
-    {"rmsnorm_grad", "F F s F -> F s", rmsnorm_grad, true},
+constexpr Rule lines[] = {
+    {"sum", "F -> F", reduce<Reduce::sum>, true, true},
+    {"max", "F -> F", reduce<Reduce::max>, false, true},
+    {"sumsq", "F -> s", sumsq, false, true},
+    {"all_finite", "F -> b", all_finite, false, true},
+    {"softmax", "f -> f", softmax, false, true},
+    {"softmax_grad", "f f -> f", softmax_grad, false, true},
+    {"layernorm", "F F F -> F s s", layernorm, false, true},
+    {"layernorm_grad", "F F s s F -> F s s", layernorm_grad, true, true},
+    {"rmsnorm", "F F -> F s", rmsnorm, false, true},
+    {"rmsnorm_grad", "F F s F -> F s", rmsnorm_grad, true, true},
     {"embedding", "i F -> F", embedding},
     {"embedding_grad", "i F -> s", embedding_grad, true},
-    {"rope", "f -> f", rope},
-    {"cross_entropy", "f i s? -> s s F?", cross_entropy},
-    {"cross_entropy_stats", "f F i -> s s", cross_entropy_stats},
+    {"rope", "f -> f", rope, false, true},
+    {"cross_entropy", "f i s? -> s s F?", cross_entropy, false, true},
+    {"cross_entropy_stats", "f F i -> s s", cross_entropy_stats, false, true},
     {"cross_entropy_loss", "F s s i -> s s", cross_entropy_loss},
-    {"cross_entropy_grad", "f F s i s? -> f", cross_entropy_grad},
+    {"cross_entropy_grad", "f F s i s? -> f", cross_entropy_grad, false, true},
     {"adamw", "s F s s s s s b? -> s s s", adamw},
 };
 
 }  // namespace
 
-std::span<const Rule> row_rules() { return rules; }
+std::span<const Rule> row_rules() { return lines; }
 
-}  // namespace orrery::kernels::ORRERY_BLOCKS
+}  // namespace orrery::kernels::rules

@@ -1,8 +1,8 @@
-#include "kernels/cuda/kernels.h"
+#include "kernels/rules/spec.h"
 
 #include <cstdio>
 
-namespace orrery::kernels::cuda {
+namespace orrery::kernels::rules {
 
 namespace {
 
@@ -20,12 +20,12 @@ T read(const Spec& spec, std::string_view name, T fallback, const char* kind) {
     throw Refused(spec.op + ": attribute " + std::string(name) + " is no " + kind);
 }
 
-std::string name_of(Type type) {
-    switch (type) {
+std::string name_of(const Operand& operand) {
+    switch (operand.type) {
         case Type::f32: return "f32";
-        case Type::f64: return "f64";
+        case Type::f64: return operand.moved_only ? "i64" : "f64";
         case Type::bf16: return "bf16";
-        case Type::f16: return "f16";
+        case Type::f16: return operand.moved_only ? "u16" : "f16";
         case Type::i32: return "i32";
         case Type::u32: return "u32";
         case Type::u8: return "u8";
@@ -42,7 +42,7 @@ std::string list(const std::vector<std::int64_t>& values) {
 std::string types(const std::vector<Operand>& operands) {
     std::string text = "(";
     for (size_t i = 0; i < operands.size(); ++i)
-        text += (i ? ", " : "") + name_of(operands[i].type) + list(operands[i].shape);
+        text += (i ? ", " : "") + name_of(operands[i]) + list(operands[i].shape);
     return text + ")";
 }
 
@@ -102,8 +102,4 @@ std::string Spec::text() const {
     return op + constants + types(inputs) + " -> " + types(outputs);
 }
 
-void Prepared::launch_joined(Context& context, std::span<const Joined> batch) {
-    for (const Joined& one : batch) one.kernel->launch(context, one.operands, nullptr);
-}
-
-}  // namespace orrery::kernels::cuda
+}  // namespace orrery::kernels::rules

@@ -1,0 +1,89 @@
+// From a spec to a call of kernels: what an op's operands and attributes must be, and which kernel they mean. Devices
+// add what differs between them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/rules/epilogue.h"
+#include "kernels/rules/spec.h"
+
+namespace orrery::kernels::rules {
+
+using i64 = std::int64_t;
+using Sizes = std::vector<i64>;
+
+/// An operand of one launch.
+struct Tensor {
+    void* data = nullptr;
+    Type type = Type::f32;
+    i64 bytes = 0;
+};
+
+using Operands = std::span<const Tensor>;  ///< inputs, then outputs
+using Launch = std::function<void(Context&, Operands)>;
+
+/// What a device adds to the rules. Launches get the op's operands.
+struct Target {
+    const Kernels& kernels;
+    const char* no_f64 = nullptr;    ///< why f64 does not run; nullptr: it does
+    bool norms_of_one_type = false;  ///< x, y and their gradients
+    i64 most_head_dim = 0;           ///< 0: any
+    void (*copy)(Context&, const void* from, void* to, i64 bytes) = nullptr;
+    Launch (*product)(const Kernels&, const Matmul&, Epilogue, bool bias, bool keeps_pre) = nullptr;
+    Launch (*gelu_grad)(const Kernels&, const Matmul&, UnaryGrad) = nullptr;
+    Launch (*bias_grad)(const Kernels&, const Matmul&) = nullptr;
+    Launch (*attention)(const Kernels&, const Attention&, Type) = nullptr;
+    Launch (*attention_grad)(const Kernels&, const Attention&, Type) = nullptr;
+};
+
+/// What a maker sees.
+struct Request {
+    const Spec& spec;
+    const Target& target;
+
+    const Operand& input(size_t i) const { return spec.inputs[i]; }
+    const Operand& output(size_t i) const { return spec.outputs[i]; }
+    /// Place of the first output among the operands.
+    size_t out() const { return spec.inputs.size(); }
+    bool accumulate() const { return spec.flag("accumulate"); }
+    bool has(std::string_view attribute) const;
+    /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
+    i64 offset(size_t dim) const;
+    /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
+    bool erf() const;
+    [[noreturn]] void refuse(const std::string& why) const;
+};
+
+/// One line of the table: an op, its operands and who makes the call.
+/// f: float, all f's of one type; F: float of any type; s: statistic, f32 (f64 where that runs); i: i32; u: u32; b: u8;
+/// n: i32, or the type of an f; *: anything; ?: may be absent; ...: any number of the one before.
+struct Rule {
+    const char* op;
+    const char* operands;
+    Launch (*make)(const Request&);
+    bool accumulates = false;
+    bool scratch = false;  ///< a kernel of the CPU asks its context for scratch, before anything else
+};
+
+std::span<const Rule> elementwise_rules();
+std::span<const Rule> contraction_rules();
+std::span<const Rule> row_rules();
+std::span<const Rule> shape_rules();
+
+/// nullptr: no such kernel.
+const Rule* find_rule(std::string_view op);
+/// All ops with a kernel.
+std::vector<std::string> rule_ops();
+/// Throws Refused with the reason when the spec cannot run.
+Launch resolve(const Spec& spec, const Target& target);
+
+inline In in(const Tensor& t) { return {t.data, t.type}; }
+inline Out out(const Tensor& t) { return {t.data, t.type}; }
+inline i64 rows_of(const Operand& type) { return type.rows(); }
+inline i64 cols_of(const Operand& type) { return type.cols(); }
+
+}  // namespace orrery::kernels::rules

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "kernels/rules/rules.h"
+
+namespace orrery::cpu_device {
+
+/// What the CPU adds to the rules of kernels. `reference`: f64 is allowed.
+kernels::rules::Target target(const kernels::Kernels& kernels, bool reference);
+
+}  // namespace orrery::cpu_device
