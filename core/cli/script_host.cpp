@@ -245,7 +245,8 @@ std::string ScriptHost::summary() {
 
 void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     trains_ = true;
-    saves_end_ = options.checkpoint_final;
+    const bool falls_due = options.checkpoint_every > 0 && options.steps % options.checkpoint_every == 0;
+    saves_end_ = options.checkpoint_final || falls_due;
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
@@ -299,7 +300,7 @@ Job ScriptHost::next_session() {
 std::string ScriptHost::sample(const SampleOptions& options) {
     // Only a run and a sampling have a model to draw text from; a check says what it would need.
     if ((mode_ != Mode::run && mode_ != Mode::sample && !checks()) || job_.rank != 0) return "";
-    if (trains_ && !saves_end_)
+    if (mode_ != Mode::sample && trains_ && !saves_end_)
         throw Error(config_.table("checkpoint").where("final"),
                     "checkpoint.final = false leaves no checkpoint of the end, and the script samples from it\n"
                     "  remove the key, or the call of sample");

@@ -85,7 +85,13 @@ Program fused(Program&& program, const Mesh& mesh, const LowerOptions& options) 
             }
             return types;
         };
-        return options.runs({op.kind, op.attributes, local(op.inputs), local(op.outputs)});
+        KernelSpec spec{op.kind, op.attributes, local(op.inputs), local(op.outputs)};
+        spec.attributes.erase("cause");
+        spec.attributes.erase("keep");
+        if (!options.runs(spec)) return false;
+        if (op_def(op.kind).accumulates.empty()) return true;
+        spec.attributes.set("accumulate", true);  // as a later micro-batch asks for it
+        return options.runs(spec);
     });
 }
 

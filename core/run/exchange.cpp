@@ -61,7 +61,8 @@ std::string Exchange::give(const std::string& topic, const std::string& mine) {
 }
 
 std::string Exchange::take(const std::string& round, int64_t rank, Patience patience) {
-    const std::string first = wait(key_of(round, rank, 0), round, rank, patience);
+    const size_t topic = round.find('/', round.find('/', round.find('/') + 1) + 1) + 1;  // exchange/NAME/NUMBER/TOPIC
+    const std::string first = wait(key_of(round, rank, 0), round.substr(topic), rank, patience);
     size_t bytes = 0;
     const auto [end, problem] = std::from_chars(first.data(), first.data() + first.size(), bytes);
     if (problem != std::errc() || *end != ':' || bytes > most_bytes)
@@ -74,16 +75,16 @@ std::string Exchange::take(const std::string& round, int64_t rank, Patience pati
 std::string Exchange::wait(const std::string& key, const std::string& what, int64_t rank, Patience patience) {
     if (patience == Patience::step) {
         if (auto text = rendezvous_.look(key, timeout_)) return *std::move(text);
-        throw Error(fmt::format("rank {} has not come to '{}' within {} ms: {}", rank, what, timeout_.count(),
-                                rendezvous_.absent()),
+        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms: {}", rank_, rank, what,
+                                timeout_.count(), rendezvous_.absent()),
                     Fault::peer);
     }
     // In slices, so that each costs the store one look; a lost rank ends any of them.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
-    throw Error(fmt::format("rank {} is alive but has not come to '{}' for {} s; does its storage answer?", rank, what,
-                            std::chrono::seconds(files_limit).count()),
+    throw Error(fmt::format("rank {}: rank {} is alive but has not come to '{}' for {} s; does its storage answer?",
+                            rank_, rank, what, std::chrono::seconds(files_limit).count()),
                 Fault::peer);
 }
 

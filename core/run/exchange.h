@@ -10,7 +10,7 @@ namespace orrery {
 
 /// How long to wait for a rank that is alive.
 enum class Patience : uint8_t {
-    step,   ///< the job's timeout: everyone computes the same
+    step,   ///< the job's timeout, and a step's bound once that is known: everyone computes the same
     files,  ///< an hour: it writes or reads files, which may take any time; a lost rank ends the wait at once
 };
 

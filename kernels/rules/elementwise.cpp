@@ -74,6 +74,8 @@ Launch swiglu_grad(const Request& r) {
 }
 
 Launch full(const Request& r) {
+    if (r.output(0).moved_only && r.spec.number("value", 0) != 0)
+        r.refuse("i64 and u16 are moved only, never computed");
     return [f = r.target.kernels.full, n = r.output(0).count(), value = r.spec.number("value", 0)](
                Context& c, Operands t) { f(c, out(t[0]), n, value); };
 }

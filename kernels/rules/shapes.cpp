@@ -47,7 +47,8 @@ Launch concat(const Request& r) {
     const size_t dim = dim_of(r);
     Sizes sizes;
     for (const Operand& type : r.spec.inputs) {
-        if (type.shape.size() <= dim || type.type != r.output(0).type) r.refuse("inputs of different kinds");
+        if (type.shape.size() <= dim || type.type != r.output(0).type || type.moved_only != r.output(0).moved_only)
+            r.refuse("inputs of different kinds");
         sizes.push_back(type.shape[dim]);
     }
     std::vector<In> inputs(sizes.size());  // here, since a launch allocates nothing

@@ -149,11 +149,23 @@ TEST_CASE("large odd counts", "[collectives]") {
     const auto outcome = run(backend, ranks, [](Member& m) {
         constexpr int64_t less = thread_sanitizer ? 20 : 1;
         const auto c = m.make();
-        try_all(m, *c, DType::f32, 1'100'003 / less);  // blocks longer than a segment
-        try_all(m, *c, DType::bf16, 1'100'003 / less);
+        try_all(m, *c, DType::f32, 1'000'003 / less);
+        try_all(m, *c, DType::bf16, 1'000'003 / less);
         try_all_reduce(m, *c, DType::f32, 5'000'011 / less, false);  // past the cache
     });
     CHECK(outcome.failures == all_well);
+}
+
+TEST_CASE("blocks of many segments", "[collectives]") {
+    for (const Backend& backend : with_option("segment_kib", {int64_t{64}, {}, false})) {
+        INFO(backend);
+        const auto outcome = run(backend, 3, [](Member& m) {
+            const auto c = m.make();
+            try_all(m, *c, DType::f32, 100'003);
+            try_all(m, *c, DType::bf16, 100'003);
+        });
+        CHECK(outcome.failures == all_well);
+    }
 }
 
 TEST_CASE("bytes and messages are those of the contract", "[collectives]") {

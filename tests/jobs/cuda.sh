@@ -20,6 +20,9 @@ run_tiny none 5 --set mesh.dp=1 --set run.device=cuda > run.log 2>&1 && fail "a 
 grep -q -F "$reason" run.log || { cat run.log; fail "the run does not say why"; }
 [ ! -e none/metrics.jsonl ] || fail "something was written"
 grep -E "cuda|GPU" run.log | head -n 3
+mkdir kept && touch kept/mine
+run_tiny kept 5 --fresh --set mesh.dp=1 --set run.device=cuda > fresh.log 2>&1 && fail "a fresh run on no GPU"
+[ -e kept/mine ] && [ ! -e kept.1 ] || fail "the folder was moved for a run that cannot be"
 
 [ "$reason" != "this build has none" ] || exit 0
 $orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" > check.log 2>&1 ||

@@ -25,6 +25,14 @@ refuses "folder of one rank" 2 'run.folder|text.txt/run|Not a directory' run_tin
 run_tiny measured $steps --set mesh.dp=1 --set checkpoint.every_steps=0 --set checkpoint.final=false \
     > measured.log 2>&1 || { cat measured.log; fail "a run without checkpoints"; }
 [ ! -e measured/checkpoints ] && ! grep -q "checkpoint of step" measured.log || fail "checkpoint.final = false left one"
+# One may sample from an earlier one, but a script does not that has just trained beyond it.
+run_tiny partly $steps --set mesh.dp=1 --set checkpoint.every_steps=5 --set checkpoint.final=false > partly.log 2>&1 ||
+    { cat partly.log; fail "a run with some checkpoints"; }
+"$orrery" sample partly --set sample.tokens=3 > sample.log 2>&1 || { cat sample.log; fail "a sample of step 10"; }
+cp -r "$source_root/scripts" scripts && sed -i 's/^\( *\)\(run:train(.*\)$/\1\2\n\1run:sample {}/' scripts/gpt.lua
+grep -q "run:sample" scripts/gpt.lua || fail "the script has no line run:train"
+refuses "sample of the end" 2 'checkpoint.final = false leaves no checkpoint of the end' \
+    "$orrery" check scripts/gpt.lua --config partly/config.toml
 
 # One job at a time, and one that has ended is no hindrance.
 tiny_exec=exec run_tiny shared 100000 > holder.log 2>&1 &

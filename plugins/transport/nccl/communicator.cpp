@@ -234,7 +234,7 @@ bool NcclCommunicator::done(uint64_t ticket) {
                     Fault::peer);
     if (guards) return guarded_[(ticket & ~guard_mark) % guarded_.size()].done();
     require_recorded(ticket);
-    if (last_ - ticket >= ring_.size()) return done(recorded_);  // a later point of the same stream
+    if (recorded_ - ticket >= ring_.size()) return done(recorded_);  // a later point of the same stream
     const cudaError_t status = cudaEventQuery(mine.event.get());
     if (status == cudaErrorNotReady) return false;
     require(status, mine.op);

@@ -319,7 +319,7 @@ public:
             auto [link, member] = accept(group, listener, timeout);
             links[static_cast<size_t>(member)] = std::move(link);
         }
-        exchange(group, rendezvous, name + "/ready", "", timeout);  // nobody leaves before all are connected
+        options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody leaves before all are connected
         return std::make_unique<Sundial>(group, std::move(links), rendezvous, timeout, options_);
     }
 
