@@ -202,6 +202,10 @@ void rows(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64
     bench.line("layernorm_grad" + of, {"layernorm_grad", {}, {x, gain, row, row, x}, {x, sums, sums}});
     bench.line("rmsnorm" + of, {"rmsnorm", {}, {x, gain}, {x, row}});
     bench.line("rmsnorm_grad" + of, {"rmsnorm_grad", {}, {x, gain, row, x}, {x, sums}});
+    bench.line("layernorm + residual" + of, {"layernorm", {}, {x, gain, gain, x}, {x, row, row, x}});
+    bench.line("layernorm_grad + residual" + of, {"layernorm_grad", {}, {x, gain, row, row, x, x}, {x, sums, sums}});
+    bench.line("rmsnorm + residual" + of, {"rmsnorm", {}, {x, gain, x}, {x, row, x}});
+    bench.line("rmsnorm_grad + residual" + of, {"rmsnorm_grad", {}, {x, gain, row, x, x}, {x, sums}});
     const Operand h{f, {tokens, inner}}, t{Type::i32, {tokens}}, table{f, {vocab, width}}, scalar{Type::f32, {}};
     for (const char* op : {"add", "swiglu"}) bench.line(op + of, {op, {}, {h, h}, {h}});
     bench.line("gelu" + of, {"gelu", {}, {h}, {h}});

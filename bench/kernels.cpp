@@ -139,19 +139,26 @@ void rows(Bench& bench, Type type) {
     const double w = static_cast<double>(size_of(type)), nb = static_cast<double>(n) * w;
     const Kernels& k = cpu::table();
     Operand x(type, n), y(type, n), dy(type, n), gain(type, cols), bias(type, cols), mean(Type::f32, tokens);
-    Operand rstd(Type::f32, tokens), dgain(Type::f32, cols), dbias(Type::f32, cols);
-    bench.line("layernorm", 0, 2 * nb, [&](Context& c) {
-        k.layernorm(c, x.in(), gain.in(), bias.in(), y.out(), mean.out(), rstd.out(), tokens, cols, 1e-5);
-    });
-    bench.line("layernorm_grad", 0, 3 * nb, [&](Context& c) {
-        k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), y.out(), dgain.out(), dbias.out(), tokens,
-                         cols, false);
-    });
-    bench.line("rmsnorm", 0, 2 * nb,
-               [&](Context& c) { k.rmsnorm(c, x.in(), gain.in(), y.out(), rstd.out(), tokens, cols, 1e-5); });
-    bench.line("rmsnorm_grad", 0, 3 * nb, [&](Context& c) {
-        k.rmsnorm_grad(c, x.in(), gain.in(), rstd.in(), dy.in(), y.out(), dgain.out(), tokens, cols, false);
-    });
+    Operand rstd(Type::f32, tokens), dgain(Type::f32, cols), dbias(Type::f32, cols), r(type, n), sum(type, n);
+    for (const bool adds : {false, true}) {  // a residual to x, and to dx
+        const std::string with = adds ? " + residual" : "";
+        const In more = adds ? r.in() : In{};
+        const Out both = adds ? sum.out() : Out{};
+        bench.line("layernorm" + with, 0, (adds ? 4 : 2) * nb, [&](Context& c) {
+            k.layernorm(c, x.in(), gain.in(), bias.in(), more, y.out(), mean.out(), rstd.out(), both, tokens, cols,
+                        1e-5);
+        });
+        bench.line("layernorm_grad" + with, 0, (adds ? 4 : 3) * nb, [&](Context& c) {
+            k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), more, y.out(), dgain.out(),
+                             dbias.out(), tokens, cols, false);
+        });
+        bench.line("rmsnorm" + with, 0, (adds ? 4 : 2) * nb, [&](Context& c) {
+            k.rmsnorm(c, x.in(), gain.in(), more, y.out(), rstd.out(), both, tokens, cols, 1e-5);
+        });
+        bench.line("rmsnorm_grad" + with, 0, (adds ? 4 : 3) * nb, [&](Context& c) {
+            k.rmsnorm_grad(c, x.in(), gain.in(), rstd.in(), dy.in(), more, y.out(), dgain.out(), tokens, cols, false);
+        });
+    }
     const std::vector<i64> shape{tokens, cols}, row{cols};
     bench.line("add", 0, 3 * nb, [&](Context& c) { k.binary(c, Binary::add, x.in(), shape, dy.in(), shape, y.out()); });
     bench.line("add row", 0, 2 * nb,

@@ -102,14 +102,17 @@ struct Kernels {
     void (*softmax)(Context&, In x, Out y, i64 rows, i64 cols);
     /// dx = y * (dy - sum(y * dy)).
     void (*softmax_grad)(Context&, In y, In dy, Out dx, i64 rows, i64 cols);
-    /// y = (x - mean) * rstd * gain + bias; mean and rstd [rows].
-    void (*layernorm)(Context&, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps);
-    /// dgain, dbias [cols] f32; accumulate concerns these two only.
-    void (*layernorm_grad)(Context&, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows,
-                           i64 cols, bool accumulate);
-    /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps).
-    void (*rmsnorm)(Context&, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps);
-    void (*rmsnorm_grad)(Context&, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols,
+    /// y = (x - mean) * rstd * gain + bias; mean and rstd [rows]. With a residual (absent: data null) x + residual
+    /// takes the place of x, as it is rounded in sum, which may be x or the residual.
+    void (*layernorm)(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows,
+                      i64 cols, double eps);
+    /// dx += dsum where that is there (absent: data null; may be dx). dgain, dbias [cols] f32; accumulate concerns
+    /// these two only.
+    void (*layernorm_grad)(Context&, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain, Out dbias,
+                           i64 rows, i64 cols, bool accumulate);
+    /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps). Residual and dsum as of layernorm.
+    void (*rmsnorm)(Context&, In x, In gain, In residual, Out y, Out rstd, Out sum, i64 rows, i64 cols, double eps);
+    void (*rmsnorm_grad)(Context&, In x, In gain, In rstd, In dy, In dsum, Out dx, Out dgain, i64 rows, i64 cols,
                          bool accumulate);
 
     /// y [tokens, cols] = table[token - start], or 0 when that row is not held.

@@ -171,17 +171,21 @@ void norms(Cases& c, Type f) {
         // Not about 0: a mean that is nothing by chance has no relative error to be held to.
         const OpCase layer = c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain}, {x, row, row}, -1, 2);
         c.add("layernorm", {{"eps", 1e-5}}, {x, own, own}, {x, row, row}, -1, 2);
+        c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain, x}, {x, row, row, x}, -1, 2);
         const OpCase rms = c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain}, {x, row});
+        c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain, x}, {x, row, x});
         Buffers of_layer = layer.out, of_rms = rms.out;
         run_reference(layer.spec, layer.in, of_layer);
         run_reference(rms.spec, rms.in, of_rms);
-        for (const bool adds : {false, true}) {
-            const Attributes a = adds ? Attributes{{"accumulate", true}} : Attributes{};
-            OpCase& back = c.add("layernorm_grad", a, {x, gain, row, row, x}, {x, sums, sums});
+        for (const auto& [accumulate, dsum] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+            const Attributes a = accumulate ? Attributes{{"accumulate", true}} : Attributes{};
+            std::vector<Operand> layer_in{x, gain, row, row, x}, rms_in{x, gain, row, x};
+            if (dsum) layer_in.push_back(x), rms_in.push_back(x);
+            OpCase& back = c.add("layernorm_grad", a, layer_in, {x, sums, sums});
             back.in[0] = layer.in[0];
             back.in[2] = of_layer[1];
             back.in[3] = of_layer[2];
-            OpCase& rms_back = c.add("rmsnorm_grad", a, {x, gain, row, x}, {x, sums});
+            OpCase& rms_back = c.add("rmsnorm_grad", a, rms_in, {x, sums});
             rms_back.in[0] = rms.in[0];
             rms_back.in[2] = of_rms[1];
         }

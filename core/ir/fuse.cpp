@@ -28,6 +28,8 @@ public:
             if (kind == "gelu") join_gelu(id);
             if (kind == "gelu_grad") join_gelu_grad(id);
             if (kind == "sum") join_bias_sum(id);
+            if (kind == "layernorm" || kind == "rmsnorm") join_residual(id);
+            if (kind == "add") join_norm_grad(id);
         }
         if (fused_ > 0) compact();
         return std::move(program_);
@@ -151,6 +153,73 @@ private:
         replace(id, *found);
     }
 
+    static size_t norm_vectors(const Op& norm) { return norm.kind.rfind("layernorm", 0) == 0 ? 2 : 1; }
+
+    bool same_type(const Op& sum) const {
+        const TensorType& type = program_.value(sum.outputs[0]).type;
+        return std::all_of(sum.inputs.begin(), sum.inputs.end(),
+                           [&](ValueId id) { return program_.value(id).type == type; });
+    }
+
+    /// Whether nothing reads it before the op.
+    bool unread_before(ValueId value, OpId id) const {
+        const auto& reading = readers(value);
+        return std::none_of(reading.begin(), reading.end(), [&](OpId reader) { return reader < id; });
+    }
+
+    void join_residual(OpId id) {
+        const Op norm = program_.op(id);
+        const ValueId x = norm.inputs[0];
+        const OpId maker = program_.value(x).op;
+        if (maker == none || gone(maker) || norm.inputs.size() != 1 + norm_vectors(norm)) return;
+        const Op& sum = program_.op(maker);
+        if (sum.kind != "add" || !same_type(sum) || !together(sum, norm) || !lie_alike(x, norm.outputs[0]) ||
+            !unread_before(x, id))
+            return;
+        Op fused = norm;
+        fused.inputs[0] = sum.inputs[0];
+        fused.inputs.push_back(sum.inputs[1]);
+        fused.outputs.push_back(x);
+        if (!can_run(fused)) return;
+        op(id) = std::move(fused);
+        replace(maker, id);
+    }
+
+    /// A norm's gradient that makes `dx` for one reader alone.
+    bool makes_for_one(const Op& norm, ValueId dx) const {
+        const bool grad = norm.kind == "layernorm_grad" || norm.kind == "rmsnorm_grad";
+        return grad && norm.outputs[0] == dx && norm.inputs.size() == 3 + norm_vectors(norm) &&
+               readers(dx).size() == 1 && !kept_[static_cast<size_t>(dx)] && program_.value(dx).name.empty();
+    }
+
+    /// Where the op that makes a value stands now; none for inputs, params and states.
+    OpId place(ValueId id) const {
+        OpId maker = program_.value(id).op;
+        while (maker != none && gone(maker)) maker = stands_[static_cast<size_t>(maker)];
+        return maker;
+    }
+
+    void join_norm_grad(OpId id) {
+        const Op sum = program_.op(id);
+        if (sum.phase != Phase::backward || !same_type(sum) || sum.inputs[0] == sum.inputs[1]) return;
+        for (size_t i = 0; i < 2; ++i) {
+            const ValueId dx = sum.inputs[i];
+            const ValueId other = sum.inputs[1 - i];
+            const OpId maker = program_.value(dx).op;
+            if (maker == none || gone(maker) || place(other) >= maker) continue;
+            const Op& norm = program_.op(maker);
+            if (!makes_for_one(norm, dx) || !together(norm, sum) || !lie_alike(dx, sum.outputs[0])) continue;
+            Op fused = norm;
+            fused.inputs.push_back(other);
+            fused.outputs[0] = sum.outputs[0];
+            if (!can_run(fused)) continue;
+            drop(dx);
+            op(maker) = std::move(fused);
+            replace(id, maker);
+            return;
+        }
+    }
+
     void compact() {
         std::vector<OpId> moved(program_.ops.size(), none);
         OpId next = 0;
@@ -189,6 +258,7 @@ Program fuse(Program program, const std::function<bool(const Program&, const Op&
 }
 
 bool is_part(std::string_view part, std::string_view whole) {
+    if (whole == "layernorm" || whole == "rmsnorm") return part == "add";
     return whole == "matmul_bias_gelu" && (part == "matmul" || part == "gelu");
 }
 

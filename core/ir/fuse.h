@@ -9,8 +9,11 @@ namespace orrery {
 ///   matmul with bias, gelu          -> matmul_bias_gelu  y, and what the gelu was applied to where that is read
 ///   matmul dy w^T, gelu_grad        -> matmul_gelu_grad  gelu'(pre) (dy w^T)
 ///   matmul_dw, sum of dy over rows  -> matmul_dw_bias    the gradients of a weight and its bias
+///   add, layernorm or rmsnorm       -> that norm         with a residual: y, its statistics, and the sum
+///   a norm's gradient, add          -> that gradient     dx, and what reaches x round the norm
 /// Strategies and propagation see the plain ops. Values keep their ids; one that nothing needs any more is made by no
-/// op. Ops move to the later of the two places, the sum to that of its product. Linear in the size of the program.
+/// op. Forward ops move to the later of the two places, as does the product in front of gelu_grad; the other sums of
+/// the backward pass to the op that they join. Linear in the size of the program.
 /// `runs`: whether there is a kernel for an op that would be made; empty: for all of them.
 Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs = {});
 

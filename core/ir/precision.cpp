@@ -33,14 +33,14 @@ private:
         std::vector<size_t> places;
         const bool reduction = op.kind == "sum" || op.kind == "max" || op.kind == "sumsq" || op.kind == "all_finite";
         if (op.kind == "cast" || reduction) return places;
-        const bool norm = op.kind == "layernorm" || op.kind == "rmsnorm";
+        const size_t norm_vectors = op.kind == "layernorm" ? 2 : op.kind == "rmsnorm" ? 1 : 0;
         const bool product = op.kind == "matmul" || op.kind == "matmul_bias_gelu" || op.kind == "attention";
         const bool low = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
             return value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
         });
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             if (!is_f32(op.inputs[i])) continue;
-            const bool vector_of_norm = norm && i > 0;
+            const bool vector_of_norm = i > 0 && i <= norm_vectors;
             if (!vector_of_norm && (low || product)) places.push_back(i);
         }
         return places;

@@ -194,6 +194,7 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
         here.buffer = update_place(step, output, reads, in_place);
         for (const auto& [out, in] : in_place) {
             if (here.buffer != none || role.gathered || out != static_cast<int>(output)) continue;
+            if (in >= static_cast<int>(reads.size())) continue;  // an operand that may be absent
             const Operand& from = reads[static_cast<size_t>(in)];
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }

@@ -38,15 +38,16 @@ ORRERY_DEVICE float group_sum(const Block& b, const Group& group, float value, f
     return total;
 }
 
-/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. Runs of eight columns at aligned
-/// addresses, one group a row.
-template <class T, bool centred>
+/// y = (x - mean) rstd gain + bias; without `centred` mean is 0 and there is no bias. With `adds` x + residual, as it
+/// is rounded in sum, takes the place of x. Runs of eight columns at aligned addresses, one group a row.
+template <class T, bool centred, bool adds>
 struct Norm {
-    static constexpr int threads = 1024;
+    static constexpr int threads = adds ? 512 : 1024;  // 128 or 64 registers each
     static constexpr bool barriers = true;
     static constexpr int held = 4;
-    const T* x;
-    T* y;
+    static constexpr i64 most_cols = i64{threads} * held * run;
+    const T *x, *residual;
+    T *y, *sum;
     AnyIn gain, bias;
     float *mean, *rstd;
     i64 rows;
@@ -63,6 +64,7 @@ struct Norm {
             const int c = k * stride + lane;
             fetch(x + row * cols + c, mine && c < cols, packed[k]);
         }
+        if constexpr (adds) add_residual(row * cols, lane, stride, mine, packed);
         float v[held][run], total = 0;
 #pragma unroll
         for (int k = 0; k < held; ++k) unpack(packed[k], v[k]);
@@ -108,18 +110,40 @@ struct Norm {
             if (c < cols) store_run(y + row * cols + c, v[k]);
         }
     }
+
+    /// x and sum = x + residual, in their type.
+    ORRERY_DEVICE void add_residual(i64 at, int lane, int stride, bool mine, Packed<T> (&x)[held]) const {
+        Packed<T> more[held];
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            const int c = k * stride + lane;
+            fetch(residual + at + c, mine && c < cols, more[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            const int c = k * stride + lane;
+            float a[run], b[run];
+            unpack(x[k], a);
+            unpack(more[k], b);
+#pragma unroll
+            for (int l = 0; l < run; ++l) a[l] += b[l];
+            pack(a, x[k]);
+            if (mine && c < cols) put(sum + at + c, x[k]);
+        }
+    }
 };
 
-/// dx of each row, and for each block the sums over its rows that dgain and dbias are made of. The next row of
-/// 16-bit elements is on its way while one is worked on.
-template <class T, bool centred>
+/// dx of each row, with `adds` plus dsum, and for each block the sums over its rows that dgain and dbias are made of.
+/// The next row of 16-bit elements is on its way while one is worked on.
+template <class T, bool centred, bool adds>
 struct NormGrad {
     static constexpr int threads = 512;  // 128 registers each
     static constexpr bool barriers = true;
     static constexpr int held = 2;
     static constexpr i64 most_cols = threads * held * run;
-    static constexpr bool ahead = sizeof(T) == 2;  ///< no registers are left beside floats
-    const T *x, *dy;
+    static constexpr bool ahead = sizeof(T) == 2;         ///< no registers are left beside floats
+    static constexpr bool sum_early = ahead && !centred;  ///< dsum before the barrier, likewise
+    const T *x, *dy, *dsum;
     T* dx;
     AnyIn gain;
     const float *mean, *rstd;
@@ -145,6 +169,11 @@ struct NormGrad {
         r.scale = there ? rstd[row] : 0.0f;
     }
 
+    ORRERY_DEVICE void fetch_sum(i64 row, int k, int lane, Packed<T>& more) const {
+        const int c = k * group.size() * run + lane;
+        fetch(dsum + row * cols + c, c < cols, more);
+    }
+
     ORRERY_DEVICE void operator()(const Block& b) const {
         const int per_block = group.among(b.threads()), lane = group.lane(b) * run;
         const i64 groups = b.blocks() * per_block;
@@ -168,6 +197,11 @@ struct NormGrad {
                 unpack(next.dy[k], d[k]);
             }
             const float middle = next.middle, scale = next.scale;
+            Packed<T> more[adds ? held : 1];
+            if (adds && sum_early) {
+#pragma unroll
+                for (int k = 0; k < held; ++k) fetch_sum(row, k, lane, more[k]);
+            }
             if (ahead) read(row + groups, lane, next);
             float sum = 0, dot = 0;
 #pragma unroll
@@ -189,6 +223,13 @@ struct NormGrad {
                 const int c = k * group.size() * run + lane;
 #pragma unroll
                 for (int l = 0; l < run; ++l) d[k][l] = scale * (d[k][l] - sum - hat[k][l] * dot);
+                if constexpr (adds) {
+                    float v[run];
+                    if (!sum_early) fetch_sum(row, k, lane, more[k]);
+                    unpack(more[k], v);
+#pragma unroll
+                    for (int l = 0; l < run; ++l) d[k][l] += v[l];
+                }
                 if (c < cols) store_run(dx + row * cols + c, d[k]);
             }
             if (!ahead) read(row + groups, lane, next);
@@ -240,41 +281,59 @@ struct NormGrad {
     }
 };
 
-template <bool centred>
-void norm(Call& call, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
+template <bool centred, bool adds>
+void norm(Call& call, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows, i64 cols,
+          double eps) {
     auto* means = static_cast<float*>(mean.data);
     auto* scales = static_cast<float*>(rstd.data);
-    const bool runs = cols % run == 0 && cols <= 1024 * 4 * run && aligned(x.data) && aligned(y.data) &&
-                      aligned(gain.data) && aligned(bias.data);
+    const bool runs = cols % run == 0 && cols <= Norm<float, centred, adds>::most_cols && aligned(x.data) &&
+                      aligned(y.data) && aligned(gain.data) && aligned(bias.data) && aligned(residual.data) &&
+                      aligned(sum.data);
     if (!runs) {
-        const NormAny body{
-            AnyIn(x, false),        AnyIn(gain, false), AnyIn(bias, false), AnyOut(y, false), means, scales, cols,
-            static_cast<float>(eps)};
+        const NormAny body{AnyIn(x, false),
+                           AnyIn(residual, false),
+                           AnyIn(adds ? In{sum.data, sum.type} : x, false),
+                           AnyIn(gain, false),
+                           AnyIn(bias, false),
+                           AnyOut(sum, false),
+                           AnyOut(y, false),
+                           means,
+                           scales,
+                           cols,
+                           static_cast<float>(eps)};
         return launch(call, rows, body, 32 * 4, any_threads(cols));
     }
     visit_float(x.type, [&]<class T>(T*) {
-        const Group group(cols, Norm<T, centred>::held);
+        using Body = Norm<T, centred, adds>;
+        const Group group(cols, Body::held);
         const int block = group.size() < 128 ? 128 : group.size();
-        const Norm<T, centred> body{static_cast<const T*>(x.data),
-                                    static_cast<T*>(y.data),
-                                    AnyIn(gain, true),
-                                    AnyIn(bias, true),
-                                    means,
-                                    scales,
-                                    rows,
-                                    static_cast<float>(eps),
-                                    static_cast<int>(cols),
-                                    group};
+        const Body body{static_cast<const T*>(x.data),
+                        static_cast<const T*>(residual.data),
+                        static_cast<T*>(y.data),
+                        static_cast<T*>(sum.data),
+                        AnyIn(gain, true),
+                        AnyIn(bias, true),
+                        means,
+                        scales,
+                        rows,
+                        static_cast<float>(eps),
+                        static_cast<int>(cols),
+                        group};
         launch(call, divide_up(rows, group.among(block)), body, 2 * 32 * 4, block);
     });
 }
 
+/// What a norm's gradient reads; mean and dsum may be absent.
+struct NormGradIn {
+    In x, gain, mean, rstd, dy, dsum;
+};
+
 /// How many blocks it takes; each has its sums.
-template <bool centred>
-i64 norm_grad_runs(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, float* sums, i64 rows, i64 cols) {
+template <bool centred, bool adds>
+i64 norm_grad_runs(Call& call, const NormGradIn& in, Out dx, float* sums, i64 rows, i64 cols) {
     i64 blocks = 0;
-    visit_float(x.type, [&]<class T>(T*) {
-        using Body = NormGrad<T, centred>;
+    visit_float(in.x.type, [&]<class T>(T*) {
+        using Body = NormGrad<T, centred, adds>;
         const Group group(cols, Body::held);
         int threads = Body::threads;  // fewer where few rows would leave multiprocessors without any
         while (threads > 128 && threads > group.size() && divide_up(rows, group.among(threads)) < call.multiprocessors)
@@ -282,12 +341,13 @@ i64 norm_grad_runs(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, f
         const int per_block = group.among(threads);
         blocks = divide_up(rows, per_block);
         if (blocks > call.multiprocessors) blocks = call.multiprocessors;
-        const Body body{static_cast<const T*>(x.data),
-                        static_cast<const T*>(dy.data),
+        const Body body{static_cast<const T*>(in.x.data),
+                        static_cast<const T*>(in.dy.data),
+                        static_cast<const T*>(in.dsum.data),
                         static_cast<T*>(dx.data),
-                        AnyIn(gain, true),
-                        static_cast<const float*>(mean.data),
-                        static_cast<const float*>(rstd.data),
+                        AnyIn(in.gain, true),
+                        static_cast<const float*>(in.mean.data),
+                        static_cast<const float*>(in.rstd.data),
                         sums,
                         rows,
                         static_cast<int>(cols),
@@ -298,22 +358,23 @@ i64 norm_grad_runs(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, f
 }
 
 template <bool centred>
-void norm_grad(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows, i64 cols,
-               bool accumulate) {
+void norm_grad(Call& call, const NormGradIn& in, Out dx, Out dgain, Out dbias, i64 rows, i64 cols, bool accumulate) {
     const i64 all = (centred ? 2 : 1) * cols, most = static_cast<i64>(call.multiprocessors) * 2;
     i64 blocks = rows < most ? rows : most;
     float* sums = call.take_array<float>(blocks * all);  // as much whatever the addresses are
-    const bool runs = cols % run == 0 && cols <= NormGrad<float, centred>::most_cols && aligned(x.data) &&
-                      aligned(dy.data) && aligned(dx.data) && aligned(gain.data);
+    const bool runs = cols % run == 0 && cols <= NormGrad<float, centred, false>::most_cols && aligned(in.x.data) &&
+                      aligned(in.dy.data) && aligned(in.dsum.data) && aligned(dx.data) && aligned(in.gain.data);
     if (runs) {
-        blocks = norm_grad_runs<centred>(call, x, gain, mean, rstd, dy, dx, sums, rows, cols);
+        const auto go = in.dsum.data != nullptr ? norm_grad_runs<centred, true> : norm_grad_runs<centred, false>;
+        blocks = go(call, in, dx, sums, rows, cols);
     } else {
-        const NormGradAny body{AnyIn(x, false),
-                               AnyIn(dy, false),
-                               AnyIn(gain, false),
+        const NormGradAny body{AnyIn(in.x, false),
+                               AnyIn(in.dy, false),
+                               AnyIn(in.dsum, false),
+                               AnyIn(in.gain, false),
                                AnyOut(dx, false),
-                               static_cast<const float*>(mean.data),
-                               static_cast<const float*>(rstd.data),
+                               static_cast<const float*>(in.mean.data),
+                               static_cast<const float*>(in.rstd.data),
                                sums,
                                rows,
                                cols};
@@ -322,23 +383,26 @@ void norm_grad(Call& call, In x, In gain, In mean, In rstd, In dy, Out dx, Out d
     join_parts(call, Join::sum, sums, blocks, all, dgain, dbias, cols, accumulate);
 }
 
-void layernorm(kernels::Context& context, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols,
-               double eps) {
-    norm<true>(call_of(context), x, gain, bias, y, mean, rstd, rows, cols, eps);
+void layernorm(kernels::Context& context, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum,
+               i64 rows, i64 cols, double eps) {
+    const auto go = residual.data != nullptr ? norm<true, true> : norm<true, false>;
+    go(call_of(context), x, gain, bias, residual, y, mean, rstd, sum, rows, cols, eps);
 }
 
-void rmsnorm(kernels::Context& context, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps) {
-    norm<false>(call_of(context), x, gain, {}, y, {}, rstd, rows, cols, eps);
+void rmsnorm(kernels::Context& context, In x, In gain, In residual, Out y, Out rstd, Out sum, i64 rows, i64 cols,
+             double eps) {
+    const auto go = residual.data != nullptr ? norm<false, true> : norm<false, false>;
+    go(call_of(context), x, gain, {}, residual, y, {}, rstd, sum, rows, cols, eps);
 }
 
-void layernorm_grad(kernels::Context& context, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias,
-                    i64 rows, i64 cols, bool accumulate) {
-    norm_grad<true>(call_of(context), x, gain, mean, rstd, dy, dx, dgain, dbias, rows, cols, accumulate);
+void layernorm_grad(kernels::Context& context, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain,
+                    Out dbias, i64 rows, i64 cols, bool accumulate) {
+    norm_grad<true>(call_of(context), {x, gain, mean, rstd, dy, dsum}, dx, dgain, dbias, rows, cols, accumulate);
 }
 
-void rmsnorm_grad(kernels::Context& context, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols,
-                  bool accumulate) {
-    norm_grad<false>(call_of(context), x, gain, {}, rstd, dy, dx, dgain, {}, rows, cols, accumulate);
+void rmsnorm_grad(kernels::Context& context, In x, In gain, In rstd, In dy, In dsum, Out dx, Out dgain, i64 rows,
+                  i64 cols, bool accumulate) {
+    norm_grad<false>(call_of(context), {x, gain, {}, rstd, dy, dsum}, dx, dgain, {}, rows, cols, accumulate);
 }
 
 }  // namespace

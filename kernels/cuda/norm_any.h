@@ -10,12 +10,13 @@ namespace orrery::kernels::ORRERY_BLOCKS {
 
 namespace {
 
-/// y = (x - mean) rstd gain + bias; mean and bias may be absent. A block a row, which is read three times.
+/// y = (x - mean) rstd gain + bias; mean and bias may be absent. A block a row, which is read three times. With a
+/// residual x is the sum, which each thread reads where it wrote it.
 struct NormAny {
     static constexpr int threads = 512;
     static constexpr bool barriers = true;
-    AnyIn x, gain, bias;
-    AnyOut y;
+    AnyIn first, residual, x, gain, bias;
+    AnyOut sum, y;
     float *mean, *rstd;
     i64 cols;
     float eps;
@@ -23,6 +24,10 @@ struct NormAny {
         const i64 at = b.index() * cols;
         const float n = 1.0f / static_cast<float>(cols);
         float middle = 0, square = 0;
+        if (!residual.absent()) {
+            for (i64 c = b.thread(); c < cols; c += b.threads())
+                sum.put(at + c, first.at(at + c) + residual.at(at + c));
+        }
         if (mean != nullptr) {
             for (i64 c = b.thread(); c < cols; c += b.threads()) middle += x.at(at + c);
             middle = block_sum(b, middle, b.shared<float>()) * n;
@@ -43,11 +48,11 @@ struct NormAny {
     }
 };
 
-/// dx, and the sums that dgain and dbias are made of. A block a row.
+/// dx, plus dsum where that is there, and the sums that dgain and dbias are made of. A block a row.
 struct NormGradAny {
     static constexpr int threads = 512;
     static constexpr bool barriers = true;
-    AnyIn x, dy, gain;
+    AnyIn x, dy, dsum, gain;
     AnyOut dx;
     const float *mean, *rstd;
     float* sums;  ///< [blocks, dgain and dbias, cols]
@@ -72,7 +77,8 @@ struct NormGradAny {
             dot = block_sum(b, dot, b.shared<float>()) * n;
             for (i64 c = b.thread(); c < cols; c += b.threads()) {
                 const float hat = (x.at(at + c) - middle) * scale;
-                dx.put(at + c, scale * (dy.at(at + c) * gain.at(c) - sum - hat * dot));
+                const float more = dsum.absent() ? 0.0f : dsum.at(at + c);
+                dx.put(at + c, more + scale * (dy.at(at + c) * gain.at(c) - sum - hat * dot));
             }
         }
     }

@@ -30,8 +30,31 @@ void softmax_grad(Context&, In y, In dy, Out dx, i64 rows, i64 cols) {
     write(dx, d);
 }
 
-void layernorm(Context&, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
-    Values v = read(x, rows * cols), means(static_cast<size_t>(rows)), rstds(static_cast<size_t>(rows));
+/// x, or x + residual as it is rounded in sum.
+Values summed(In x, In residual, Out sum, i64 n) {
+    Values v = read(x, n);
+    if (residual.data == nullptr) return v;
+    const Values r = read(residual, n);
+    for (i64 i = 0; i < n; ++i) v[i] += r[i];
+    write(sum, v);
+    return read({sum.data, sum.type}, n);
+}
+
+/// dx, or dx + dsum where dx is rounded first, as by two ops.
+void write_sum(Out dx, const Values& d, In dsum) {
+    const auto n = static_cast<i64>(d.size());
+    const Values more = dsum.data != nullptr ? read(dsum, n) : Values();
+    write(dx, d);
+    if (dsum.data == nullptr) return;
+    Values total = read({dx.data, dx.type}, n);
+    for (i64 i = 0; i < n; ++i) total[i] += more[i];
+    write(dx, total);
+}
+
+void layernorm(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sums, i64 rows, i64 cols,
+               double eps) {
+    Values v = summed(x, residual, sums, rows * cols), means(static_cast<size_t>(rows)),
+           rstds(static_cast<size_t>(rows));
     const Values g = read(gain, cols), b = read(bias, cols);
     const auto n = static_cast<double>(cols);
     for (i64 r = 0; r < rows; ++r) {
@@ -48,8 +71,8 @@ void layernorm(Context&, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 
     write(rstd, rstds);
 }
 
-void layernorm_grad(Context&, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows, i64 cols,
-                    bool accumulate) {
+void layernorm_grad(Context&, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain, Out dbias, i64 rows,
+                    i64 cols, bool accumulate) {
     const Values v = read(x, rows * cols), g = read(gain, cols), means = read(mean, rows), rstds = read(rstd, rows);
     Values d = read(dy, rows * cols), dg(static_cast<size_t>(cols)), db(static_cast<size_t>(cols));
     const auto n = static_cast<double>(cols);
@@ -67,13 +90,13 @@ void layernorm_grad(Context&, In x, In gain, In mean, In rstd, In dy, Out dx, Ou
             d[r * cols + c] = rstds[r] * (dhat - sum / n - hat * dot / n);
         }
     }
-    write(dx, d);
+    write_sum(dx, d, dsum);
     write(dgain, dg, accumulate);
     write(dbias, db, accumulate);
 }
 
-void rmsnorm(Context&, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps) {
-    Values v = read(x, rows * cols), rstds(static_cast<size_t>(rows));
+void rmsnorm(Context&, In x, In gain, In residual, Out y, Out rstd, Out sums, i64 rows, i64 cols, double eps) {
+    Values v = summed(x, residual, sums, rows * cols), rstds(static_cast<size_t>(rows));
     const Values g = read(gain, cols);
     for (i64 r = 0; r < rows; ++r) {
         double* row = v.data() + r * cols;
@@ -86,7 +109,8 @@ void rmsnorm(Context&, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, doubl
     write(rstd, rstds);
 }
 
-void rmsnorm_grad(Context&, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols, bool accumulate) {
+void rmsnorm_grad(Context&, In x, In gain, In rstd, In dy, In dsum, Out dx, Out dgain, i64 rows, i64 cols,
+                  bool accumulate) {
     const Values v = read(x, rows * cols), g = read(gain, cols), rstds = read(rstd, rows);
     Values d = read(dy, rows * cols), dg(static_cast<size_t>(cols));
     for (i64 r = 0; r < rows; ++r) {
@@ -101,7 +125,7 @@ void rmsnorm_grad(Context&, In x, In gain, In rstd, In dy, Out dx, Out dgain, i6
             d[r * cols + c] = rstds[r] * (d[r * cols + c] * g[c] - hat * dot / static_cast<double>(cols));
         }
     }
-    write(dx, d);
+    write_sum(dx, d, dsum);
     write(dgain, dg, accumulate);
 }
 

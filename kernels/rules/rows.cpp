@@ -63,32 +63,43 @@ void check_norm(const Request& r, size_t dy) {
         r.refuse("x, y and their gradients have one type");
 }
 
-Launch layernorm(const Request& r) {
+/// Whether x is added to a residual first; vectors: gain and bias, or gain.
+bool check_sum(const Request& r, size_t vectors) {
     check_norm(r, 0);
-    return [f = r.target.kernels.layernorm, s = Rows(r)](Context& c, Operands t) {
-        f(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.eps);
+    const bool sums = r.spec.inputs.size() > 1 + vectors;
+    if (sums != (r.spec.outputs.size() > 1 + vectors)) r.refuse("a residual comes with the sum as the last output");
+    return sums;
+}
+
+Launch layernorm(const Request& r) {
+    const bool sums = check_sum(r, 2);
+    return [f = r.target.kernels.layernorm, s = Rows(r), sums, y = r.out()](Context& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), sums ? in(t[3]) : In{}, out(t[y]), out(t[y + 1]), out(t[y + 2]),
+          sums ? out(t[y + 3]) : Out{}, s.rows, s.cols, s.eps);
     };
 }
 
 Launch layernorm_grad(const Request& r) {
     check_norm(r, 4);
-    return [f = r.target.kernels.layernorm_grad, s = Rows(r)](Context& c, Operands t) {
-        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), out(t[5]), out(t[6]), out(t[7]), s.rows, s.cols,
-          s.accumulate);
+    return [f = r.target.kernels.layernorm_grad, s = Rows(r), y = r.out()](Context& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), y > 5 ? in(t[5]) : In{}, out(t[y]), out(t[y + 1]),
+          out(t[y + 2]), s.rows, s.cols, s.accumulate);
     };
 }
 
 Launch rmsnorm(const Request& r) {
-    check_norm(r, 0);
-    return [f = r.target.kernels.rmsnorm, s = Rows(r)](Context& c, Operands t) {
-        f(c, in(t[0]), in(t[1]), out(t[2]), out(t[3]), s.rows, s.cols, s.eps);
+    const bool sums = check_sum(r, 1);
+    return [f = r.target.kernels.rmsnorm, s = Rows(r), sums, y = r.out()](Context& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), sums ? in(t[2]) : In{}, out(t[y]), out(t[y + 1]), sums ? out(t[y + 2]) : Out{}, s.rows,
+          s.cols, s.eps);
     };
 }
 
 Launch rmsnorm_grad(const Request& r) {
     check_norm(r, 3);
-    return [f = r.target.kernels.rmsnorm_grad, s = Rows(r)](Context& c, Operands t) {
-        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), out(t[4]), out(t[5]), s.rows, s.cols, s.accumulate);
+    return [f = r.target.kernels.rmsnorm_grad, s = Rows(r), y = r.out()](Context& c, Operands t) {
+        f(c, in(t[0]), in(t[1]), in(t[2]), in(t[3]), y > 4 ? in(t[4]) : In{}, out(t[y]), out(t[y + 1]), s.rows, s.cols,
+          s.accumulate);
     };
 }
 
@@ -195,10 +206,10 @@ constexpr Rule lines[] = {
     {"all_finite", "F -> b", all_finite, false, true},
     {"softmax", "f -> f", softmax, false, true},
     {"softmax_grad", "f f -> f", softmax_grad, false, true},
-    {"layernorm", "F F F -> F s s", layernorm, false, true},
-    {"layernorm_grad", "F F s s F -> F s s", layernorm_grad, true, true},
-    {"rmsnorm", "F F -> F s", rmsnorm, false, true},
-    {"rmsnorm_grad", "F F s F -> F s", rmsnorm_grad, true, true},
+    {"layernorm", "f F F f? -> F s s f?", layernorm, false, true},
+    {"layernorm_grad", "F F s s F f? -> f s s", layernorm_grad, true, true},
+    {"rmsnorm", "f F f? -> F s f?", rmsnorm, false, true},
+    {"rmsnorm_grad", "F F s F f? -> f s", rmsnorm_grad, true, true},
     {"embedding", "i F -> F", embedding},
     {"embedding_grad", "i F -> s", embedding_grad, true},
     {"rope", "f -> f", rope, false, true},

@@ -220,16 +220,19 @@ function Value:all_finite() end
 --- Over the last dim.
 ---@return Value
 function Value:softmax() end
---- Over the last dim; also the mean and 1/deviation of each row.
+--- Over the last dim; also the mean and 1/deviation of each row. With a residual: of self + residual, which is the
+--- last result.
 ---@param gain Value
 ---@param bias Value
----@param options? { eps?: number }
----@return Value y, Value mean, Value rstd
-function Value:layernorm(gain, bias, options) end
+---@param residual? Value
+---@param options? { eps?: number, residual?: Value }
+---@return Value y, Value mean, Value rstd, Value? sum
+function Value:layernorm(gain, bias, residual, options) end
 ---@param gain Value
----@param options? { eps?: number }
----@return Value y, Value rstd
-function Value:rmsnorm(gain, options) end
+---@param residual? Value
+---@param options? { eps?: number, residual?: Value }
+---@return Value y, Value rstd, Value? sum
+function Value:rmsnorm(gain, residual, options) end
 --- self i32 [...] -> [..., C]: rows of table [V, C].
 ---@param table Value
 ---@return Value

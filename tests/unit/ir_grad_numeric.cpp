@@ -241,6 +241,20 @@ void norm_cases(std::map<std::string, std::vector<Body>>& cases) {
         cases["rmsnorm"].push_back([=](Case& c) {
             c.weigh(c.one("rmsnorm", {c.param(shape), c.param(last)}, {{"eps", 1e-3}}));
         });
+        for (const int read : {1, 2, 3}) {  // of y and the sum of x and a residual: the first, the second, both
+            cases["layernorm"].push_back([=](Case& c) {
+                const ValueId gain = c.param(last), bias = c.param(last);
+                const auto made = c.add("layernorm", {c.param(shape), gain, bias, c.param(shape)}, {{"eps", 1e-3}});
+                for (const ValueId y : read & 1 ? std::vector{made[0]} : std::vector{gain, bias}) c.weigh(y);
+                if (read & 2) c.weigh(made[3]);
+            });
+            cases["rmsnorm"].push_back([=](Case& c) {
+                const ValueId gain = c.param(last);
+                const auto made = c.add("rmsnorm", {c.param(shape), gain, c.param(shape)}, {{"eps", 1e-3}});
+                c.weigh(read & 1 ? made[0] : gain);
+                if (read & 2) c.weigh(made[2]);
+            });
+        }
     }
 }
 

@@ -35,32 +35,42 @@ TEST_CASE("cpu: softmax and norms") {
             const i64 n = rows * cols;
             const Buffer x = source.uniform(type, n, -3, 5), dy = source.uniform(type, n);
             const Buffer gain = source.uniform(type, cols, 0.5, 1.5), bias = source.uniform(type, cols);
-            const Buffer old = source.uniform(Type::f32, cols);
+            const Buffer old = source.uniform(Type::f32, cols), other = source.uniform(type, n, -3, 5);
             compare_with_reference(
                 source,
                 {Buffer(type, n), Buffer(type, n), Buffer(type, n), Buffer(Type::f32, rows), Buffer(Type::f32, rows),
-                 Buffer(type, n), Buffer(Type::f32, rows)},
+                 Buffer(type, n), Buffer(Type::f32, rows), Buffer(type, n), Buffer(Type::f32, rows),
+                 Buffer(Type::f32, rows), other, Buffer(type, n), Buffer(Type::f32, rows), other},
                 [&, rows = rows, cols = cols](const Kernels& k, Context& c, Buffers& y) {
                     k.softmax(c, x.in(), y[0].out(), rows, cols);
                     k.softmax_grad(c, gain.count() == n ? gain.in() : x.in(), dy.in(), y[1].out(), rows, cols);
-                    k.layernorm(c, x.in(), gain.in(), bias.in(), y[2].out(), y[3].out(), y[4].out(), rows, cols, 1e-5);
-                    k.rmsnorm(c, x.in(), gain.in(), y[5].out(), y[6].out(), rows, cols, 1e-5);
+                    k.layernorm(c, x.in(), gain.in(), bias.in(), {}, y[2].out(), y[3].out(), y[4].out(), {}, rows, cols,
+                                1e-5);
+                    k.rmsnorm(c, x.in(), gain.in(), {}, y[5].out(), y[6].out(), {}, rows, cols, 1e-5);
+                    k.layernorm(c, x.in(), gain.in(), bias.in(), y[10].in(), y[7].out(), y[8].out(), y[9].out(),
+                                y[10].out(), rows, cols, 1e-5);
+                    k.rmsnorm(c, y[13].in(), gain.in(), x.in(), y[11].out(), y[12].out(), y[13].out(), rows, cols,
+                              1e-5);
                 });
             Buffer y(type, n), mean(Type::f32, rows), rstd(Type::f32, rows), rms(Type::f32, rows);
             Context one;
-            reference::table().layernorm(one, x.in(), gain.in(), bias.in(), y.out(), mean.out(), rstd.out(), rows, cols,
-                                         1e-5);
-            reference::table().rmsnorm(one, x.in(), gain.in(), y.out(), rms.out(), rows, cols, 1e-5);
+            reference::table().layernorm(one, x.in(), gain.in(), bias.in(), {}, y.out(), mean.out(), rstd.out(), {},
+                                         rows, cols, 1e-5);
+            reference::table().rmsnorm(one, x.in(), gain.in(), {}, y.out(), rms.out(), {}, rows, cols, 1e-5);
             for (const bool accumulate : {false, true}) {
                 if (cols == 1) continue;  // the gradient is 0 but for rounding
-                compare_with_reference(source, {Buffer(type, n), old, old, dy, old},
-                                       [&, rows = rows, cols = cols](const Kernels& k, Context& c, Buffers& out) {
-                                           k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(),
-                                                            out[0].out(), out[1].out(), out[2].out(), rows, cols,
-                                                            accumulate);
-                                           k.rmsnorm_grad(c, x.in(), gain.in(), rms.in(), out[3].in(), out[3].out(),
-                                                          out[4].out(), rows, cols, accumulate);
-                                       });
+                compare_with_reference(
+                    source, {Buffer(type, n), old, old, dy, old, Buffer(type, n), old, old, other, old},
+                    [&, rows = rows, cols = cols](const Kernels& k, Context& c, Buffers& out) {
+                        k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), {}, out[0].out(),
+                                         out[1].out(), out[2].out(), rows, cols, accumulate);
+                        k.rmsnorm_grad(c, x.in(), gain.in(), rms.in(), out[3].in(), {}, out[3].out(), out[4].out(),
+                                       rows, cols, accumulate);
+                        k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), other.in(), out[5].out(),
+                                         out[6].out(), out[7].out(), rows, cols, accumulate);
+                        k.rmsnorm_grad(c, x.in(), gain.in(), rms.in(), dy.in(), out[8].in(), out[8].out(), out[9].out(),
+                                       rows, cols, accumulate);
+                    });
             }
         }
     }
@@ -72,7 +82,7 @@ TEST_CASE("cpu: layernorm of values far from zero") {
     const Buffer zero = source.uniform(Type::f32, 500, 0, 0);
     Context c;
     Buffer y(Type::f32, 2000), mean(Type::f32, 4), rstd(Type::f32, 4);
-    cpu::table().layernorm(c, x.in(), one.in(), zero.in(), y.out(), mean.out(), rstd.out(), 4, 500, 1e-5);
+    cpu::table().layernorm(c, x.in(), one.in(), zero.in(), {}, y.out(), mean.out(), rstd.out(), {}, 4, 500, 1e-5);
     for (const double r : rstd.values()) CHECK(r == Approx(1 / std::sqrt(1.0 / 12 + 1e-5)).epsilon(0.1));
 }
 

@@ -100,11 +100,11 @@ TEST_CASE("reference: gradients of layernorm and rmsnorm") {
     const Values x = draw_values(36, 6), gain = draw_values(9, 7), bias = draw_values(9, 8), dy = draw_values(36, 9);
     Values y(36), mean(4), rstd(4), dx(36), dgain(9, 1.0), dbias(9, 1.0);
     const auto layernorm = [&](const Values& xs, const Values& g, const Values& b) {
-        ref.layernorm(c, xs.data(), g.data(), b.data(), y.data(), mean.data(), rstd.data(), rows, cols, 1e-5);
+        ref.layernorm(c, xs.data(), g.data(), b.data(), {}, y.data(), mean.data(), rstd.data(), {}, rows, cols, 1e-5);
         return y;
     };
     layernorm(x, gain, bias);
-    ref.layernorm_grad(c, x.data(), gain.data(), mean.data(), rstd.data(), dy.data(), dx.data(), dgain.data(),
+    ref.layernorm_grad(c, x.data(), gain.data(), mean.data(), rstd.data(), dy.data(), {}, dx.data(), dgain.data(),
                        dbias.data(), rows, cols, true);
     for (double& e : dgain) e -= 1;
     for (double& e : dbias) e -= 1;
@@ -113,11 +113,11 @@ TEST_CASE("reference: gradients of layernorm and rmsnorm") {
     check_close(dbias, numeric(bias, dy, [&](const Values& v) { return layernorm(x, gain, v); }));
 
     const auto rmsnorm = [&](const Values& xs, const Values& g) {
-        ref.rmsnorm(c, xs.data(), g.data(), y.data(), rstd.data(), rows, cols, 1e-5);
+        ref.rmsnorm(c, xs.data(), g.data(), {}, y.data(), rstd.data(), {}, rows, cols, 1e-5);
         return y;
     };
     rmsnorm(x, gain);
-    ref.rmsnorm_grad(c, x.data(), gain.data(), rstd.data(), dy.data(), dx.data(), dgain.data(), rows, cols, false);
+    ref.rmsnorm_grad(c, x.data(), gain.data(), rstd.data(), dy.data(), {}, dx.data(), dgain.data(), rows, cols, false);
     check_close(dx, numeric(x, dy, [&](const Values& v) { return rmsnorm(v, gain); }));
     check_close(dgain, numeric(gain, dy, [&](const Values& v) { return rmsnorm(x, v); }));
 }

@@ -46,6 +46,30 @@ Model perceptron(Use use, Attributes up = {}) {
     return m;
 }
 
+/// x + x w, its norm, and a second branch from there; `use` sees the sum and its norm, and gives the loss.
+template <class Use>
+Model residual(const std::string& norm, Use use, DType compute = DType::f32) {
+    Model m;
+    m.compute = compute;
+    const ValueId x = m.input("x", {6, 4}, {"batch", "embed"});
+    const ValueId w = m.param("w", {4, 4}, {"embed", ""}), gain = m.param("gain", {4}, {"embed"});
+    const ValueId h = m.op("matmul", {x, w});
+    const ValueId sum = m.op("add", {h, m.op("matmul", {h, m.param("v", {4, 4}, {"", ""})})});
+    std::vector<ValueId> operands{sum, gain};
+    if (norm == "layernorm") operands.push_back(m.param("bias", {4}, {"embed"}));
+    const ValueId y = m.build.add(norm, operands, {}, m.here())[0];
+    m.train(use(m, sum, y));
+    return m;
+}
+
+int with_residual(const Program& program, const std::string& norm) {
+    const size_t least = norm == "layernorm" ? 4 : 3;
+    return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(), [&](const Op& op) {
+        return (op.kind == norm && op.inputs.size() == least) ||
+               (op.kind == norm + "_grad" && op.inputs.size() == least + 2);
+    }));
+}
+
 ValueId sum_of_squares(Model& m, ValueId x) { return m.op("sum", {m.op("square", {x})}, {{"dims", Ints{0, 1}}}); }
 
 /// Every value of the plain program that the fused one still makes.
@@ -182,6 +206,92 @@ TEST_CASE("fuse: what is made again is fused, too, and stays in B") {
         CHECK(count(fused, "matmul_bias_gelu") == (kinds.empty() ? 2 : 1));
         CHECK(count(fused, "gelu") == (kinds.empty() ? 0 : 1));
         same_numbers(plain, fused);
+    }
+}
+
+TEST_CASE("fuse: a norm adds the residual in front of it, its gradient what comes round it") {
+    for (const std::string norm : {"layernorm", "rmsnorm"}) {
+        for (const DType compute : {DType::f32, DType::bf16}) {
+            const Program plain = residual(
+                                      norm,
+                                      [](Model& m, ValueId sum, ValueId y) {
+                                          const ValueId w = m.param("out", {4, 4}, {"", ""});
+                                          return sum_of_squares(m, m.op("add", {sum, m.op("matmul", {y, w})}));
+                                      },
+                                      compute)
+                                      .program;
+            const Program fused = fuse(plain);
+            CHECK_NOTHROW(verify(fused));
+            CHECK(with_residual(plain, norm) == 0);
+            CHECK(with_residual(fused, norm) == 2);
+            CHECK(count(plain, "add") - count(fused, "add") == 2);
+            CHECK(fused.ops.size() == plain.ops.size() - 2);
+            const std::string text = print(fused);
+            CHECK(print(parse(text)) == text);
+            if (compute == DType::f32) same_numbers(plain, fused);
+        }
+    }
+    const Program decoder = block(4, 6, 2, 4, 7, true).program;
+    CHECK(with_residual(fuse(decoder), "rmsnorm") == 4);
+    same_numbers(decoder, fuse(decoder));
+}
+
+TEST_CASE("fuse: sums that are no residual of a norm stay") {
+    const auto fused = [](auto use) { return fuse(residual("rmsnorm", use).program); };
+    const auto joined = [](const Program& program) { return with_residual(program, "rmsnorm"); };
+    // Nothing else needs the sum: its gradient is the norm's alone.
+    CHECK(joined(fused([](Model& m, ValueId, ValueId y) { return sum_of_squares(m, y); })) == 1);
+    // A sum that somebody reads before the norm is made before it.
+    Program early = residual("rmsnorm", [](Model& m, ValueId, ValueId y) { return sum_of_squares(m, y); }).program;
+    Op& norm = const_cast<Op&>(find(early, "rmsnorm"));
+    Program moved = early;
+    const ValueId sum = norm.inputs[0];
+    Op square{.kind = "square", .inputs = {sum}, .outputs = {static_cast<ValueId>(moved.values.size())}};
+    Value out = moved.value(sum);
+    out.name.clear();
+    moved.values.push_back(out);
+    moved.ops.insert(moved.ops.begin() + moved.value(norm.outputs[0]).op, square);
+    for (Op& op : moved.ops) {
+        const auto id = static_cast<OpId>(&op - moved.ops.data());
+        for (ValueId value : op.outputs) moved.value(value).op = id;
+        if (op.forward != none && op.forward >= moved.value(square.outputs[0]).op) ++op.forward;
+    }
+    CHECK_NOTHROW(verify(moved));
+    CHECK(joined(fuse(moved)) == 0);
+
+    Model wide;  // one row for all
+    const ValueId x = wide.input("x", {6, 4}, {"batch", "embed"}), gain = wide.param("gain", {4}, {"embed"});
+    const ValueId row = wide.op("add", {x, wide.param("position", {4}, {"embed"})});
+    wide.train(sum_of_squares(wide, wide.build.add("rmsnorm", {row, gain}, {}, wide.here())[0]));
+    CHECK(joined(fuse(wide.program)) == 0);
+
+    // A gradient that somebody asked for by name is made; the forward pass may join.
+    Program named = block(4, 6, 2, 4, 7, true).program;
+    for (const Op& op : named.ops)
+        if (op.kind == "rmsnorm_grad") named.value(op.outputs[0]).name = "dx" + std::to_string(op.outputs[0]);
+    CHECK(joined(fuse(named)) == 2);
+    const Program decoder = block(4, 6, 2, 4, 7, true).program;
+    CHECK(joined(fuse(decoder, [](const Program&, const Op& op) { return op.inputs.size() < 5; })) == 2);
+    CHECK(joined(fuse(decoder, [](const Program&, const Op& op) { return op.kind != "rmsnorm"; })) == 2);
+}
+
+TEST_CASE("fuse: norms with residuals on several ranks give what one rank gives") {
+    Model m = block(4, 8, 2, 4, 8, true, true);
+    m.split_names({{"batch", "dp"}, {"heads", "tp"}, {"mlp", "tp"}});
+    const Lowered one = compile(m.program, Mesh().with_microbatches(2));
+    for (const std::vector<Axis>& axes : {std::vector<Axis>{{"tp", 2}}, {{"dp", 2}, {"tp", 2}}}) {
+        const Lowered many = compile(m.program, Mesh(axes).with_microbatches(2));
+        const auto& kernels = many.plan.classes[0].kernels;
+        for (const size_t inputs : {3, 5})
+            CHECK(std::any_of(kernels.begin(), kernels.end(), [&](const KernelSpec& k) {
+                return k.op.rfind("rmsnorm", 0) == 0 && k.inputs.size() == inputs;
+            }));
+        CHECK(difference(run_steps(many, 3, false).values, run_steps(one, 3, false).values, 2e-4) == "");
+        Verifying how;
+        how.options.steps = 3;
+        const VerifyReport report = verify_plan(m.program, many, how);
+        INFO(report.text(many.plan, how.options));
+        CHECK(report.passed());
     }
 }
 

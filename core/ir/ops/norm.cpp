@@ -1,4 +1,5 @@
 // Normalisations over the last dim C: softmax, layernorm, rmsnorm. x [..., C], gain and bias [C], statistics f32 [...].
+// A norm of x + residual gives this sum, too, and its gradient takes up what reaches the sum by other ways.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -44,24 +45,27 @@ Typed check_vectors(Infer& at, size_t first, size_t last) {
     return x;
 }
 
-std::vector<Typed> infer_layernorm(Infer& at) {
-    const Typed x = check_vectors(at, 1, 3);
-    return {x, without_last(x, statistics), without_last(x, statistics)};
+// Of layernorm gain and bias, mean and rstd; of rmsnorm gain and rstd.
+std::vector<Typed> infer_norm(Infer& at, size_t vectors) {
+    Typed x = check_vectors(at, 1, 1 + vectors);
+    const bool sums = at.count() > 1 + vectors;
+    if (sums) x.dims = at.same_type(0, 1 + vectors).dims;
+    std::vector<Typed> result(1 + vectors, without_last(x, statistics));
+    result[0] = x;
+    if (sums) result.push_back(x);
+    return result;
 }
 
-std::vector<Typed> infer_rmsnorm(Infer& at) {
-    const Typed x = check_vectors(at, 1, 2);
-    return {x, without_last(x, statistics)};
-}
+std::vector<Typed> infer_layernorm(Infer& at) { return infer_norm(at, 2); }
+std::vector<Typed> infer_rmsnorm(Infer& at) { return infer_norm(at, 1); }
 
-// Operands from..count-2 are statistics of x, the last is dy.
 std::vector<Typed> infer_norm_grad(Infer& at, size_t vectors) {
     const Typed x = check_vectors(at, 1, 2);
     const Typed rows = without_last(x, statistics);
-    for (size_t i = 2; i + 1 < at.count(); ++i) {
+    for (size_t i = 2; i < 2 + vectors; ++i) {
         if (at.type(i) != rows.type) at.fail(fmt::format("{} does not fit {}", at.show(i), at.show(0)));
     }
-    at.same_type(0, at.count() - 1);
+    for (size_t i = 2 + vectors; i < at.count(); ++i) at.same_type(0, i);
     std::vector<Typed> result{x};
     result.resize(1 + vectors, make_typed(statistics, {x.type.shape.back()}, {x.dims.back()}));
     return result;
@@ -81,12 +85,13 @@ Rule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
     all.push_back(last);
     // gain and bias are vectors (of the gradient op: gain alone); statistics are told by their rank.
     const bool grad = rows_kind == Factor::Kind::contracted;
+    const size_t vectors = op.kind == "layernorm" ? 2 : 1;
     auto dims_of = [&](ValueId id, bool vector) {
         if (vector) return Rule::Dims{last};
         return rank_of(program, id) == static_cast<int>(x.size()) ? all : rows;
     };
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-        make.rule.inputs.push_back(dims_of(op.inputs[i], i == 1 || (i > 1 && !grad)));
+        make.rule.inputs.push_back(dims_of(op.inputs[i], i > 0 && i <= vectors));
     }
     for (size_t i = 0; i < op.outputs.size(); ++i) make.rule.outputs.push_back(dims_of(op.outputs[i], grad && i >= 1));
     return make.rule;
@@ -95,18 +100,28 @@ Rule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
 Rule forward_rule(const Program& program, const Op& op) { return norm_rule(program, op, Factor::Kind::parallel); }
 Rule backward_rule(const Program& program, const Op& op) { return norm_rule(program, op, Factor::Kind::contracted); }
 
-void grad_layernorm(Backward& g) {
-    g.expect_no_dy(1, "mean");
-    g.expect_no_dy(2, "rstd");
-    const auto d = g.add("layernorm_grad", {g.in(0), g.in(1), g.out(1), g.out(2), g.dy()});
-    for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
+// vectors: gain and bias, or gain. The sum of x and a residual is the last output.
+void grad_norm(Backward& g, std::string_view kind, size_t vectors) {
+    const bool sums = g.count() > 1 + vectors;
+    const size_t sum = 1 + vectors;
+    for (size_t o = 1; o < sum; ++o) g.expect_no_dy(o, o + 1 == sum ? "rstd" : "mean");
+    std::vector<ValueId> d;
+    if (g.has_dy(0)) {
+        std::vector<ValueId> operands{sums ? g.out(sum) : g.in(0), g.in(1)};
+        for (size_t o = 1; o < sum; ++o) operands.push_back(g.out(o));
+        operands.push_back(g.dy());
+        if (sums && g.has_dy(sum)) operands.push_back(g.dy(sum));
+        d = g.add(kind, operands);
+        for (size_t i = 1; i < sum; ++i) g.give(i, d[i]);
+    } else {
+        d = {g.dy(sum)};
+    }
+    g.give(0, d[0]);
+    if (sums) g.give(sum, d[0]);
 }
 
-void grad_rmsnorm(Backward& g) {
-    g.expect_no_dy(1, "rstd");
-    const auto d = g.add("rmsnorm_grad", {g.in(0), g.in(1), g.out(1), g.dy()});
-    for (size_t i = 0; i < 2; ++i) g.give(i, d[i]);
-}
+void grad_layernorm(Backward& g) { grad_norm(g, "layernorm_grad", 2); }
+void grad_rmsnorm(Backward& g) { grad_norm(g, "rmsnorm_grad", 1); }
 
 }  // namespace
 
@@ -127,30 +142,34 @@ std::vector<OpDef> norm_ops() {
          .flops = some_flops,
          .in_place = {{0, 1}}},
         {.name = "layernorm",
-         .operands = {"x", "gain", "bias"},
+         .operands = {"x", "gain", "bias", "residual?"},
          .attributes = {eps},
          .infer = infer_layernorm,
          .rule = forward_rule,
          .gradient = grad_layernorm,
-         .flops = some_flops},
+         .flops = some_flops,
+         .in_place = {{3, 0}, {3, 3}}},
         {.name = "layernorm_grad",
-         .operands = {"x", "gain", "mean", "rstd", "dy"},
+         .operands = {"x", "gain", "mean", "rstd", "dy", "dsum?"},
          .infer = infer_layernorm_grad,
          .rule = backward_rule,
          .flops = some_flops,
+         .in_place = {{0, 5}},
          .accumulates = {1, 2}},
         {.name = "rmsnorm",
-         .operands = {"x", "gain"},
+         .operands = {"x", "gain", "residual?"},
          .attributes = {eps},
          .infer = infer_rmsnorm,
          .rule = forward_rule,
          .gradient = grad_rmsnorm,
-         .flops = some_flops},
+         .flops = some_flops,
+         .in_place = {{2, 0}, {2, 2}}},
         {.name = "rmsnorm_grad",
-         .operands = {"x", "gain", "rstd", "dy"},
+         .operands = {"x", "gain", "rstd", "dy", "dsum?"},
          .infer = infer_rmsnorm_grad,
          .rule = backward_rule,
          .flops = some_flops,
+         .in_place = {{0, 4}},
          .accumulates = {1}},
     };
 }

@@ -48,14 +48,41 @@ void softmax_grad(Context& c, In y, In dy, Out dx, i64 rows, i64 cols) {
     });
 }
 
-void layernorm(Context& c, In x, In gain, In bias, Out y, Out mean, Out rstd, i64 rows, i64 cols, double eps) {
+/// The row of x at `at`, or of x + residual as it is rounded in `to`.
+ORRERY_INLINE const float* summed(In x, In residual, Out to, i64 at, i64 cols, float* buffer, float* other) {
+    const float* row = fetch(x, at, cols, buffer);
+    if (residual.data == nullptr) return row;
+    float* both = target(to, at, buffer);
+    map(
+        both, cols, [](Vec a, Vec b) { return a + b; }, row, fetch(residual, at, cols, other));
+    flush(to, at, cols, both);
+    return fetch({to.data, to.type}, at, cols, buffer);
+}
+
+/// The row of dx at `at` = slope(x, dy, gain), plus dsum where that is there.
+template <class F>
+ORRERY_INLINE void put_slope(Out dx, In dsum, i64 at, i64 cols, float* buffer, float* other, F slope, const float* x,
+                             const float* dy, const float* gain) {
+    float* to = target(dx, at, buffer);
+    if (dsum.data == nullptr) {
+        map(to, cols, slope, x, dy, gain);
+    } else {
+        map(
+            to, cols, [slope](Vec xv, Vec dv, Vec gv, Vec more) { return more + slope(xv, dv, gv); }, x, dy, gain,
+            fetch(dsum, at, cols, other));
+    }
+    flush(dx, at, cols, to);
+}
+
+void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sums, i64 rows, i64 cols,
+               double eps) {
     const i64 step = padded(cols);
-    by_rows(c, rows, cols, 3 * step, [&](int, i64 begin, i64 end, float* buffer) {
+    by_rows(c, rows, cols, 4 * step, [&](int, i64 begin, i64 end, float* buffer) {
         const float* g = fetch(gain, 0, cols, buffer + step);
         const float* b = fetch(bias, 0, cols, buffer + 2 * step);
         const auto n = static_cast<float>(cols);
         for (i64 r = begin; r < end; ++r) {
-            const float* row = fetch(x, r * cols, cols, buffer);
+            const float* row = summed(x, residual, sums, r * cols, cols, buffer, buffer + 3 * step);
             const float m = sum_map(
                                 cols, [](Vec v) { return v; }, row) /
                             n;
@@ -90,9 +117,9 @@ void join(Out y, const float* sums, i64 distance, int parts, i64 cols, bool accu
     }
 }
 
-void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, Out dx, Out dgain, Out dbias, i64 rows,
+void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain, Out dbias, i64 rows,
                     i64 cols, bool accumulate) {
-    const i64 step = padded(cols), floats = 5 * step;
+    const i64 step = padded(cols), floats = 6 * step;
     const int parts = parts_of(c.threads(), rows, row_grain(cols));
     float* scratch = static_cast<float*>(c.scratch(floats * parts * 4));
     team(parts, [&](int part) {
@@ -128,22 +155,20 @@ void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, Out dx, 
                 store(b, db + i, left);
             }
             const Vec t(sum(total) * inverse), u(sum(dot) * inverse);
-            float* to = target(dx, r * cols, xb);
-            map(
-                to, cols, [=](Vec xv, Vec dv, Vec gv) { return s * (dv * gv - t - (xv - m) * s * u); }, row, d, g);
-            flush(dx, r * cols, cols, to);
+            const auto slope = [=](Vec xv, Vec dv, Vec gv) { return s * (dv * gv - t - (xv - m) * s * u); };
+            put_slope(dx, dsum, r * cols, cols, xb, dg + 5 * step, slope, row, d, g);
         }
     });
     join(dgain, scratch, floats, parts, cols, accumulate);
     join(dbias, scratch + step, floats, parts, cols, accumulate);
 }
 
-void rmsnorm(Context& c, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, double eps) {
+void rmsnorm(Context& c, In x, In gain, In residual, Out y, Out rstd, Out sums, i64 rows, i64 cols, double eps) {
     const i64 step = padded(cols);
-    by_rows(c, rows, cols, 2 * step, [&](int, i64 begin, i64 end, float* buffer) {
+    by_rows(c, rows, cols, 3 * step, [&](int, i64 begin, i64 end, float* buffer) {
         const float* g = fetch(gain, 0, cols, buffer + step);
         for (i64 r = begin; r < end; ++r) {
-            const float* row = fetch(x, r * cols, cols, buffer);
+            const float* row = summed(x, residual, sums, r * cols, cols, buffer, buffer + 2 * step);
             const float square = sum_map(
                 cols, [](Vec v) { return v * v; }, row);
             const float s = 1 / __builtin_sqrtf(square / static_cast<float>(cols) + static_cast<float>(eps));
@@ -156,8 +181,9 @@ void rmsnorm(Context& c, In x, In gain, Out y, Out rstd, i64 rows, i64 cols, dou
     });
 }
 
-void rmsnorm_grad(Context& c, In x, In gain, In rstd, In dy, Out dx, Out dgain, i64 rows, i64 cols, bool accumulate) {
-    const i64 step = padded(cols), floats = 4 * step;
+void rmsnorm_grad(Context& c, In x, In gain, In rstd, In dy, In dsum, Out dx, Out dgain, i64 rows, i64 cols,
+                  bool accumulate) {
+    const i64 step = padded(cols), floats = 5 * step;
     const int parts = parts_of(c.threads(), rows, row_grain(cols));
     float* scratch = static_cast<float*>(c.scratch(floats * parts * 4));
     team(parts, [&](int part) {
@@ -173,14 +199,10 @@ void rmsnorm_grad(Context& c, In x, In gain, In rstd, In dy, Out dx, Out dgain, 
                 cols, [s](Vec xv, Vec dv, Vec gv) { return dv * gv * (xv * s); }, row, d, g);
             map(
                 dg, cols, [s](Vec a, Vec xv, Vec dv) { return fma(dv, xv * s, a); }, dg, row, d);
-            float* to = target(dx, r * cols, xb);
-            map(
-                to, cols,
-                [s, u = Vec(dot / static_cast<float>(cols))](Vec xv, Vec dv, Vec gv) {
-                    return s * (dv * gv - xv * s * u);
-                },
-                row, d, g);
-            flush(dx, r * cols, cols, to);
+            const auto slope = [s, u = Vec(dot / static_cast<float>(cols))](Vec xv, Vec dv, Vec gv) {
+                return s * (dv * gv - xv * s * u);
+            };
+            put_slope(dx, dsum, r * cols, cols, xb, dg + 4 * step, slope, row, d, g);
         }
     });
     join(dgain, scratch, floats, parts, cols, accumulate);
