@@ -106,8 +106,8 @@ struct Kernels {
     /// takes the place of x, as it is rounded in sum, which may be x or the residual.
     void (*layernorm)(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows,
                       i64 cols, double eps);
-    /// dx += dsum where that is there (absent: data null; may be dx). dgain, dbias [cols] f32; accumulate concerns
-    /// these two only.
+    /// Where there is a dsum (absent: data null; may be dx), it is added to dx as that is rounded. dgain, dbias [cols]
+    /// f32; accumulate concerns these two only.
     void (*layernorm_grad)(Context&, In x, In gain, In mean, In rstd, In dy, In dsum, Out dx, Out dgain, Out dbias,
                            i64 rows, i64 cols, bool accumulate);
     /// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + eps). Residual and dsum as of layernorm.

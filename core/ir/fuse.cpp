@@ -7,6 +7,9 @@ namespace orrery {
 
 namespace {
 
+/// Gain and bias of a norm: 0 for another op.
+size_t norm_vectors(const Op& op) { return op.kind == "layernorm" ? 2 : op.kind == "rmsnorm" ? 1 : 0; }
+
 class Fusion {
 public:
     Fusion(Program&& program, const std::function<bool(const Program&, const Op&)>& runs)
@@ -28,7 +31,7 @@ public:
             if (kind == "gelu") join_gelu(id);
             if (kind == "gelu_grad") join_gelu_grad(id);
             if (kind == "sum") join_bias_sum(id);
-            if (kind == "layernorm" || kind == "rmsnorm") join_residual(id);
+            if (norm_vectors(program_.op(id)) > 0) join_residual(id);
             if (kind == "add") join_norm_grad(id);
         }
         if (fused_ > 0) compact();
@@ -40,6 +43,13 @@ private:
     bool can_run(const Op& op) const { return !runs_ || runs_(program_, op); }
     bool gone(OpId id) const { return stands_[static_cast<size_t>(id)] != none; }
     Op& op(OpId id) { return program_.ops[static_cast<size_t>(id)]; }
+
+    /// Whether nothing reads it before the op.
+    bool unread_before(ValueId value, OpId id) const { return readers(value).empty() || readers(value).front() >= id; }
+    /// Whether one op reads it and nobody asked for it.
+    bool for_one(ValueId value) const {
+        return readers(value).size() == 1 && !kept_[static_cast<size_t>(value)] && program_.value(value).name.empty();
+    }
 
     /// Both run in one fragment, and the second one on what the first one made.
     static bool together(const Op& a, const Op& b) { return a.phase == b.phase && a.stage == b.stage; }
@@ -83,13 +93,13 @@ private:
         if (product == none || gone(product)) return;
         const Op& m = program_.op(product);
         if (!plain_product(m, 3) || !together(m, gelu) || !lie_alike(pre, gelu.outputs[0])) return;
-        const auto& reading = readers(pre);
-        if (std::any_of(reading.begin(), reading.end(), [&](OpId reader) { return reader < id; })) return;
+        if (!unread_before(pre, id)) return;
         Op fused = m;
         fused.kind = "matmul_bias_gelu";
         fused.attributes.set("approx", gelu.attributes.text("approx"));
         fused.outputs = gelu.outputs;
-        const bool keep = reading.size() > 1 || kept_[static_cast<size_t>(pre)] || !program_.value(pre).name.empty();
+        const bool keep =
+            readers(pre).size() > 1 || kept_[static_cast<size_t>(pre)] || !program_.value(pre).name.empty();
         if (keep)
             fused.outputs.push_back(pre);
         else
@@ -106,9 +116,7 @@ private:
         const OpId product = program_.value(dy).op;
         if (product == none || gone(product) || pre == dy) return;
         const Op& m = program_.op(product);
-        const bool alone =
-            readers(dy).size() == 1 && !kept_[static_cast<size_t>(dy)] && program_.value(dy).name.empty();
-        if (!alone || !plain_product(m, 2) || !together(m, slope) || !lie_alike(dy, slope.outputs[0])) return;
+        if (!for_one(dy) || !plain_product(m, 2) || !together(m, slope) || !lie_alike(dy, slope.outputs[0])) return;
         Op fused = slope;
         fused.kind = "matmul_gelu_grad";
         fused.inputs = {m.inputs[0], m.inputs[1], pre};
@@ -153,18 +161,22 @@ private:
         replace(id, *found);
     }
 
-    static size_t norm_vectors(const Op& norm) { return norm.kind.rfind("layernorm", 0) == 0 ? 2 : 1; }
-
     bool same_type(const Op& sum) const {
         const TensorType& type = program_.value(sum.outputs[0]).type;
         return std::all_of(sum.inputs.begin(), sum.inputs.end(),
                            [&](ValueId id) { return program_.value(id).type == type; });
     }
 
-    /// Whether nothing reads it before the op.
-    bool unread_before(ValueId value, OpId id) const {
-        const auto& reading = readers(value);
-        return std::none_of(reading.begin(), reading.end(), [&](OpId reader) { return reader < id; });
+    /// Products in a sum, inner sums included, of which one kernel adds to what another wrote.
+    int added_products(const Op& sum) const {
+        int products = 0;
+        for (ValueId id : sum.inputs) {
+            const OpId maker = program_.value(id).op;
+            if (maker == none || gone(maker) || !for_one(id)) continue;
+            const Op& m = program_.op(maker);
+            products += m.kind == "add" ? added_products(m) : m.kind == "matmul";
+        }
+        return products;
     }
 
     void join_residual(OpId id) {
@@ -174,7 +186,7 @@ private:
         if (maker == none || gone(maker) || norm.inputs.size() != 1 + norm_vectors(norm)) return;
         const Op& sum = program_.op(maker);
         if (sum.kind != "add" || !same_type(sum) || !together(sum, norm) || !lie_alike(x, norm.outputs[0]) ||
-            !unread_before(x, id))
+            !unread_before(x, id) || added_products(sum) > 1)
             return;
         Op fused = norm;
         fused.inputs[0] = sum.inputs[0];
@@ -187,9 +199,8 @@ private:
 
     /// A norm's gradient that makes `dx` for one reader alone.
     bool makes_for_one(const Op& norm, ValueId dx) const {
-        const bool grad = norm.kind == "layernorm_grad" || norm.kind == "rmsnorm_grad";
-        return grad && norm.outputs[0] == dx && norm.inputs.size() == 3 + norm_vectors(norm) &&
-               readers(dx).size() == 1 && !kept_[static_cast<size_t>(dx)] && program_.value(dx).name.empty();
+        const size_t plain = norm.kind == "layernorm_grad" ? 5 : norm.kind == "rmsnorm_grad" ? 4 : 0;
+        return norm.outputs[0] == dx && norm.inputs.size() == plain && for_one(dx);
     }
 
     /// Where the op that makes a value stands now; none for inputs, params and states.
@@ -257,9 +268,9 @@ Program fuse(Program program, const std::function<bool(const Program&, const Op&
     return Fusion(std::move(program), runs).run();
 }
 
-bool is_part(std::string_view part, std::string_view whole) {
-    if (whole == "layernorm" || whole == "rmsnorm") return part == "add";
-    return whole == "matmul_bias_gelu" && (part == "matmul" || part == "gelu");
+bool is_part(const Op& part, const Op& whole) {
+    if (part.kind == "add") return norm_vectors(whole) > 0 && whole.inputs.size() > 1 + norm_vectors(whole);
+    return whole.kind == "matmul_bias_gelu" && (part.kind == "matmul" || part.kind == "gelu");
 }
 
 }  // namespace orrery

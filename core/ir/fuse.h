@@ -12,12 +12,12 @@ namespace orrery {
 ///   add, layernorm or rmsnorm       -> that norm         with a residual: y, its statistics, and the sum
 ///   a norm's gradient, add          -> that gradient     dx, and what reaches x round the norm
 /// Strategies and propagation see the plain ops. Values keep their ids; one that nothing needs any more is made by no
-/// op. Forward ops move to the later of the two places, as does the product in front of gelu_grad; the other sums of
-/// the backward pass to the op that they join. Linear in the size of the program.
+/// op. Ops move to the later of the two places, but sums of gradients to the op that they join. Linear in the size of
+/// the program.
 /// `runs`: whether there is a kernel for an op that would be made; empty: for all of them.
 Program fuse(Program program, const std::function<bool(const Program&, const Op&)>& runs = {});
 
 /// `part` is one of the ops that `whole` is made of by fuse(), in the forward pass.
-bool is_part(std::string_view part, std::string_view whole);
+bool is_part(const Op& part, const Op& whole);
 
 }  // namespace orrery

@@ -62,8 +62,8 @@ private:
     /// A forward op that the backward pass runs once more. Of a fused one it may run a part, or the other way round.
     bool again(const Op& op) const {
         if (op.forward == none) return false;
-        const std::string& before = program_.op(op.forward).kind;
-        return before == op.kind || is_part(op.kind, before) || is_part(before, op.kind);
+        const Op& before = program_.op(op.forward);
+        return before.kind == op.kind || is_part(op, before) || is_part(before, op);
     }
 
     /// To another stage; what is complete only after the loop is sent once.

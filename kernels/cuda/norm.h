@@ -1,5 +1,5 @@
-// Layer norms: a row stays in the registers of 32 to 1024 threads between the statistics and the result, where it is
-// made of whole runs at aligned addresses.
+// Layer norms: a row stays in the registers of 32 to 1024 threads, with a residual to 512, between the statistics and
+// the result, where it is made of whole runs at aligned addresses.
 #pragma once
 
 #include <cmath>
@@ -228,7 +228,7 @@ struct NormGrad {
                     if (!sum_early) fetch_sum(row, k, lane, more[k]);
                     unpack(more[k], v);
 #pragma unroll
-                    for (int l = 0; l < run; ++l) d[k][l] += v[l];
+                    for (int l = 0; l < run; ++l) d[k][l] = add_rounded(d[k][l], v[l], T{});
                 }
                 if (c < cols) store_run(dx + row * cols + c, d[k]);
             }

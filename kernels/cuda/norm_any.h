@@ -77,9 +77,17 @@ struct NormGradAny {
             dot = block_sum(b, dot, b.shared<float>()) * n;
             for (i64 c = b.thread(); c < cols; c += b.threads()) {
                 const float hat = (x.at(at + c) - middle) * scale;
-                const float more = dsum.absent() ? 0.0f : dsum.at(at + c);
-                dx.put(at + c, more + scale * (dy.at(at + c) * gain.at(c) - sum - hat * dot));
+                const float own = scale * (dy.at(at + c) * gain.at(c) - sum - hat * dot);
+                dx.put(at + c, dsum.absent() ? own : with_sum(own, at + c));
             }
+        }
+    }
+
+    ORRERY_DEVICE float with_sum(float own, i64 i) const {
+        switch (dx.type) {
+            case Type::bf16: return add_rounded(own, dsum.at(i), bf16{});
+            case Type::f16: return add_rounded(own, dsum.at(i), f16{});
+            default: return add_rounded(own, dsum.at(i), 0.0f);
         }
     }
 };

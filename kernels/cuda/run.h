@@ -160,6 +160,18 @@ ORRERY_DEVICE void pack(const float (&v)[run], Packed<T>& x) {
     for (int l = 0; l < run; l += 2) x.part[0].w[l / 2] = pair_of(v[l], v[l + 1], T{});
 }
 
+/// v + more, where v is rounded to T first: the bits of two kernels, and no fma.
+template <class T>
+ORRERY_DEVICE float add_rounded(float v, float more, T) {
+    T rounded;
+    narrow(v, rounded);
+#if defined(__CUDA_ARCH__)
+    return __fadd_rn(widen(rounded), more);
+#else
+    return widen(rounded) + more;
+#endif
+}
+
 /// The first `left` elements at p, zeros behind them. wide: p is aligned to 16 bytes.
 template <class T>
 ORRERY_DEVICE void load_run(const T* p, i64 left, bool wide, float (&v)[run]) {

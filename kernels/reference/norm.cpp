@@ -51,17 +51,17 @@ void write_sum(Out dx, const Values& d, In dsum) {
     write(dx, total);
 }
 
-void layernorm(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sums, i64 rows, i64 cols,
+void layernorm(Context&, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows, i64 cols,
                double eps) {
-    Values v = summed(x, residual, sums, rows * cols), means(static_cast<size_t>(rows)),
+    Values v = summed(x, residual, sum, rows * cols), means(static_cast<size_t>(rows)),
            rstds(static_cast<size_t>(rows));
     const Values g = read(gain, cols), b = read(bias, cols);
     const auto n = static_cast<double>(cols);
     for (i64 r = 0; r < rows; ++r) {
         double* row = v.data() + r * cols;
-        double sum = 0, square = 0;
-        for (i64 c = 0; c < cols; ++c) sum += row[c];
-        means[r] = sum / n;
+        double total = 0, square = 0;
+        for (i64 c = 0; c < cols; ++c) total += row[c];
+        means[r] = total / n;
         for (i64 c = 0; c < cols; ++c) square += (row[c] - means[r]) * (row[c] - means[r]);
         rstds[r] = 1 / std::sqrt(square / n + eps);
         for (i64 c = 0; c < cols; ++c) row[c] = (row[c] - means[r]) * rstds[r] * g[c] + b[c];
@@ -95,8 +95,8 @@ void layernorm_grad(Context&, In x, In gain, In mean, In rstd, In dy, In dsum, O
     write(dbias, db, accumulate);
 }
 
-void rmsnorm(Context&, In x, In gain, In residual, Out y, Out rstd, Out sums, i64 rows, i64 cols, double eps) {
-    Values v = summed(x, residual, sums, rows * cols), rstds(static_cast<size_t>(rows));
+void rmsnorm(Context&, In x, In gain, In residual, Out y, Out rstd, Out sum, i64 rows, i64 cols, double eps) {
+    Values v = summed(x, residual, sum, rows * cols), rstds(static_cast<size_t>(rows));
     const Values g = read(gain, cols);
     for (i64 r = 0; r < rows; ++r) {
         double* row = v.data() + r * cols;

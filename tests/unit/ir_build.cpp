@@ -75,6 +75,12 @@ TEST_CASE_METHOD(Fixture, "dim names flow through ops, and unnamed dims take any
     CHECK(p.value(b.one("sum", {x}, {{"dims", Shape{0}}}, at(14))).dims == std::vector<std::string>{"embed"});
     CHECK(p.value(b.one("transpose", {x}, {{"perm", Shape{1, 0}}}, at(15))).dims ==
           std::vector<std::string>{"embed", "batch"});
+    const ValueId bare = b.input("bare", {DType::f32, {8, 512}}, {"batch", ""}, at(16));
+    for (const std::vector<ValueId>& operands : {std::vector{plain, row}, {plain, row, bare}, {bare, row, plain}})
+        CHECK(p.value(b.add("rmsnorm", operands, {}, at(17))[0]).dims.back() == "embed");
+    const ValueId other = b.input("other", {DType::f32, {8, 512}}, {"batch", "heads"}, at(18));
+    CHECK(fails("rmsnorm", {bare, row, other}).find("dim names differ") != std::string::npos);
+    CHECK(b.add("rmsnorm", {x, row, bare}, {}, at(19)).size() == 3);
     verify(p);
 }
 

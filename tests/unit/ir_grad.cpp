@@ -116,6 +116,25 @@ TEST_CASE("bf16 casts each weight once and keeps statistics, gains and gradients
     CHECK(kinds(both, Phase::backward)["cast"] == 0);
 }
 
+TEST_CASE("bf16 casts the residual of a norm, not its gain") {
+    Program p;
+    Builder b(p);
+    const ValueId x = b.input("x", {DType::f32, {4, 6}}, {}, {}), w = b.param("w", {DType::f32, {6, 6}}, {}, {}, {});
+    const ValueId gain = b.param("gain", {DType::f32, {6}}, {}, {}, {});
+    const ValueId bias = b.param("bias", {DType::f32, {6}}, {}, {}, {});
+    const ValueId h = b.one("matmul", {x, w}, {}, {});
+    b.result("y", b.add("rmsnorm", {h, gain, x}, {}, {})[0], {});
+    b.result("z", b.add("layernorm", {h, gain, bias, x}, {}, {})[0], {});
+    set_precision(p, DType::bf16);
+    verify(p);
+    for (const Op& op : p.ops) {
+        if (op.kind != "rmsnorm" && op.kind != "layernorm") continue;
+        CHECK(p.value(op.inputs.front()).type.dtype == DType::bf16);
+        CHECK(p.value(op.inputs.back()).type.dtype == DType::bf16);
+        for (size_t i = 1; i + 1 < op.inputs.size(); ++i) CHECK(p.value(op.inputs[i]).type.dtype == DType::f32);
+    }
+}
+
 TEST_CASE("bf16 casts biases of products and leaves f32 programs alone") {
     Program program = test::mlp();
     Program same = program;

@@ -38,9 +38,27 @@ TEST_CASE("cpu: softmax and norms") {
             const Buffer old = source.uniform(Type::f32, cols), other = source.uniform(type, n, -3, 5);
             compare_with_reference(
                 source,
-                {Buffer(type, n), Buffer(type, n), Buffer(type, n), Buffer(Type::f32, rows), Buffer(Type::f32, rows),
-                 Buffer(type, n), Buffer(Type::f32, rows), Buffer(type, n), Buffer(Type::f32, rows),
-                 Buffer(Type::f32, rows), other, Buffer(type, n), Buffer(Type::f32, rows), other},
+                {Buffer(type, n),
+                 Buffer(type, n),
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 Buffer(Type::f32, rows),
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 Buffer(Type::f32, rows),
+                 other,
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 other,
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 Buffer(Type::f32, rows),
+                 other,
+                 Buffer(type, n),
+                 Buffer(Type::f32, rows),
+                 other},
                 [&, rows = rows, cols = cols](const Kernels& k, Context& c, Buffers& y) {
                     k.softmax(c, x.in(), y[0].out(), rows, cols);
                     k.softmax_grad(c, gain.count() == n ? gain.in() : x.in(), dy.in(), y[1].out(), rows, cols);
@@ -51,6 +69,10 @@ TEST_CASE("cpu: softmax and norms") {
                                 y[10].out(), rows, cols, 1e-5);
                     k.rmsnorm(c, y[13].in(), gain.in(), x.in(), y[11].out(), y[12].out(), y[13].out(), rows, cols,
                               1e-5);
+                    k.layernorm(c, y[17].in(), gain.in(), bias.in(), x.in(), y[14].out(), y[15].out(), y[16].out(),
+                                y[17].out(), rows, cols, 1e-5);
+                    k.rmsnorm(c, x.in(), gain.in(), y[20].in(), y[18].out(), y[19].out(), y[20].out(), rows, cols,
+                              1e-5);
                 });
             Buffer y(type, n), mean(Type::f32, rows), rstd(Type::f32, rows), rms(Type::f32, rows);
             Context one;
@@ -60,13 +82,13 @@ TEST_CASE("cpu: softmax and norms") {
             for (const bool accumulate : {false, true}) {
                 if (cols == 1) continue;  // the gradient is 0 but for rounding
                 compare_with_reference(
-                    source, {Buffer(type, n), old, old, dy, old, Buffer(type, n), old, old, other, old},
+                    source, {Buffer(type, n), old, old, dy, old, other, old, old, other, old},
                     [&, rows = rows, cols = cols](const Kernels& k, Context& c, Buffers& out) {
                         k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), {}, out[0].out(),
                                          out[1].out(), out[2].out(), rows, cols, accumulate);
                         k.rmsnorm_grad(c, x.in(), gain.in(), rms.in(), out[3].in(), {}, out[3].out(), out[4].out(),
                                        rows, cols, accumulate);
-                        k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), other.in(), out[5].out(),
+                        k.layernorm_grad(c, x.in(), gain.in(), mean.in(), rstd.in(), dy.in(), out[5].in(), out[5].out(),
                                          out[6].out(), out[7].out(), rows, cols, accumulate);
                         k.rmsnorm_grad(c, x.in(), gain.in(), rms.in(), dy.in(), out[8].in(), out[8].out(), out[9].out(),
                                        rows, cols, accumulate);

@@ -119,6 +119,13 @@ TEST_CASE("cuda: what cannot run is refused with the reason") {
     Spec broken = norm(Type::f32, 8);
     broken.outputs.pop_back();
     CHECK(why_not(broken).find("operands are missing") != std::string::npos);
+    Spec residual = norm(Type::f32, 8);
+    residual.inputs.push_back(residual.inputs[0]);
+    CHECK(why_not(residual).find("the sum as the last output") != std::string::npos);
+    residual.outputs.push_back(residual.outputs[0]);
+    CHECK(why_not(residual).empty());
+    residual.inputs.pop_back();
+    CHECK(why_not(residual).find("the sum as the last output") != std::string::npos);
     Spec added = norm(Type::f32, 8);
     added.attributes.insert(added.attributes.begin(), {"accumulate", true});
     CHECK(why_not(added).find("cannot accumulate") != std::string::npos);

@@ -101,8 +101,9 @@ inline Model mlp(int64_t batch, int64_t embed, int64_t hidden, bool bias = true,
 
 /// One transformer block over embedded tokens, pre-norm, fused cross entropy, head tied to the embedding when asked.
 inline Model block(int64_t batch, int64_t seq, int64_t heads, int64_t head_dim, int64_t vocab, bool tied,
-                   bool clip = false) {
+                   bool clip = false, DType compute = DType::f32) {
     Model m;
+    m.compute = compute;
     using Ints = std::vector<int64_t>;
     const int64_t embed = heads * head_dim;
     const ValueId tokens = m.input("tokens", {batch, seq}, {"batch", "seq"}, DType::i32);

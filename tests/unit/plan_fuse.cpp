@@ -241,23 +241,32 @@ TEST_CASE("fuse: sums that are no residual of a norm stay") {
     const auto joined = [](const Program& program) { return with_residual(program, "rmsnorm"); };
     // Nothing else needs the sum: its gradient is the norm's alone.
     CHECK(joined(fused([](Model& m, ValueId, ValueId y) { return sum_of_squares(m, y); })) == 1);
-    // A sum that somebody reads before the norm is made before it.
-    Program early = residual("rmsnorm", [](Model& m, ValueId, ValueId y) { return sum_of_squares(m, y); }).program;
-    Op& norm = const_cast<Op&>(find(early, "rmsnorm"));
-    Program moved = early;
-    const ValueId sum = norm.inputs[0];
-    Op square{.kind = "square", .inputs = {sum}, .outputs = {static_cast<ValueId>(moved.values.size())}};
-    Value out = moved.value(sum);
-    out.name.clear();
-    moved.values.push_back(out);
-    moved.ops.insert(moved.ops.begin() + moved.value(norm.outputs[0]).op, square);
-    for (Op& op : moved.ops) {
-        const auto id = static_cast<OpId>(&op - moved.ops.data());
-        for (ValueId value : op.outputs) moved.value(value).op = id;
-        if (op.forward != none && op.forward >= moved.value(square.outputs[0]).op) ++op.forward;
+    // A sum that somebody reads before the norm is made before it, and what comes back from there is made after the
+    // norm's own gradient.
+    Model early;
+    {
+        const ValueId x = early.input("x", {6, 4}, {"batch", "embed"});
+        const ValueId h = early.op("matmul", {x, early.param("w", {4, 4}, {"embed", ""})});
+        const ValueId sum = early.op("add", {h, early.op("gelu", {h})});
+        const ValueId first = early.op("matmul", {sum, early.param("v", {4, 4}, {"", ""})});
+        const ValueId y = early.build.add("rmsnorm", {sum, early.param("gain", {4}, {""})}, {}, early.here())[0];
+        early.train(early.op("add", {sum_of_squares(early, first), sum_of_squares(early, y)}));
     }
-    CHECK_NOTHROW(verify(moved));
-    CHECK(joined(fuse(moved)) == 0);
+    CHECK_NOTHROW(verify(fuse(early.program)));
+    CHECK(joined(fuse(early.program)) == 0);
+    same_numbers(early.program, fuse(early.program));
+
+    // Two products that nothing else reads: the second one adds to the first one's result in its kernel.
+    Model parallel;
+    {
+        const ValueId x = parallel.input("x", {6, 4}, {"batch", "embed"});
+        const ValueId a = parallel.op("matmul", {x, parallel.param("a", {4, 4}, {"embed", ""})});
+        const ValueId b = parallel.op("matmul", {x, parallel.param("b", {4, 4}, {"embed", ""})});
+        const ValueId sum = parallel.op("add", {parallel.op("add", {x, a}), b});
+        const ValueId gain = parallel.param("gain", {4}, {""});
+        parallel.train(sum_of_squares(parallel, parallel.build.add("rmsnorm", {sum, gain}, {}, parallel.here())[0]));
+    }
+    CHECK(joined(fuse(parallel.program)) == 0);
 
     Model wide;  // one row for all
     const ValueId x = wide.input("x", {6, 4}, {"batch", "embed"}), gain = wide.param("gain", {4}, {"embed"});
@@ -292,6 +301,19 @@ TEST_CASE("fuse: norms with residuals on several ranks give what one rank gives"
         const VerifyReport report = verify_plan(m.program, many, how);
         INFO(report.text(many.plan, how.options));
         CHECK(report.passed());
+    }
+}
+
+TEST_CASE("fuse: sums and norms that are made again are joined, too") {
+    for (const Names& kinds : {Names{}, Names{"add"}, Names{"rmsnorm"}}) {
+        Model m = block(4, 6, 2, 4, 7, true);
+        m.program.recompute("mlp", {}, kinds);
+        m.program.recompute("attn", {}, kinds);
+        const Program plain = propagate(m.program, Mesh());
+        const Program fused = fuse(plain);
+        CHECK_NOTHROW(verify(fused));
+        CHECK(with_residual(fused, "rmsnorm") >= 4);
+        same_numbers(plain, fused);
     }
 }
 

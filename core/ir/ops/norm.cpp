@@ -49,7 +49,12 @@ Typed check_vectors(Infer& at, size_t first, size_t last) {
 std::vector<Typed> infer_norm(Infer& at, size_t vectors) {
     Typed x = check_vectors(at, 1, 1 + vectors);
     const bool sums = at.count() > 1 + vectors;
-    if (sums) x.dims = at.same_type(0, 1 + vectors).dims;
+    if (sums) {
+        const std::string channels = x.dims.back();  // by gain and bias, too
+        x.dims = at.same_type(0, 1 + vectors).dims;
+        if (x.dims.back().empty()) x.dims.back() = channels;
+        for (size_t i = 1; i <= vectors; ++i) at.unify(1 + vectors, at.rank(0) - 1, i, 0);
+    }
     std::vector<Typed> result(1 + vectors, without_last(x, statistics));
     result[0] = x;
     if (sums) result.push_back(x);

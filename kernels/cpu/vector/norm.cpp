@@ -59,22 +59,29 @@ ORRERY_INLINE const float* summed(In x, In residual, Out to, i64 at, i64 cols, f
     return fetch({to.data, to.type}, at, cols, buffer);
 }
 
-/// The row of dx at `at` = slope(x, dy, gain), plus dsum where that is there.
+/// The row of dx at `at` = slope(x, dy, gain), plus dsum where that is there. The bits are those of two kernels.
 template <class F>
 ORRERY_INLINE void put_slope(Out dx, In dsum, i64 at, i64 cols, float* buffer, float* other, F slope, const float* x,
                              const float* dy, const float* gain) {
     float* to = target(dx, at, buffer);
     if (dsum.data == nullptr) {
         map(to, cols, slope, x, dy, gain);
-    } else {
-        map(
-            to, cols, [slope](Vec xv, Vec dv, Vec gv, Vec more) { return more + slope(xv, dv, gv); }, x, dy, gain,
-            fetch(dsum, at, cols, other));
+        return flush(dx, at, cols, to);
     }
+    const bool wide = dx.type == Type::f32;
+    float* own = wide ? other : to;  // dx may be dsum
+    map(own, cols, slope, x, dy, gain);
+    const float* more = fetch(dsum, at, cols, other);
+    if (!wide) {
+        flush(dx, at, cols, own);
+        fetch({dx.data, dx.type}, at, cols, own);
+    }
+    map(
+        to, cols, [](Vec a, Vec b) { return a + b; }, own, more);
     flush(dx, at, cols, to);
 }
 
-void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sums, i64 rows, i64 cols,
+void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean, Out rstd, Out sum, i64 rows, i64 cols,
                double eps) {
     const i64 step = padded(cols);
     by_rows(c, rows, cols, 4 * step, [&](int, i64 begin, i64 end, float* buffer) {
@@ -82,7 +89,7 @@ void layernorm(Context& c, In x, In gain, In bias, In residual, Out y, Out mean,
         const float* b = fetch(bias, 0, cols, buffer + 2 * step);
         const auto n = static_cast<float>(cols);
         for (i64 r = begin; r < end; ++r) {
-            const float* row = summed(x, residual, sums, r * cols, cols, buffer, buffer + 3 * step);
+            const float* row = summed(x, residual, sum, r * cols, cols, buffer, buffer + 3 * step);
             const float m = sum_map(
                                 cols, [](Vec v) { return v; }, row) /
                             n;
@@ -163,12 +170,12 @@ void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, In dsum,
     join(dbias, scratch + step, floats, parts, cols, accumulate);
 }
 
-void rmsnorm(Context& c, In x, In gain, In residual, Out y, Out rstd, Out sums, i64 rows, i64 cols, double eps) {
+void rmsnorm(Context& c, In x, In gain, In residual, Out y, Out rstd, Out sum, i64 rows, i64 cols, double eps) {
     const i64 step = padded(cols);
     by_rows(c, rows, cols, 3 * step, [&](int, i64 begin, i64 end, float* buffer) {
         const float* g = fetch(gain, 0, cols, buffer + step);
         for (i64 r = begin; r < end; ++r) {
-            const float* row = summed(x, residual, sums, r * cols, cols, buffer, buffer + 2 * step);
+            const float* row = summed(x, residual, sum, r * cols, cols, buffer, buffer + 2 * step);
             const float square = sum_map(
                 cols, [](Vec v) { return v * v; }, row);
             const float s = 1 / __builtin_sqrtf(square / static_cast<float>(cols) + static_cast<float>(eps));

@@ -38,13 +38,14 @@ void multiply_matrices(const KernelSpec&, std::span<const Tensor> t) {
 /// One line for each op. `plain`: attributes that change what the kernel does are refused.
 struct Entry {
     std::string_view op;
-    size_t rank;  ///< of its operands; 0: any
+    size_t inputs;  ///< ops with optional operands come with more, and do more then
+    size_t rank;    ///< of its operands; 0: any
     Run run;
 };
 constexpr Entry table[] = {
-    {"add", 0, add_values},
-    {"mul", 0, multiply_values},
-    {"matmul", 2, multiply_matrices},
+    {"add", 2, 0, add_values},
+    {"mul", 2, 0, multiply_values},
+    {"matmul", 2, 2, multiply_matrices},
 };
 
 const Entry* find(const KernelSpec& spec) {
@@ -82,6 +83,8 @@ public:
         if (!entry) return "device sundial has no kernel for " + spec.op;
         // add and mul spread a smaller operand, and any op may have attributes: say no to what the kernel does not do.
         if (!spec.attributes.items().empty()) return "device sundial has no attributes of " + spec.op;
+        if (spec.inputs.size() != entry->inputs)
+            return "device sundial computes " + spec.op + " of " + std::to_string(entry->inputs) + " operands only";
         for (const auto* types : {&spec.inputs, &spec.outputs})
             for (const TensorType& type : *types) {
                 if (type.dtype != DType::f32) return "device sundial computes " + spec.op + " in f32 only";
