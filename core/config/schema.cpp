@@ -23,7 +23,9 @@ const std::vector<SchemaKey>& schema() {
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
         {"run", "transport", text, "\"shm\"", "transport plugin for every axis that [transport.axis] leaves out"},
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
-        {"run", "folder", text, "", "folder of the run: metrics, resolved config, checkpoints (default: runs/SCRIPT)"},
+        {"run", "folder", text, "",
+         "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
+         "the name that the script traces its program under)"},
         {"run", "seed", integer, "1", "seed of weights, dropout and data order", 0},
         {"run", "ranks", integer, "", "rank processes of one host; hosts times these are the mesh's ranks", 1},
         {"run", "threads_per_rank", integer, "0",

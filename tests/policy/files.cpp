@@ -114,6 +114,35 @@ TEST_CASE("tests use one framework, and the library does not print or exit") {
     }
 }
 
+TEST_CASE("runs of the manual and of the configurations keep to folders of their own") {
+    // Two that share a folder go on with each other's checkpoint, or train nothing.
+    const std::regex named(R"re(^folder = "(.+)")re"), trains(R"re(^path = ")re");
+    const std::regex runs(R"(^build/orrery run scripts/\S+ --config (configs/\S+))"), set(R"(--set run\.folder=(\S+))");
+    std::map<std::string, std::string> folders, of_config;
+    std::smatch match;
+    for (const Source& source : policy::sources()) {
+        if (!source.in("configs") || !source.is(".toml") || source.path == "configs/laptop.toml") continue;
+        bool data = false;
+        for (const std::string& line : source.lines) {
+            data = data || std::regex_search(line, trains);
+            if (std::regex_search(line, match, named)) of_config[source.path] = match[1];
+        }
+        const auto found = of_config.find(source.path);
+        if (data && found == of_config.end()) FAIL_CHECK(source.path << " trains and names no run.folder");
+        if (found != of_config.end() && !folders.emplace(found->second, source.path).second)
+            FAIL_CHECK(source.path << " and " << folders[found->second] << " share " << found->second);
+    }
+    CHECK(folders.size() >= 6);
+    for (const Source& source : policy::sources()) {
+        if (source.path != "README.md") continue;
+        for (const std::string& line : source.lines) {  // the quickstart has trained in its configuration's folder
+            if (!std::regex_search(line, match, runs) || match[1] != "configs/quickstart.toml") continue;
+            const bool apart = std::regex_search(line, match, set) && folders.emplace(match[1], source.path).second;
+            if (!apart) FAIL_CHECK(source.path << ": " << line);
+        }
+    }
+}
+
 TEST_CASE("every folder of the tree has a manual") {
     std::map<std::string, bool> manual;
     for (const Source& source : policy::sources()) {
