@@ -43,6 +43,11 @@ int index(lua_State* L) {
     } else if (key == "seq") {
         lua_pushinteger(L, spec.sequence);
     } else if (key == "vocab") {
+        if (spec.vocab == 0)
+            fail(L, fmt::format("data.vocab is missing: token file {} does not say how many ids there are\n  set "
+                                "data.vocab to its tokenizer's number of ids (256 after `orrery tokenize`), or give "
+                                "vocab = to o.data.tokens",
+                                quote(spec.path)));
         lua_pushinteger(L, spec.vocab);
     } else if (key == "path") {
         push(L, spec.path);

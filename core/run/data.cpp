@@ -217,6 +217,9 @@ const Prefetch::Batch& Prefetch::next() {
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes) {
     std::ifstream in(text_path, std::ios::binary);
     if (!in) throw Error(fmt::format("cannot open text file {}: {}", text_path, std::strerror(errno)));
+    if (in.peek() == std::ifstream::traits_type::eof())  // before anything of the token file is replaced
+        throw Error(in.bad() ? fmt::format("cannot read text file {}", text_path)
+                             : fmt::format("text file {} is empty", text_path));
     const std::string partial = bin_path + ".part";
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
     if (!out) throw Error(fmt::format("cannot write token file {}: {}", bin_path, std::strerror(errno)));
@@ -230,14 +233,14 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
         count += static_cast<int64_t>(n);
     }
     out.close();
+    if (in.bad()) {
+        ::unlink(partial.c_str());
+        throw Error(fmt::format("cannot read text file {} to its end", text_path), Fault::failed);
+    }
     if (!out || ::rename(partial.c_str(), bin_path.c_str()) != 0) {
         const std::string reason = std::strerror(errno);
         ::unlink(partial.c_str());
         throw Error(fmt::format("cannot write token file {}: {}", bin_path, reason), Fault::failed);
-    }
-    if (count == 0) {
-        ::unlink(bin_path.c_str());
-        throw Error(fmt::format("text file {} is empty", text_path));
     }
     return count;
 }

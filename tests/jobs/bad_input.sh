@@ -105,6 +105,8 @@ head -c 4001 text.txt > odd.bin
 refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \
     data.path=odd.bin data.vocab=30000
 "$orrery" tokenize text.txt text.bin > /dev/null || fail "tokenize"
+refused_set "token file of an unknown vocabulary" 'data.vocab is missing|text.bin|256' \
+    data.path=text.bin
 refused_set "token beyond the vocabulary" 'text.bin|vocab' \
     data.path=text.bin data.vocab=64
 refused_set "mesh that does not fit the batch" 'batch|4|dp|3' \

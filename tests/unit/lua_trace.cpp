@@ -231,6 +231,21 @@ TEST_CASE("optimizers refuse groups that cannot mean what they say") {
     }
 }
 
+TEST_CASE("a token file whose vocabulary nobody states is refused where a script asks for it") {
+    FakeHost host(config, {"data.path=ids.bin"});
+    try {
+        run("\nlocal data = require 'orrery'.data.file {}\nprint(data.vocab)", host);
+        FAIL("not refused");
+    } catch (const Error& error) {
+        CHECK(has(error.what(), "a.lua:3: data.vocab is missing: token file \"ids.bin\" does not say"));
+        CHECK(has(error.what(), "256 after `orrery tokenize`"));
+    }
+    FakeHost given(config, {"data.path=ids.bin", "data.vocab=300"});
+    run("print(require 'orrery'.data.file {}.vocab)", given);
+    FakeHost text(config, {"data.path=ids.txt"});
+    run("assert(require 'orrery'.data.file {}.vocab == 256)", text);
+}
+
 TEST_CASE("a setting out of its bounds is blamed where it was set") {
     const auto refused = [](const std::string& set, const std::string& call) -> std::string {
         FakeHost host(config, {set});

@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "run/data.h"
 
@@ -110,6 +112,18 @@ TEST_CASE("a token file has the text's bytes as little-endian integers") {
     CHECK(std::equal(x, x + 10, u));
     CHECK(std::equal(y, y + 10, v));
     std::remove(bin.c_str());
+}
+
+TEST_CASE("a text that cannot be tokenized leaves the token file that was there") {
+    const File empty(""), good("ab");
+    using Catch::Matchers::Contains;
+    CHECK_THROWS_WITH(tokenize_bytes(empty.path, good.path, 2), Contains(empty.path + " is empty"));
+    const std::string folder = std::filesystem::temp_directory_path().string();  // opens, and cannot be read
+    CHECK_THROWS_WITH(tokenize_bytes(folder, good.path, 2), Contains(folder));
+    std::stringstream text;
+    text << std::ifstream(good.path).rdbuf();
+    CHECK(text.str() == "ab");
+    CHECK_FALSE(std::filesystem::exists(good.path + ".part"));
 }
 
 TEST_CASE("prefetch hands out batches in order and rethrows the fill's error at its step") {
