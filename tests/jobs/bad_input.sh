@@ -64,14 +64,11 @@ refused "neighbour in [device.cpu]" 'did you mean "reference"' -- \
     "$orrery" check "$gpt" --config good.toml --set device.cpu.referense=true
 # A plugin of another build is refused before any of its code runs.
 bad_plugins=$(dirname "$orrery")/tests/bad_plugins
-if [ -e "$bad_plugins/liborrery_store_stale.so" ]; then
-    refused_set "stale plugin" "--set run.store=stale|$bad_plugins/liborrery_store_stale.so|built against another orrery|\
-built for  orrery 7f3a91c0, gcc 11, debug|this is    orrery |rebuild it with: cmake --build build --target store_stale" \
-        "plugins.path=[\"$bad_plugins\"]" run.store=stale
-else
-    echo "FAILED stale plugin: $bad_plugins has none; build the target bad_plugins"
-    failures=$((failures + 1))
-fi
+[ -e "$bad_plugins/liborrery_store_stale.so" ] || fail "no $bad_plugins: build the target bad_plugins"
+built='built against another orrery|built for  orrery 7f3a91c0, gcc 11, debug|this is    orrery '
+refused_set "stale plugin" \
+    "--set run.store=stale|$bad_plugins/liborrery_store_stale.so|$built|cmake --build build --target store_stale" \
+    "plugins.path=[\"$bad_plugins\"]" run.store=stale
 refused_set "a strategy's options are the script's" 'strategy' strategy.data.axis=tp
 refused_set "ranks against the mesh" 'run.ranks = 3|dp=2 has 2 ranks|--nodes' run.ranks=3
 refused "ranks and nodes against the mesh" 'run.ranks = 2|each of 2 hosts|dp=2 has 2 ranks' -- \

@@ -1,20 +1,43 @@
 #!/usr/bin/env bash
 # Plans for clusters: compiled, proved and judged here within 2 GiB of address space, starting nothing.
 source "$(dirname "$0")/lib.sh"
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$source_root
 # checked CONFIG FILE: `orrery check` of it into FILE.
 checked() {
     (ulimit -v 2097152; exec $orrery check "$root/scripts/gpt.lua" --config "$root/configs/$1") > "$2" 2>&1 ||
         { tail -5 "$2"; fail "check of $1"; }
     grep -q "the plan is complete and free of deadlock" "$2" || { tail -3 "$2"; fail "$1 was not proved"; }
 }
+# peak_below MB COMMAND...: runs the command and bounds the most memory that it had resident; its seconds are only
+# printed.
+peak_below() {
+    command -v python3 > /dev/null || { echo "not measured: peak memory, python3 is not here"; return 0; }
+    python3 - "$@" <<'PYTHON' || fail "peak memory: $(tail -1 peak.log)"
+import os, sys, time
+limit, command = int(sys.argv[1]), sys.argv[2:]
+begin = time.monotonic()
+child = os.fork()
+if child == 0:
+    log = os.open("peak.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.execvp(command[0], command)
+_, status, used = os.wait4(child, 0)
+said = f"{used.ru_maxrss / 1000:.0f} MB at most, {time.monotonic() - begin:.2f} s, exit code {status >> 8}"
+print(said)
+if status != 0 or used.ru_maxrss > limit * 1000:
+    open("peak.log", "a").write(f"{said}; expected 0 and at most {limit} MB\n")
+    sys.exit(1)
+PYTHON
+}
 says() { grep -qF -- "$2" "$1" || { head -20 "$1"; fail "no \"$2\" in $1"; }; }
 
 checked llama70b.toml 70.txt
 says 70.txt "mesh dp=1024"
+peak_below 500 $orrery check "$root/scripts/gpt.lua" --config "$root/configs/llama70b.toml"
 $orrery check "$root/scripts/gpt.lua" --config "$root/configs/llama70b.toml" --set device.memory_gib=80 > no.txt 2>&1
 [ $? -eq 2 ] || { tail -3 no.txt; fail "70 billion parameters fit in 80 GiB"; }
-says no.txt "947.9 GiB"
+says no.txt "needs 1.0 TiB per rank, device.memory_gib is 80: 947.9 GiB too much; largest: "
 
 checked llama405b.toml 405.txt
 says 405.txt "405,853,388,800 parameters, mesh pp=16 dp=128 tp=8 micro=16"
