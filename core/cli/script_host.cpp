@@ -51,6 +51,18 @@ std::unique_ptr<CheckpointStore> open_store(const Settings& settings, Config& co
     return store;
 }
 
+/// A checkpoint goes on under the settings of now; what it was trained with until now is in the folder.
+void tell_changes(const std::string& folder, const Config& now) {
+    const std::string saved = folder + "/config.toml";
+    if (!fs::exists(saved)) return;
+    try {
+        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
+        if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
+    } catch (const Error& error) {
+        std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
+    }
+}
+
 void ask(Device& device, CompileOptions& options) {
     options.workspace = [&](const KernelSpec& spec) { return device.prepare(spec)->scratch_bytes(); };
     options.runs = [&](const KernelSpec& spec) { return device.why_not(spec).empty(); };
@@ -263,6 +275,7 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     const auto store = open_store(settings_, config_, registry_, folder());
     // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
     if (sessions_ == 0) check_resume(settings_, config_, *store, false);
+    if (job_.rank == 0 && !store->steps().empty()) tell_changes(folder(), config_);
     if (job_.rank == 0) prepare_folder();
     Session session(settings_, config_, registry_, next_session(), *compiled_, std::move(device_));
     try {

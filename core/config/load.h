@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ Config parse_config(std::string_view toml, const std::string& name, std::span<co
 
 /// The resolved configuration as TOML that loads back equal; each line ends in a comment with its source.
 std::string render(const Config& config);
+
+/// "train.steps 100 -> 586, script.lr left out -> 2" for the keys of `tables` and below that have another value, are
+/// new or are gone, and how many there are beyond the first `most`. 1 is 1.0; "" when all are equal.
+std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
+                    size_t most);
 
 /// Throws when a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
 /// among `names` ("transport/gloo", as Registry::names gives them), or when [transport.axis] names no axis of [mesh].

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/suggest.h"
@@ -81,6 +82,27 @@ void render_table(const Config& table, std::string& out) {
         if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data)) render_table(**below, out);
 }
 
+const Config* below(const Config& config, std::string_view key) {
+    const ConfigValue* value = config.find(key);
+    const auto* table = value ? std::get_if<std::shared_ptr<Config>>(&value->data) : nullptr;
+    return table ? table->get() : nullptr;
+}
+
+void flatten(const Config& table, std::vector<std::pair<std::string, std::string>>& out) {
+    for (const auto& [key, value] : table.items()) {
+        if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data)) {
+            flatten(**below, out);
+            continue;
+        }
+        const int64_t* integer = std::get_if<int64_t>(&value.data);
+        const double* number = std::get_if<double>(&value.data);
+        const std::string text = integer  ? fmt::format("{}", *integer)
+                                 : number ? fmt::format("{}", *number)
+                                          : value_text(value);
+        out.emplace_back(table.path() + "." + key, text);
+    }
+}
+
 std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names) {
     std::vector<std::string> out;
     for (const std::string& name : names)
@@ -95,12 +117,6 @@ void check_name(std::string_view kind, std::string_view name, const Origin& wher
     for (const std::string& one : known)
         if (one == name) return;
     throw Error(where, fmt::format("no {} {}{}", kind, quote(name), choices("found in plugins/", name, known)));
-}
-
-const Config* below(const Config& config, std::string_view key) {
-    const ConfigValue* value = config.find(key);
-    const auto* table = value ? std::get_if<std::shared_ptr<Config>>(&value->data) : nullptr;
-    return table ? table->get() : nullptr;
 }
 
 void check_axes(const Config& config, const Config& axes, const std::vector<std::string>& names) {
@@ -119,6 +135,28 @@ std::string render(const Config& config) {
     std::string out;
     render_table(config, out);
     return out;
+}
+
+std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
+                    size_t most) {
+    std::vector<std::pair<std::string, std::string>> old, current;
+    for (std::string_view table : tables) {
+        if (const Config* found = below(before, table)) flatten(*found, old);
+        if (const Config* found = below(now, table)) flatten(*found, current);
+    }
+    const auto value = [](const auto& values, const std::string& key) {
+        for (const auto& [other, text] : values)
+            if (other == key) return text;
+        return std::string("left out");
+    };
+    std::vector<std::string> all;
+    for (const auto& [key, text] : current)
+        if (const std::string was = value(old, key); was != text) all.push_back(key + " " + was + " -> " + text);
+    for (const auto& [key, text] : old)
+        if (value(current, key) == "left out") all.push_back(key + " " + text + " -> left out");
+    const size_t rest = all.size() - std::min(all.size(), most);
+    all.resize(all.size() - rest);
+    return join(all, ", ") + (rest > 0 ? fmt::format(" and {} more", rest) : "");
 }
 
 void check_backends(const Config& config, const std::vector<std::string>& names) {

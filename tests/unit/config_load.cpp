@@ -45,6 +45,21 @@ TEST_CASE("the mesh keeps the order of the file, not of the alphabet") {
     CHECK(c.table("mesh").keys() == std::vector<std::string>{"pp", "dp", "tp", "cp"});
 }
 
+TEST_CASE("changes of a table name its keys, with both values") {
+    const Config before =
+        parse_config("[train]\nsteps = 100\n[script]\nlr = 1\nfloor = 0.1\nmodel = \"gpt\"\n", "a.toml");
+    const Config same =
+        parse_config("[script]\nmodel = \"gpt\"\nfloor = 1e-1\nlr = 1.0\n[train]\nsteps = 100\n", "b.toml");
+    CHECK(changes(before, same, {"train", "script"}, 5) == "");
+    const Config now = parse_config("[train]\nsteps = 586\n[script]\nlr = 1\nmodel = \"llama\"\nheads = 6\n", "c.toml");
+    CHECK(changes(before, now, {"train"}, 5) == "train.steps 100 -> 586");
+    CHECK(changes(before, now, {"train", "script"}, 4) ==
+          "train.steps 100 -> 586, script.model \"gpt\" -> \"llama\", script.heads left out -> 6, "
+          "script.floor 0.1 -> left out");
+    CHECK(changes(before, now, {"script"}, 1) == "script.model \"gpt\" -> \"llama\" and 2 more");
+    CHECK(changes(parse_config("", "d.toml"), now, {"mesh"}, 5) == "");
+}
+
 TEST_CASE("unknown keys and tables name place and neighbour") {
     CHECK(has(message("[run]\ndevce = \"cpu\"\n"), "a.toml:2:1: unknown key \"devce\" in [run]"));
     CHECK(has(message("[run]\ndevce = \"cpu\"\n"), "did you mean \"device\"?"));
