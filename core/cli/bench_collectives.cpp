@@ -13,6 +13,7 @@
 
 #include "base/processors.h"
 #include "cli/launch.h"
+#include "config/load.h"
 #include "orrery/p2p.h"
 #include "plugin/loader.h"
 #include "run/job.h"
@@ -211,6 +212,44 @@ void pin(const Job& job) {
     run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
 }
 
+/// What carries the bench. The plugins stay loaded.
+struct Backends {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Transport> transport;
+};
+
+/// Throws for a key of [device.cpu] or of any table [transport.NAME] that nothing reads.
+Backends open_backends(const CollectiveBench& bench, Config& config) {
+    std::vector<std::string> folders = config.table("plugins").texts("path");
+    for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+    const Loader loader(folders);
+    check_backends(config, loader.names());
+    Registry registry;
+    loader.load("device", "cpu", registry, {});
+    loader.load("transport", bench.transport, registry, {});
+    Config& processor = config.table("device").table("cpu");
+    Config& transports = config.table("transport");
+    Config& mine = transports.table(bench.transport);
+    Backends backends{registry.device("cpu", {})(processor), registry.transport(bench.transport, {})(mine)};
+    processor.reject_unused();
+    mine.reject_unused();
+    // Those of other transports would be ignored, typos and all.
+    for (const std::string& name : transports.keys()) {
+        const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(transports.find(name)->data);
+        if (!is_table || name == "axis" || name == bench.transport) continue;
+        Config& options = transports.table(name);
+        try {
+            loader.load("transport", name, registry, options.origin());
+        } catch (const Error&) {
+            continue;  // a table for another machine's transport
+        }
+        if (!loader.cannot_run("transport", name).empty()) continue;
+        registry.transport(name, options.origin())(options);
+        options.reject_unused();
+    }
+    return backends;
+}
+
 /// The table, in one rank's process.
 int run_rank(const CollectiveBench& bench, const Form& form, Config& config, const Job& job) {
     TcpRendezvous::Options options;
@@ -222,15 +261,7 @@ int run_rank(const CollectiveBench& bench, const Form& form, Config& config, con
     // Not for a transport that works with threads of its own: they would share the rank's core.
     if (bench.transport == "shm") pin(job);
     try {
-        std::vector<std::string> folders = config.table("plugins").texts("path");
-        for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
-        const Loader loader(folders);
-        Registry registry;
-        loader.load("device", "cpu", registry, {});
-        loader.load("transport", bench.transport, registry, {});
-        const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
-        const auto transport =
-            registry.transport(bench.transport, {})(config.table("transport").table(bench.transport));
+        const auto [device, transport] = open_backends(bench, config);
         Memory arena = device->allocate(2 * bench.end + 4096, transport->contract().memory.front());
         Group group{"bench", "bench", {}, static_cast<int>(job.rank)};
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
@@ -300,6 +331,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
         if (job.launcher == "orrery") watch_lifeline();
         return run_rank(bench, form, config, job);
     }
+    open_backends(bench, config);  // mistakes show before a rank starts
     Job job;
     job.id = "bench";
     job.token = make_secret();

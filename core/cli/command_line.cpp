@@ -6,6 +6,7 @@
 #include <functional>
 #include <new>
 
+#include "base/suggest.h"
 #include "cli/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -131,13 +132,34 @@ CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
     return bench;
 }
 
+std::vector<std::string> types() {
+    std::vector<std::string> names;
+    using enum DType;
+    for (const DType type : {f32, bf16, f16, f64, i32, i64, u32, u16, u8}) names.emplace_back(name_of(type));
+    return names;
+}
+
+/// A file may be a run's, with tables that the bench has no use for; what is set for the bench itself must be read.
+void refuse_idle_sets(const std::vector<std::string>& sets) {
+    for (const std::string& set : sets) {
+        const bool read =
+            set.starts_with("transport.") || set.starts_with("device.cpu.") || set.starts_with("plugins.");
+        if (!read || set.starts_with("transport.axis."))
+            throw Error(
+                "--set " + set +
+                ": the bench does not read this\n  it reads transport.NAME.KEY, device.cpu.KEY and plugins.path");
+    }
+}
+
 int bench_command(BenchCommand& command) {
     command.bench.begin = parse_size(command.begin);
     command.bench.end = parse_size(command.end);
     const auto dtype = parse_dtype(command.dtype);
-    if (!dtype) throw Error("--dtype " + command.dtype + ": no such type");
+    if (!dtype)
+        throw Error("--dtype " + command.dtype + ": no such type" + choices("there are", command.dtype, types()));
     command.bench.dtype = *dtype;
     command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
+    refuse_idle_sets(command.sets);
     Config config = load_config(command.config, command.sets);
     return bench_collectives(command.bench, config, command.arguments);
 }
