@@ -105,6 +105,9 @@ Job from_openmpi() {
     job.ranks = number_of("OMPI_COMM_WORLD_SIZE");
     job.local_rank = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
     job.local_ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (job.local_rank >= job.local_ranks || job.local_ranks > job.ranks)
+        throw Error(fmt::format("environment: openmpi says rank {} of {} on this host, and {} ranks in all",
+                                job.local_rank, job.local_ranks, job.ranks));
     meet_at_master(job, "127.0.0.1", master_port(job), hosts_of(job, true));
     return job;
 }

@@ -59,6 +59,19 @@ Map slurm(const Map& more) {
     return all;
 }
 
+Map openmpi(const Map& more) {
+    Map all = {{"PMIX_NAMESPACE", "prterun-7"},
+               {"OMPI_COMM_WORLD_RANK", "5"},
+               {"OMPI_COMM_WORLD_SIZE", "8"},
+               {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+               {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+               {"MASTER_ADDR", "192.0.2.7"},
+               {"MASTER_PORT", "29500"},
+               {"ORRERY_TOKEN", "0123456789abcdef"}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return all;
+}
+
 const std::string secret = "sixteen letters!";
 
 }  // namespace
@@ -116,6 +129,58 @@ TEST_CASE("srun's ranks meet on the step's first host and know how many share th
     CHECK(tasks_on("4(x2),3", 2) == 3);
     CHECK(tasks_on("4(x2),3", 3) == 0);
     CHECK(tasks_on("", 0) == 0);
+}
+
+TEST_CASE("mpirun's ranks take their places from Open MPI's variables") {
+    {
+        const Variables two_hosts(openmpi({}));
+        const Job job = job_from_environment();
+        CHECK(job.launcher == "openmpi");
+        CHECK(job.assigned);
+        CHECK(job.id == "prterun-7");
+        CHECK(job.rank == 5);
+        CHECK(job.ranks == 8);
+        CHECK(job.local_rank == 1);
+        CHECK(job.local_ranks == 4);
+        CHECK(job.host == "192.0.2.7");
+        CHECK(job.port == 29500);
+        CHECK_FALSE(job.serves);
+        const Variables first(Map{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+        CHECK(job_from_environment().serves);
+    }
+    // On one host they meet there, at a port that the job's id gives.
+    const Variables here(openmpi({{"OMPI_COMM_WORLD_LOCAL_SIZE", "8"}, {"MASTER_PORT", ""}, {"ORRERY_TOKEN", ""}}));
+    const Job job = job_from_environment();
+    CHECK(job.host == "127.0.0.1");
+    CHECK(job.token == "openmpi:prterun-7");
+    CHECK(job.port >= 29500);
+    CHECK(job_from_environment().port == job.port);
+    const Variables other(Map{{"PMIX_NAMESPACE", "prterun-8"}});
+    CHECK(job_from_environment().port != job.port);
+}
+
+TEST_CASE("variables of mpirun that cannot be are refused by name") {
+    const auto refusal = [](const Map& more) -> std::string {
+        const Variables set(openmpi(more));
+        try {
+            job_from_environment();
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "taken";
+    };
+    CHECK(refusal({}) == "taken");
+    CHECK_THAT(refusal({{"MASTER_ADDR", ""}}),
+               Contains("openmpi started 8 ranks, 4 of them on this host") && Contains("MASTER_ADDR is not set"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_SIZE", ""}}), Contains("OMPI_COMM_WORLD_SIZE is not set"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_LOCAL_SIZE", "four"}}),
+               Contains("OMPI_COMM_WORLD_LOCAL_SIZE=four is not a count"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "-1"}}), Contains("OMPI_COMM_WORLD_RANK=-1 is not a count"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "8"}}), Contains("openmpi says rank 8 of 8"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_LOCAL_RANK", "4"}}), Contains("openmpi says rank 4 of 4 on this host"));
+    CHECK_THAT(refusal({{"OMPI_COMM_WORLD_LOCAL_SIZE", "9"}}),
+               Contains("rank 1 of 9 on this host, and 8 ranks in all"));
+    CHECK_THAT(refusal({{"ORRERY_TOKEN", ""}}), Contains("openmpi started 8 ranks") && Contains("set ORRERY_TOKEN"));
 }
 
 TEST_CASE("threads of a rank are shared out of the processors that are allowed") {
