@@ -31,14 +31,19 @@ Config read_config(ScriptCommand& command) {
         const fs::path folder = command.script;
         const fs::path saved = folder / "config.toml";
         if (!fs::exists(saved))
-            throw Error(fmt::format("{} is no run's folder: it has no config.toml", folder.string()));
+            throw Error(
+                fmt::format("{} is no run's folder: it has no config.toml\n  name a script, or a folder that "
+                            "orrery run has made",
+                            folder.string()));
         command.config = saved.string();
         command.sets.insert(command.sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_config(command.config, command.sets);
         command.script = config.table("run").require_text("script");
         return config;
     }
-    if (!fs::exists(command.script)) throw Error(fmt::format("no script {}", command.script));
+    if (!fs::exists(command.script))
+        throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", command.script,
+                                fs::current_path().string()));
     command.sets.push_back(fmt::format("run.script=\"{}\"", command.script));
     return load_config(command.config, command.sets);
 }

@@ -55,6 +55,11 @@ std::string rebuild_line(const Found& file) {
     return "\n  rebuild it with: cmake --build build --target " + file.kind + "_" + file.name;
 }
 
+/// What the function of a plugin has to do, when it does something else.
+std::string register_line(const Found& file) {
+    return "\n  give ORRERY_PLUGIN a function that calls add_" + file.kind + "(\"" + file.name + "\", ...) once";
+}
+
 std::string owner_problem(const fs::path& path) {
     struct stat info {
     }, core{};
@@ -121,13 +126,17 @@ void check_info(const Found& file, const PluginInfo& info) {
         throw Error("it calls itself " + quote(info.name) + ", its file name says \"" + file.kind + "." + file.name +
                     "\"\n  give both the same name: orrery_plugin(" + file.kind + " " + file.name +
                     " ...) and ORRERY_PLUGIN");
-    if (!info.add_to) throw Error("it registers nothing: the function given to ORRERY_PLUGIN is null");
+    if (!info.add_to)
+        throw Error("it registers nothing: the function given to ORRERY_PLUGIN is null" + register_line(file));
 }
 
 /// What the plugin registers, in a registry of its own, so that a failure leaves no half-made entry.
 Registry registered(const Found& file, const PluginInfo& info) {
     Registry alone;
-    const auto failed = [](const std::string& why) { return Error("it failed while registering: " + why); };
+    const auto failed = [](const std::string& why) {
+        return Error("it failed while registering: " + why +
+                     "\n  mend the function given to ORRERY_PLUGIN, or take the file out of the folder");
+    };
     try {
         info.add_to(alone);
     } catch (const std::exception& problem) {
@@ -138,7 +147,7 @@ Registry registered(const Found& file, const PluginInfo& info) {
     const std::vector<std::string> names = alone.names();
     if (names != std::vector<std::string>{file.kind + "/" + file.name})
         throw Error("it registers " + (names.empty() ? "nothing" : join(names, ", ")) + ", expected " + file.kind +
-                    "/" + file.name + " alone");
+                    "/" + file.name + " alone" + register_line(file));
     return alone;
 }
 

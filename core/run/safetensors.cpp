@@ -197,6 +197,11 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
     if (bytes_ > 0 && !data_) fail("map");
     try {
         header_ = parse_safetensors({data_, bytes_}, static_cast<int64_t>(bytes_), path_);
+    } catch (const Error& problem) {
+        if (data_) ::munmap(data_, bytes_);
+        const std::string text = problem.what();
+        const bool remedied = text.find('\n') != std::string::npos;
+        throw Error(text + (remedied ? "" : "\n  copy or export it again, and compare its size with the source's"));
     } catch (...) {
         if (data_) ::munmap(data_, bytes_);
         throw;

@@ -52,7 +52,7 @@ refused "wrong type" 'type.toml:10|train|steps|integer' -- "$orrery" run "$gpt" 
 sed 's/\[script\]/[scripts]/' good.toml > table.toml
 refused "unknown table" 'table.toml|scripts|script' -- "$orrery" run "$gpt" --config table.toml
 refused "missing config" 'nowhere.toml' -- "$orrery" run "$gpt" --config nowhere.toml
-refused "missing script" 'nowhere.lua' -- "$orrery" run nowhere.lua --config good.toml
+refused "missing script" 'no script nowhere.lua|name a Lua file' -- "$orrery" run nowhere.lua --config good.toml
 refused_set "unknown transport" '--set|shmm|shm' \
     run.transport=shmm
 # A typo in a backend's own table, used by this run or not, is found before a rank starts, and by check.
@@ -163,7 +163,7 @@ TOML
 refused_set "foreign safetensors" 'foreign.safetensors|no tensor|it has' \
     checkpoint.load=foreign.safetensors
 head -c 1000 foreign.safetensors > cut.safetensors
-refused_set "corrupt safetensors" 'cut.safetensors' \
+refused_set "corrupt safetensors" 'cut.safetensors: the header should be |has 1000: it is cut short|copy or export' \
     checkpoint.load=cut.safetensors
 port=$(free_port)
 "$orrery" run "$gpt" --config good.toml --nodes 1 --rendezvous 127.0.0.1:$port \

@@ -32,6 +32,13 @@ std::string refusal(const std::string& name, const std::string& folder = bad_plu
     return "loaded";
 }
 
+/// The remedy where the function of a plugin does not register the plugin.
+std::string once(const std::string& name) {
+    return "\n  give ORRERY_PLUGIN a function that calls add_store(\"" + name + "\", ...) once";
+}
+
+const std::string mend = "\n  mend the function given to ORRERY_PLUGIN, or take the file out of the folder";
+
 std::string head(const std::string& name) {
     return "run.toml:3:9: cannot load bad_plugins/liborrery_store_" + name + ".so\n  ";
 }
@@ -95,18 +102,21 @@ TEST_CASE("each way to build a plugin wrong has its own message") {
           head("wrong_name") +
               "it calls itself \"store.other\", its file name says \"store.wrong_name\"\n"
               "  give both the same name: orrery_plugin(store wrong_name ...) and ORRERY_PLUGIN");
-    CHECK(refusal("null") == head("null") + "it registers nothing: the function given to ORRERY_PLUGIN is null");
-    CHECK(refusal("nothing") == head("nothing") + "it registers nothing, expected store/nothing alone");
-    CHECK(refusal("two") == head("two") + "it registers store/another, store/two, expected store/two alone");
+    CHECK(refusal("null") ==
+          head("null") + "it registers nothing: the function given to ORRERY_PLUGIN is null" + once("null"));
+    CHECK(refusal("nothing") ==
+          head("nothing") + "it registers nothing, expected store/nothing alone" + once("nothing"));
+    CHECK(refusal("two") ==
+          head("two") + "it registers store/another, store/two, expected store/two alone" + once("two"));
     CHECK(refusal("gone") == head("gone") +
                                  "liborrery_test_gone.so: cannot open shared object file: No such file or directory\n"
                                  "  install the library that it names, or tell ldconfig where it is");
 }
 
 TEST_CASE("what a plugin throws while registering is caught and quoted") {
-    CHECK(refusal("throws") == head("throws") + "it failed while registering: the tape is not in the drive");
+    CHECK(refusal("throws") == head("throws") + "it failed while registering: the tape is not in the drive" + mend);
     CHECK(refusal("throws_int") ==
-          head("throws_int") + "it failed while registering: it threw something that is no std::exception");
+          head("throws_int") + "it failed while registering: it threw something that is no std::exception" + mend);
 }
 
 TEST_CASE("a file that others may change, or that is damaged, is refused") {

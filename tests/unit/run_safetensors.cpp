@@ -105,6 +105,26 @@ TEST_CASE("damaged and hostile safetensors are refused with the reason") {
     CHECK_THROWS_WITH(SafetensorsFile("/no/such/file"), Contains("cannot open /no/such/file: No such file"));
 }
 
+TEST_CASE("a damaged file says what to do, unless its message does") {
+    const std::string path = "damaged.safetensors";
+    const auto said = [&](const std::string& header) -> std::string {
+        const uint64_t length = header.size();
+        std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&length), 8) << header;
+        try {
+            const SafetensorsFile file(path);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "read";
+    };
+    const std::string again = "\n  copy or export it again, and compare its size with the source's";
+    CHECK(said("{}") == "read");
+    CHECK(said("") == path + ": the header is not a JSON object: this is no safetensors file" + again);
+    CHECK(said(one("F32", "[1]", "[0,4]")).ends_with("the file has 0 bytes of data" + again));
+    CHECK_THAT(said(one("F8_E4M3", "[0]", "[0,0]")), Contains("those that can be") && !Contains("again"));
+    std::filesystem::remove(path);
+}
+
 TEST_CASE("any cut and any flipped byte of a header is refused or harmless") {
     std::vector<uint8_t> data(100);
     const std::vector<NamedTensor> tensors{{"a", {data.data(), DType::u8, {10, 4}}},
