@@ -88,7 +88,7 @@ def orrery(build, name, steps, folder, seconds):
     m = MODELS[name]
     run = tempfile.mkdtemp(dir=folder)
     told = told_by(command(build, m, run, steps, tokens_file(folder, m)), seconds)
-    lines = lines_of(run)[3:]                                            # issued twice, then captured
+    lines = lines_of(run)[3:]                                            # issued, captured, and one more
     mib = [x["memory"] / 2**20 for x in lines]
     notes = [text for text in told if text.startswith(("session: ", "the step is not captured"))]
     notes += [text.strip() for text in told if text.startswith("  kernel ") and "own kernel" in text]

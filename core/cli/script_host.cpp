@@ -101,7 +101,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
             config_.table("mesh").origin(),
             fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]", settings_.mesh.text(),
                         settings_.mesh.ranks(), job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
-    const bool counted = job_.assigned && job_.launcher != "slurm";  // srun does not say how many share a host
+    const bool counted = job_.assigned && job_.launcher != "slurm";  // srun may leave the count out
     if (mode_ == Mode::run && settings_.ranks > 0 && counted && job_.local_ranks != settings_.ranks)
         throw Error(
             config_.table("run").where("ranks"),
