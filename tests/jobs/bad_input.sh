@@ -114,6 +114,7 @@ refused_set "share out of bounds" '--set data.validation=0.7|data.validation is 
     data.validation=0.7
 refused_set "threads of a device" '--set device.cpu.threads=2|run.threads_per_rank' \
     device.cpu.threads=2
+ORRERY_CPU_ISA=avx3 refused_set "unknown instruction set" 'ORRERY_CPU_ISA|avx3|portable, avx2 or avx512'
 refused_set "option of another model" 'script.qk_norm|gpt has no such option' \
     script.qk_norm=true
 two_nodes=("$orrery" run "$gpt" --config good.toml --nodes 2 --rendezvous)

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "memory.h"
@@ -39,12 +42,31 @@ std::string model_name() {
     return "cpu";
 }
 
+/// The kernels take no notice of a word that they do not know, nor of one that this machine cannot honour.
+void check_isa() {
+    using kernels::cpu::Isa;
+    const char* asked = std::getenv("ORRERY_CPU_ISA");
+    if (!asked || !*asked) return;
+    const std::pair<std::string_view, Isa> known[] = {
+        {"portable", Isa::portable}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
+    for (const auto& [name, isa] : known) {
+        if (name != asked) continue;
+        if (kernels::cpu::available(isa)) return;
+        throw Error("ORRERY_CPU_ISA = " + std::string(name) +
+                    ": this machine has no such instructions\n  take a narrower one, or leave the variable unset");
+    }
+    throw Error("ORRERY_CPU_ISA = \"" + std::string(asked) +
+                "\": expected portable, avx2 or avx512\n  leave the variable unset for the widest of this machine");
+}
+
 class CpuDevice : public Device {
 public:
     explicit CpuDevice(Config& config)
         : reference_(config.flag("reference", false)),
           context_(threads(config)),
-          kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {}
+          kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
+        check_isa();
+    }
 
     DeviceLimits limits() override {
         DeviceLimits limits;
