@@ -32,7 +32,8 @@ for collective in $collectives; do
     all_gather | all_to_all) reduces=none bus=0.5 ;;
     *) reduces=none bus=1 ;;
     esac
-    grep -q "^# $collective over shm, 2 ranks" "$collective.txt" || { cat "$collective.txt"; fail "head of $collective"; }
+    grep -q "^# $collective over shm, 2 ranks" "$collective.txt" ||
+        { cat "$collective.txt"; fail "head of $collective"; }
     names=$(awk '$1 == "#" && $2 == "size" { $1 = $1; print }' "$collective.txt")
     [ "$names" = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong" ] ||
         fail "columns of $collective: $names"
