@@ -61,14 +61,15 @@ Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
     struct stat info {};
     if (::fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
         ::close(descriptor_);
-        throw Error(spec_.origin, fmt::format("data file {} is not a regular file", spec_.path));
+        throw Error(spec_.origin,
+                    fmt::format("data file {} is not a regular file\n  set data.path to one", spec_.path));
     }
     file_bytes_ = info.st_size;
     tokens_ = file_bytes_ / width;
     all_samples_ = (tokens_ - 1) / spec_.sequence;
     std::string problem;
     if (file_bytes_ == 0)
-        problem = "is empty";
+        problem = "is empty\n  set data.path to a file with text or tokens, or write this one again";
     else if (file_bytes_ % width != 0)
         problem = fmt::format(
             "has {} bytes, not a multiple of {} (data.token_bytes): it is truncated, or its tokens have another width",

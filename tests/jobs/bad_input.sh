@@ -96,7 +96,7 @@ refused_set "unknown script option" 'layerz|layers' \
 refused_set "missing data" 'nowhere.txt|data.path' \
     data.path=nowhere.txt
 : > empty.bin
-refused_set "empty token file" 'empty.bin|is empty' \
+refused_set "empty token file" 'empty.bin|is empty|set data.path' \
     data.path=empty.bin data.vocab=256
 head -c 4001 text.txt > odd.bin
 refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \

@@ -83,7 +83,7 @@ TEST_CASE("bad data files are named with what was found and what to do") {
     missing.sequence = 8;
     CHECK_THROWS_WITH(Dataset(missing), Contains("/nowhere/at.txt") && Contains("data.path"));
     const File empty("");
-    CHECK_THROWS_WITH(Dataset(spec_of(empty)), Contains("is empty"));
+    CHECK_THROWS_WITH(Dataset(spec_of(empty)), Contains("is empty\n  set data.path to a file"));
     const File tiny("abc");
     CHECK_THROWS_WITH(Dataset(spec_of(tiny)), Contains("has 3 tokens; one sample needs 11"));
     const File odd(numbered(4001));
