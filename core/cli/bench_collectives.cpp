@@ -220,9 +220,7 @@ struct Backends {
 
 /// Throws for a key of [device.cpu] or of any table [transport.NAME] that nothing reads.
 Backends open_backends(const CollectiveBench& bench, Config& config) {
-    std::vector<std::string> folders = config.table("plugins").texts("path");
-    for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
-    const Loader loader(folders);
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
     Registry registry;
     loader.load("device", "cpu", registry, {});

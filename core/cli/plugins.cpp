@@ -7,8 +7,7 @@
 namespace orrery {
 
 int plugins_command(const std::vector<std::string>& more) {
-    std::vector<std::string> folders = more;
-    for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+    const std::vector<std::string> folders = and_plugin_folders(more);
     const Loader loader(folders);
     std::printf("plugins of %s\n", std::string(describe_abi(this_abi())).c_str());
     for (const PluginReport& report : loader.list()) {

@@ -81,11 +81,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
       job_(job),
       config_(read_config(command_)),
       settings_(read_settings(config_)),
-      loader_([this] {
-          std::vector<std::string> folders = config_.table("plugins").texts("path");
-          for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
-          return folders;
-      }()) {
+      loader_(and_plugin_folders(config_.table("plugins").texts("path"))) {
     script_ = command_.script;
     if (mode_ == Mode::sample) settings_.mesh = Mesh();
     if (mode_ == Mode::verify) {

@@ -269,6 +269,11 @@ std::vector<std::string> plugin_folders() {
     return folders;
 }
 
+std::vector<std::string> and_plugin_folders(std::vector<std::string> folders) {
+    for (std::string& folder : plugin_folders()) folders.push_back(std::move(folder));
+    return folders;
+}
+
 std::string describe_abi(std::string_view abi) {
     std::vector<std::string> parts = split(abi, '-');
     if (parts.size() < 5) return "orrery " + std::string(abi);

@@ -45,6 +45,8 @@ private:
 
 /// `plugins` beside liborrery.so (build tree) or `orrery/plugins` beside it (installed), whichever exist.
 std::vector<std::string> plugin_folders();
+/// These, as plugins.path gives them, and then `plugin_folders`.
+std::vector<std::string> and_plugin_folders(std::vector<std::string> folders);
 
 /// "orrery 7f3a91c0, gcc 12, debug": an ABI string for people.
 std::string describe_abi(std::string_view abi);
