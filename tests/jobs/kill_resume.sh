@@ -80,8 +80,32 @@ drill save0 0 checkpoint_begins save0
 drill save1 1 checkpoint_begins save1
 drill eval0 0 steps_done eval0 20
 drill eval1 1 steps_done eval1 40
-# In a step, the survivor names the operation that it waited in.
-grep -qhE '\[rank [01]\].*(all_reduce|broadcast|all_gather)' step0.log step1.log ||
-    { cat step0.log; fail "no survivor named the operation"; }
+
+# in_step TRANSPORT RANK: killed in some step of a long run, where the survivor's own words name the operation that it
+# waited in.
+in_step() {
+    local transport=$1 rank=$2 name=$1_$2 launcher victim begin code took own
+    tiny_exec=exec run_tiny "$name" 100000 --set run.transport="$transport" --set checkpoint.every_steps=0 \
+        --set train.evaluate_every=0 > "$name.log" 2>&1 &
+    launcher=$!
+    wait_for steps_done "$name" 3 || { cat "$name.log"; fail "$name: no steps"; }
+    victim=$(ranks_of $launcher | sed -n "$((rank + 1))p")
+    begin=$(date +%s%N)
+    kill -9 "$victim" || { cat "$name.log"; fail "$name: no rank to kill"; }
+    wait $launcher
+    code=$? took=$((($(date +%s%N) - begin) / 1000000))
+    [ $code -eq 1 ] || { tail "$name.log"; fail "$name: exit code $code, expected 1"; }
+    [ $took -le 5000 ] || { tail "$name.log"; fail "$name: ended after $took ms, expected at most 5000"; }
+    grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" ||
+        { tail "$name.log"; fail "$name: the dead rank is not named"; }
+    own=$(grep "\[rank $((1 - rank))\]" "$name.log")
+    [[ $own =~ "instruction "[0-9]+": "(all_reduce|broadcast|all_gather) ]] ||
+        { tail "$name.log"; fail "$name: the survivor does not name its operation: $own"; }
+    echo "$name: rank $rank killed, ended after $took ms: $(cut -c1-160 <<< "${own%%$'\n'*}")"
+}
+for transport in shm gloo; do
+    in_step $transport 0
+    in_step $transport 1
+done
 [ -z "$(segments)" ] || fail "shared-memory segments are left: $(segments)"
 echo "1 passed, 0 failed"
