@@ -108,6 +108,7 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
     Job local;
     local.local_ranks = spec.local_ranks;
     spec.job.threads = threads_of(settings, local);
+    spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     std::unique_ptr<RendezvousServer> server;
     spec.before = [&](Job& shared) {

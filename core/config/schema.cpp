@@ -33,6 +33,11 @@ const std::vector<SchemaKey>& schema() {
         {"run", "pin_ranks", flag, "true",
          "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
          "threads"},
+        {"run", "overlap", text, "\"auto\"",
+         "collectives on a thread of their own, beside what the rank computes; auto: where its processors are more "
+         "than "
+         "its threads. Not over an axis whose transport also sends a pipeline's messages; nccl always does",
+         anything, "auto|on|off"},
         {"run", "timeout_s", number, "",
          "longest wait for another rank (default: 30, and inside a step what the plan's flops and bytes may take)",
          0.001},

@@ -124,6 +124,7 @@ Job from_orrery() {
     job.local_rank = number_of("ORRERY_LOCAL_RANK");
     job.local_ranks = number_of("ORRERY_LOCAL_RANKS");
     job.threads = number_or("ORRERY_THREADS", 0);
+    job.processors = number_or("ORRERY_PROCESSORS", 0);
     job.host = variable("ORRERY_HOST").value_or("127.0.0.1");
     job.port = static_cast<int>(number_of("ORRERY_PORT"));
     return job;
@@ -199,6 +200,7 @@ std::vector<std::string> environment_of(const Job& job) {
             fmt::format("ORRERY_LOCAL_RANK={}", job.local_rank),
             fmt::format("ORRERY_LOCAL_RANKS={}", job.local_ranks),
             fmt::format("ORRERY_THREADS={}", job.threads),
+            fmt::format("ORRERY_PROCESSORS={}", job.processors),
             "ORRERY_HOST=" + job.host,
             fmt::format("ORRERY_PORT={}", job.port)};
 }

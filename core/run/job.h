@@ -15,6 +15,7 @@ struct Job {
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
     int64_t threads = 0;             ///< CPU threads that the launcher gives each rank; 0: it does not say
+    int64_t processors = 0;          ///< processors that it gives each rank; 0: it does not say
     int64_t session = 0;             ///< counts the sessions of the job's processes
     std::string host = "127.0.0.1";  ///< of the rendezvous
     int port = 0;

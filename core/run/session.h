@@ -1,10 +1,12 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "orrery/registry.h"
+#include "run/communication_thread.h"
 #include "run/compile.h"
 #include "run/exchange.h"
 #include "run/executor.h"
@@ -62,6 +64,7 @@ private:
     void meet();
     void allocate();
     void connect(Config& config, const Registry& registry);
+    std::set<std::string> transports_with_messages() const;
     void watch();
     std::unique_ptr<Executor> executor(const Plan& plan);
     void fill(const Program& program, ValueId id, uint64_t seed);
@@ -76,6 +79,7 @@ private:
     std::unique_ptr<Device> device_;
     std::vector<Memory> arenas_;  ///< persistent, scratch
     std::map<std::string, std::unique_ptr<Transport>> transports_;
+    std::unique_ptr<CommunicationThread> thread_;
     std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
     std::unique_ptr<Executor> train_, eval_, logits_;
     std::vector<std::unique_ptr<Executor>> smaller_;

@@ -51,6 +51,8 @@ Settings read_settings(Config& config) {
     settings.ranks = run.integer("ranks", 0);
     settings.threads_per_rank = run.integer("threads_per_rank", 0);
     settings.pin_ranks = run.flag("pin_ranks", true);
+    const std::string overlap = run.text("overlap", "auto");
+    settings.overlap = overlap == "on" ? Overlap::on : overlap == "off" ? Overlap::off : Overlap::automatic;
     settings.timeout_given = run.has("timeout_s");
     settings.timeout =
         std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number("timeout_s", 30), 1e9) * 1000));
@@ -147,6 +149,14 @@ int threads_of(const Settings& settings, const Job& job) {
     const auto allowed = static_cast<int64_t>(allowed_processors().size());
     if (job.threads > 0) return static_cast<int>(std::min(job.threads, allowed));
     return static_cast<int>(std::max<int64_t>(1, allowed / std::max<int64_t>(1, job.local_ranks)));
+}
+
+bool overlaps(const Settings& settings, const Job& job) {
+    if (settings.overlap != Overlap::automatic) return settings.overlap == Overlap::on;
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const int64_t own =
+        job.processors > 0 ? std::min(job.processors, allowed) : allowed / std::max<int64_t>(1, job.local_ranks);
+    return own > threads_of(settings, job);
 }
 
 bool serves(const TransportContract& contract, std::string_view device) {

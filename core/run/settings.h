@@ -15,17 +15,21 @@ namespace orrery {
 /// What a run does with the checkpoints of its folder: continue if there are any; take none; want one.
 enum class Resume : uint8_t { automatic, never, required };
 
+/// Whether collectives have a thread of their own: where processors are spare; always; never.
+enum class Overlap : uint8_t { automatic, on, off };
+
 /// The tables of the configuration that belong to the core, read once and checked.
 struct Settings {
-    std::string device = "cpu";         ///< [run] device
-    std::string transport = "shm";      ///< [run] transport
-    std::string store = "posix";        ///< [run] store
-    std::string folder;                 ///< [run] folder; "" until the experiment has a name
-    uint64_t seed = 1;                  ///< [run] seed
-    int64_t ranks = 0;                  ///< [run] ranks of one host; 0: as the mesh and --nodes say
-    int64_t threads_per_rank = 0;       ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
-    bool pin_ranks = true;              ///< [run] pin_ranks
-    Resume resume = Resume::automatic;  ///< [run] resume
+    std::string device = "cpu";            ///< [run] device
+    std::string transport = "shm";         ///< [run] transport
+    std::string store = "posix";           ///< [run] store
+    std::string folder;                    ///< [run] folder; "" until the experiment has a name
+    uint64_t seed = 1;                     ///< [run] seed
+    int64_t ranks = 0;                     ///< [run] ranks of one host; 0: as the mesh and --nodes say
+    int64_t threads_per_rank = 0;          ///< [run] threads_per_rank; 0: processors allowed over ranks of the host
+    bool pin_ranks = true;                 ///< [run] pin_ranks
+    Overlap overlap = Overlap::automatic;  ///< [run] overlap
+    Resume resume = Resume::automatic;     ///< [run] resume
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
     std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
@@ -62,6 +66,10 @@ std::unique_ptr<Device> make_device(const Settings& settings, Config& config, co
 /// Threads of each rank of this host: [run] threads_per_rank; else what its launcher says; else the processors that
 /// this process may run on (see taskset), shared by the ranks of the host.
 int threads_of(const Settings& settings, const Job& job);
+
+/// Whether the rank's collectives have a thread of their own: by [run] overlap, or where its processors are more than
+/// its threads.
+bool overlaps(const Settings& settings, const Job& job);
 
 /// Whether the transport reads and writes the memory of this device itself.
 bool serves(const TransportContract& contract, std::string_view device);

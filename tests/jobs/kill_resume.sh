@@ -75,6 +75,8 @@ drill start1 1 always
 drill_arguments="--set checkpoint.every_steps=0 --set train.evaluate_every=0"
 drill step0 0 steps_done step0 3
 drill step1 1 steps_done step1 14
+drill_arguments="$drill_arguments --set run.overlap=on"
+drill beside0 0 steps_done beside0 5
 drill_arguments=
 drill save0 0 checkpoint_begins save0
 drill save1 1 checkpoint_begins save1

@@ -42,6 +42,7 @@ bound=3
 tiny_bound="--set run.timeout_s=$bound"
 drill shm0 0 --set run.transport=shm
 drill shm1 1 --set run.transport=shm
+drill beside 1 --set run.transport=shm --set run.overlap=on
 for transport in gloo ucx; do
     [ -e "$(dirname "$orrery")/plugins/liborrery_transport_$transport.so" ] || continue
     drill $transport 1 --set run.transport=$transport

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Whole jobs whose ranks are threads of one process, which is how ThreadSanitizer sees training: dp 2 with evaluation
-# and checkpoints, the same in two parts, and dp 2 by tp 2 with split optimizer states.
+# and checkpoints, the same in two parts and with collectives on threads of their own, and dp 2 by tp 2 with split optimizer states.
 source "$(dirname "$0")/lib.sh"
 threads=(--set run.transport=threads --set run.threads_per_rank=1 --set device.cpu.reference=true
     --set train.evaluate_every=4 --set checkpoint.every_steps=3)
@@ -11,6 +11,10 @@ grep -q eval_loss whole/metrics.jsonl || { cat whole.log; fail "no evaluation"; 
 run_tiny parts 5 "${threads[@]}" > first.log 2>&1 || { cat first.log; fail "the first 5 steps"; }
 run_tiny parts 8 "${threads[@]}" > second.log 2>&1 || { cat second.log; fail "the last 3 steps"; }
 grep -q "resumed from step 5" second.log || { cat second.log; fail "it did not resume"; }
+
+run_tiny beside 8 "${threads[@]}" --set run.overlap=on > beside.log 2>&1 || { cat beside.log; fail "overlap"; }
+losses beside > beside.txt
+losses whole | cmp - beside.txt || fail "run.overlap = on changed the losses"
 
 run_tiny square 3 "${threads[@]}" --set mesh.tp=2 --set script.heads=4 --set script.zero=1 > square.log 2>&1 ||
     { cat square.log; fail "dp 2 by tp 2"; }
