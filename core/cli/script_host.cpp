@@ -117,6 +117,7 @@ void ScriptHost::load_plugins() {
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
     loader_.load("store", settings_.store, registry_, run.where("store"));
+    choose_transport();
     for (const Axis& axis : settings_.mesh.axes())
         if (axis.size > 1)
             loader_.load("transport", settings_.transport_of(axis.name), registry_,
@@ -124,6 +125,31 @@ void ScriptHost::load_plugins() {
     if (mode_ == Mode::verify)
         loader_.load("transport", threads, registry_, run.where("transport"));  // on one rank, too
     contracts_ = contracts_of(settings_, config_, registry_);
+}
+
+/// Where nobody named a transport and the default one does not serve the device: the first that does, if any.
+void ScriptHost::choose_transport() {
+    Config& run = config_.table("run");
+    const bool asked = run.where("transport").file != "default" || mode_ == Mode::verify;
+    if (asked || settings_.mesh.ranks() == 1) return;
+    const auto serves_device = [&](const std::string& name) {
+        loader_.load("transport", name, registry_, run.where("device"));
+        Config none;
+        return serves(registry_.transport(name, run.where("device"))(none)->contract(), settings_.device);
+    };
+    if (serves_device(settings_.transport)) return;
+    for (const std::string& plugin : loader_.names()) {
+        const std::string kind = "transport/";
+        if (plugin.rfind(kind, 0) != 0) continue;
+        try {
+            if (!serves_device(plugin.substr(kind.size()))) continue;
+        } catch (const Error&) {
+            continue;  // one that cannot be loaded serves nothing
+        }
+        settings_.transport = plugin.substr(kind.size());
+        run.set("transport", {settings_.transport, {"", "default of device " + settings_.device, 0, 0}, true});
+        return;
+    }
 }
 
 void ScriptHost::check_tables() {

@@ -71,6 +71,7 @@ public:
 
 private:
     void load_plugins();
+    void choose_transport();
     /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
     void check_tables();
     /// Neither a rank nor a picture: what is wrong with the configuration shows here.

@@ -21,7 +21,10 @@ const std::vector<SchemaKey>& schema() {
     static const std::vector<SchemaKey> keys = {
         {"run", "script", text, "\"\"", "the script of this run; set by the command"},
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
-        {"run", "transport", text, "\"shm\"", "transport plugin for every axis that [transport.axis] leaves out"},
+        {"run", "transport", text, "\"shm\"",
+         "transport plugin for every axis that [transport.axis] leaves out; unset: the first that serves the device, "
+         "if shm "
+         "does not"},
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
         {"run", "folder", text, "",
          "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
