@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Whole jobs whose ranks are threads of one process, which is how ThreadSanitizer sees training: dp 2 with evaluation
-# and checkpoints, the same in two parts and with collectives on threads of their own, and dp 2 by tp 2 with split optimizer states.
+# and checkpoints, the same in two parts and with collectives on threads of their own, and dp 2 by tp 2 with split
+# optimizer states.
 source "$(dirname "$0")/lib.sh"
 threads=(--set run.transport=threads --set run.threads_per_rank=1 --set device.cpu.reference=true
     --set train.evaluate_every=4 --set checkpoint.every_steps=3)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Changing run.transport or run.overlap alone changes no bit: same losses, same final checkpoint, over threads, shm and gloo.
+# Changing run.transport or run.overlap alone changes no bit: same losses, same final checkpoint, over threads, shm and
+# gloo.
 source "$(dirname "$0")/lib.sh"
 for transport in threads shm gloo; do
     run_tiny $transport 10 --set run.transport=$transport --set run.threads_per_rank=1 > $transport.log 2>&1 ||
