@@ -1,9 +1,11 @@
 // Which plugins a script's run loads, and what their tables hold.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "cli/script_host.h"
+#include "config/load.h"
 
 namespace orrery {
 
@@ -22,29 +24,46 @@ void ScriptHost::load_plugins() {
     contracts_ = contracts_of(settings_, config_, registry_);
 }
 
-/// Where nobody named a transport and the default one does not serve the device: the first that does, if any.
+/// Where nobody named a transport and the default one does not serve the device: the one that does, if any.
 void ScriptHost::choose_transport() {
     Config& run = config_.table("run");
-    const bool asked = run.where("transport").file != "default" || mode_ == Mode::verify;
-    if (asked || settings_.mesh.ranks() == 1) return;
+    const Origin device = run.where("device");
+    const auto& axes = settings_.mesh.axes();
+    const bool needed = std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
+        return axis.size > 1 && !settings_.axis_transport.count(axis.name);
+    });
+    if (!needed || run.where("transport").file != "default" || mode_ == Mode::verify) return;
     const auto serves_device = [&](const std::string& name) {
-        loader_.load("transport", name, registry_, run.where("device"));
+        loader_.load("transport", name, registry_, device);
         Config none;
-        return serves(registry_.transport(name, run.where("device"))(none)->contract(), settings_.device);
+        Config& tables = config_.table("transport");
+        Config& options = tables.has(name) ? tables.table(name) : none;
+        return serves(registry_.transport(name, device)(options)->contract(), settings_.device);
     };
     if (serves_device(settings_.transport)) return;
+    const std::string kind = "transport/";
+    std::vector<std::string> found;
+    std::string reasons;
     for (const std::string& plugin : loader_.names()) {
-        const std::string kind = "transport/";
         if (plugin.rfind(kind, 0) != 0) continue;
+        const std::string name = plugin.substr(kind.size());
         try {
-            if (!serves_device(plugin.substr(kind.size()))) continue;
-        } catch (const Error&) {
-            continue;  // one that cannot be loaded serves nothing
+            if (serves_device(name)) found.push_back(name);
+        } catch (const Error& problem) {
+            reasons += fmt::format("\n  {}: {}", name, problem.what());
         }
-        settings_.transport = plugin.substr(kind.size());
-        run.set("transport", {settings_.transport, {"", "default of device " + settings_.device, 0, 0}, true});
-        return;
     }
+    if (found.size() > 1)
+        throw Error(device, fmt::format("the transports {} serve device \"{}\"\n  name one of them: run.transport",
+                                        fmt::join(found, ", "), settings_.device));
+    if (found.empty() && !reasons.empty())
+        throw Error(device,
+                    fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
+                                "ucx) in run.transport, or mend what cannot be used:{}",
+                                settings_.device, reasons));
+    if (found.empty()) return;  // the default one is refused with the reason
+    settings_.transport = found.front();
+    run.set("transport", {settings_.transport, {"", "default of device " + settings_.device, 0, 0}, true});
 }
 
 void ScriptHost::check_tables() {

@@ -22,7 +22,7 @@ const std::vector<SchemaKey>& schema() {
         {"run", "script", text, "\"\"", "the script of this run; set by the command"},
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
         {"run", "transport", text, "\"shm\"",
-         "transport plugin for every axis that [transport.axis] leaves out; unset: the first that serves the device, "
+         "transport plugin for every axis that [transport.axis] leaves out; unset: the one that serves the device, "
          "if shm "
          "does not"},
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},

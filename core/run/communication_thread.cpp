@@ -13,6 +13,7 @@ CommunicationThread::~CommunicationThread() {
 
 uint64_t CommunicationThread::issue(Do what, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op,
                                     int root) {
+    rethrow(issued_);
     const uint64_t ticket = issued_ + 1;
     if (ticket > slots) block(ticket - slots);
     Call& call = calls_[ticket % slots];
@@ -22,6 +23,7 @@ uint64_t CommunicationThread::issue(Do what, Communicator& to, const Tensor& in,
     call.out = out;
     call.op = op;
     call.root = root;
+    call.mark = mark_;
     issued_ = ticket;
     begun_.store(ticket, std::memory_order_release);
     begun_.notify_all();
@@ -56,7 +58,9 @@ void CommunicationThread::work() {
         if (may == stop) return;
         if (!error_) {
             try {
+                at_hand_.store(calls_[next % slots].mark, std::memory_order_relaxed);
                 run(calls_[next % slots]);
+                at_hand_.store(-1, std::memory_order_relaxed);
             } catch (...) {
                 error_ = std::current_exception();
                 failed_.store(next, std::memory_order_release);

@@ -21,6 +21,7 @@ public:
         Tensor in, out;
         ReduceOp op = ReduceOp::sum;
         int root = 0;
+        int mark = -1;
     };
 
     CommunicationThread();
@@ -29,7 +30,11 @@ public:
     CommunicationThread(const CommunicationThread&) = delete;
     CommunicationThread& operator=(const CommunicationThread&) = delete;
 
-    /// Waits only where all slots are under way. Returns the ticket of the call.
+    /// What the next call is to whoever asks for the call at hand: an instruction.
+    void mark(int instruction) { mark_ = instruction; }
+    /// The mark of the call that runs, or that failed; -1 when there is none. Any thread may ask.
+    int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
+    /// Waits only where all slots are under way. Throws the error of a call before it. Returns the ticket of the call.
     uint64_t issue(Do what, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op, int root);
     bool idle() const { return finished_.load(std::memory_order_acquire) == issued_; }
     /// Both throw the error of the first call that failed, up to this ticket; what came behind it was not begun.
@@ -48,6 +53,8 @@ private:
     void rethrow(uint64_t ticket) const;
 
     std::array<Call, slots> calls_;
+    int mark_ = -1;
+    std::atomic<int> at_hand_{-1};
     uint64_t issued_ = 0;             ///< by the issuing thread
     std::atomic<uint64_t> begun_{0};  ///< what the thread may take up to, or stop
     std::atomic<uint64_t> finished_{0};

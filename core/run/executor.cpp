@@ -8,6 +8,7 @@
 #include "plan/print.h"
 #include "plan/walk.h"
 #include "run/capture_vote.h"
+#include "run/communication_thread.h"
 
 namespace orrery {
 
@@ -86,6 +87,7 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Instruction& i = instruction(index);
         Communicator& c = *launch(index).communicator;
+        if (e.thread_) e.thread_->mark(index);
         const Tensor& in = tensor(index, 0);
         Event& done = e.events_[static_cast<size_t>(index)];
         switch (i.what) {
@@ -251,6 +253,12 @@ void Executor::resolve(const Instruction& instruction, int index) {
         last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
     }
     launches_.push_back(launch);
+}
+
+int Executor::position() const {
+    const int here = position_.load(std::memory_order_relaxed), beside = thread_ ? thread_->at_hand() : none;
+    if (beside == none || static_cast<size_t>(beside) >= class_.stream.size()) return here;
+    return class_.stream[static_cast<size_t>(here)].queue != 0 ? beside : here;
 }
 
 /// Where a failure was: of a captured step, not which of its kernels.

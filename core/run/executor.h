@@ -12,6 +12,8 @@
 
 namespace orrery {
 
+class CommunicationThread;
+
 /// Looks at a rank's step while it runs, on that rank's thread.
 class Observer {
 public:
@@ -42,6 +44,8 @@ public:
     const std::string& not_captured() const { return not_captured_; }
     /// With it ranks capture their steps all or none; all of them call it at the same step. See capture_vote.h.
     void capture_together(TextExchange exchange) { exchange_ = std::move(exchange); }
+    /// Whose thread runs the collectives beside this one.
+    void collectives_by(CommunicationThread& thread) { thread_ = &thread; }
     /// "attention (2): cuDNN" for each op whose kernels had a choice, by what was chosen: the text, and how many specs.
     std::vector<std::string> choices() const;
     /// The same, showing the observer every instruction; nothing overlaps then. Costs a step without one nothing.
@@ -68,8 +72,9 @@ public:
     };
     const std::vector<Time>& times() const { return times_; }
     void reset_times();
-    /// The instruction at hand; any thread may ask, for a report about a hang.
-    int position() const { return position_.load(std::memory_order_relaxed); }
+    /// The instruction at hand, and where that is a wait for a collective beside the kernels the collective that runs;
+    /// any thread may ask, for a report about a hang.
+    int position() const;
     bool running() const { return running_.load(std::memory_order_relaxed); }
     int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
     const Plan& plan() const { return plan_; }
@@ -113,6 +118,7 @@ private:
     std::string not_captured_;
     std::vector<Time> times_;
     std::atomic<int> position_{0};
+    CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};
     std::atomic<int64_t> steps_{0};
 };

@@ -10,6 +10,7 @@
 #include "run/chunk_communicator.h"
 #include "run/group.h"
 #include "run/initial.h"
+#include "run/overlap.h"
 #include "run/staged_communicator.h"
 
 namespace orrery {
@@ -51,6 +52,7 @@ std::unique_ptr<Executor> Session::executor(const Plan& plan) {
         std::make_unique<Executor>(plan, job_.rank, *device_, std::move(by_axis), arenas_[0].data, arenas_[1].data);
     if (rendezvous_)
         made->capture_together([this](const std::string& mine) { return exchange("captured step", mine); });
+    if (thread_) made->collectives_by(*thread_);
     return made;
 }
 
@@ -105,7 +107,8 @@ void Session::allocate() {
 void Session::connect(Config& config, const Registry& registry) {
     const Mesh& mesh = compiled_.mesh;
     communicators_.resize(mesh.axes().size());
-    const std::set<std::string> with_messages = transports_with_messages();
+    const Overlapping beside = overlapping(settings_, job_, compiled_);
+    notes_ = beside.notes;
     for (size_t id = 0; id < mesh.axes().size(); ++id) {
         const Axis& axis = mesh.axes()[id];
         if (axis.sequential || axis.size == 1) continue;
@@ -123,24 +126,10 @@ void Session::connect(Config& config, const Registry& registry) {
         if (made != compiled_.collectives.end())
             communicators_[id] = std::make_unique<ChunkCommunicator>(std::move(communicators_[id]), made->second);
         if (staged) communicators_[id] = std::make_unique<StagedCommunicator>(std::move(communicators_[id]), *device_);
-        if (staged || transport->contract().queued || with_messages.count(name) || !overlaps(settings_, job_)) continue;
+        if (!beside.axes.count(axis.name)) continue;
         if (!thread_) thread_ = std::make_unique<CommunicationThread>();
         communicators_[id] = std::make_unique<BackgroundCommunicator>(std::move(communicators_[id]), *thread_);
     }
-}
-
-/// Transports over which this rank's plans send messages, which a transport may not take beside a collective.
-std::set<std::string> Session::transports_with_messages() const {
-    std::set<std::string> names;
-    const auto look = [&](const Plan& plan) {
-        for (const Instruction& i : plan.class_of(job_.rank).stream)
-            if (i.what == Do::send || i.what == Do::receive)
-                names.insert(settings_.transport_of(plan.mesh.axis(i.axis).name));
-    };
-    for (const auto* plan : {&compiled_.train, &compiled_.eval, &compiled_.logits})
-        if (*plan) look(**plan);
-    for (const Plan& plan : compiled_.smaller) look(plan);
-    return names;
 }
 
 /// Tells the others where this rank is, so that a wait beyond the bound names who is behind.

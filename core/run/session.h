@@ -1,7 +1,6 @@
 #pragma once
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +38,8 @@ public:
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
+    /// What a run says of how it communicates; may be none.
+    const std::vector<std::string>& notes() const { return notes_; }
 
     /// Draws every param from (seed, its name, global element index); clears every state.
     void initialize(uint64_t seed);
@@ -64,7 +65,6 @@ private:
     void meet();
     void allocate();
     void connect(Config& config, const Registry& registry);
-    std::set<std::string> transports_with_messages() const;
     void watch();
     std::unique_ptr<Executor> executor(const Plan& plan);
     void fill(const Program& program, ValueId id, uint64_t seed);
@@ -80,6 +80,7 @@ private:
     std::vector<Memory> arenas_;  ///< persistent, scratch
     std::map<std::string, std::unique_ptr<Transport>> transports_;
     std::unique_ptr<CommunicationThread> thread_;
+    std::vector<std::string> notes_;
     std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
     std::unique_ptr<Executor> train_, eval_, logits_;
     std::vector<std::unique_ptr<Executor>> smaller_;

@@ -151,14 +151,6 @@ int threads_of(const Settings& settings, const Job& job) {
     return static_cast<int>(std::max<int64_t>(1, allowed / std::max<int64_t>(1, job.local_ranks)));
 }
 
-bool overlaps(const Settings& settings, const Job& job) {
-    if (settings.overlap != Overlap::automatic) return settings.overlap == Overlap::on;
-    const auto allowed = static_cast<int64_t>(allowed_processors().size());
-    const int64_t own =
-        job.processors > 0 ? std::min(job.processors, allowed) : allowed / std::max<int64_t>(1, job.local_ranks);
-    return own > threads_of(settings, job);
-}
-
 bool serves(const TransportContract& contract, std::string_view device) {
     return std::find(contract.devices.begin(), contract.devices.end(), device) != contract.devices.end();
 }

@@ -67,10 +67,6 @@ std::unique_ptr<Device> make_device(const Settings& settings, Config& config, co
 /// this process may run on (see taskset), shared by the ranks of the host.
 int threads_of(const Settings& settings, const Job& job);
 
-/// Whether the rank's collectives have a thread of their own: by [run] overlap, or where its processors are more than
-/// its threads.
-bool overlaps(const Settings& settings, const Job& job);
-
 /// Whether the transport reads and writes the memory of this device itself.
 bool serves(const TransportContract& contract, std::string_view device);
 

@@ -48,6 +48,7 @@ public:
         const int64_t first = resumed.step + 1;
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        for (const std::string& line : session_.notes()) note(line);
         if (run_.metrics) run_.metrics->resume(resumed.step);
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
         const auto begin = Clock::now();

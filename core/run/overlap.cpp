@@ -1,0 +1,82 @@
+#include "run/overlap.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/processors.h"
+
+namespace orrery {
+namespace {
+
+std::vector<const Plan*> plans_of(const Compiled& compiled) {
+    std::vector<const Plan*> plans;
+    for (const auto* plan : {&compiled.train, &compiled.eval, &compiled.logits})
+        if (*plan) plans.push_back(&**plan);
+    for (const Plan& plan : compiled.smaller) plans.push_back(&plan);
+    return plans;
+}
+
+/// Transports over which a rank's plans send messages.
+std::set<std::string> with_messages(const Settings& settings, int64_t rank, const Compiled& compiled) {
+    std::set<std::string> names;
+    for (const Plan* plan : plans_of(compiled))
+        for (const Instruction& i : plan->class_of(rank).stream)
+            if (i.what == Do::send || i.what == Do::receive)
+                names.insert(settings.transport_of(plan->mesh.axis(i.axis).name));
+    return names;
+}
+
+}  // namespace
+
+bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis) {
+    const std::vector<Instruction>& stream = plan.class_of(rank).stream;
+    std::vector<int> kernels_before(stream.size() + 1, 0);
+    for (size_t i = 0; i < stream.size(); ++i)
+        kernels_before[i + 1] = kernels_before[i] + (stream[i].what == Do::kernel);
+    std::vector<char> waited(stream.size(), 0);
+    for (size_t i = 0; i < stream.size(); ++i)
+        for (const int wait : stream[i].waits) {
+            const auto w = static_cast<size_t>(wait);
+            if (waited[w] || stream[w].axis == none || plan.mesh.axis(stream[w].axis).name != axis) continue;
+            waited[w] = 1;
+            if (kernels_before[i] > kernels_before[w + 1]) return true;
+        }
+    return false;
+}
+
+bool has_spare_processors(const Settings& settings, const Job& job) {
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    int64_t own = allowed / std::max<int64_t>(1, job.local_ranks);
+    if (const int64_t given = std::max(job.processors, job.threads); given > 0) own = std::min(given, allowed);
+    return own > threads_of(settings, job);
+}
+
+Overlapping overlapping(const Settings& settings, const Job& job, const Compiled& compiled) {
+    Overlapping out;
+    const bool on = settings.overlap == Overlap::on;
+    if (settings.overlap == Overlap::off || (!on && !has_spare_processors(settings, job))) return out;
+    const std::set<std::string> messages = with_messages(settings, job.rank, compiled);
+    for (const auto& [axis, contract] : compiled.contracts) {
+        const std::string& transport = settings.transport_of(axis);
+        std::string why;
+        if (contract.queued)
+            why = fmt::format("transport {} queues its calls on the device", transport);
+        else if (!serves(contract, settings.device))
+            why = fmt::format("transport {} is reached by way of host memory", transport);
+        else if (messages.count(transport))
+            why = fmt::format("transport {} also sends messages", transport);
+        if (on && !why.empty()) out.notes.push_back(fmt::format("collectives of {} run inline: {}", axis, why));
+        const std::vector<const Plan*> plans = plans_of(compiled);
+        const bool pays = std::any_of(plans.begin(), plans.end(),
+                                      [&](const Plan* plan) { return has_kernels_beside(*plan, job.rank, axis); });
+        if (why.empty() && (on || pays)) out.axes.insert(axis);
+    }
+    if (!out.axes.empty())
+        out.notes.push_back(fmt::format("collectives of {} run on a thread of their own, beside the kernels",
+                                        fmt::join(out.axes, ", ")));
+    return out;
+}
+
+}  // namespace orrery
