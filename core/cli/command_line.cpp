@@ -6,11 +6,14 @@
 #include <functional>
 #include <new>
 
+#include "base/signals.h"
 #include "base/suggest.h"
 #include "cli/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/signals.h"
 #include "config/load.h"
+#include "run/stop_request.h"
 
 namespace orrery {
 namespace {
@@ -164,12 +167,13 @@ int bench_command(BenchCommand& command) {
     return bench_collectives(command.bench, config, command.arguments);
 }
 
-int dispatch(int argc, char** argv) {
+/// `before`: the signal mask of before.
+int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
     app.require_subcommand(1);
     app.footer(
         "orrery COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
-        "75 stopped after a checkpoint and to be started again, 128 + signal.");
+        "75 stopped by a signal and to be started again, 128 + signal.");
     ScriptCommand script;
     script.arguments.assign(argv, argv + argc);
     DrawCommand drawing;
@@ -208,6 +212,7 @@ int dispatch(int argc, char** argv) {
         if (script.script.empty()) return 0;
     }
     if (run->parsed()) return run_command(script);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);  // the others have nothing to save: a signal ends them
     if (check->parsed()) return check_command(script);
     if (verify->parsed()) return verify_command(script);
     if (sample->parsed()) return sample_command(script);
@@ -221,7 +226,7 @@ int dispatch(int argc, char** argv) {
 int exit_code(Fault fault) {
     switch (fault) {
         case Fault::usage: return 2;
-        case Fault::requeue: return 75;
+        case Fault::requeue: return stopped_code(stop_signal());
         case Fault::failed:
         case Fault::peer: break;
     }
@@ -231,9 +236,10 @@ int exit_code(Fault fault) {
 }  // namespace
 
 int command_line(int argc, char** argv) {
+    const sigset_t before = hold_stop_signals();  // the first of all: threads inherit it, also those of libraries
     watch_lifeline();
     try {
-        return dispatch(argc, argv);
+        return dispatch(argc, argv, before);
     } catch (const Error& error) {
         std::fprintf(stderr, "orrery: %s\n", error.what());
         return exit_code(error.fault());

@@ -3,7 +3,7 @@
 
 namespace orrery {
 
-/// The `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped after a checkpoint,
+/// The `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped by a signal,
 /// 128 + signal.
 ORRERY_API int command_line(int argc, char** argv);
 

@@ -16,6 +16,8 @@
 #include <thread>
 
 #include "base/processors.h"
+#include "base/signals.h"
+#include "cli/signals.h"
 #include "orrery/error.h"
 
 extern char** environ;
@@ -31,9 +33,10 @@ struct Child {
     bool running = false;
 };
 
-/// Everything a child needs is made before fork: only exec follows in the child.
+/// Everything a child needs is made before fork: only exec follows in the child. What `blocked` holds comes to it when
+/// it asks for it: no signal is too early.
 pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables,
-            const sigset_t& old_mask, int close_fd) {
+            const sigset_t& blocked, int close_fd) {
     std::vector<char*> argv, envp;
     for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -44,10 +47,7 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::st
     if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
     if (pid == 0) {
         ::close(close_fd);  // the write end of the lifeline stays with the launcher alone
-        // A terminal sends these to the whole group: the launcher alone acts on them, and forwards SIGTERM.
-        ::signal(SIGINT, SIG_IGN);
-        ::signal(SIGHUP, SIG_IGN);
-        ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
+        ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
         ::execve("/proc/self/exe", argv.data(), envp.data());
         ::_exit(127);
     }
@@ -59,11 +59,15 @@ void pin(const std::vector<int>& processors) {
         std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
 }
 
+/// Which exit code is the job's: a failure before a stop, SIGINT's before the other signals'.
+int weight(int code) { return code == 0 ? 0 : code == 75 ? 1 : code == 128 + SIGINT ? 2 : 3; }
+
 struct Watch {
     std::vector<Child> children;
     std::optional<Clock::time_point> deadline;
     int code = 0;
-    bool interrupted = false;
+    bool interrupted = false, stopping = false;
+    std::optional<int> at_once = {};  ///< the exit code, whatever the ranks' are
 
     void forward(int signal) const {
         for (const Child& child : children)
@@ -81,7 +85,7 @@ struct Watch {
         int own = 0;
         if (WIFSIGNALED(status)) {
             own = 1;
-            if (!deadline)
+            if (!deadline && !at_once)
                 std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed by signal %d (%s)\n",
                              static_cast<long long>(child.rank), child.pid, WTERMSIG(status),
                              ::strsignal(WTERMSIG(status)));
@@ -89,8 +93,22 @@ struct Watch {
             own = WEXITSTATUS(status);
         }
         if (own == 0) return;
-        if (code == 0 || (code == 75 && own != 75)) code = own;
-        if (!deadline && own != 75) deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
+        if (weight(own) > weight(code)) code = own;
+        if (weight(own) == 3 && !deadline) deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
+        if (weight(own) == 3 || stopping) return;
+        stopping = true;  // a scheduler may signal one rank alone, before it has met the others
+        forward(SIGTERM);
+    }
+
+    void asked(int signal, const LaunchSpec& spec) {
+        const bool again = signal == SIGINT && interrupted;
+        interrupted = interrupted || signal == SIGINT;
+        stopping = true;
+        if (again || !spec.taken_by) {
+            at_once = 128 + signal;
+            deadline = Clock::now() + std::chrono::milliseconds(again ? 0 : spec.grace_ms);
+        }
+        forward(!spec.taken_by || signal == SIGUSR1 ? signal : SIGTERM);
     }
 
     void reap(int grace_ms) {
@@ -102,7 +120,7 @@ struct Watch {
     void kill_late() {
         if (!deadline || Clock::now() < *deadline || !any()) return;
         for (const Child& child : children)
-            if (child.running)
+            if (child.running && !at_once)
                 std::fprintf(stderr, "orrery: rank %lld (pid %d) did not end in time and is killed\n",
                              static_cast<long long>(child.rank), child.pid);
         forward(SIGKILL);
@@ -112,14 +130,10 @@ struct Watch {
 
 /// Signals that wait to be taken by sigtimedwait, in this thread and in those that it makes.
 struct SignalsHeld {
-    sigset_t mask, before;
+    sigset_t mask = stop_signals(), before;
 
     SignalsHeld() {
-        ::sigemptyset(&mask);
-        for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1}) ::sigaddset(&mask, signal);
-        struct sigaction hang_up {};
-        ::sigaction(SIGHUP, nullptr, &hang_up);
-        if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&mask, SIGHUP);  // nohup: it stays ignored
+        ::sigaddset(&mask, SIGCHLD);
         ::pthread_sigmask(SIG_BLOCK, &mask, &before);
     }
     ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
@@ -130,6 +144,7 @@ struct SignalsHeld {
 
 int launch(const LaunchSpec& spec) {
     const SignalsHeld held;
+    if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
     if (spec.before) spec.before(shared);
     int lifeline[2];
@@ -153,21 +168,13 @@ int launch(const LaunchSpec& spec) {
     while (watch.any()) {
         const timespec tick{0, 200'000'000};
         const int signal = ::sigtimedwait(&held.mask, nullptr, &tick);
-        if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
-            if (watch.interrupted)
-                watch.forward(SIGKILL);  // asked twice: now
-            else
-                watch.forward(SIGTERM);
-            watch.interrupted = signal == SIGINT || watch.interrupted;
-        } else if (signal == SIGUSR1) {
-            watch.forward(SIGUSR1);
-        }
+        if (signal > 0 && signal != SIGCHLD) watch.asked(signal, spec);
         watch.reap(spec.grace_ms);
         watch.kill_late();
     }
     ::close(lifeline[1]);
-    if (watch.interrupted && (watch.code == 75 || watch.code == 0)) return 130;
-    return watch.code;
+    if (watch.at_once) return *watch.at_once;
+    return watch.interrupted && weight(watch.code) < 3 ? 128 + SIGINT : watch.code;
 }
 
 void watch_lifeline() {

@@ -8,6 +8,8 @@
 
 namespace orrery {
 
+class SignalTaker;
+
 /// Rank processes of one host to start.
 struct LaunchSpec {
     std::vector<std::string> arguments;  ///< of each rank: argv[0] and on
@@ -19,12 +21,16 @@ struct LaunchSpec {
     int grace_ms = 4000;  ///< how long the others may take to end after one rank failed
     /// By local rank, the processors that it may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
+    /// Who takes this process' signals until `launch` does, where ranks take theirs, save and end. nullptr: a signal
+    /// ends ranks and launcher.
+    SignalTaker* taken_by = nullptr;
 };
 
-/// Starts the ranks and waits for all. Forwards SIGTERM, SIGINT and SIGHUP (as SIGTERM) and SIGUSR1; the ranks ignore
-/// the two that a terminal sends to all of them at once. When a rank fails the others get `grace_ms` to report and end,
-/// then SIGKILL. When this process dies, the ranks see their lifeline close and end. Returns the exit code: 0; a rank's
-/// own code; 1 when a rank was killed; 130 after SIGINT. Reports on stderr.
+/// Starts the ranks and waits for all. Where ranks save, SIGUSR1 is forwarded, and SIGTERM, SIGINT and SIGHUP as
+/// SIGTERM; a second SIGINT kills all; and a rank that ends with 75 or 130 stops the others, too. When a rank fails the
+/// others get `grace_ms` to report and end, then SIGKILL. When this process dies, the ranks see their lifeline close
+/// and end. Returns the exit code: a failed rank's own; 1 when a rank was killed; 130 after SIGINT, to a rank also; 75
+/// when one was stopped; 0. Where they do not save: 128 + signal after one. Reports on stderr.
 int launch(const LaunchSpec& spec);
 
 /// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/script_host.h"
+#include "cli/signals.h"
 #include "run/address.h"
 #include "run/rendezvous.h"
 
@@ -93,7 +94,8 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim) {
+int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim,
+                SignalTaker& signals) {
     const int64_t ranks = settings.mesh.ranks();
     const Address address = address_of(command);
     LaunchSpec spec;
@@ -122,6 +124,7 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
         shared.port = server->port();
         claim();
     };
+    spec.taken_by = &signals;
     return launch(spec);
 }
 
@@ -148,6 +151,7 @@ void refuse_launch_flags(const ScriptCommand& command, const std::string& launch
 
 int run_command(const ScriptCommand& command) {
     const Job job = job_from_environment();
+    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) {
         ScriptHost(command, Mode::help, job).run_script();
         return 0;
@@ -174,7 +178,7 @@ int run_command(const ScriptCommand& command) {
             fmt::format("--nodes {}: the transport joins threads of one process; set run.transport to another, "
                         "as gloo",
                         command.nodes));
-    if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim);
+    if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim, signals);
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();

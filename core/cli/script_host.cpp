@@ -14,6 +14,7 @@
 #include "run/sample.h"
 #include "run/saved_state.h"
 #include "run/shared_folder.h"
+#include "run/stop_request.h"
 #include "run/train.h"
 #include "run/weights.h"
 #include "run/whole.h"
@@ -228,6 +229,15 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     if (checks() && !settings_.weights.empty())
         check_weights(experiment_->train, settings_.weights, experiment_->weights);
     if (mode_ != Mode::run) return;
+    train_here(data, options);
+    if (stop_signal() != 0)  // it came when no step was left to stop at
+        throw Error(of_rank(fmt::format("stopped by signal {} after the last step: start again for what the script "
+                                        "does next",
+                                        stop_signal())),
+                    Fault::requeue);
+}
+
+void ScriptHost::train_here(const DataSpec& data, const TrainOptions& options) {
     std::unique_ptr<FolderLock> lock;
     if (job_.rank == 0) lock = lock_folder();
     const auto store = open_store(settings_, config_, registry_, folder());
@@ -244,12 +254,16 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
                        settings_.weights, experiment_->weights});
         session.leave();
     } catch (const Error& error) {
+        ends_by_itself();
         if (error.fault() == Fault::requeue)
             session.leave();
+        else if (error.fault() == Fault::peer && session.other_stopped())
+            throw Error(of_rank(other_stopped), Fault::requeue);
         else
             session.fail(error.what());
         throw Error(of_rank(error.what()), error.fault());
     } catch (const std::exception& error) {  // memory that is out, a plugin's own kind: the others must know, too
+        ends_by_itself();
         session.fail(error.what());
         throw Error(of_rank(error.what()), Fault::failed);
     }

@@ -82,6 +82,8 @@ private:
     /// The device that says what scratch its kernels need; nullptr where it is left to the ranks, or, with a note,
     /// where nothing is started and it cannot run on this machine.
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
+    /// This rank's part of a training; ends with its session.
+    void train_here(const DataSpec& data, const TrainOptions& options);
     void prepare_folder();
     Job next_session();
     std::string of_rank(const std::string& text) const;

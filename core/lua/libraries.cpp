@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "lua/state.h"
@@ -78,6 +79,23 @@ void remove_field(lua_State* L, const char* library, const char* field) {
     lua_pop(L, 1);
 }
 
+/// os.execute and io.popen: what they start has the signals as the system has them, not those that a run holds.
+int start_program(lua_State* L) {
+    const SignalsForChildren opened;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+void wrap_start(lua_State* L, const char* library, const char* field) {
+    lua_getglobal(L, library);
+    lua_getfield(L, -1, field);
+    lua_pushcclosure(L, start_program, 1);
+    lua_setfield(L, -2, field);
+    lua_pop(L, 1);
+}
+
 void open(lua_State* L, const char* name, lua_CFunction function) {
     luaL_requiref(L, name, function, 1);
     lua_pop(L, 1);
@@ -93,15 +111,18 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     open(L, "utf8", luaopen_utf8);
     open(L, "coroutine", luaopen_coroutine);
     for (const std::string& name : allow) {
-        if (name == "os")
+        if (name == "os") {
             open(L, "os", luaopen_os);
-        else if (name == "io")
+            wrap_start(L, "os", "execute");
+        } else if (name == "io") {
             open(L, "io", luaopen_io);
-        else if (name == "debug")
+            wrap_start(L, "io", "popen");
+        } else if (name == "debug") {
             open(L, "debug", luaopen_debug);
-        else
+        } else {
             throw Error(state_of(L).host().config().table("lua").where("allow"),
                         fmt::format("no library {}{}", quote(name), choices("known", name, {"os", "io", "debug"})));
+        }
     }
     for (const char* name : {"dofile", "loadfile", "warn"}) remove_field(L, "_G", name);
     remove_field(L, "string", "dump");

@@ -12,6 +12,7 @@
 #include <boost/dll/library_info.hpp>
 #include <boost/dll/shared_library.hpp>
 
+#include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "orrery/plugin.h"
@@ -95,6 +96,7 @@ void check_abi(const Found& file) {
 
 /// Opens the file for good and returns its own PluginInfo.
 const PluginInfo& open(const Found& file) {
+    const SignalsKept kept;
     dll::shared_library library;
     std::error_code problem;
     // RTLD_NODELETE: the library stays when `library` ends.

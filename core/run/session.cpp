@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -15,6 +16,8 @@
 
 namespace orrery {
 namespace {
+
+constexpr auto settled = std::chrono::milliseconds(300);  // by then news of a lost rank has come
 
 /// The memory that every transport of the mesh can use.
 MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contracts) {
@@ -29,6 +32,16 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
                  std::unique_ptr<Device> device)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
+    try {
+        start(config, registry, std::move(device));
+    } catch (const Error& error) {
+        ends_by_itself();
+        if (error.fault() == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
+        throw;
+    }
+}
+
+void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
     Agreement same = compiled_.agreement();
     same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
     agree("plan", same);
@@ -57,6 +70,7 @@ std::unique_ptr<Executor> Session::executor(const Plan& plan) {
 }
 
 Session::~Session() {
+    answer_.reset();
     if (rendezvous_) rendezvous_->tell_position({});
     train_.reset();
     smaller_.clear();
@@ -73,7 +87,10 @@ Session::~Session() {
 }
 
 void Session::meet() {
-    if (job_.ranks == 1) return;
+    if (job_.ranks == 1) {
+        answer_.emplace(std::function<void()>());
+        return;
+    }
     const JobToken token{job_.token, job_.id, job_.generation};
     if (job_.serves) server_ = serve(job_);
     TcpRendezvous::Options options;
@@ -84,6 +101,20 @@ void Session::meet() {
     options.timeout = settings_.timeout;
     rendezvous_ = std::make_unique<TcpRendezvous>(options);
     exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.timeout);
+    answer_.emplace([this] { tell_stopped(); });
+}
+
+/// The store closes this connection when it has told the others.
+void Session::tell_stopped() {
+    rendezvous_->fail(stopped_early);
+    for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
+}
+
+bool Session::other_stopped() const {
+    if (!rendezvous_) return false;
+    // A transport may see a process end before this one's link has read why.
+    for (int i = 0; i < 30 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
+    return says_stopped_early(rendezvous_->lost());
 }
 
 void Session::agree(const std::string& topic, const Agreement& parts) {

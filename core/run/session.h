@@ -12,6 +12,7 @@
 #include "run/job.h"
 #include "run/rendezvous.h"
 #include "run/settings.h"
+#include "run/stop_request.h"
 #include "run/watch.h"
 
 namespace orrery {
@@ -60,9 +61,16 @@ public:
     void fail(const std::string& why);
     /// Ends in agreement: from here on, a closing connection is no loss.
     void leave();
+    /// A step is about to begin: from here on a signal waits for the vote after it.
+    void keep() { answer_->keep(); }
+    /// What went wrong is that another rank was stopped with nothing to save. May wait for that news, for a third of a
+    /// second.
+    bool other_stopped() const;
 
 private:
     void meet();
+    void tell_stopped();
+    void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);
     void allocate();
     void connect(Config& config, const Registry& registry);
     void watch();
@@ -85,6 +93,7 @@ private:
     std::unique_ptr<Executor> train_, eval_, logits_;
     std::vector<std::unique_ptr<Executor>> smaller_;
     std::unique_ptr<StepWatch> watch_;
+    std::optional<StopAnswer> answer_;
 };
 
 }  // namespace orrery

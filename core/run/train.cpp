@@ -37,7 +37,6 @@ public:
     }
 
     void run() {
-        const SignalWatch signals;
         agree();
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
@@ -99,6 +98,7 @@ private:
             first);
         StopVote vote(session_);
         if (run_.metrics) peak_flops();  // measures: no part of a step
+        session_.keep();
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             one_step(step, prefetch.next());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ctrl-C goes to every process of the terminal's group at once, and a scheduler may signal any one rank: the work is
-# committed before the job ends, and the resumed run has the losses of the uninterrupted one.
+# The table of signals. Ctrl-C goes to every process of the terminal's group at once, and a scheduler may signal any one
+# rank: the work is committed before the job ends, and the resumed run has the losses of the uninterrupted one.
 source "$(dirname "$0")/lib.sh"
 set -m  # each background job is a process group of its own, with SIGINT as a terminal gives it
 steps=300
@@ -24,31 +24,44 @@ resumes() {
     cmp whole.txt "$name.txt" || fail "$name: another trajectory after resuming"
 }
 
-# Every other thread of the launcher leaves its signals to the one that forwards them: none can end it by default. That
-# one waits for them, which shows as not blocked.
-all_hold_signals() {
-    local task blocked
-    [ "$(ls /proc/"$1"/task | wc -l)" -ge 2 ] || { echo "one thread: nothing to look at"; return 1; }
-    for task in /proc/"$1"/task/*/status; do
-        [ "$task" != "/proc/$1/task/$1/status" ] || continue
-        blocked=$(sed -n 's/^SigBlk:[[:space:]]*//p' "$task")
-        (((16#$blocked >> 14) & 1)) || { echo "$task: SIGTERM is not blocked"; return 1; }
-        (((16#$blocked >> 1) & 1)) || { echo "$task: SIGINT is not blocked"; return 1; }
+# No thread of a process is ended by a signal that saves, nor runs a handler for one on whatever stack it is on. One
+# that waits for them shows as not blocked: the launcher's first.
+holds_all() {
+    local process=$1 task text mask
+    [ "$(ls /proc/"$process"/task | wc -l)" -ge 2 ] || { echo "one thread: nothing to look at"; return 1; }
+    for task in /proc/"$process"/task/*/status; do
+        text=$(cat "$task")
+        mask=$((16#$(sed -n 's/^SigCgt:[[:space:]]*//p' <<< "$text")))
+        ((mask & 0x4203)) && { echo "$task: it has a handler"; return 1; }
+        mask=$((16#$(sed -n 's/^SigBlk:[[:space:]]*//p' <<< "$text")))
+        if [ "$task" = "/proc/$process/task/$process/status" ]; then
+            ((mask & 0x80a04ec)) && { echo "$task: blocks what the system has otherwise"; return 1; }
+            [ -z "${2:-}" ] || continue
+        fi
+        (((mask & 0x4203) == 0x4203)) || { echo "$task: not blocked"; return 1; }
     done
+    return 0
 }
+job_holds_all() {
+    local rank
+    holds_all "$1" launcher || fail "$2: the launcher"
+    for rank in $(ranks_of "$1"); do holds_all "$rank" || fail "$2: a rank"; done
+}
+built() { [ -e "$(dirname "$orrery")/plugins/liborrery_transport_$1.so" ] && echo "$1" || echo shm; }
 
 tiny_exec=exec run_tiny ctrl_c $steps $slow > ctrl_c.log 2>&1 &
 launcher=$!
 wait_for steps_done ctrl_c 4 || { cat ctrl_c.log; fail "ctrl_c: no steps"; }
-all_hold_signals $launcher || fail "ctrl_c: a thread of the launcher would die of a signal"
+job_holds_all $launcher ctrl_c
 kill -INT -$launcher
 wait $launcher
 committed ctrl_c 130 $?
 resumes ctrl_c
 
-tiny_exec=exec run_tiny hang_up $steps $slow > hang_up.log 2>&1 &
+tiny_exec=exec run_tiny hang_up $steps $slow --set run.transport="$(built ucx)" > hang_up.log 2>&1 &
 launcher=$!
 wait_for steps_done hang_up 4 || { cat hang_up.log; fail "hang_up: no steps"; }
+job_holds_all $launcher hang_up
 kill -HUP -$launcher
 wait $launcher
 committed hang_up 75 $?
@@ -59,19 +72,77 @@ launcher=$!
 wait_for steps_done alone 4 || { cat alone.log; fail "alone: no steps"; }
 kill -INT -$launcher
 wait $launcher
-committed alone 75 $?
+committed alone 130 $?
 
 for signal in TERM USR1; do
     for rank in 0 1; do
         name=rank${rank}_$signal
-        tiny_exec=exec run_tiny $name $steps $slow > $name.log 2>&1 &
+        through=$([ $name = rank0_USR1 ] && built gloo || echo shm)
+        tiny_exec=exec run_tiny $name $steps $slow --set run.transport=$through > $name.log 2>&1 &
         launcher=$!
         wait_for steps_done $name 4 || { cat $name.log; fail "$name: no steps"; }
+        job_holds_all $launcher $name
         kill -$signal "$(ranks_of $launcher | sed -n "$((rank + 1))p")"
         wait $launcher
         committed $name 75 $?
     done
 done
 resumes rank1_TERM
+
+# Twice: at once, however long a step takes. One rank, and two.
+huge="--set data.tokens_per_sequence=64 --set train.sequences_per_step=64 --set data.validation=0"
+huge+=" --set script.layers=2 --set script.embed=512 --set script.heads=4"
+for ranks in 1 2; do
+    name=twice$ranks
+    tiny_exec=exec run_tiny $name $steps $slow $huge --set mesh.dp=$ranks > $name.log 2>&1 &
+    launcher=$!
+    wait_for grep -q "grad_norm" $name.log || { cat $name.log; fail "$name: no training"; }
+    kill -INT -$launcher
+    sleep 0.2
+    kill -INT -$launcher 2> /dev/null
+    wait $launcher
+    code=$?
+    [ $code -eq 130 ] || { cat $name.log; fail "$name: exit code $code, expected 130"; }
+    ! grep -qE "committed|killed|did not end" $name.log || { cat $name.log; fail "$name: not at once, or with noise"; }
+done
+
+# In the start there is nothing to save; a command that never has anything is ended as the system does it.
+echo "while true do end" > endless.lua
+for case in "run TERM 75" "run USR1 75" "run HUP 75" "run INT 130" "check TERM 143" "check USR1 138" "check INT 130"; do
+    read -r command signal expected <<< "$case"
+    $orrery $command endless.lua --set lua.instructions_million=4000000 > start.log 2>&1 &
+    launcher=$!
+    sleep 0.5
+    kill -$signal $launcher
+    wait $launcher
+    code=$?
+    [ $code -eq "$expected" ] || { cat start.log; fail "$case in the start: exit code $code"; }
+    [ "$command" != run ] || grep -q "stopped by signal .* with nothing to save" start.log || fail "$case: no word"
+done
+
+# What nobody reads is dropped, and what is ignored stays so: the run goes on.
+run_tiny unread 12 2>&1 | head -n 1 > /dev/null
+code=${PIPESTATUS[0]}
+[ "$code" -eq 0 ] || fail "nobody reads: exit code $code, expected 0"
+[ "$(losses unread | wc -l)" -eq 12 ] || fail "nobody reads: $(losses unread | wc -l) steps, expected 12"
+(trap '' HUP; tiny_exec=exec run_tiny nohup $steps $slow --set run.transport="$(built ucx)" > nohup.log 2>&1) &
+launcher=$!
+wait_for steps_done nohup 4 || { cat nohup.log; fail "nohup: no steps"; }
+kill -HUP -$launcher
+wait $launcher || { cat nohup.log; fail "nohup: exit code $?, expected 0"; }
+
+# What a script starts has its signals as the system has them.
+for call in 'os.execute("sh mask.sh")' 'io.popen("sh mask.sh"):close()'; do
+    echo "$call while true do end" > starts.lua
+    echo "grep SigBlk /proc/self/status > mask" > mask.sh
+    rm -f mask
+    $orrery run starts.lua --set 'lua.allow=["os","io"]' --set lua.instructions_million=4000000 > starts.log 2>&1 &
+    launcher=$!
+    wait_for [ -s mask ] || { cat starts.log; fail "$call: not run"; }
+    kill -TERM $launcher
+    wait $launcher
+    [ $? -eq 75 ] || { cat starts.log; fail "$call: exit code"; }
+    grep -q ":[[:space:]]*0*$" mask || { cat mask; fail "$call: signals are blocked"; }
+done
 echo "SIGINT and SIGHUP to the group, SIGTERM and SIGUSR1 to either rank: committed, and resumed bit for bit"
 echo "1 passed, 0 failed"

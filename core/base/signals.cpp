@@ -1,0 +1,71 @@
+#include "base/signals.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <iterator>
+
+namespace orrery {
+namespace {
+
+constexpr int all_stop[4] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+
+static_assert(std::atomic<pthread_t>::is_always_lock_free);
+std::atomic<pthread_t> taker{0};
+
+void hand_over(int signal) { ::pthread_kill(taker.load(), signal); }
+
+}  // namespace
+
+sigset_t stop_signals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (const int signal : all_stop) {
+        struct sigaction now {};
+        ::sigaction(signal, nullptr, &now);
+        // A blocked signal is kept even where it is ignored: this one stays ignored.
+        if (now.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
+    }
+    return set;
+}
+
+sigset_t hold_stop_signals() {
+    const sigset_t held = stop_signals();
+    sigset_t before;
+    ::pthread_sigmask(SIG_BLOCK, &held, &before);
+    return before;
+}
+
+void taken_by(pthread_t thread) { taker = thread; }
+
+SignalsKept::SignalsKept() {
+    for (size_t i = 0; i < std::size(all_stop); ++i) ::sigaction(all_stop[i], nullptr, &before_[i]);
+}
+
+SignalsKept::~SignalsKept() {
+    for (size_t i = 0; i < std::size(all_stop); ++i) ::sigaction(all_stop[i], &before_[i], nullptr);
+}
+
+SignalsForChildren::SignalsForChildren() {
+    ::sigemptyset(&opened_);
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &before_);
+    if (taker.load() == 0) return;
+    struct sigaction action {};
+    action.sa_handler = hand_over;  // exec puts the default back
+    action.sa_flags = SA_RESTART;
+    const sigset_t held = stop_signals();
+    for (const int signal : all_stop) {
+        if (::sigismember(&held, signal) != 1 || ::sigismember(&before_, signal) != 1) continue;
+        ::sigaction(signal, &action, nullptr);
+        ::sigaddset(&opened_, signal);
+    }
+    ::pthread_sigmask(SIG_UNBLOCK, &opened_, nullptr);
+}
+
+SignalsForChildren::~SignalsForChildren() {
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    for (const int signal : all_stop)
+        if (::sigismember(&opened_, signal) == 1) ::signal(signal, SIG_DFL);
+}
+
+}  // namespace orrery

@@ -1,0 +1,79 @@
+#include "cli/signals.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <semaphore>
+
+#include "base/signals.h"
+#include "orrery/error.h"
+#include "run/stop_request.h"
+
+namespace orrery {
+
+int stopped_code(int signal) { return signal == SIGINT ? 128 + SIGINT : 75; }
+
+SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
+    ::signal(SIGPIPE, SIG_IGN);
+    const sigset_t held = stop_signals();
+    signals_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+    stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (signals_ < 0 || stop_ < 0)
+        throw Error(fmt::format("cannot take signals: {}", std::strerror(errno)), Fault::failed);
+    thread_ = std::thread([this] { run(); });
+    taken_by(thread_.native_handle());
+}
+
+SignalTaker::~SignalTaker() {
+    leave_them();
+    ::close(signals_);
+    ::close(stop_);
+}
+
+void SignalTaker::leave_them() {
+    if (!thread_.joinable()) return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(stop_, &one, sizeof one);
+    thread_.join();
+    taken_by(0);
+}
+
+void SignalTaker::run() {
+    for (;;) {
+        pollfd both[2] = {{signals_, POLLIN, 0}, {stop_, POLLIN, 0}};
+        ::poll(both, 2, -1);
+        signalfd_siginfo info{};
+        while (::read(signals_, &info, sizeof info) == sizeof info) take(static_cast<int>(info.ssi_signo));
+        if (both[1].revents) return;
+    }
+}
+
+void SignalTaker::take(int signal) {
+    if (signal == SIGINT && interrupted_) ::_exit(stopped_code(SIGINT));
+    interrupted_ = interrupted_ || signal == SIGINT;
+    if (!ask_to_stop(signal)) end(signal);
+}
+
+/// Last words have a second: what they are told to may have stopped reading.
+void SignalTaker::end(int signal) {
+    const auto said = std::make_shared<std::binary_semaphore>(0);
+    std::thread([said, line = fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to go on\n",
+                                          who_, signal)] {
+        tell_stopped();
+        if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
+        [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+        said->release();
+    }).detach();
+    (void)said->try_acquire_for(std::chrono::seconds(1));
+    ::_exit(stopped_code(signal));
+}
+
+}  // namespace orrery
