@@ -18,7 +18,7 @@ struct LaunchSpec {
     int64_t local_ranks = 1;
     /// Called with `job` before the first rank starts. Threads that it makes leave signals to this one.
     std::function<void(Job&)> before = {};
-    int grace_ms = 4000;  ///< how long the others may take to end after one rank failed
+    int grace_ms = 1500;  ///< how long the others may take to end after one rank failed
     /// By local rank, the processors that it may run on; empty: those of this process.
     std::vector<std::vector<int>> processors = {};
     /// Who takes this process' signals until `launch` does, where ranks take theirs, save and end. nullptr: a signal
