@@ -129,7 +129,9 @@ code=${PIPESTATUS[0]}
 launcher=$!
 wait_for steps_done nohup 4 || { cat nohup.log; fail "nohup: no steps"; }
 kill -HUP -$launcher
-wait $launcher || { cat nohup.log; fail "nohup: exit code $?, expected 0"; }
+wait $launcher
+code=$?
+[ $code -eq 0 ] || { cat nohup.log; fail "nohup: exit code $code, expected 0"; }
 
 # What a script starts has its signals as the system has them.
 for call in 'os.execute("sh mask.sh")' 'io.popen("sh mask.sh"):close()'; do
