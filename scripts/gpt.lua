@@ -10,6 +10,7 @@ local declared = {
   heads    = { 6, "query heads" },
   kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
+  tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
   embed_std = { 0.02, "llama: std of the embedding at the start" },
@@ -42,11 +43,16 @@ for other, keys in pairs(takes) do
   end
 end
 
+local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
+  or error(("script.schedule = %s: expected cosine or linear"):format(opt.schedule))
+
 local data = o.data.file {}
 local sizes = {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab,
-  mlp = opt.mlp > 0 and opt.mlp or 4 * opt.embed,
+  mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed,
 }
+if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
+elseif opt.tied ~= "auto" then error(("script.tied = %s: expected yes, no or auto"):format(opt.tied)) end
 if opt.model == "gpt" then
   sizes.seq, sizes.dropout = data.seq, opt.dropout            -- gpt learns one vector per position
 else
@@ -61,7 +67,7 @@ local program = o.trace(opt.model, data.signature, function(batch)    -- runs on
   return model:loss(batch.tokens, batch.targets)
 end)
 program:train_with(o.optim.adamw {
-  lr = o.lr[opt.schedule] { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
+  lr = rate { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files

@@ -53,7 +53,7 @@ struct Traced {
     bool compiled = false;
     std::vector<Asked> strategies;
     PropagateOptions redistribution;
-    std::vector<WeightSource> weights;
+    PublishedWeights weights;
 };
 
 template <>
@@ -90,9 +90,10 @@ void record_ramp(lua_State* L, Traced& traced);
 /// program:compile() -> run
 int compile_program(lua_State* L);
 
-/// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }: dim and index count from 1.
-/// Throws when a param is unknown, missing or named twice, or a part does not fit.
-std::vector<WeightSource> check_weights(lua_State* L, int index, const Program& program);
+/// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }, dim and index counted from 1,
+/// with ignore = { pattern, ... } and copies = { [tensor] = other } beside it. Throws when a param is unknown, missing
+/// or named twice, or a part does not fit.
+PublishedWeights check_weights(lua_State* L, int index, const Program& program);
 
 /// The program up to the logits of its cross entropy, as the result "logits"; nullopt when it has not exactly one.
 std::optional<Program> logits_of(const Program& forward);

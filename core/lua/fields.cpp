@@ -102,10 +102,14 @@ std::vector<int64_t> Fields::integers(std::string_view key) {
     return out;
 }
 
-void Fields::finish() {
+void Fields::finish(bool with_list) {
     if (!index_) return;
     push_sorted_keys(L_, index_);
     for (lua_Integer i = 1; lua_rawgeti(L_, -1, i) != LUA_TNIL; ++i) {
+        if (with_list && lua_isinteger(L_, -1)) {
+            lua_pop(L_, 1);
+            continue;
+        }
         if (lua_type(L_, -1) != LUA_TSTRING)
             fail(L_, fmt::format("{}: options have names, found {} as a key\n  write name = value", function_,
                                  type_text(L_, -1)));

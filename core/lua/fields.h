@@ -24,7 +24,8 @@ public:
     std::vector<int64_t> integers(std::string_view key);
     /// Pushes the field, nil when absent.
     void push_field(std::string_view key);
-    void finish();
+    /// `with_list`: entries 1..n are the caller's.
+    void finish(bool with_list = false);
 
     /// Throws "nn.linear: KEY is ..., expected WHAT".
     [[noreturn]] void wrong(std::string_view key, std::string_view what);

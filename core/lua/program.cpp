@@ -115,7 +115,7 @@ int parallel(lua_State* L) {
     return 1;
 }
 
-/// program:weights(model:tensors()): where published checkpoints hold the params, for checkpoint.load.
+/// program:weights(model:tensors()): where published files hold the params, for checkpoint.load.
 int weights(lua_State* L) {
     Traced& traced = open_program(L, "weights");
     traced.weights = check_weights(L, 2, *traced.train->program);

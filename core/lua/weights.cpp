@@ -27,15 +27,39 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
     source.start = (part[1] - 1) * source.size;
 }
 
+/// copies = { ["lm_head.weight"] = "wte.weight" }
+std::vector<WeightCopy> read_copies(lua_State* L, Fields& fields) {
+    std::vector<WeightCopy> out;
+    fields.push_field("copies");
+    if (!lua_isnil(L, -1)) {
+        if (!lua_istable(L, -1)) fields.wrong("copies", "a table from tensors to the ones that they are copies of");
+        Fields copies(L, -1, "weights: copies");
+        push_sorted_keys(L, -1);
+        for (lua_Integer i = 1; lua_rawgeti(L, -1, i) == LUA_TSTRING; ++i) {
+            const std::string tensor = check_text(L, -1);
+            lua_pop(L, 1);
+            out.push_back({tensor, copies.text(tensor).value_or("")});
+        }
+        lua_pop(L, 2);
+        copies.finish();
+    }
+    lua_pop(L, 1);
+    return out;
+}
+
 }  // namespace
 
-std::vector<WeightSource> check_weights(lua_State* L, int index, const Program& program) {
+PublishedWeights check_weights(lua_State* L, int index, const Program& program) {
     check_table(L, index, "a list of weights");
     const Origin origin = where(L);
     std::vector<std::string> params;
     for (const ValueId id : program.params()) params.push_back(program.value(id).name);
     std::set<std::string> named;
-    std::vector<WeightSource> out;
+    PublishedWeights out;
+    Fields beside(L, index, "weights");
+    out.ignore = beside.texts("ignore");
+    out.copies = read_copies(L, beside);
+    beside.finish(true);
     for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
         Fields fields(L, -1, "weights");
         WeightSource source;
@@ -48,7 +72,7 @@ std::vector<WeightSource> check_weights(lua_State* L, int index, const Program& 
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
         read_part(L, fields, program, source);
         fields.finish();
-        out.push_back(std::move(source));
+        out.sources.push_back(std::move(source));
         lua_pop(L, 1);
     }
     lua_pop(L, 1);

@@ -43,19 +43,31 @@ struct WeightSource {
     Origin origin;
 };
 
+/// A tensor that a published file may hold twice: as a head of its own name that is tied to the embedding.
+struct WeightCopy {
+    std::string tensor, of;
+};
+
+/// Where published files hold the params, and what else such a file may hold.
+struct PublishedWeights {
+    std::vector<WeightSource> sources;  ///< every param of train once, or empty: the script names no source
+    std::vector<std::string> ignore;    ///< tensors that no param is read from: "*.attn.bias", * is any letters
+    std::vector<WeightCopy> copies;     ///< the same, where bit-equal to the other
+};
+
 /// The programs of one experiment, over the same params: names agree, layouts at rest agree. Annotated, not propagated.
 struct Experiment {
     std::string name;
-    Program train;                      ///< forward, backward, update
-    BatchRamp ramp;                     ///< how the batch grows to train's
-    std::vector<Program> smaller;       ///< the step at the ramp's other sizes, ascending; as `train` but for the batch
-    std::optional<Program> eval;        ///< forward without dropout; results loss_sum, count
-    std::optional<Program> logits;      ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
-    Mesh mesh;                          ///< with micro
-    PropagateOptions redistribution;    ///< what the script forbids
-    std::vector<std::string> axes;      ///< of the mesh, or asked for, as the options of strategies name them
-    std::optional<Schedule> schedule;   ///< of the fragments, where the mesh has a pipeline
-    std::vector<WeightSource> weights;  ///< every param of train once, or empty: the script names no source
+    Program train;                     ///< forward, backward, update
+    BatchRamp ramp;                    ///< how the batch grows to train's
+    std::vector<Program> smaller;      ///< the step at the ramp's other sizes, ascending; as `train` but for the batch
+    std::optional<Program> eval;       ///< forward without dropout; results loss_sum, count
+    std::optional<Program> logits;     ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
+    Mesh mesh;                         ///< with micro
+    PropagateOptions redistribution;   ///< what the script forbids
+    std::vector<std::string> axes;     ///< of the mesh, or asked for, as the options of strategies name them
+    std::optional<Schedule> schedule;  ///< of the fragments, where the mesh has a pipeline
+    PublishedWeights weights;
 };
 
 /// A collective algorithm of the configuration: [collectives] dp = "ring".

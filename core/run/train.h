@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <string>
 
 #include "run/checkpoint.h"
@@ -18,9 +17,9 @@ struct TrainingRun {
     DataSpec data;
     TrainOptions options;
     uint64_t seed = 1;
-    int64_t keep = 2;                            ///< verified checkpoints that stay
-    std::string weights;                         ///< safetensors file of a fresh start, "": random weights
-    std::span<const WeightSource> sources = {};  ///< where each param lies in it
+    int64_t keep = 2;               ///< verified checkpoints that stay
+    std::string weights;            ///< safetensors file of a fresh start, "": random weights
+    PublishedWeights sources = {};  ///< where each param lies in it
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

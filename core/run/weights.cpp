@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "base/half.h"
+#include "base/text.h"
 #include "run/safetensors.h"
 
 namespace orrery {
@@ -70,11 +74,105 @@ std::vector<float> transposed(const std::vector<float>& in, int64_t rows, int64_
     return out;
 }
 
+/// Whether the whole name is the pattern's, where * is any letters.
+bool matches(std::string_view pattern, std::string_view name) {
+    size_t at = 0, star = std::string_view::npos, resume = 0, p = 0;
+    while (at < name.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = at;
+        } else if (p < pattern.size() && pattern[p] == name[at]) {
+            ++p, ++at;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            at = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+/// "h.11.attn.bias" -> "h.*.attn.bias": the tensors of all layers are told as one.
+std::string kind_of(const std::string& tensor) {
+    std::vector<std::string> parts = split(tensor, '.');
+    for (std::string& part : parts)
+        if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) part = "*";
+    return join(parts, ".");
+}
+
+/// Throws at a tensor that params are read from in parts which leave some of it out.
+void check_parts(const SafetensorsFile& file, const PublishedWeights& weights) {
+    std::map<std::string, int64_t> covered;
+    for (const WeightSource& source : weights.sources)
+        if (source.dim >= 0) covered[source.tensor] += source.size;
+    for (const WeightSource& source : weights.sources) {
+        if (source.dim < 0) continue;
+        const int64_t there = file.tensor(source.tensor).shape.at(static_cast<size_t>(source.dim));
+        if (covered[source.tensor] < there)
+            throw Error(source.origin,
+                        fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
+                                    "  give the model the sizes of the file, or name every part in tensors()",
+                                    file.path(), source.tensor, text_of(file.tensor(source.tensor).shape),
+                                    covered[source.tensor], there, source.dim + 1));
+    }
+}
+
+bool is_copy(const SafetensorsFile& file, const std::string& tensor, const PublishedWeights& weights,
+             const Origin& origin) {
+    for (const WeightCopy& copy : weights.copies) {
+        if (copy.tensor != tensor || !file.has(copy.of)) continue;
+        const Tensor a = file.tensor(tensor), b = file.tensor(copy.of);
+        const auto bytes = static_cast<size_t>(a.bytes());
+        if (a.dtype == b.dtype && a.shape == b.shape && (bytes == 0 || std::memcmp(a.data, b.data, bytes) == 0))
+            return true;
+        throw Error(origin, fmt::format("{}: tensor {} differs from {}, and this model reads one for both\n"
+                                        "  give the model tied = false (script.tied = \"no\")",
+                                        file.path(), tensor, copy.of));
+    }
+    return false;
+}
+
+/// Throws at tensors that training would leave out without a word.
+void check_unread(const SafetensorsFile& file, const PublishedWeights& weights) {
+    const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
+    std::set<std::string> read;
+    for (const WeightSource& source : weights.sources) read.insert(source.tensor);
+    std::map<std::string, int64_t> left;  // by kind
+    int64_t count = 0;
+    for (const StoredTensor& tensor : file.tensors()) {
+        const auto ignored = [&](const std::string& pattern) { return matches(pattern, tensor.name); };
+        if (read.count(tensor.name) > 0 || std::any_of(weights.ignore.begin(), weights.ignore.end(), ignored)) continue;
+        if (is_copy(file, tensor.name, weights, origin)) continue;
+        ++left[kind_of(tensor.name)];
+        ++count;
+    }
+    if (count == 0) return;
+    constexpr size_t most = 8;
+    std::vector<std::string> kinds;
+    for (const auto& [kind, n] : left)
+        if (kinds.size() < most) kinds.push_back(n > 1 ? fmt::format("{} ({})", kind, n) : kind);
+    if (left.size() > most) kinds.push_back(fmt::format("and {} more kinds", left.size() - most));
+    throw Error(
+        origin,
+        fmt::format("{}: no param is read from {} of its {} tensors: {}\n"
+                    "  give the model what the file has: its kind, its layers, a head of its own (script.model, "
+                    "script.layers, script.tied),\n"
+                    "  or name what training does not need in `ignore` of the model's tensors()",
+                    file.path(), count, file.tensors().size(), join(kinds, ", ")));
+}
+
+void check_file(const Program& program, const SafetensorsFile& file, const PublishedWeights& weights) {
+    for (ValueId id : program.params())
+        check_one(file, program.value(id), source_of(weights.sources, program.value(id), file.path()));
+    check_parts(file, weights);
+    check_unread(file, weights);
+}
+
 }  // namespace
 
-void check_weights(const Program& program, const std::string& path, std::span<const WeightSource> sources) {
-    const SafetensorsFile file(path);
-    for (ValueId id : program.params()) check_one(file, program.value(id), source_of(sources, program.value(id), path));
+void check_weights(const Program& program, const std::string& path, const PublishedWeights& weights) {
+    check_file(program, SafetensorsFile(path), weights);
 }
 
 std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source,
@@ -90,17 +188,19 @@ std::vector<float> read_weights(const SafetensorsFile& file, const Value& param,
     return source.transpose ? transposed(values, shape[0], shape[1]) : values;
 }
 
-void load_weights(Session& session, const std::string& path, std::span<const WeightSource> sources) {
+void load_weights(Session& session, const std::string& path, const PublishedWeights& weights) {
     const SafetensorsFile file(path);
     const Compiled& compiled = session.compiled();
     const Program& program = compiled.train ? compiled.train->program : compiled.logits->program;
+    if (session.job().rank == 0) check_file(program, file, weights);
     Executor& executor = session.train() ? *session.train() : *session.logits();
     for (ValueId id : program.params()) {
         if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, compiled.mesh, session.job().rank);
-        session.upload(local, read_weights(file, param, source_of(sources, param, path), offset, local.shape).data());
+        const WeightSource& source = source_of(weights.sources, param, path);
+        session.upload(local, read_weights(file, param, source, offset, local.shape).data());
     }
 }
 

@@ -332,8 +332,9 @@ function Program:train_with(optimizer, options) end
 ---@param strategies Strategy[]|{ forbid_implicit?: boolean, implicit_budget_mib?: number }
 ---@return Program
 function Program:parallel(strategies) end
---- Where published checkpoints hold the params, for checkpoint.load.
----@param tensors TensorSource[]
+--- Where published files hold the params, for checkpoint.load. Beside the list, what else a file may hold: tensors
+--- that a pattern of `ignore` matches (* is any letters), and `copies` of others, bit for bit.
+---@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string> }
 ---@return Program
 function Program:weights(tensors) end
 ---@return Run

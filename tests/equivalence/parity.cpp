@@ -76,7 +76,7 @@ std::vector<float> part(const SafetensorsFile& file, const Value& param, WeightS
 }
 
 const WeightSource& source_of(const Experiment& made, const std::string& param) {
-    for (const WeightSource& source : made.weights)
+    for (const WeightSource& source : made.weights.sources)
         if (source.param == param) return source;
     throw std::runtime_error("no source for " + param);
 }
@@ -132,7 +132,7 @@ TEST_CASE("GPT-2, Llama and Qwen2 give PyTorch's numbers", "[parity]") {
         const Parity parity(name);
         for (bool reference : {false, true}) {
             const auto made = experiment("tests/equivalence/models.lua", parity.toml());
-            CHECK(made->weights.size() == made->train.params().size());
+            CHECK(made->weights.sources.size() == made->train.params().size());
             const auto lines = compare(parity, *made, reference);
             CHECK(
                 print(fmt::format("{}, {} kernels, against PyTorch in float64", name, reference ? "reference" : "cpu"),

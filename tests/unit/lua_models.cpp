@@ -93,7 +93,7 @@ TEST_CASE("parameter counts are the published ones") {
                             "p:train_with(o.optim.adamw {})\np:weights(m:tensors())\np:compile()",
                         "a.lua", ".", host);
         verify(host.experiment->train);
-        CHECK(host.experiment->weights.size() == host.experiment->train.params().size());
+        CHECK(host.experiment->weights.sources.size() == host.experiment->train.params().size());
         return parameters(host.experiment->train);
     };
     CHECK(count("require 'orrery.models.gpt' {}") == 124'439'808);
@@ -107,7 +107,7 @@ TEST_CASE("parameter counts are the published ones") {
 TEST_CASE("weights say where GPT-2's fused projection is cut") {
     const auto made = small("gpt", "embed = 6, heads = 2, seq = 4");
     const auto find = [&](const std::string& param) {
-        for (const WeightSource& w : made->weights)
+        for (const WeightSource& w : made->weights.sources)
             if (w.param == param) return w;
         FAIL(param);
         return WeightSource{};
@@ -119,7 +119,7 @@ TEST_CASE("weights say where GPT-2's fused projection is cut") {
     CHECK((k.dim == 0 && k.start == 6 && k.size == 6));
     CHECK(find("h.0.mlp.up.weight").tensor == "h.0.mlp.c_fc.weight");
     const auto llama = small("llama", "embed = 8, heads = 2, kv_heads = 1, mlp = 5");
-    for (const WeightSource& w : llama->weights)
+    for (const WeightSource& w : llama->weights.sources)
         CHECK(w.transpose == (w.tensor.find("proj") != std::string::npos || w.tensor == "lm_head.weight"));
 }
 

@@ -5,7 +5,7 @@ local nn = require "orrery.nn"
 local GPT = {}
 GPT.__index = GPT
 
-local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0,
+local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
                    eps = 1e-5, tied = true }
 
 --- tokens i32 [B, T] -> logits [B, T, V]
@@ -40,9 +40,10 @@ function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targ
 
 --- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
 -- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim of the tensor as stored.
--- Published GPT-2 weights are [in, out] like ours.
+-- Published GPT-2 weights are [in, out] like ours. Of the tensors that no param is read from, those that `ignore`
+-- matches (* is any letters) and bit-equal `copies` may be there; any other is an error.
 function GPT:tensors()
-  local list = {}
+  local list = { ignore = { "*.attn.bias", "*.attn.masked_bias" } }            -- causal masks
   local function add(param, tensor, part) list[#list + 1] = { param = param, tensor = tensor or param, part = part } end
   add("wte.weight")
   add("wpe.weight")
@@ -62,7 +63,9 @@ function GPT:tensors()
   end
   add("ln_f.weight")
   add("ln_f.bias")
-  if not self.config.tied then
+  if self.config.tied then
+    list.copies = { ["lm_head.weight"] = "wte.weight" }
+  else
     list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true }
   end
   return list

@@ -8,7 +8,7 @@ Llama.__index = Llama
 -- 0 and false: kv_heads as many as heads; head_dim embed / heads; embed_std and std_out (the projections that end on
 -- the residual stream; 0 starts them at zero) as std. qk_norm normalises each head's q and k, as Qwen3 does.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
-                   theta = 10000, eps = 1e-5, tied = false, qkv_bias = false, qk_norm = false, std = 0.02,
+                   theta = 10000.0, eps = 1e-5, tied = false, qkv_bias = false, qk_norm = false, std = 0.02,
                    embed_std = false, std_out = false }
 
 local function or_nil(n) return n ~= 0 and n or nil end
@@ -37,9 +37,9 @@ end
 function Llama:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
 --- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = }. Published
--- linear weights are [out, in], ours [in, out].
+-- linear weights are [out, in], ours [in, out]. `ignore` and `copies`: see gpt.lua.
 function Llama:tensors()
-  local list = {}
+  local list = { ignore = { "*.rotary_emb.inv_freq" } }                -- made from theta
   local function add(param, tensor, transpose)
     list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false }
   end
@@ -63,7 +63,11 @@ function Llama:tensors()
     end
   end
   add("norm.weight", "model.norm.weight")
-  if not self.config.tied then add("lm_head.weight", "lm_head.weight", true) end
+  if self.config.tied then
+    list.copies = { ["lm_head.weight"] = "model.embed_tokens.weight" }
+  else
+    add("lm_head.weight", "lm_head.weight", true)
+  end
   return list
 end
 

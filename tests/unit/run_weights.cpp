@@ -1,0 +1,157 @@
+// Published files against the models of scripts/gpt.lua: what no param is read from is an error.
+#include "run/weights.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "folders.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+#include "plugin/loader.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// A file of tests/parity with tensors more: its sizes, then { name, shape, first value }.
+struct Published {
+    struct More {
+        std::string name;
+        Shape shape;
+        float value;
+    };
+
+    Published(const std::string& kind, const std::vector<More>& more, const std::string& copied = "",
+              const std::string& as = "")
+        : path(in_build("published.safetensors")) {
+        const SafetensorsFile from(in_source("tests/parity/" + kind + "/model.safetensors"));
+        std::vector<NamedTensor> all;
+        for (const StoredTensor& tensor : from.tensors()) all.push_back({tensor.name, from.tensor(tensor.name)});
+        std::vector<std::vector<float>> values;
+        for (const More& one : more) {
+            values.emplace_back(static_cast<size_t>(count_of(one.shape)), one.value);
+            all.push_back({one.name, {values.back().data(), DType::f32, one.shape}});
+        }
+        if (!copied.empty()) all.push_back({as, from.tensor(copied)});
+        const auto bytes = write_safetensors(all);
+        std::ofstream(path, std::ios::binary)
+            .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+    ~Published() { std::filesystem::remove(path); }
+
+    std::string path;
+};
+
+/// What is said of the file when scripts/gpt.lua would start from it; "" when it is taken.
+std::string refusal(const Published& file, const std::string& sizes, const std::vector<std::string>& sets = {}) {
+    FakeHost host(
+        "[train]\nsteps = 10\nsequences_per_step = 3\n[data]\npath = \"x\"\ntokens_per_sequence = 16\n" + sizes, sets);
+    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
+        static Registry registry;
+        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
+        return registry.strategy(name, asked)(options, asked);
+    };
+    run_script(in_source("scripts/gpt.lua"), host);
+    try {
+        check_weights(host.experiment->train, file.path, host.experiment->weights);
+    } catch (const Error& error) {
+        CHECK(error.fault() == Fault::usage);
+        return error.what();
+    }
+    return "";
+}
+
+const std::string gpt = "vocab = 97\n[script]\nlayers = 3\nembed = 36\nheads = 4\nmlp = 50\n";
+const std::string llama =
+    "vocab = 97\n[script]\nmodel = \"llama\"\nlayers = 2\nembed = 40\nheads = 4\nkv_heads = 2\nmlp = 50\n";
+const std::string qwen2 =
+    "vocab = 89\n[script]\nmodel = \"qwen2\"\nlayers = 3\nembed = 36\nheads = 6\nkv_heads = 2\nmlp = 50\n";
+
+}  // namespace
+
+TEST_CASE("published files of each model are taken whole") {
+    CHECK(refusal(Published("gpt2", {}), gpt) == "");
+    CHECK(refusal(Published("llama", {}), llama) == "");
+    CHECK(refusal(Published("qwen2", {}), qwen2) == "");
+}
+
+TEST_CASE("a head of the file's own is not dropped for a tied one") {
+    const Published untied("qwen2", {{"lm_head.weight", {89, 36}, 0.5f}});
+    const std::string text = refusal(untied, qwen2);
+    CHECK_THAT(text, Contains("gpt.lua:") &&
+                         Contains("published.safetensors: tensor lm_head.weight differs from "
+                                  "model.embed_tokens.weight") &&
+                         Contains("script.tied = \"no\""));
+    CHECK(refusal(untied, qwen2, {"script.tied=no"}) == "");
+    CHECK(refusal(Published("qwen2", {}, "model.embed_tokens.weight", "lm_head.weight"), qwen2) == "");
+    CHECK_THAT(refusal(Published("gpt2", {{"lm_head.weight", {97, 36}, 0.5f}}), gpt), Contains("differs from wte"));
+    CHECK(refusal(Published("gpt2", {}, "wte.weight", "lm_head.weight"), gpt) == "");
+    CHECK_THAT(refusal(Published("llama", {}), llama, {"script.tied=yes"}), Contains("lm_head.weight differs"));
+}
+
+TEST_CASE("biases that the model lacks are not dropped") {
+    const std::string text = refusal(Published("qwen2", {}), qwen2, {"script.model=llama", "script.tied=yes"});
+    CHECK_THAT(text, Contains("no param is read from 9 of its 38 tensors: model.layers.*.self_attn.k_proj.bias (3), "
+                              "model.layers.*.self_attn.q_proj.bias (3), model.layers.*.self_attn.v_proj.bias (3)") &&
+                         Contains("script.model"));
+}
+
+TEST_CASE("layers that the model lacks are not dropped") {
+    const std::string text = refusal(Published("llama", {}), llama, {"script.layers=1"});
+    CHECK_THAT(text, Contains("no param is read from 9 of its 21 tensors: model.layers.*.input_layernorm.weight, ") &&
+                         Contains("and 1 more kinds") && Contains("script.layers"));
+    CHECK_THAT(refusal(Published("gpt2", {}), gpt, {"script.layers=2"}), Contains("no param is read from 12 of"));
+}
+
+TEST_CASE("what a model's table ignores may be there, and nothing that only looks like it") {
+    CHECK(refusal(Published("gpt2", {{"h.0.attn.bias", {1, 1, 16, 16}, 1}, {"h.2.attn.masked_bias", {}, -1e4f}}),
+                  gpt) == "");
+    CHECK(refusal(Published("llama", {{"model.layers.1.self_attn.rotary_emb.inv_freq", {5}, 1}}), llama) == "");
+    CHECK_THAT(refusal(Published("gpt2", {{"h.0.attn.bias2", {1}, 1}}), gpt), Contains("h.*.attn.bias2"));
+    CHECK_THAT(refusal(Published("llama", {{"rotary_emb.inv_freq", {5}, 1}}), llama), Contains("rotary_emb.inv_freq"));
+}
+
+TEST_CASE("a part of a fused tensor that no param is read from is not dropped") {
+    const Published file("gpt2", {{"fused", {3, 36}, 1}});
+    FakeHost host;
+    run_script_text(
+        "local o = require 'orrery'\n"
+        "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 }, { 'in', 36 } }) }, function(b)\n"
+        "  local w = o.param { name = 'w', shape = { { 'out', 1 }, { 'in', 36 } } }\n"
+        "  return (b.x * w):sum(), b.x:sum()\nend)\n"
+        "p:train_with(o.optim.sgd {})\n"
+        "p:weights { ignore = { 'h.*', 'w*', 'ln_f*' }, { param = 'w', tensor = 'fused', part = { 1, 1, 3 } } }\n"
+        "p:compile()\n",
+        "a.lua", "", host);
+    CHECK_THROWS_WITH(check_weights(host.experiment->train, file.path, host.experiment->weights),
+                      Contains("tensor fused is [3,36], of which params are read from 1 of 3 along dim 1"));
+}
+
+TEST_CASE("a model's table of names is checked") {
+    const auto said = [](const std::string& table) -> std::string {
+        FakeHost host;
+        try {
+            run_script_text(
+                "local o = require 'orrery'\n"
+                "local p = o.trace('m', { x = o.array('f32', { { 'batch', 1 } }) }, function(b)\n"
+                "  return (b.x * o.param { name = 'w', shape = { { 'batch', 1 } } }):sum(), b.x:sum()\nend)\n"
+                "p:weights { { param = 'w' }, " +
+                    table + " }",
+                "a.lua", "", host);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(said("ignore = { 'a', 'b' }, copies = { c = 'd' }") == "");
+    CHECK_THAT(said("ignored = { 'a' }"),
+               Contains("a.lua:5: weights: unknown option \"ignored\"") && Contains("did you mean \"ignore\"?"));
+    CHECK_THAT(said("ignore = 'a'"), Contains("weights: ignore is the text \"a\", expected a list of texts"));
+    CHECK_THAT(said("copies = { 'd' }"), Contains("weights: copies"));
+    CHECK_THAT(said("copies = { c = 1 }"), Contains("weights: copies: c is the number 1, expected a text"));
+}
