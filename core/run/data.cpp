@@ -1,8 +1,6 @@
 #include "run/data.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@ namespace {
 
 constexpr int64_t block_samples = 16;  ///< held-out samples come in runs, so that few neighbours touch
 constexpr int64_t scan_limit = 256 << 20;
+constexpr int64_t piece_tokens = 1 << 18;
 
 uint64_t mix(uint64_t x) {  // splitmix64 (Steele, Lea, Flood 2014)
     x += 0x9e3779b97f4a7c15u;
@@ -49,87 +48,86 @@ int64_t permute(int64_t index, int64_t n, uint64_t key) {
 
 }  // namespace
 
-Dataset::Dataset(const DataSpec& spec) : spec_(spec) {
-    const int width = spec_.kind == DataSpec::Kind::text ? 1 : spec_.token_bytes;
+Dataset::Dataset(const DataSpec& spec) : spec_(spec), file_(spec.path) {
     if (spec_.path.empty())
         throw Error(spec_.origin,
                     "no data: path is missing\n  set data.path, or give path = to o.data.text or o.data.tokens");
-    descriptor_ = ::open(spec_.path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0)
-        throw Error(spec_.origin, fmt::format("cannot open data file {}: {}\n  set data.path to an existing file",
-                                              spec_.path, std::strerror(errno)));
-    struct stat info {};
-    if (::fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
-        ::close(descriptor_);
-        throw Error(spec_.origin,
-                    fmt::format("data file {} is not a regular file\n  set data.path to one", spec_.path));
-    }
-    file_bytes_ = info.st_size;
-    tokens_ = file_bytes_ / width;
+    if (!file_.problem().empty())
+        throw Error(spec_.origin, fmt::format("data file {} {}\n  set data.path to a file of text or of tokens",
+                                              spec_.path, file_.problem()));
+    known_ = file_.info();
+    width_ = spec_.kind == DataSpec::Kind::text ? 1 : spec_.token_bytes;
+    file_bytes_ = file_.bytes();
+    tokens_ = file_bytes_ / width_;
     all_samples_ = (tokens_ - 1) / spec_.sequence;
-    std::string problem;
-    if (file_bytes_ == 0)
-        problem = "is empty\n  set data.path to a file with text or tokens, or write this one again";
-    else if (file_bytes_ % width != 0)
-        problem = fmt::format(
-            "has {} bytes, not a multiple of {} (data.token_bytes): it is truncated, or its tokens have another width",
-            file_bytes_, width);
-    else if (all_samples_ < 1)
-        problem = fmt::format("has {} tokens; one sample needs {} (sequence {} and the token after it)", tokens_,
-                              spec_.sequence + 1, spec_.sequence);
-    if (!problem.empty()) {
-        ::close(descriptor_);
-        throw Error(spec_.origin, fmt::format("data file {} {}", spec_.path, problem));
-    }
-    void* map = ::mmap(nullptr, static_cast<size_t>(file_bytes_), PROT_READ, MAP_SHARED, descriptor_, 0);
-    if (map == MAP_FAILED) {
-        ::close(descriptor_);
-        throw Error(spec_.origin, fmt::format("cannot map data file {}: {}", spec_.path, std::strerror(errno)),
-                    Fault::failed);
-    }
-    bytes_ = static_cast<const unsigned char*>(map);
-    if (spec_.validation > 0) {
-        every_ = std::max<int64_t>(2, std::llround(1 / spec_.validation));
-        if (all_samples_ < block_samples * every_) every_ = 0;
-    }
-    if (spec_.validation > 0 && every_ == 0) {
-        // Too small for blocks: say so rather than hold nothing out.
-        const int64_t need = block_samples * std::max<int64_t>(2, std::llround(1 / spec_.validation));
-        ::munmap(map, static_cast<size_t>(file_bytes_));
-        ::close(descriptor_);
-        throw Error(spec_.origin,
-                    fmt::format("data file {} has {} samples of {} tokens; data.validation = {} needs at least {}\n"
-                                "  use a shorter sequence, more text, or data.validation = 0",
-                                spec_.path, all_samples_, spec_.sequence, spec_.validation, need));
-    }
-    if (file_bytes_ <= scan_limit) check_range(0, tokens_);
+    check_size();
+    if (file_bytes_ <= scan_limit) check_all();
     digest_ = read_digest();
 }
 
-Dataset::~Dataset() {
-    if (bytes_) ::munmap(const_cast<unsigned char*>(bytes_), static_cast<size_t>(file_bytes_));
-    if (descriptor_ >= 0) ::close(descriptor_);
+void Dataset::check_size() {
+    std::string problem;
+    if (file_bytes_ == 0)
+        problem = "is empty\n  set data.path to a file with text or tokens, or write this one again";
+    else if (file_bytes_ % width_ != 0)
+        problem = fmt::format(
+            "has {} bytes, not a multiple of {} (data.token_bytes): it is truncated, or its tokens have another width",
+            file_bytes_, width_);
+    else if (all_samples_ < 1)
+        problem = fmt::format("has {} tokens; one sample needs {} (sequence {} and the token after it)", tokens_,
+                              spec_.sequence + 1, spec_.sequence);
+    if (!problem.empty()) throw Error(spec_.origin, fmt::format("data file {} {}", spec_.path, problem));
+    if (!(spec_.validation > 0)) return;
+    every_ = std::max<int64_t>(2, std::llround(1 / spec_.validation));
+    const int64_t need = block_samples * every_;
+    if (all_samples_ >= need) return;
+    // Too small for blocks: say so rather than hold nothing out.
+    throw Error(spec_.origin,
+                fmt::format("data file {} has {} samples of {} tokens; data.validation = {} needs at least {}\n"
+                            "  use a shorter sequence, more text, or data.validation = 0",
+                            spec_.path, all_samples_, spec_.sequence, spec_.validation, need));
 }
 
-int64_t Dataset::token(int64_t at) const {
-    if (spec_.kind == DataSpec::Kind::text) return bytes_[at];
-    if (spec_.token_bytes == 2) {
+const Dataset::Bytes& Dataset::stored(int64_t from, int64_t count, int64_t sample, Bytes& buffer) const {
+    buffer.resize(static_cast<size_t>(count * width_));
+    const int64_t begin = from * width_;
+    const size_t got = file_.read(begin, buffer.data(), buffer.size());
+    if (got == buffer.size()) return buffer;
+    const std::string of = sample < 0 ? "it" : fmt::format("sample {}", sample);
+    throw Error(spec_.origin,
+                fmt::format("data file {} is cut short: {} is bytes {} to {}, and it had {} when the run began\n"
+                            "  put it back as it was, and start again to go on from the last checkpoint",
+                            spec_.path, of, begin, begin + static_cast<int64_t>(buffer.size()) - 1, file_bytes_),
+                Fault::failed);
+}
+
+int64_t Dataset::token(const Bytes& bytes, int64_t at) const {
+    if (width_ == 1) return bytes[static_cast<size_t>(at)];
+    if (width_ == 2) {
         uint16_t value;
-        std::memcpy(&value, bytes_ + 2 * at, 2);
+        std::memcpy(&value, bytes.data() + 2 * at, 2);
         return value;
     }
     uint32_t value;
-    std::memcpy(&value, bytes_ + 4 * at, 4);
+    std::memcpy(&value, bytes.data() + 4 * at, 4);
     return value;
 }
 
-void Dataset::check_range(int64_t from, int64_t to) const {
+void Dataset::check_range(const Bytes& bytes, int64_t from, int64_t count) const {
     if (spec_.vocab <= 0) return;
-    for (int64_t at = from; at < to; ++at)
-        if (token(at) >= spec_.vocab)
+    for (int64_t i = 0; i < count; ++i)
+        if (const int64_t id = token(bytes, i); id >= spec_.vocab)
             throw Error(spec_.origin, fmt::format("data file {}: token {} has id {}, the model's vocabulary is {}\n"
                                                   "  give the model vocab = {} or more, or tokenize again",
-                                                  spec_.path, at, token(at), spec_.vocab, token(at) + 1));
+                                                  spec_.path, from + i, id, spec_.vocab, id + 1));
+}
+
+void Dataset::check_all() const {
+    Bytes bytes;
+    for (int64_t from = 0; from < tokens_; from += piece_tokens) {
+        const int64_t count = std::min(piece_tokens, tokens_ - from);
+        check_range(stored(from, count, -1, bytes), from, count);
+    }
 }
 
 int64_t Dataset::samples(Split split) const {
@@ -140,14 +138,37 @@ int64_t Dataset::samples(Split split) const {
 }
 
 std::string Dataset::read_digest() const {
-    const int64_t pieces = file_bytes_ <= scan_limit ? 1 : 1024, most = 64 << 10;
-    const int64_t size = pieces == 1 ? file_bytes_ : most;
+    const bool whole = file_bytes_ <= scan_limit;
+    const int64_t most = whole ? 1 << 20 : 64 << 10;
+    const int64_t pieces = whole ? (file_bytes_ + most - 1) / most : 1024;
+    std::vector<std::byte> bytes(static_cast<size_t>(most));
     uint32_t crc = 0;
     for (int64_t i = 0; i < pieces; ++i) {
-        const int64_t from = pieces == 1 ? 0 : (file_bytes_ - size) / (pieces - 1) * i;
-        crc = crc32c(std::as_bytes(std::span(bytes_ + from, static_cast<size_t>(size))), crc);
+        const int64_t from = whole ? i * most : (file_bytes_ - most) / (pieces - 1) * i;
+        const auto size = static_cast<size_t>(std::min(most, file_bytes_ - from));
+        crc = crc32c(std::span(bytes).first(file_.read(from, bytes.data(), size)), crc);
     }
     return fmt::format("{:08x}", crc);
+}
+
+void Dataset::require_unchanged() {
+    struct stat now {};
+    const auto changed = [&](const std::string& what) {
+        throw Error(spec_.origin,
+                    fmt::format("data file {} {} since the run began: what is trained on is no longer what its "
+                                "checkpoints say\n  put it back as it was, and start again to go on from the last "
+                                "checkpoint; or train on the new one in another run.folder",
+                                spec_.path, what),
+                    Fault::failed);
+    };
+    if (::stat(spec_.path.c_str(), &now) != 0) changed("is gone");
+    if (now.st_ino != known_.st_ino) changed("was replaced by another");
+    if (now.st_size != known_.st_size) changed(fmt::format("has {} bytes, not the {}", now.st_size, known_.st_size));
+    const bool touched = now.st_mtim.tv_sec != known_.st_mtim.tv_sec || now.st_mtim.tv_nsec != known_.st_mtim.tv_nsec;
+    if (!touched) return;
+    if (file_bytes_ > scan_limit) changed("was written to");
+    if (read_digest() != digest_) changed("has other contents");
+    known_ = now;
 }
 
 int64_t Dataset::position(Split split, int64_t index) const {
@@ -164,11 +185,13 @@ int64_t Dataset::position(Split split, int64_t index) const {
 }
 
 void Dataset::read(Split split, int64_t index, int64_t first, int64_t count, int32_t* tokens, int32_t* targets) const {
-    const int64_t from = position(split, index) * spec_.sequence + first;
-    if (file_bytes_ > scan_limit) check_range(from, from + count + 1);
+    const int64_t sample = position(split, index), from = sample * spec_.sequence + first;
+    thread_local Bytes buffer;
+    const Bytes& bytes = stored(from, count + 1, sample, buffer);
+    if (file_bytes_ > scan_limit) check_range(bytes, from, count + 1);
     for (int64_t i = 0; i < count; ++i) {
-        tokens[i] = static_cast<int32_t>(token(from + i));
-        targets[i] = static_cast<int32_t>(token(from + i + 1));
+        tokens[i] = static_cast<int32_t>(token(bytes, i));
+        targets[i] = static_cast<int32_t>(token(bytes, i + 1));
     }
 }
 
@@ -216,28 +239,24 @@ const Prefetch::Batch& Prefetch::next() {
 }
 
 int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes) {
-    std::ifstream in(text_path, std::ios::binary);
-    if (!in) throw Error(fmt::format("cannot open text file {}: {}", text_path, std::strerror(errno)));
-    if (in.peek() == std::ifstream::traits_type::eof())  // before anything of the token file is replaced
-        throw Error(in.bad() ? fmt::format("cannot read text file {}", text_path)
-                             : fmt::format("text file {} is empty", text_path));
+    const RegularFile in(text_path);
+    if (!in.problem().empty()) throw Error(fmt::format("text file {} {}", text_path, in.problem()));
+    if (in.bytes() == 0)  // before anything of the token file is replaced
+        throw Error(fmt::format("text file {} is empty", text_path));
+    if (const RegularFile there(bin_path); there.there() && !there.problem().empty())
+        throw Error(fmt::format("token file {} {}", bin_path, there.problem()));
     const std::string partial = bin_path + ".part";
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
     if (!out) throw Error(fmt::format("cannot write token file {}: {}", bin_path, std::strerror(errno)));
     std::vector<char> text(1 << 20), tokens;
     int64_t count = 0;
-    while (in.read(text.data(), static_cast<std::streamsize>(text.size())), in.gcount() > 0) {
-        const auto n = static_cast<size_t>(in.gcount());
+    while (const size_t n = in.read(count, text.data(), text.size())) {
         tokens.assign(n * static_cast<size_t>(token_bytes), 0);
         for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // little-endian
         out.write(tokens.data(), static_cast<std::streamsize>(tokens.size()));
         count += static_cast<int64_t>(n);
     }
     out.close();
-    if (in.bad()) {
-        ::unlink(partial.c_str());
-        throw Error(fmt::format("cannot read text file {} to its end", text_path), Fault::failed);
-    }
     if (!out || ::rename(partial.c_str(), bin_path.c_str()) != 0) {
         const std::string reason = std::strerror(errno);
         ::unlink(partial.c_str());

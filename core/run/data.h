@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/regular_file.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -28,16 +29,14 @@ struct DataSpec {
 
 enum class Split : uint8_t { train, validation };
 
-/// A memory-mapped file of tokens cut in samples of `sequence` tokens, each with the token after it as the last target.
-/// Every tenth block of samples (for validation = 0.1) is held out. Immutable after construction.
+/// A file of tokens cut in samples of `sequence` tokens, each with the token after it as the last target.
+/// Every tenth block of samples (for validation = 0.1) is held out. The file is read, not mapped: one that is cut
+/// short meanwhile is an error of the sample, not a SIGBUS.
 class Dataset {
 public:
     /// Throws Error naming file, size and need: missing, empty, shorter than one sample, truncated token, token beyond
     /// the vocabulary (files up to 256 MiB are scanned here, larger ones sample by sample).
     explicit Dataset(const DataSpec& spec);
-    ~Dataset();
-    Dataset(const Dataset&) = delete;
-    Dataset& operator=(const Dataset&) = delete;
 
     const DataSpec& spec() const { return spec_; }
     int64_t tokens() const { return tokens_; }
@@ -49,16 +48,26 @@ public:
     /// (seed, epoch, index) alone. Validation is read in file order.
     int64_t position(Split split, int64_t index) const;
     /// Writes `count` tokens and their successors of a drawn sample, from token `first` of it. O(count).
+    /// Throws Fault::failed naming file and sample where the file is shorter than it was.
     void read(Split split, int64_t index, int64_t first, int64_t count, int32_t* tokens, int32_t* targets) const;
+    /// Throws Fault::failed when the path has another file by now, or the file another size or contents: what is
+    /// trained on is no longer what `digest` says. A new time alone has the file read again, up to 256 MiB.
+    void require_unchanged();
 
 private:
-    int64_t token(int64_t at) const;
-    void check_range(int64_t from, int64_t to) const;
+    using Bytes = std::vector<unsigned char>;
+    /// Tokens [from, from + count) as they are stored, for sample `sample`; -1: for all of them.
+    const Bytes& stored(int64_t from, int64_t count, int64_t sample, Bytes& buffer) const;
+    int64_t token(const Bytes& bytes, int64_t at) const;
+    void check_range(const Bytes& bytes, int64_t from, int64_t count) const;
+    void check_size();
+    void check_all() const;
     std::string read_digest() const;
 
     DataSpec spec_;
-    int descriptor_ = -1;
-    const unsigned char* bytes_ = nullptr;
+    RegularFile file_;
+    struct stat known_ {};  ///< of the path, when it was last looked at
+    int width_ = 1;
     int64_t file_bytes_ = 0;
     int64_t tokens_ = 0;
     std::string digest_;

@@ -15,6 +15,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/regular_file.h"
 #include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
@@ -183,6 +184,8 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
     const auto fail = [&](const char* what) {
         throw Error(std::string("cannot ") + what + " " + path_ + ": " + std::generic_category().message(errno));
     };
+    if (const RegularFile kind(path_); kind.there() && !kind.problem().empty())  // opening a pipe would wait
+        throw Error(path_ + " " + kind.problem());
     const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) fail("open");
     struct stat info {};

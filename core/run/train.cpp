@@ -190,6 +190,7 @@ private:
 
     void evaluate(int64_t step) {
         evaluated_ = true;
+        data_.require_unchanged();
         const int64_t held_out = eval_feed_ ? data_.samples(Split::validation) : 0;
         if (run_.options.evaluate_batches == 0 || held_out == 0) return;
         const Program& program = session_.compiled().eval->program;
@@ -215,6 +216,7 @@ private:
 
     void save(int64_t step) {
         const auto begin = Clock::now();
+        data_.require_unchanged();
         state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1));
         saved_ = step;
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();

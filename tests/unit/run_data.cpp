@@ -157,3 +157,71 @@ TEST_CASE("waiting for data is counted") {
     fast.next();
     CHECK(fast.waited_s() < slow.waited_s());
 }
+
+namespace {
+
+/// What reading every training sample says; "" when all are read.
+std::string read_all(const Dataset& data) {
+    int32_t tokens[10], targets[10];
+    try {
+        for (int64_t i = 0; i < data.samples(Split::train); ++i) data.read(Split::train, i, 0, 10, tokens, targets);
+    } catch (const Error& error) {
+        CHECK(error.fault() == Fault::failed);
+        return error.what();
+    }
+    return "";
+}
+
+std::string changed(Dataset& data) {
+    try {
+        data.require_unchanged();
+    } catch (const Error& error) {
+        CHECK(error.fault() == Fault::failed);
+        return error.what();
+    }
+    return "";
+}
+
+/// Another time on the file, also where the clock of the file system is coarse.
+void touch(const std::string& path) {
+    const auto time = std::filesystem::last_write_time(path);
+    std::filesystem::last_write_time(path, time + std::chrono::seconds(2));
+}
+
+}  // namespace
+
+TEST_CASE("data that is cut short while it is read is an error of the sample") {
+    using Catch::Matchers::Contains;
+    const File file(numbered(100'000));
+    const Dataset data(spec_of(file));
+    CHECK(read_all(data) == "");
+    std::filesystem::resize_file(file.path, 50'003);
+    CHECK_THAT(read_all(data), Contains("data file " + file.path + " is cut short: sample ") &&
+                                   Contains("and it had 100000 when the run began"));
+    std::filesystem::resize_file(file.path, 0);
+    CHECK_THAT(read_all(data), Contains("is cut short: sample "));
+}
+
+TEST_CASE("data that is not what it was is found, and a new time alone is not") {
+    using Catch::Matchers::Contains;
+    const std::string text = numbered(5000);
+    const File file(text);
+    Dataset data(spec_of(file));
+    CHECK(changed(data) == "");
+    touch(file.path);
+    CHECK(changed(data) == "");
+    CHECK(changed(data) == "");
+    std::string other = text;
+    other[2500] ^= 1;
+    std::ofstream(file.path, std::ios::binary | std::ios::in) << other;
+    touch(file.path);
+    CHECK_THAT(changed(data), Contains(file.path + " has other contents since the run began"));
+    std::ofstream(file.path, std::ios::binary | std::ios::app) << "more";
+    CHECK_THAT(changed(data), Contains("has 5004 bytes, not the 5000"));
+    const std::string aside = file.path + ".aside";
+    std::ofstream(aside, std::ios::binary) << text;
+    std::filesystem::rename(aside, file.path);
+    CHECK_THAT(changed(data), Contains("was replaced by another"));
+    std::filesystem::remove(file.path);
+    CHECK_THAT(changed(data), Contains("is gone"));
+}
