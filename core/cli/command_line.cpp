@@ -1,6 +1,11 @@
 #include "cli/command_line.h"
 
+#include <unistd.h>
+
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -8,6 +13,7 @@
 
 #include "base/signals.h"
 #include "base/suggest.h"
+#include "base/text.h"
 #include "cli/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -167,6 +173,29 @@ int bench_command(BenchCommand& command) {
     return bench_collectives(command.bench, config, command.arguments);
 }
 
+void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
+    if (argc < 2 || argv[1][0] == '-') return;
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        names.push_back(command->get_name());
+    if (std::find(names.begin(), names.end(), argv[1]) == names.end())
+        throw Error(fmt::format("no command {}{}", quote(argv[1]), choices("there are", argv[1], names)));
+}
+
+/// What the command does not take, with its option that is closest.
+[[noreturn]] void refuse_extras(const CLI::App& app, const CLI::ExtrasError& error) {
+    const std::string text = error.what();  // "The following argument was not expected: --confg"
+    const CLI::App& command = *app.get_subcommands().at(0);
+    const std::string given = text.substr(std::min(text.size(), text.rfind(": ") + 2));
+    const std::string first = given.substr(0, given.find_first_of(" ="));
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options())
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    const std::string guess = did_you_mean(first, names);
+    throw Error(fmt::format("{}: it does not take {}\n  {}{}orrery {} --help says what it takes", command.get_name(),
+                            given, guess, guess.empty() ? "" : " ", command.get_name()));
+}
+
 /// `before`: the signal mask of before.
 int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
@@ -199,8 +228,11 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App* new_plugin = add_new_plugin(app, fresh);
     add_bench(app, bench);
 
+    refuse_unknown_command(app, argc, argv);
     try {
         app.parse(argc, argv);
+    } catch (const CLI::ExtrasError& error) {
+        refuse_extras(app, error);
     } catch (const CLI::RequiredError& error) {
         if (!script.script_help) return app.exit(error), 2;  // help needs no script
     } catch (const CLI::ParseError& error) {
@@ -234,6 +266,12 @@ int exit_code(Fault fault) {
 }
 
 }  // namespace
+
+void end_process(const std::string& text) {
+    std::fprintf(stderr, "orrery: %s\n", text.c_str());
+    std::fflush(stdout);
+    ::_exit(1);
+}
 
 int command_line(int argc, char** argv) {
     const sigset_t before = hold_stop_signals();  // the first of all: threads inherit it, also those of libraries

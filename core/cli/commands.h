@@ -49,6 +49,9 @@ struct NewPluginCommand {
     std::string folder;  ///< "": the name, in the current folder
 };
 
+/// Ends the process at once, with exit code 1, from any thread.
+[[noreturn]] void end_process(const std::string& text);
+
 // One function per command, each in a file of its own. They return the exit code; errors are thrown.
 int run_command(const ScriptCommand& command);
 int check_command(const ScriptCommand& command);

@@ -59,6 +59,7 @@ public:
     std::string sample(const SampleOptions&) override { refuse({}); }
     void declare_options(const std::vector<Option>&) override { refuse({}); }
     void print(const std::string& line) override { printed += line + "\n"; }
+    void give_up(const std::string& text) override { end_process(text); }
 
     std::string printed;
 

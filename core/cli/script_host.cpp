@@ -357,6 +357,8 @@ void ScriptHost::print(const std::string& line) {
     if (job_.rank == 0 && !silent) std::printf("%s\n", line.c_str());
 }
 
+void ScriptHost::give_up(const std::string& text) { end_process(of_rank(text)); }
+
 void ScriptHost::prepare_folder() {
     const auto env = system_env();
     const std::string resolved = render(config_), copy = folder() + "/script.lua";

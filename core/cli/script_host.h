@@ -45,6 +45,7 @@ public:
     std::string sample(const SampleOptions& options) override;
     void declare_options(const std::vector<Option>& options) override;
     void print(const std::string& line) override;
+    void give_up(const std::string& text) override;
 
     /// Verifies what the script compiled. Mode::verify only.
     VerifyReport verify(const VerifyOptions& options);

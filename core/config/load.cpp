@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
+#include <cmath>
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
+#include "base/regular_file.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "config/bounds.h"
@@ -71,7 +71,11 @@ private:
         const Origin origin = at(node.source());
         if (const auto* flag = node.as_boolean()) return {flag->get(), origin, false};
         if (const auto* integer = node.as_integer()) return {integer->get(), origin, false};
-        if (const auto* number = node.as_floating_point()) return {number->get(), origin, false};
+        if (const auto* number = node.as_floating_point()) {
+            if (!std::isfinite(number->get()))
+                throw Error(origin, fmt::format("{} is {}, expected a finite number", path, found(node)));
+            return {number->get(), origin, false};
+        }
         if (const auto* text = node.as_string()) return {text->get(), origin, false};
         if (const toml::array* array = node.as_array()) {
             ConfigValue::List list;
@@ -121,8 +125,8 @@ private:
 
     void check(std::string_view table, const std::string& key, const toml::source_region& key_source,
                const toml::node& node) const {
-        if (is_open_table(table)) return;
         const SchemaKey* known = find_schema(table, key);
+        if (!known && is_open_table(table)) return;
         if (!known) unknown(table, key, key_source, "key");
         const auto is_text = [](const toml::node& n) { return n.is_string(); };
         bool fits = false;
@@ -170,6 +174,14 @@ bool bare(std::string_view text) {
            text.find('\n') == std::string_view::npos;
 }
 
+/// "table.key=" is the empty text, where the key takes a text or belongs to a plugin or the script.
+void refuse_no_value(const SchemaKey* known, const Origin& origin) {
+    if (!known || known->kind == ConfigKind::text) return;
+    const bool list = known->kind == ConfigKind::texts;
+    throw Error(origin, fmt::format("no value after the =, expected {}\n  {}", name_of(known->kind),
+                                    list ? "an empty list is written []" : "leave it out for the default"));
+}
+
 /// "table.key=value" -> a TOML document with that one key.
 toml::table parse_set(const std::string& set, const Origin& origin) {
     const size_t equals = set.find('=');
@@ -179,7 +191,8 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     const std::string text(trim(std::string_view(set).substr(equals + 1)));
     const size_t dot = key.rfind('.');
     const SchemaKey* known = find_schema(key.substr(0, dot), key.substr(dot + 1));
-    const bool as_text = bare(text) && known && known->kind == ConfigKind::text;
+    if (text.empty()) refuse_no_value(known, origin);
+    const bool as_text = text.empty() || (bare(text) && known && known->kind == ConfigKind::text);
     check_toml_bounds(key + "=1", "--set " + set);
     try {
         if (!as_text) return toml::parse(key + " = " + text);
@@ -230,13 +243,10 @@ Config parse_config(std::string_view toml, const std::string& name, std::span<co
 Config load_config(const std::filesystem::path& file, std::span<const std::string> sets) {
     if (file.empty()) return parse_config("", "", sets);
     const Origin origin{"", file.string(), 0, 0};
-    if (std::filesystem::is_directory(file)) throw Error(origin, "is a folder, expected a TOML file");
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw Error(origin, "cannot open this configuration\n  check the path given to --config");
-    std::string text(max_toml_bytes + 1, '\0');  // one byte more than allowed tells that there is more
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    return parse_config(text, file.string(), sets);
+    const RegularFile in(file.string());
+    if (!in.problem().empty()) throw Error(origin, fmt::format("{}\n  name a TOML file with --config", in.problem()));
+    // One byte more than allowed tells that there is more.
+    return parse_config(in.text(max_toml_bytes + 1), file.string(), sets);
 }
 
 }  // namespace orrery

@@ -85,6 +85,10 @@ const std::vector<SchemaKey>& schema() {
         {"lua", "allow", texts, "[]", "standard libraries that scripts may use beyond the safe ones: os, io, debug"},
         {"lua", "instructions_million", integer, "1000", "Lua instructions a script may run, in millions", 1},
         {"lua", "memory_mib", integer, "512", "memory a script may hold", 1},
+        {"script", "timeout_s", number, "",
+         "processor time of the script, compiling and training not counted (default: 60); all other keys of this "
+         "table are the script's own options",
+         0.1},
     };
     return keys;
 }

@@ -127,6 +127,7 @@ int expand_collectives(lua_State* L) {
                         fmt::format("collective {} has no{}", quote(name),
                                     only.empty() ? "ne of all_reduce, all_gather, reduce_scatter" : " " + only));
         lua_settop(L, table - 1);
+        const auto paused = state.pause();
         state.host().use_collectives(choice, std::move(tables));
     }
     return 0;

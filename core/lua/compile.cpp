@@ -74,7 +74,10 @@ int compile_program(lua_State* L) {
                                             experiment.train.microbatches());
     experiment.weights = traced.weights;
     traced.compiled = true;
-    state.host().compile(std::move(experiment));
+    {
+        const auto paused = state.pause();
+        state.host().compile(std::move(experiment));
+    }
     push_object(L, Run{traced.name});
     return 1;
 }

@@ -133,6 +133,8 @@ int options(lua_State* L) {
     for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i) {
         if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options have names: write steps = 300");
         Host::Option option{check_text(L, 4), "", ""};
+        if (find_schema("script", option.key))
+            fail(L, fmt::format("o.options: script.{} is the command's\n  give the option another name", option.key));
         lua_rawget(L, 1);
         if (lua_istable(L, 4)) {
             lua_rawgeti(L, 4, 2);
@@ -154,7 +156,7 @@ int options(lua_State* L) {
     }
     state.host().declare_options(declared);
     for (const auto& [key, value] : script.items())
-        if (std::ranges::find(names, key) == names.end())
+        if (std::ranges::find(names, key) == names.end() && !find_schema("script", key))
             throw Error(value.origin,
                         fmt::format("the script has no option {}{}", quote(key), choices("its options", key, names)));
     lua_settop(L, 2);
@@ -166,11 +168,11 @@ int options(lua_State* L) {
 void check_script_table(State& state) {
     if (state.options_declared) return;
     Config& script = state.host().config().table("script");
-    if (script.items().empty()) return;
-    const auto& [key, value] = script.items().front();
-    throw Error(value.origin, fmt::format("script.{} is set, but the script declares no options\n  declare it with "
-                                          "o.options {{ {} = default }}",
-                                          key, key));
+    for (const auto& [key, value] : script.items())
+        if (!find_schema("script", key))
+            throw Error(value.origin, fmt::format("script.{} is set, but the script declares no options\n  declare it "
+                                                  "with o.options {{ {} = default }}",
+                                                  key, key));
 }
 
 void open_config(lua_State* L) {

@@ -132,6 +132,7 @@ void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t 
     lua_setglobal(L, "load");
     lua_pushcfunction(L, guard<sorted_pairs>);
     lua_setglobal(L, "pairs");
+    bound_standard(L);
     lua_getglobal(L, "math");
     lua_getfield(L, -1, "randomseed");  // Lua seeds from the clock; ranks must agree
     lua_pushinteger(L, seed);

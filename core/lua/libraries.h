@@ -12,6 +12,9 @@ namespace orrery::lua {
 /// alphabetically, so that every rank sees one order.
 void open_standard(lua_State* L, const std::vector<std::string>& allow, int64_t seed);
 
+/// Lets functions that work off a count charge it against the limits first, and refuses __gc.
+void bound_standard(lua_State* L);
+
 /// Pushes the compiled text. Throws or raises on a syntax error; bytecode is refused.
 void load_text(lua_State* L, const std::string& text, const std::string& shown);
 

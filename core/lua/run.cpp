@@ -34,6 +34,7 @@ int run_train(lua_State* L) {
     options.checkpoint_final = host.config().table("checkpoint").flag("final", true);
     options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
     fields.finish();
+    const auto paused = state_of(L).pause();
     host.train(data.spec, options);
     return 0;
 }
@@ -51,7 +52,12 @@ int run_sample(lua_State* L) {
     options.top_k = fields.integer("top_k", 0).value_or(options.top_k);
     options.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(static_cast<int64_t>(options.seed)));
     fields.finish();
-    push(L, host.sample(options));
+    std::string text;
+    {
+        const auto paused = state_of(L).pause();
+        text = host.sample(options);
+    }
+    push(L, text);
     return 1;
 }
 

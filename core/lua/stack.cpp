@@ -57,7 +57,8 @@ bool is_plumbing(std::string_view file) {
 Origin where(lua_State* L) {
     Origin plumbing;
     lua_Debug frame;
-    for (int level = 0; lua_getstack(L, level, &frame); ++level) {
+    constexpr int deepest = 200;  // lua_getstack walks to its level
+    for (int level = 0; level < deepest && lua_getstack(L, level, &frame); ++level) {
         lua_getinfo(L, "Sl", &frame);
         if (frame.currentline <= 0 || frame.source[0] != '@') continue;
         Origin origin{"", frame.source + 1, frame.currentline, 0};

@@ -31,6 +31,9 @@ int raise(lua_State* L, std::exception_ptr error);
 /// The exception in an error value; nullptr when the value is something else (a string, a table).
 std::exception_ptr exception_at(lua_State* L, int index);
 
+/// Message handler: makes an exception of any error value, with the calls that led there while the stack still is.
+int add_calls(lua_State* L);
+
 /// A C function for Lua: what it throws becomes a Lua error. Lua's own unwinding passes through untouched.
 template <int (*function)(lua_State*)>
 int guard(lua_State* L) {

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
-#include <typeinfo>
 
+#include "base/regular_file.h"
 #include "base/text.h"
 #include "lua/libraries.h"
 #include "lua/schedules.h"
@@ -19,56 +17,16 @@ namespace orrery::lua {
 namespace {
 
 constexpr int instructions_per_check = 10'000;
-constexpr int most_calls_shown = 8;
 
 std::string read_file(const std::filesystem::path& file, const std::string& shown) {
-    if (std::filesystem::is_directory(file)) throw Error({"", shown, 0, 0}, "is a folder, expected a Lua script");
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw Error({"", shown, 0, 0}, "cannot open this script\n  check the path");
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
-/// "called from" lines of the scripts above an error, innermost first.
-std::string calls(lua_State* L, const Origin& first) {
-    std::string out;
-    std::string last = first.text();
-    int shown = 0;
-    lua_Debug frame;
-    for (int level = 0; lua_getstack(L, level, &frame) && shown < most_calls_shown; ++level) {
-        lua_getinfo(L, "Sl", &frame);
-        if (frame.currentline <= 0 || frame.source[0] != '@') continue;
-        const std::string line = fmt::format("{}:{}", frame.source + 1, frame.currentline);
-        if (line == last || is_plumbing(frame.source + 1)) continue;
-        last = line;
-        out += "\n  called from " + line;
-        ++shown;
-    }
-    return out;
-}
-
-/// The same error with the calls added; only plain Errors are remade.
-std::exception_ptr with_calls(const std::exception_ptr& error, const std::string& calls) {
-    try {
-        std::rethrow_exception(error);
-    } catch (const Error& e) {
-        if (typeid(e) == typeid(Error)) return std::make_exception_ptr(Error(e.what() + calls, e.fault()));
-    } catch (const std::exception&) {
-    }
-    return error;
-}
-
-/// Message handler: runs while the failing stack is still there.
-int add_calls(lua_State* L) {
-    const std::string above = calls(L, where(L));
-    if (std::exception_ptr error = exception_at(L, 1)) {
-        push_exception(L, with_calls(error, above));
-    } else {
-        const std::string text = luaL_tolstring(L, 1, nullptr);
-        push_exception(L, std::make_exception_ptr(Error(text + above)));
-    }
-    return 1;
+    constexpr size_t most = 16 << 20;
+    const RegularFile in(file.string());
+    if (!in.problem().empty()) throw Error({"", shown, 0, 0}, in.problem() + "\n  name a Lua script");
+    std::string text = in.text(most + 1);
+    if (text.size() > most)
+        throw Error({"", shown, 0, 0},
+                    fmt::format("more than {} MiB, at most so many are read\n  is this a Lua script?", most >> 20));
+    return text;
 }
 
 int open_all(lua_State* L) {
@@ -90,7 +48,7 @@ int run_loaded(lua_State* L) {
 }
 
 int require_module(lua_State* L) {
-    state_of(L).require(check_text(L, 1));
+    state_of(L).require(L, check_text(L, 1));
     return 1;
 }
 
@@ -99,8 +57,10 @@ int require_module(lua_State* L) {
 State::State(Host& host, std::filesystem::path folder) : host_(host), folder_(std::move(folder)) {
     Config& config = host_.config().table("lua");
     library_ = script_library(config.text("library", ""));
-    limits_.instructions = config.integer("instructions_million", 1000) * 1'000'000;
-    limits_.memory_bytes = config.integer("memory_mib", 512) << 20;
+    constexpr int64_t most = int64_t{1} << 40;
+    limits_.instructions = std::min(config.integer("instructions_million", 1000), most) * 1'000'000;
+    limits_.memory_bytes = std::min(config.integer("memory_mib", 512), most) << 20;
+    limits_.seconds = host_.config().table("script").number("timeout_s", limits_.seconds);
     L_ = lua_newstate(allocate, this);
     if (!L_) throw std::bad_alloc();
     *static_cast<State**>(lua_getextraspace(L_)) = this;
@@ -158,13 +118,36 @@ void* State::allocate(void* self, void* block, size_t old_size, size_t new_size)
 void State::count(lua_State* L, lua_Debug*) {
     State& state = state_of(L);
     state.instructions_ += instructions_per_check;
-    if (state.instructions_ < state.limits_.instructions) return;
+    if (state.instructions_ < state.limits_.instructions) return state.see(L);
     lua_sethook(L, count, LUA_MASKCOUNT, 1);  // a pcall may swallow this once, not for ever
     const int64_t million = state.limits_.instructions / 1'000'000;
     raise(L, std::make_exception_ptr(
                  Error(where(L), fmt::format("still running after {} million Lua instructions\n  a script describes a "
                                              "run and ends; where it needs more, --set lua.instructions_million={}",
                                              million, 2 * million))));
+}
+
+void State::charge(lua_State* L, uint64_t elements) {
+    const int64_t left = std::max<int64_t>(0, limits_.instructions - instructions_);
+    if (elements > static_cast<uint64_t>(left))
+        throw Error(where(L), fmt::format("{}: {} elements are more than the {} million instructions that a script may "
+                                          "run\n  look at its counts; where that is meant, "
+                                          "--set lua.instructions_million={}",
+                                          function_name(L), elements, limits_.instructions / 1'000'000,
+                                          2 * (limits_.instructions / 1'000'000)));
+    instructions_ += static_cast<int64_t>(elements);
+}
+
+void State::see(lua_State* L) {
+    if (deadline_) deadline_->see(where(L));
+}
+
+/// On the deadline's thread, while Lua goes on: nothing of Lua may be looked at.
+void State::late(const Origin& seen) {
+    host_.give_up(Error(seen, fmt::format("still running after {} s of processor time\n  this is the line seen last; "
+                                          "where so much is meant, --set script.timeout_s={}",
+                                          limits_.seconds, 2 * limits_.seconds))
+                      .what());
 }
 
 void State::charge_op() {
@@ -184,7 +167,8 @@ void State::rethrow(int status, const std::string& shown) {
     if (!error) {
         size_t size = 0;
         const char* text = lua_tolstring(L_, -1, &size);
-        error = std::make_exception_ptr(text ? Error(std::string(text, size)) : Error({"", shown, 0, 0}, "failed"));
+        // Not from the message handler: it failed itself.
+        error = std::make_exception_ptr(Error({"", shown, 0, 0}, text ? std::string(text, size) : "failed"));
     }
     lua_settop(L_, 0);
     std::rethrow_exception(error);
@@ -206,30 +190,28 @@ int call_schedule(lua_State* L) {
 
 }  // namespace
 
-void State::run_chunk(const std::string& text, const std::string& shown) {
+void State::protect(lua_CFunction function, void* argument, const std::string& shown) {
     lua_settop(L_, 0);
     lua_pushcfunction(L_, add_calls);
-    Chunk chunk{text, shown};
-    lua_pushcfunction(L_, guard<run_loaded>);
-    lua_pushlightuserdata(L_, &chunk);
+    lua_pushcfunction(L_, function);
+    lua_pushlightuserdata(L_, argument);
+    deadline_.emplace(limits_.seconds, [this](const Origin& seen) { late(seen); });
     lua_sethook(L_, count, LUA_MASKCOUNT, instructions_per_check);
     const int status = lua_pcall(L_, 1, 0, 1);
     lua_sethook(L_, nullptr, 0, 0);
+    deadline_.reset();
     if (status != LUA_OK) rethrow(status, shown);
     lua_settop(L_, 0);
 }
 
+void State::run_chunk(const std::string& text, const std::string& shown) {
+    Chunk chunk{text, shown};
+    protect(guard<run_loaded>, &chunk, shown);
+}
+
 Schedule State::schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
-    lua_settop(L_, 0);
-    lua_pushcfunction(L_, add_calls);
     ScheduleCall call{pipeline, ranks, microbatches, {}};
-    lua_pushcfunction(L_, guard<call_schedule>);
-    lua_pushlightuserdata(L_, &call);
-    lua_sethook(L_, count, LUA_MASKCOUNT, instructions_per_check);
-    const int status = lua_pcall(L_, 1, 0, 1);
-    lua_sethook(L_, nullptr, 0, 0);
-    if (status != LUA_OK) rethrow(status, "schedule " + pipeline.schedule);
-    lua_settop(L_, 0);
+    protect(guard<call_schedule>, &call, "schedule " + pipeline.schedule);
     return std::move(call.made);
 }
 
@@ -259,35 +241,34 @@ bool State::finds(const std::string& module) const {
     return std::ranges::any_of(tried, [](const auto& file) { return std::filesystem::is_regular_file(file); });
 }
 
-void State::require(const std::string& module) {
-    lua_getfield(L_, LUA_REGISTRYINDEX, "orrery.loaded");
-    const int loaded = lua_gettop(L_);
-    if (lua_getfield(L_, loaded, module.c_str()) != LUA_TNIL) {
-        lua_remove(L_, loaded);
+void State::require(lua_State* L, const std::string& module) {
+    lua_getfield(L, LUA_REGISTRYINDEX, "orrery.loaded");
+    const int loaded = lua_gettop(L);
+    if (lua_getfield(L, loaded, module.c_str()) != LUA_TNIL) {
+        lua_remove(L, loaded);
         return;
     }
-    lua_pop(L_, 1);
+    lua_pop(L, 1);
     const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
     if (module.empty() || !std::ranges::all_of(module, plain) || module.find("..") != std::string::npos)
-        fail(L_, fmt::format("bad module name {}\n  names are like orrery.nn or beside_me", quote(module)));
+        fail(L, fmt::format("bad module name {}\n  names are like orrery.nn or beside_me", quote(module)));
     if (std::ranges::find(loading_, module) != loading_.end())
-        fail(L_, fmt::format("module {} requires itself: {} -> {}", quote(module), join(loading_, " -> "), module));
+        fail(L, fmt::format("module {} requires itself: {} -> {}", quote(module), join(loading_, " -> "), module));
     std::vector<std::string> shown;
     const std::vector<std::filesystem::path> tried = places(module, shown);
     for (size_t i = 0; i < tried.size(); ++i) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
         loading_.push_back(module);
-        load_text(L_, read_file(tried[i], shown[i]), shown[i]);
-        lua_call(L_, 0, 1);  // when it fails the run is over, and with it `loading_`
+        load_text(L, read_file(tried[i], shown[i]), shown[i]);
+        lua_call(L, 0, 1);  // when it fails the run is over, and with it `loading_`
         loading_.pop_back();
-        if (lua_isnil(L_, -1)) fail(L_, fmt::format("module {} returned nothing; end it with `return`", quote(module)));
-        lua_pushvalue(L_, -1);
-        lua_setfield(L_, loaded, module.c_str());
-        lua_remove(L_, loaded);
+        if (lua_isnil(L, -1)) fail(L, fmt::format("module {} returned nothing; end it with `return`", quote(module)));
+        lua_pushvalue(L, -1);
+        lua_setfield(L, loaded, module.c_str());
+        lua_remove(L, loaded);
         return;
     }
-    fail(L_,
-         fmt::format("no module {}\n  tried {}", quote(module), join({tried[0].string(), tried[1].string()}, ", ")));
+    fail(L, fmt::format("no module {}\n  tried {}", quote(module), join({tried[0].string(), tried[1].string()}, ", ")));
 }
 
 }  // namespace orrery::lua

@@ -2,10 +2,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lua/deadline.h"
 #include "lua/stack.h"
 #include "run/host.h"
 
@@ -17,6 +19,7 @@ struct Limits {
     int64_t instructions = 1'000'000'000;
     int64_t memory_bytes = int64_t{512} << 20;
     int64_t ops = 1'000'000;  ///< ops that a script may record in all
+    double seconds = 60;      ///< of processor time, without what the host does
 };
 
 /// One Lua with its libraries, limits and host. Closed with it, everything that scripts made is gone.
@@ -30,13 +33,15 @@ public:
 
     lua_State* lua() const { return L_; }
     Host& host() const { return host_; }
+    const std::filesystem::path& library() const { return library_; }  ///< holds orrery/
     /// Runs a file; `shown` is its name in messages. Throws Error or what the host threw.
     void run_file(const std::filesystem::path& file, const std::string& shown);
     /// Runs a text, for tests.
     void run_text(std::string_view text, const std::string& shown);
 
     /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
-    void require(const std::string& module);
+    void require(lua_State* L, const std::string& module);
+    void require(const std::string& module) { require(L_, module); }
     /// Whether there is a file for the module, or it is loaded.
     bool finds(const std::string& module) const;
 
@@ -45,6 +50,12 @@ public:
 
     /// Charges one recorded op against the limits.
     void charge_op();
+    /// Charges what a C function is about to do against the instructions.
+    void charge(lua_State* L, uint64_t elements);
+    /// Remembers the line that is being run, for when nothing can be asked any more.
+    void see(lua_State* L);
+    /// The host works: that is no time of the script's.
+    Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
 
     bool options_declared = false;
     std::shared_ptr<Tape> tape;  ///< what is being recorded, by o.trace or an optimizer
@@ -53,6 +64,8 @@ public:
 
 private:
     void run_chunk(const std::string& text, const std::string& shown);
+    void protect(lua_CFunction function, void* argument, const std::string& shown);
+    void late(const Origin& seen);
     [[noreturn]] void rethrow(int status, const std::string& shown);
     std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
 
@@ -67,6 +80,7 @@ private:
     int64_t bytes_ = 0;
     int64_t ops_ = 0;
     Origin refused_;  ///< where memory ran out
+    std::optional<Deadline> deadline_;
     std::vector<std::string> loading_;
     lua_State* L_ = nullptr;
 };

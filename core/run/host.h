@@ -106,6 +106,9 @@ public:
     virtual void declare_options(const std::vector<Option>& options) = 0;
     /// print() of a script: once, from rank 0.
     virtual void print(const std::string& line) = 0;
+    /// The script is in a call that nothing can interrupt: ends the process, with exit code 1 and this text. Comes on
+    /// a thread of its own.
+    virtual void give_up(const std::string& text) = 0;
 };
 
 }  // namespace orrery

@@ -51,6 +51,7 @@ public:
         if (on_options) on_options();
     }
     void print(const std::string& line) override { lines.push_back(line); }
+    void give_up(const std::string&) override {}
 
     std::function<std::unique_ptr<Strategy>(std::string_view, Config&, const Origin&)> strategies;
     std::function<void()> on_options;

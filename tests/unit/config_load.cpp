@@ -98,6 +98,19 @@ TEST_CASE("--set takes TOML values and bare words") {
     CHECK(c.table("plugins").texts("path") == std::vector<std::string>{"x", "y"});
     CHECK_FALSE(c.table("run").flag("pin_ranks", true));
     CHECK(has(message("", {"run.resume=false"}), "it can be: auto, never, required"));
+    const std::vector<std::string> empty = {
+        "data.path=", "checkpoint.load= ", "script.name=", "transport.gloo.interface="};
+    Config none = parse_config("[data]\npath = \"x\"\n", "a.toml", empty);
+    CHECK(none.table("data").text("path", "x") == "");
+    CHECK(none.table("checkpoint").text("load", "x") == "");
+    CHECK(none.table("script").text("name", "x") == "");
+    CHECK(none.table("transport").table("gloo").text("interface", "x") == "");
+    CHECK(has(message("", {"train.steps="}), "--set train.steps=: no value after the =, expected an integer"));
+    CHECK(has(message("", {"plugins.path="}), "an empty list is written []"));
+    CHECK(has(message("", {"train.precision="}), "train.precision is \"\""));
+    for (const char* number : {"nan", "inf", "-inf"})
+        CHECK(has(message("", {std::string("script.lr=") + number}), "expected a finite number"));
+    CHECK(has(message("[data]\nvalidation = nan\n"), "a.toml:2:14: data.validation is nan, expected at least 0"));
     CHECK(has(message("", {"mesh.tp"}), "expected table.key=value"));
     CHECK(has(message("", {"seed=3"}), "expected table.key=value"));
     CHECK(has(message("", {"plugins.path=[1"}), "--set plugins.path=[1: bad TOML value"));
@@ -146,8 +159,9 @@ TEST_CASE("hostile TOML is refused before it is parsed") {
 }
 
 TEST_CASE("a missing file and a folder are named") {
-    CHECK_THROWS_WITH(load_config("/nowhere/x.toml"), Catch::Contains("/nowhere/x.toml: cannot open"));
-    CHECK_THROWS_WITH(load_config("/tmp"), Catch::Contains("is a folder"));
+    CHECK_THROWS_WITH(load_config("/nowhere/x.toml"),
+                      Catch::Contains("/nowhere/x.toml: cannot be opened: No such file"));
+    CHECK_THROWS_WITH(load_config("/tmp"), Catch::Contains("is a folder, expected a file"));
 }
 
 TEST_CASE("backends are checked against the plugins that were found") {
@@ -166,6 +180,13 @@ TEST_CASE("backends are checked against the plugins that were found") {
     CHECK(has(text("[run]\ntransport = \"ncll\"\n"), "did you mean \"nccl\"?"));
     CHECK(has(text("[transport.glo]\nx = 1\n"), "a.toml:1:1: no transport \"glo\""));
     CHECK(has(text("[mesh]\ndp=2\n[transport.axis]\npp=\"gloo\"\n"), "names the axis \"pp\", which [mesh] lacks"));
+}
+
+TEST_CASE("a key of the command in an open table is checked, its neighbours are not") {
+    CHECK(message("[script]\ntimeout_s = 5\nanything = \"x\"\n") == "no error");
+    CHECK(has(message("[script]\ntimeout_s = \"x\"\n"), "a.toml:2:13: script.timeout_s is the text \"x\""));
+    CHECK(has(message("[script]\ntimeout_s = 0\n"), "script.timeout_s is 0, expected at least 0.1"));
+    CHECK(message("[transport.gloo]\ntimeout_s = \"x\"\n") == "no error");
 }
 
 TEST_CASE("every schema entry has help and its table is known") {

@@ -1,6 +1,11 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+
 #include "folders.h"
+#include "lua/deadline.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -63,8 +68,12 @@ TEST_CASE("errors name the line and the calls that led there") {
     CHECK(has(text, "called from a.lua:4"));
     CHECK(has(failure("x = = 1"), "a.lua:1: unexpected symbol near '='"));
     CHECK(has(failure("local t = nil\nprint(t.x)"), "a.lua:2: attempt to index a nil value (local 't')"));
-    CHECK(has(failure("error({})"), "table:"));
-    CHECK(has(failure("error(nil)"), "nil"));
+    CHECK(failure("error({})") == "a.lua:1: {}");
+    CHECK(failure("error(nil)") == "a.lua:1: nil");
+    CHECK(failure("\nerror { 7, message = 'full', code = 5 }") ==
+          "a.lua:2: full\n  raised: { 7, code = 5, message = \"full\" }");
+    CHECK(failure("local t = {} for i = 1, 20 do t[i] = i end error(t)") ==
+          "a.lua:1: { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ... }");
 }
 
 TEST_CASE("exceptions of the host cross the script") {
@@ -97,6 +106,66 @@ TEST_CASE("a script that does not end is stopped") {
     CHECK(has(failure("coroutine.wrap(function() while true do end end)()", toml), "still running after 2 million"));
 }
 
+TEST_CASE("a call that works off more than the limit is refused before it begins") {
+    const std::string toml = "[lua]\ninstructions_million = 2\n";
+    CHECK(has(failure("local t = {}\ntable.move({}, 1, 2^53, 2)", toml),
+              "a.lua:2: move: 9007199254740992 elements are more than the 2 million instructions"));
+    CHECK(has(failure("(''):rep(1 << 40)", toml), "a.lua:1: rep: 1099511627776 elements"));
+    CHECK(has(failure("local t = {}\nfor i = 1, 3 do table.move(t, 1, 900000, 2) end", toml), "a.lua:2: move: 900000"));
+    CHECK(run("local t = { 3, 1, 2 }\ntable.sort(t)\ntable.insert(t, 1, 0)\ntable.insert(t, 4)\n"
+              "table.move(t, 1, 5, 2)\ntable.remove(t, 1)\nprint(table.concat(t, ','), table.unpack(t, 2, 3))\n"
+              "print(('ab'):rep(2, '-'), ('x'):rep(-1), #t)") == "0,1,2,3,4\t1\t2\nab-ab\t\t5\n");
+    CHECK(has(failure("table.move()"), "a.lua:1: bad argument #2 to 'move'"));
+    CHECK(has(failure("table.concat({ {} })"), "invalid value (table) at index 1 in table for 'concat'"));
+}
+
+TEST_CASE("metatables have no __gc") {
+    CHECK(has(failure("setmetatable({}, { __gc = print })"), "a.lua:1: setmetatable: __gc is refused"));
+    CHECK(run("print(getmetatable(setmetatable({}, { __name = 'x' })).__name)") == "x\n");
+    CHECK(has(failure("debug.setmetatable({}, { __gc = print })", "[lua]\nallow = [\"debug\"]\n"), "__gc is refused"));
+}
+
+TEST_CASE("a deep recursion is told by both ends") {
+    const std::string text = failure("local function f() return 1 + f() end\n\nf()");
+    CHECK(has(text, "a.lua:1: stack overflow"));
+    CHECK(has(text, " more calls\n  called from a.lua:3"));
+    CHECK(std::count(text.begin(), text.end(), '\n') < 12);
+}
+
+TEST_CASE("processor time that the host takes is not the script's") {
+    std::atomic<int> late = 0;
+    const auto burn = [&](double seconds) {
+        const std::clock_t begin = std::clock();
+        while (late == 0 && static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < seconds) {
+        }
+    };
+    Origin last;
+    {
+        lua::Deadline deadline(0.2, [&](const Origin& seen) { last = seen, ++late; });
+        deadline.see({"", "a.lua", 7, 0});
+        {
+            const lua::Deadline::Pause paused(&deadline);
+            const lua::Deadline::Pause within(&deadline);
+            burn(0.4);
+        }
+        CHECK(late == 0);
+        burn(60);
+    }
+    CHECK(late == 1);
+    CHECK(last.text() == "a.lua:7");
+    {
+        const lua::Deadline unused(1e9, [&](const Origin&) { ++late; });
+    }
+    CHECK(late == 1);
+}
+
+TEST_CASE("the time limit is a key of the command in the script's table") {
+    const std::string options = "print(require 'orrery'.options { lr = 1 }.lr)";
+    CHECK(run(options, "[script]\ntimeout_s = 5\nlr = 2\n") == "2\n");
+    CHECK(run("print(1)", "[script]\ntimeout_s = 5.5\n") == "1\n");
+    CHECK(has(failure("require 'orrery'.options { timeout_s = 1 }"), "a.lua:1: o.options: script.timeout_s"));
+}
+
 TEST_CASE("a script that eats memory is stopped") {
     const std::string toml = "[lua]\nmemory_mib = 8\n";
     const std::string text = failure("local t = {}\nfor i = 1, 1e9 do\n  t[i] = ('x'):rep(1000) .. i\nend", toml);
@@ -107,6 +176,7 @@ TEST_CASE("a script that eats memory is stopped") {
 
 TEST_CASE("require finds the library and modules beside the script") {
     CHECK(run("print(require 'beside'.name)\nprint(require 'beside' == require 'beside')") == "beside\ntrue\n");
+    CHECK(run("print(coroutine.wrap(function() return require 'beside'.name end)())") == "beside\n");
     CHECK(has(failure("require 'nowhere'"), "a.lua:1: no module \"nowhere\""));
     CHECK(has(failure("require '../x'"), "bad module name"));
     CHECK(has(failure("require 'circle'"), "requires itself"));
