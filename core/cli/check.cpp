@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <filesystem>
 
@@ -19,6 +21,19 @@ void list_marks(const Program& program) {
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
 }
 
+/// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
+void look_at(const DataSpec& data) {
+    if (data.path.empty())
+        return void(std::printf("no data: the plan is proved for its shapes; training needs data.path\n"));
+    std::error_code ignored;
+    if (!std::filesystem::exists(data.path, ignored))
+        throw Error(data.origin,
+                    fmt::format("no data file {}, seen from {}\n  set data.path to one; to check a plan where its data "
+                                "is not, leave the path out (--set data.path=)",
+                                data.path, std::filesystem::current_path(ignored).string()));
+    const Dataset looked_at(data);
+}
+
 }  // namespace
 
 int check_command(const ScriptCommand& given) {
@@ -32,11 +47,7 @@ int check_command(const ScriptCommand& given) {
     if (!host.summary_shown()) std::printf("%s\n", host.summary().c_str());
     list_marks(host.compiled()->train->program);
     std::printf("%s", lint_text(redistributions(*host.compiled()->train, wires_of(*host.compiled()))).c_str());
-    // A plan for a cluster is checked where its data is not; data that is here must be sound.
-    if (host.data() && std::filesystem::exists(host.data()->path))
-        Dataset looked_at(*host.data());
-    else if (host.data())
-        std::printf("not looked at: data file %s is not here\n", host.data()->path.c_str());
+    if (host.data()) look_at(*host.data());
     for (const std::string& note : host.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
                 host.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");

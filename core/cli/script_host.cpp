@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "config/load.h"
 #include "lua/script.h"
+#include "run/feed.h"
 #include "run/sample.h"
 #include "run/saved_state.h"
 #include "run/shared_folder.h"
@@ -221,6 +222,7 @@ void ScriptHost::train(const DataSpec& given, const TrainOptions& options) {
     DataSpec data = given;  // ids that the model has no row for are as wrong as those beyond data.vocab
     if (compiled_ && compiled_->vocabulary > 0)
         data.vocab = data.vocab > 0 ? std::min(data.vocab, compiled_->vocabulary) : compiled_->vocabulary;
+    if (checks()) check_inputs(experiment_->train);
     if (mode_ == Mode::launch) {  // bad data and unwanted checkpoints show before a rank starts
         Dataset looked_at(data);
         check_resume(settings_, config_, *open_store(settings_, config_, registry_, folder()), command_.fresh);

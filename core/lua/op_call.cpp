@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -48,7 +49,7 @@ Attribute attribute_at(lua_State* L, int index, const OpDef& def, const Attribut
             return static_cast<int64_t>(lua_tointeger(L, index));
         }
         case AttributeDef::Kind::number:
-            if (lua_type(L, index) != LUA_TNUMBER) wrong("a number");
+            if (lua_type(L, index) != LUA_TNUMBER || std::isnan(lua_tonumber(L, index))) wrong("a number");
             return static_cast<double>(lua_tonumber(L, index));
         case AttributeDef::Kind::text:
             if (lua_type(L, index) != LUA_TSTRING) wrong("a text");

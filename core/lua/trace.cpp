@@ -1,6 +1,8 @@
 // o.trace's recording side: params, scopes, and the inputs that the host fills.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
@@ -73,6 +75,7 @@ Attributes init_field(lua_State* L, Fields& fields) {
     Fields init(L, -1, "init");
     const std::string kind = init.text("kind").value_or("normal");
     const double scale = init.number("scale").value_or(1);
+    if (!(scale >= 0) || std::isinf(scale)) init.wrong("scale", "a number of at least 0");
     init.finish();
     const std::vector<std::string> kinds = {"normal", "uniform", "zeros", "ones"};
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())

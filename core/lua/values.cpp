@@ -120,7 +120,7 @@ int dropout(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     Tape& tape = recording(L, x);
     const double p = check_number(L, 2);
-    if (p < 0 || p >= 1) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
+    if (!(p >= 0 && p < 1)) bad_argument(L, 2, fmt::format("a share in [0, 1) expected, got {}", p));
     const int64_t stream = tape.streams++;  // counted in eval too, so that programs agree
     if (p == 0 || !tape.training) {
         push_symbol(L, x.tape, x.id);
@@ -174,6 +174,23 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
     return names;
 }
 
+/// There are too many to list: the closest, and where all are.
+[[noreturn]] void refuse_name(lua_State* L, const std::string& key, std::vector<std::string> names) {
+    constexpr size_t most = 6;
+    std::ranges::sort(names);
+    names.erase(std::ranges::unique(names).begin(), names.end());
+    const size_t known = names.size();
+    std::ranges::stable_sort(names, {}, [&](const std::string& name) {
+        const bool begins = name.starts_with(key) || key.starts_with(name);
+        return edit_distance(key, name) - (begins ? 100 : 0);
+    });
+    const std::string guess = did_you_mean(key, names);
+    names.resize(std::min(most, known));
+    fail(L, fmt::format("values have no field or op {}{}\n  the closest: {}; all {} are in {}, class Value", quote(key),
+                        guess.empty() ? "" : "        " + guess, join(names, ", "), known,
+                        (state_of(L).library() / "orrery/meta.lua").string()));
+}
+
 /// Upvalue 1: the methods; ops are added to it when first used.
 int index(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
@@ -182,9 +199,7 @@ int index(lua_State* L) {
     if (push_data_field(L, x, key)) return 1;
     if (lua_getfield(L, methods, key.c_str()) != LUA_TNIL) return 1;
     const OpDef* def = find_op_def(key);
-    if (!def || def->collective || def->operands.empty())
-        fail(L,
-             fmt::format("values have no field or op {}{}", quote(key), choices("known", key, all_names(L, methods))));
+    if (!def || def->collective || def->operands.empty()) refuse_name(L, key, all_names(L, methods));
     lua_pushlightuserdata(L, const_cast<OpDef*>(def));
     lua_pushcclosure(L, guard<call_op>, 1);
     lua_pushvalue(L, -1);

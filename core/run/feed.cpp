@@ -6,18 +6,40 @@
 
 namespace orrery {
 
+namespace {
+
+ValueId data_input(const Program& program, std::string_view name) {
+    const auto id = program.find(name);
+    if (!id)
+        throw Error(fmt::format("program \"{}\" has no input \"{}\"\n  give o.trace the signature of the data source",
+                                program.name, name));
+    const Value& value = program.value(*id);
+    if (value.type.dtype != DType::i32 || value.dims != std::vector<std::string>{"batch", "seq"})
+        throw Error(value.origin,
+                    fmt::format("input \"{}\" is {}; the data source gives i32[batch,seq]", name, value.type.text()));
+    return *id;
+}
+
+}  // namespace
+
+void check_inputs(const Program& program) {
+    data_input(program, "tokens");
+    data_input(program, "targets");
+    for (const Value& value : program.values) {
+        const bool filled =
+            value.name == "tokens" || value.name == "targets" || value.name == "step" || value.name == "seed";
+        if (value.role == Role::input && !filled)
+            throw Error(value.origin, fmt::format("nothing fills the input \"{}\" {}: data sources have \"tokens\" and "
+                                                  "\"targets\"\n  make what it held in the traced function, of these "
+                                                  "and of o.constant, or leave it out",
+                                                  value.name, value.type.text()));
+    }
+}
+
 Feed::Feed(const Program& program, const Mesh& mesh, int64_t rank, const Dataset& data) : data_(data) {
-    const auto find = [&](std::string_view name) {
-        const auto id = program.find(name);
-        if (!id) throw Error(fmt::format("program \"{}\" has no input \"{}\"", program.name, name));
-        const Value& value = program.value(*id);
-        if (value.type.dtype != DType::i32 || value.dims != std::vector<std::string>{"batch", "seq"})
-            throw Error(value.origin, fmt::format("input \"{}\" is {}; the data source gives i32[batch,seq]", name,
-                                                  value.type.text()));
-        return *id;
-    };
-    tokens_ = find("tokens");
-    targets_ = find("targets");
+    check_inputs(program);
+    tokens_ = data_input(program, "tokens");
+    targets_ = data_input(program, "targets");
     const Value& value = program.value(tokens_);
     if (program.value(targets_).layout != value.layout)
         throw Error(value.origin, "inputs \"tokens\" and \"targets\" have different layouts; mark both the same");

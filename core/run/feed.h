@@ -12,7 +12,7 @@ namespace orrery {
 /// sample, nobody scatters. One block per micro-batch, in order.
 class Feed {
 public:
-    /// Throws Error when an input that holds data has no batch and seq dims.
+    /// Throws Error as check_inputs does.
     Feed(const Program& program, const Mesh& mesh, int64_t rank, const Dataset& data);
 
     /// Host bytes for the global samples [first, first + batch), one buffer per data input.
@@ -31,6 +31,10 @@ private:
     int64_t batch_ = 0;
     std::vector<Part> parts_;  ///< one per micro-batch
 };
+
+/// Throws Error at an input of a train step that nothing fills: the data source has i32[batch,seq] "tokens" and
+/// "targets", the host "step" and "seed".
+void check_inputs(const Program& program);
 
 /// The seed word of a step: the same on every rank and mesh.
 uint32_t step_seed(uint64_t run_seed, int64_t step);

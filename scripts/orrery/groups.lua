@@ -1,5 +1,6 @@
 --- Groups of params with settings of their own: optim.adamw { groups = { { dim = "vocab", decay = 0 } } }.
 local native = require "orrery.native"
+local numbers = require "orrery.numbers"
 
 local groups = {}
 
@@ -35,6 +36,10 @@ function groups.check(list)
       local kind = group_keys[key]
       if not kind then refuse("group %d: unknown key \"%s\"\n  known: match, dim, rank, decay, lr_scale", i, key) end
       if type(value) ~= kind then refuse("group %d: %s is %s, expected a %s", i, key, tostring(value), kind) end
+      if kind == "number" then
+        local _, problem = numbers.number(("group %d: %s"):format(i, key), value, 0)
+        if problem then refuse("%s", problem) end
+      end
     end
     if not (group.match or group.dim or group.rank) then
       refuse("group %d names no params\n  give it match (a pattern of names), dim or rank", i)

@@ -1,12 +1,18 @@
 --- Learning rates as functions of the step: numbers in, an f32 scalar value out. The step counts from 1.
 local native = require "orrery.native"
+local numbers = require "orrery.numbers"
 
 local lr = {}
+
+local function must(value, problem)
+  if value == nil then native.fail(problem) end
+end
 
 --- A rate that a user may give as a number or as a function of the step.
 function lr.of(rate)
   if type(rate) == "function" then return rate end
   if type(rate) ~= "number" then error("lr: a number or a function of the step expected, got " .. type(rate), 3) end
+  must(numbers.number("lr", rate, 0))
   return function() return native.constant(rate) end
 end
 
@@ -15,6 +21,9 @@ local function check(name, options, known)
     if not known[key] then error(("lr.%s: unknown option \"%s\""):format(name, key), 3) end
   end
   if not options.peak then error(("lr.%s: peak is missing"):format(name), 3) end
+  for _, key in ipairs { "peak", "floor", "warmup", "steps" } do
+    if options[key] then must(numbers.number(("lr.%s: %s"):format(name, key), options[key], 0)) end
+  end
 end
 
 local function total(name, options)

@@ -3,9 +3,14 @@
 local native = require "orrery.native"
 local lr = require "orrery.lr"
 local groups = require "orrery.groups"
+local numbers = require "orrery.numbers"
 local group_of = groups.of
 
 local optim = {}
+
+local function must(value, problem)
+  if value == nil then native.fail(problem) end
+end
 
 local function check(name, options, known)
   for key in pairs(options) do
@@ -21,6 +26,13 @@ local function check(name, options, known)
     if merged[key] == nil then merged[key] = default end
   end
   groups.check(merged.groups)
+  for _, key in ipairs { "beta1", "beta2", "momentum" } do
+    if merged[key] then must(numbers.number(("optim.%s: %s"):format(name, key), merged[key], 0, 1)) end
+  end
+  must(numbers.number(("optim.%s: decay"):format(name), merged.decay, 0))
+  for _, key in ipairs { "eps", "clip" } do
+    if merged[key] then must(numbers.positive(("optim.%s: %s"):format(name, key), merged[key])) end
+  end
   return merged
 end
 

@@ -26,12 +26,13 @@ run_tiny kept 5 --fresh --set mesh.dp=1 --set run.device=cuda > fresh.log 2>&1 &
 
 # The device is all that changes: the transport follows, where nobody named one.
 [ "$reason" != "this build has none" ] || exit 0
-$orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" > check.log 2>&1 ||
+$orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" --set data.path= \
+    > check.log 2>&1 ||
     { cat check.log; fail "a plan for eight GPUs was not proved"; }
 grep "checked:" check.log
 grep -q '\[transport.nccl\]' check.log || { cat check.log; fail "another transport than nccl"; }
 $orrery check "$source_root/scripts/gpt.lua" --config "$source_root/configs/eight_gpus.toml" --set run.device=cpu \
-    --set run.transport=nccl \
+    --set run.transport=nccl --set data.path= \
     > refused.log 2>&1 && fail "nccl was taken for the CPU's memory"
 grep 'transport "nccl" serves the memory of cuda' refused.log ||
     { cat refused.log; fail "the refusal does not say why"; }

@@ -89,7 +89,12 @@ TEST_CASE("mistakes in a trace name the script's line, the operands and their di
               "bad argument #1 'b' to 'matmul' (a value expected, got nothing)"));
     CHECK(has(failure(tracing("  return x:matmul('w')")),
               "bad argument #1 'b' to 'matmul' (a value expected, got the text \"w\")"));
-    CHECK(has(failure(tracing("  return x:gellu()")), "values have no field or op \"gellu\""));
+    const std::string no_op = failure(tracing("  return x:gellu()"));
+    CHECK(has(no_op, "values have no field or op \"gellu\"        did you mean \"gelu\"?\n  the closest: gelu"));
+    CHECK(has(no_op, "; all "));
+    CHECK(has(no_op, "/orrery/meta.lua, class Value"));
+    CHECK(has(failure(tracing("  return x:dropout(0 / 0)")), "a share in [0, 1) expected"));
+    CHECK(has(failure(tracing("  return x:layernorm(x, x, { eps = 0 / 0 })")), "nan, expected a number"));
     CHECK(has(failure(tracing("  return x:gellu()")), "did you mean \"gelu\"?"));
     CHECK(has(failure(tracing("  return x:gelu { aprox = 'erf' }")), "gelu: unknown option \"aprox\""));
     CHECK(has(failure(tracing("  return x + {}")), "a.lua:5: '+': a value or a number expected, got a table"));

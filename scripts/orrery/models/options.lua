@@ -1,4 +1,8 @@
+--- Options of models.
+local numbers = require "orrery.numbers"
+
 --- options(name, given, defaults) -> both merged; an unknown or ill-typed option is an error at the caller's caller.
+-- Integers are 1 or more, or 0 where that is the default; other numbers are finite and not negative.
 return function(name, given, defaults)
   local merged = {}
   for key, default in pairs(defaults) do merged[key] = default end
@@ -11,6 +15,13 @@ return function(name, given, defaults)
     end
     if default and type(value) ~= type(default) and value ~= false then
       error(("%s: %s is %s, expected a %s"):format(name, key, tostring(value), type(default)), 3)
+    end
+    if type(value) == "number" then
+      local what = name .. ": " .. key
+      local problem
+      if math.type(default) ~= "integer" then value, problem = numbers.number(what, value, 0)
+      else value, problem = numbers.integer(what, value, default == 0 and 0 or 1) end
+      if problem then error(problem, 3) end
     end
     merged[key] = value
   end
