@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,12 +44,25 @@ ucp_context_h open_context(const Reach& reach) {
     return context;
 }
 
+/// UCX says no more than "no resources" when the shared memory of its workers does not fit.
+std::string shared_memory_text() {
+    constexpr uint64_t worker_bytes = 5 << 20;  // of UCX 1.13, each
+    struct statvfs space {};
+    if (::statvfs("/dev/shm", &space) != 0) return "";
+    const uint64_t free = space.f_bavail * space.f_frsize;
+    if (free >= worker_bytes) return "";
+    return " (/dev/shm has " + std::to_string(free >> 10) + " KiB free, a worker of each rank and axis takes about " +
+           std::to_string(worker_bytes >> 10) +
+           ": make it larger, as containers do with --shm-size, or set transport.ucx.transports = \"tcp\")";
+}
+
 ucp_worker_h open_worker(ucp_context_h context) {
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
     ucp_worker_h worker = nullptr;
-    require(ucp_worker_create(context, &params, &worker), "cannot make a worker");
+    const ucs_status_t status = ucp_worker_create(context, &params, &worker);
+    require(status, ("cannot make a worker" + (status == UCS_OK ? "" : shared_memory_text())).c_str());
     return worker;
 }
 
