@@ -57,6 +57,7 @@ void Emitter::run() {
     }
     final_copies();
     keep_sent();
+    keep_groups();
     std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
                      [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });
     place_scratch();

@@ -54,6 +54,7 @@ private:
     void transfer(const Step& step);
     int lane(AxisId axis, int peer, Do what);
     void keep_sent();
+    void keep_groups();
     void joined(const Step& step);
     void gather(const Step& step, const Operand& in, const Operand& out);
     void scatter(const Step& step, const Operand& in, const Operand& out);

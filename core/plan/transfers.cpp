@@ -47,4 +47,21 @@ void Emitter::keep_sent() {
     }
 }
 
+/// The messages of a group proceed together: what one sends lasts until the end of it, so that no other is received
+/// there. Groups are as the executor makes them, of messages side by side.
+void Emitter::keep_groups() {
+    int end = none;
+    for (size_t at = out_.stream.size(); at-- > 0;) {
+        const Instruction& in = out_.stream[at];
+        const bool message = in.what == Do::send || in.what == Do::receive;
+        if (!message || contract(in.axis).send != TransportContract::Send::grouped) {
+            end = none;
+            continue;
+        }
+        if (end == none || out_.stream[at + 1].axis != in.axis) end = static_cast<int>(at);
+        Buffer& buffer = out_.buffers[static_cast<size_t>(in.operands[0].buffer)];
+        buffer.last = std::max(buffer.last, end);
+    }
+}
+
 }  // namespace orrery::lowering

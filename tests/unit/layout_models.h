@@ -165,8 +165,8 @@ inline Model deep(int layers, int64_t batch, int64_t embed) {
 
 /// A residual network: x [batch, embed] -> table -> layers -> (with `tied`) the same table, turned round. `stages`: of
 /// each layer.
-inline Model network(const std::vector<int>& stages, bool tied, DType compute = DType::f32) {
-    constexpr int64_t batch = 8, embed = 4, hidden = 12, width = 6;
+inline Model network(const std::vector<int>& stages, bool tied, DType compute = DType::f32, int64_t batch = 8) {
+    constexpr int64_t embed = 4, hidden = 12, width = 6;
     Model m;
     m.compute = compute;
     const ValueId x = m.input("x", {batch, width}, {"batch", "width"});
