@@ -72,9 +72,7 @@ program:train_with(o.optim.adamw {
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
 program:parallel {                                            -- an axis that the mesh lacks is skipped
-  o.strategy.pipeline {
-    axis = "pp", microbatches = cfg.train.microbatches, schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends,
-  },
+  o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = "dp", zero = opt.zero },
 }

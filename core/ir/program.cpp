@@ -133,8 +133,10 @@ void Program::note(ValueId value, std::string_view text, const Origin& origin) {
 void Program::microbatches(int64_t n, const Origin& origin) {
     if (n < 1) throw Error(origin, fmt::format("cannot split the batch in {} micro-batches: at least 1", n));
     if (microbatches_ != 1 && n != microbatches_) {
-        throw Error(origin, fmt::format("asked for {} micro-batches, but an earlier strategy chose {}: use one number",
-                                        n, microbatches_));
+        throw Error(origin,
+                    fmt::format("asked for {} micro-batches, but the step has {} already, by train.microbatches, "
+                                "train_with or an earlier strategy: use one number",
+                                n, microbatches_));
     }
     microbatches_ = n;
 }

@@ -59,6 +59,7 @@ int compile_program(lua_State* L) {
     experiment.name = traced.name;
     experiment.train = *traced.train->program;
     annotate(traced, experiment.train, mesh);
+    check_ramp(traced, experiment.train, mesh);
     experiment.ramp = traced.ramp;
     experiment.smaller = traced.smaller;
     for (Program& smaller : experiment.smaller) annotate(traced, smaller, mesh);

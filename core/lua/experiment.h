@@ -87,6 +87,9 @@ std::shared_ptr<Tape> record_step(lua_State* L, const Traced& traced, Program pr
 BatchRamp read_ramp(lua_State* L, Fields& fields);
 /// Records the train step for the smaller batches of the ramp. The optimizer is at 2.
 void record_ramp(lua_State* L, Traced& traced);
+/// Throws Error at the pipeline's line where the ramp's steps have fewer micro-batches than its schedule orders.
+/// `train`: annotated; the smaller steps are not yet, since a strategy may name the number of the full one.
+void check_ramp(const Traced& traced, const Program& train, const Mesh& mesh);
 /// program:compile() -> run
 int compile_program(lua_State* L);
 

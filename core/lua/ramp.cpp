@@ -1,6 +1,7 @@
 // A batch that grows: train_with records the step once more for each smaller size.
 #include <fmt/format.h>
 
+#include "layout/stages.h"
 #include "lua/experiment.h"
 #include "lua/fields.h"
 #include "lua/state.h"
@@ -77,6 +78,23 @@ BatchRamp read_ramp(lua_State* L, Fields& fields) {
 void record_ramp(lua_State* L, Traced& traced) {
     for (const int64_t batch : ramp_sizes(L, traced))
         if (batch < full_batch(traced)) traced.smaller.push_back(smaller_step(L, traced, batch));
+}
+
+void check_ramp(const Traced& traced, const Program& train, const Mesh& mesh) {
+    if (stage_count(train, mesh) == 1) return;
+    const int64_t full = full_batch(traced);
+    for (const Program& smaller : traced.smaller) {
+        if (smaller.microbatches() == traced.microbatches) continue;
+        const Pipeline& pipeline = train.pipeline();
+        throw Error(pipeline.origin,
+                    fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
+                                "batch grows, and its step of {} sequences has {}\n"
+                                "  leave the ramp out (train.ramp_start, train.ramp_increment and "
+                                "train.ramp_samples, or ramp of train_with), or take one micro-batch where the "
+                                "schedule can (train.microbatches = 1, or microbatches of train_with)",
+                                pipeline.schedule, traced.microbatches, full,
+                                full * smaller.microbatches() / traced.microbatches, smaller.microbatches()));
+    }
 }
 
 }  // namespace orrery::lua

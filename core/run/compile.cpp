@@ -172,15 +172,6 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.ramp = experiment.ramp;
     compiled.sizes = BatchSizes(sequences_of(experiment.train), experiment.ramp);
     for (const Program& program : experiment.smaller) {
-        if (experiment.schedule && program.microbatches() != experiment.train.microbatches())
-            throw Error(experiment.train.pipeline().origin,
-                        fmt::format("schedule {} is made for the {} micro-batches of a step of {} sequences, but the "
-                                    "batch grows, and its step of {} sequences has {}\n"
-                                    "  leave the ramp out (train.ramp_start, train.ramp_increment and "
-                                    "train.ramp_samples, or ramp of train_with), or take one micro-batch where the "
-                                    "schedule can (train.microbatches = 1, or microbatches of train_with)",
-                                    experiment.schedule->name, experiment.train.microbatches(),
-                                    sequences_of(experiment.train), sequences_of(program), program.microbatches()));
         try {
             compiled.smaller.push_back(compile(program, experiment.mesh.with_microbatches(program.microbatches())));
         } catch (const Error& error) {

@@ -144,7 +144,7 @@ TEST_CASE("marks: earlier ones stay, later ones that differ are kept apart") {
     CHECK(p.ignored()[0].origin.who == "data");
     CHECK(message([&] { p.store(w, "tp", Placement::split(2), at(5)); }).find("it has 2 dims") != std::string::npos);
     p.microbatches(4, at(6));
-    CHECK(message([&] { p.microbatches(8, at(7)); }).find("an earlier strategy chose 4") != std::string::npos);
+    CHECK(message([&] { p.microbatches(8, at(7)); }).find("the step has 4 already") != std::string::npos);
 }
 
 TEST_CASE("verify names what is illegal") {

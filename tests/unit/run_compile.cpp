@@ -76,4 +76,18 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
                           Contains("step of 2 sequences has 1") && Contains("train.microbatches = 1"));
     ramp.back() = "train.microbatches=1";  // the remedy
     CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).smaller.size() == 1);
+    // The strategy says the number as well.
+    const std::string says = "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = 4 }";
+    ramp = {"train.sequences_per_step=12", "train.ramp_start=3", "train.ramp_increment=3", "train.ramp_samples=80",
+            "train.microbatches=4"};
+    CHECK_THROWS_WITH(compile_training(*made("pp = 2\n", says, ramp), options),
+                      Contains("a.lua:") && Contains("is made for the 4 micro-batches of a step of 12") &&
+                          Contains("step of 3 sequences has 1"));
+    ramp.back() = "train.microbatches=1";
+    CHECK(compile_training(*made("pp = 2\n",
+                                 "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = "
+                                 "3 }",
+                                 ramp),
+                           options)
+              .smaller.size() == 3);
 }
