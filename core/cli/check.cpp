@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/script_host.h"
 #include "ir/describe.h"
@@ -11,10 +12,15 @@
 namespace orrery {
 namespace {
 
+/// "wpe.weight, 6.8 KiB: ", of the whole value.
+std::string named(const Program& program, ValueId id) {
+    return label_of(program, id) + ", " + bytes_text(program.value(id).type.bytes()) + ": ";
+}
+
 /// What strategies left as it is, and marks that came after another one's.
 void list_marks(const Program& program) {
     for (const Note& note : program.notes())
-        std::printf("left: %s%s (%s)\n", note.value == none ? "" : (label_of(program, note.value) + ": ").c_str(),
+        std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
                     note.text.c_str(), note.origin.text().c_str());
     for (const Mark& mark : program.ignored())
         std::printf("not taken: %s %s:%s (%s), an earlier mark stays\n", label_of(program, mark.value).c_str(),

@@ -29,4 +29,9 @@ Marks collect_marks(const Program& program, const Mesh& mesh);
 /// Applies targets to a layout, in their order: each new split goes innermost in its dim.
 Layout with_targets(Layout layout, const std::vector<Target>& targets);
 
+/// How `use` marks ask a value of this shape to be read that lies like this. Where a dim that they split does not
+/// divide, axes that came by inference, and no mark of the value, give way: the innermost first.
+Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
+                 const std::vector<Target>& stores, const Mesh& mesh);
+
 }  // namespace orrery

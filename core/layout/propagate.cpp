@@ -55,7 +55,14 @@ private:
 
     void add_uses(ValueId id, const std::vector<Target>& uses) {
         ledger_.held(id).uses = uses;
-        ledger_.held(id).wish = with_targets(ledger_.program.value(id).layout, uses);
+        ledger_.held(id).wish = wish_for(id, ledger_.program.value(id).layout);
+    }
+
+    Layout wish_for(ValueId id, const Layout& lies) const {
+        const auto place = static_cast<size_t>(id);
+        const bool marked = place < marks_.store.size();
+        return with_uses(lies, ledger_.program.value(id).type.shape, ledger_.held(id).uses,
+                         marked ? marks_.store[place] : std::vector<Target>{}, mesh_);
     }
 
     void propagate(const Op& op, int index) {
@@ -268,8 +275,7 @@ private:
         const Reader reader{index, "store of " + label_of(annotated_, value), "it is marked so",
                             demand->targets.front().origin, true};
         ledger_.obtain(value, wanted, reader);
-        if (ledger_.held(value).wish == natural)
-            ledger_.held(value).wish = with_targets(wanted, ledger_.held(value).uses);
+        if (ledger_.held(value).wish == natural) ledger_.held(value).wish = wish_for(value, wanted);
     }
 
     /// An output does on an axis what the first input that splits the same factor does there; who caused that, caused

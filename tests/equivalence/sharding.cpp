@@ -19,17 +19,18 @@ struct Asked {
     int64_t microbatches = 1;
     std::string precision = "f32";
     std::string kind = "plugin";
+    int64_t tokens = 8;
 };
 
 std::unique_ptr<Experiment> made(const Asked& asked) {
     std::string mesh = asked.mesh;
     std::replace(mesh.begin(), mesh.end(), ',', '\n');
-    return experiment(
-        "tests/equivalence/models.lua",
-        fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
-                    "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
-                    "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\n{}\n",
-                    mesh, steps, asked.microbatches, asked.precision, asked.model, asked.kind, asked.script));
+    return experiment("tests/equivalence/models.lua",
+                      fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
+                                  "precision = \"{}\"\n[data]\npath = \"none\"\ntokens_per_sequence = {}\n"
+                                  "[script]\nmodel = \"{}\"\nstrategy = \"{}\"\n{}\n",
+                                  mesh, steps, asked.microbatches, asked.precision, asked.tokens, asked.model,
+                                  asked.kind, asked.script));
 }
 
 test::Lowered compiled(const Asked& asked) {
@@ -97,6 +98,22 @@ TEST_CASE("the Lua twins of tensor, zero and recompute give the same plans", "[s
             INFO(mesh << " " << script << " " << precision);
             CHECK(compiled(plugin).plan.fingerprint == compiled(twin).plan.fingerprint);
         }
+}
+
+// 6 positions: tp splits their gradient in halves of 3, which dp=2 does not divide; the whole it does.
+TEST_CASE("zero splits what divides, where tp splits the sequence unevenly for it", "[sharding]") {
+    const std::string uneven = "sequence = true\ncontext = 6\n";
+    const test::Ran alone = run({"gpt", "", "context = 6\n", 1, "f32", "plugin", 6});
+    for (const char* zero : {"", "zero = 1", "zero = 2", "zero = 3"}) {
+        const Asked asked{"gpt", "dp = 2, tp = 2", uneven + zero, 2, "f32", "plugin", 6};
+        CHECK(print(title(asked), follow(run(asked), alone)) <= 1);
+        for (const char* precision : {"f32", "bf16"}) {
+            Asked plugin = asked, twin = asked;
+            plugin.precision = twin.precision = precision;
+            twin.kind = "twin";
+            CHECK(compiled(plugin).plan.fingerprint == compiled(twin).plan.fingerprint);
+        }
+    }
 }
 
 TEST_CASE("what cannot be split is refused with the reason, or listed where it may stay whole", "[sharding]") {
