@@ -62,7 +62,8 @@ CLI::App* add_verify(CLI::App& app, ScriptCommand& command) {
     verify->add_flag("--bitwise", command.verify.bitwise, "demand equal bits where no sum changes its order");
     verify
         ->add_option("--inject", command.injections,
-                     "a mistake to find: scale,rank=1,tensor=NAME,by=1.01 or unreduced,rank=1,tensor=NAME")
+                     "a mistake to find: scale,rank=1,tensor=NAME,by=1.01 or unreduced,rank=1,tensor=NAME or "
+                     "unexchanged,rank=1,tensor=NAME")
         ->allow_extra_args(false);
     return verify;
 }

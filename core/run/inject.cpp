@@ -30,7 +30,9 @@ bool named(const Program& program, ValueId value, const std::string& name) {
     return value != none && program.value(original_of(program, value)).name == name;
 }
 
-bool reduces(const Instruction& instruction) {
+/// Whether a rank that keeps what it put in makes the mistake here.
+bool keeps(Injection::What what, const Instruction& instruction) {
+    if (what == Injection::What::unexchanged) return instruction.what == Do::all_to_all;
     return instruction.what == Do::all_reduce || instruction.what == Do::reduce_scatter;
 }
 
@@ -38,11 +40,11 @@ bool reduces(const Instruction& instruction) {
 std::pair<int, size_t> place_of(const Injection& injection, const Program& program, const RankClass& c) {
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Instruction& instruction = c.stream[i];
-        if (injection.what == Injection::What::unreduced) {
+        if (injection.what != Injection::What::scale) {
             const auto& operands = instruction.operands;
-            if (reduces(instruction) && std::any_of(operands.begin(), operands.end(), [&](const Operand& o) {
-                    return named(program, o.value, injection.tensor);
-                }))
+            if (keeps(injection.what, instruction) &&
+                std::any_of(operands.begin(), operands.end(),
+                            [&](const Operand& o) { return named(program, o.value, injection.tensor); }))
                 return {static_cast<int>(i), 0};
             continue;
         }
@@ -78,8 +80,11 @@ Injection parse_injection(const std::string& text) {
     const std::vector<std::string> parts = split(text, ',');
     if (parts[0] == "unreduced")
         injection.what = Injection::What::unreduced;
+    else if (parts[0] == "unexchanged")
+        injection.what = Injection::What::unexchanged;
     else if (parts[0] != "scale")
-        throw Error(fmt::format("--inject {}: expected scale or unreduced first, found {}", text, quote(parts[0])));
+        throw Error(fmt::format("--inject {}: expected scale, unreduced or unexchanged first, found {}", text,
+                                quote(parts[0])));
     for (size_t i = 1; i < parts.size(); ++i) {
         const size_t equals = parts[i].find('=');
         const std::string key = parts[i].substr(0, equals);
@@ -105,20 +110,21 @@ void require_injectable(const Injection& injection, const Plan& plan) {
                                 plan.mesh.text(), plan.mesh.ranks()));
     const RankClass& c = plan.class_of(injection.rank);
     if (place_of(injection, plan.program, c).first != none) return;
-    const bool unreduced = injection.what == Injection::What::unreduced;
+    const bool kept = injection.what != Injection::What::scale;
     std::set<std::string> names;
     for (const Instruction& instruction : c.stream) {
-        if (unreduced && !reduces(instruction)) continue;
+        if (kept && !keeps(injection.what, instruction)) continue;
         for_each_access(c, instruction, [&](const Operand& operand, bool, bool writes) {
-            if (!unreduced && writes && operand.value != none) names.insert(plan.program.value(operand.value).name);
+            if (!kept && writes && operand.value != none) names.insert(plan.program.value(operand.value).name);
         });
         for (const Operand& operand : instruction.operands)
-            if (unreduced && operand.value != none)
+            if (kept && operand.value != none)
                 names.insert(plan.program.value(original_of(plan.program, operand.value)).name);
     }
     names.erase("");
+    const char* const does[] = {"makes", "reduces", "exchanges"};
     throw Error(fmt::format("--inject {}: rank {} {} no {}{}", injection.text, injection.rank,
-                            unreduced ? "reduces" : "makes", quote(injection.tensor),
+                            does[static_cast<size_t>(injection.what)], quote(injection.tensor),
                             choices("there are", injection.tensor, {names.begin(), names.end()})));
 }
 
@@ -134,7 +140,7 @@ Injector::Injector(const Plan& plan, const RankClass& rank_class, int64_t rank,
 
 void Injector::before(Executor& executor, int index) {
     for (const Planned& planned : planned_) {
-        if (planned.index != index || planned.injection->what != Injection::What::unreduced) continue;
+        if (planned.index != index || planned.injection->what == Injection::What::scale) continue;
         const Tensor& in = executor.operand(index, 0);
         const auto* data = static_cast<const std::byte*>(in.data);
         kept_.assign(data, data + in.bytes());

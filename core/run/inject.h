@@ -10,8 +10,9 @@ namespace orrery {
 /// A mistake made on purpose on one rank, to see that it is found.
 struct Injection {
     enum class What : uint8_t {
-        scale,     ///< what the rank makes of a tensor, times `by`
-        unreduced  ///< after a reduction the rank holds what it put in, of the whole message that the tensor is in
+        scale,       ///< what the rank makes of a tensor, times `by`
+        unreduced,   ///< after a reduction the rank holds what it put in, of the whole message that the tensor is in
+        unexchanged  ///< the same after an all_to_all
     };
     What what = What::scale;
     int64_t rank = 0;

@@ -154,7 +154,6 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
     const Op& op = program.op(i.op);
     const auto& outputs = op.outputs;
     const bool own = std::find(outputs.begin(), outputs.end(), operand.value) != outputs.end();
-    const size_t rank = value(operand.value).type.shape.size();
     switch (i.what) {
         case Do::kernel: {
             const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
@@ -163,8 +162,13 @@ bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
             return own && (own_kernel(i) || (op_def(op.kind).collective && spec.op == "transpose"));
         }
         case Do::copy: return own;
-        default: return operand.type.shape.size() == rank;  // packed pieces have a dim more
+        default: return unpacked(operand);
     }
+}
+
+/// Whether the operand lies as the value does. What is packed in pieces for a message has a dim more.
+bool TwinRank::unpacked(const Operand& operand) const {
+    return operand.type.shape.size() == value(operand.value).type.shape.size();
 }
 
 /// Puts the oracle's block into `want_`; false when the value is a partial sum here.
@@ -257,7 +261,7 @@ std::string TwinRank::edge(int index) {
 void TwinRank::settle(int index, size_t which) {
     const Operand& operand = at(index).operands[which];
     const Note note = note_of(operand);
-    if (note.pending == none || operand.value == none) return;
+    if (note.pending == none || operand.value == none || !unpacked(operand)) return;
     const Tensor& twin = s_.twin.operand(index, which);
     if (!cut(operand.value, at(index).fragment.micro, twin)) return;
     const Judged replay = judge(operand.value, twin, want_.data(), true);
@@ -278,7 +282,7 @@ void TwinRank::settle(int index, size_t which) {
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
     const ValueId gradient = id == none ? none : gradient_[static_cast<size_t>(id)];
-    if (gradient == none || report_.gradient.count(gradient) != 0) return;
+    if (gradient == none || report_.gradient.count(gradient) != 0 || !unpacked(at(index).operands[which])) return;
     const OpId reader = at(index).op;
     const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
     if (!updates && updates_[static_cast<size_t>(id)]) return;  // a sum is on its way before

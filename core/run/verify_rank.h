@@ -78,6 +78,7 @@ private:
     Note note_of(const Operand& operand);
     void set_note(const Operand& operand, Note note);
     bool own_kernel(const Instruction& instruction) const;
+    bool unpacked(const Operand& operand) const;
     bool completes(const Instruction& instruction, const Operand& operand) const;
     bool cut(ValueId id, int64_t micro, const Tensor& local);
     Judged judge(ValueId id, const Tensor& have, const void* want, bool complete, double rounded = 0) const;
