@@ -83,6 +83,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
     return out;
 }
 
+std::string join_few(const std::vector<std::string>& parts, size_t most) {
+    if (parts.size() <= most) return join(parts, ", ");
+    const std::vector<std::string> first(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(most));
+    return join(first, ", ") + " and " + std::to_string(parts.size() - most) + " more";
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
     std::vector<std::string> parts;
     for (;;) {

@@ -18,6 +18,8 @@ std::string seconds_text(double seconds);
 /// `"a b"`, with control characters, quotes and backslashes escaped, cut after 200 bytes.
 std::string quote(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+/// "a, b and 38 more": at most `most` of them by name.
+std::string join_few(const std::vector<std::string>& parts, size_t most = 2);
 std::vector<std::string> split(std::string_view text, char separator);
 /// Without spaces, tabs and line ends on either side.
 std::string_view trim(std::string_view text);

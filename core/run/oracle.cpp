@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 /// What an op's result may differ by in f32: a few roundings. Sums of many terms are moved by their terms.
 constexpr double rounding = 0x1p-22;
-/// How many times its noise a gradient must be for AdamW's step to be known: at 10 the sign is certain.
+/// How many times its noise a gradient must be for the step made of it to be known: at 10 the sign is certain.
 constexpr double noise_margin = 10;
 }  // namespace
 
@@ -100,6 +100,9 @@ void Oracle::find_regrouped() {
 
 void Oracle::collect() {
     find_regrouped();
+    for (const Update& update : annotated_.updates)
+        if (const ValueId gradient = annotated_.grad_of(update.target); gradient != none)
+            gradient_of_.emplace(static_cast<size_t>(update.value), static_cast<size_t>(gradient));
     for (const Op& op : annotated_.ops) add_work(annotated_, op);
     const auto known = static_cast<ValueId>(annotated_.values.size());
     const auto added = [&](ValueId id) { return id >= known; };
@@ -241,11 +244,9 @@ void Oracle::step(int64_t step) {
     values_ = evaluate(sources_, 0);
     squares_.assign(slots_, 0);
     each_.clear();
-    for (const Work& work : works_) {
-        if (work.op->kind != "adamw") continue;
-        const auto count = static_cast<size_t>(work.types[1].count());
-        for (size_t operand : {size_t{1}, work.op->inputs.size()}) each_[work.slots[operand]].assign(count, 0.0f);
-    }
+    for (const auto& [updated, gradient] : gradient_of_)
+        for (size_t slot : {updated, gradient})
+            each_[slot].assign(static_cast<size_t>(propagated_.values[gradient].type.count()), 0.0f);
     drawn_ = 0;
     draw(draws_);
 }
@@ -278,25 +279,31 @@ void Oracle::measure(const Blocks& values) {
 }
 
 /// An element's own noise is a sample of few; that of the whole gradient, a floor for it, is not.
+std::vector<float> Oracle::below_noise(size_t gradient) const {
+    const TensorType& type = propagated_.values[gradient].type;
+    const auto count = static_cast<size_t>(type.count());
+    const std::vector<float>& each = each_.at(gradient);
+    const double typical = squares_[gradient] / static_cast<double>(std::max<size_t>(count, 1));
+    std::vector<float> weak(count, 0);
+    for (size_t k = 0; k < count; ++k) {
+        const double g = number_at(type.dtype, values_[gradient]->data, static_cast<int64_t>(k));
+        const double noise = std::max(typical, static_cast<double>(each[k])) / drawn_;
+        if (g * g <= noise_margin * noise_margin * noise) weak[k] = 1;
+    }
+    return weak;
+}
+
 void Oracle::leave_out() {
     weak_.clear();
     uncertain_.assign(slots_, 0);
     for (const Work& work : works_) {
-        if (work.op->kind != "adamw") {
+        const auto inputs = static_cast<std::ptrdiff_t>(work.op->inputs.size());
+        const auto updated = std::find_if(work.slots.begin() + inputs, work.slots.end(),
+                                          [&](size_t slot) { return gradient_of_.count(slot) != 0; });
+        if (updated == work.slots.end())
             carry(work);
-            continue;
-        }
-        const size_t gradient = work.slots[1], param = work.slots[work.op->inputs.size()];
-        const TensorType& type = work.types[1];
-        const auto count = static_cast<size_t>(type.count());
-        const double typical = squares_[gradient] / static_cast<double>(std::max<size_t>(count, 1));
-        std::vector<float>& weak = weak_[param];
-        weak.assign(count, 0);
-        for (size_t k = 0; k < count; ++k) {
-            const double g = number_at(type.dtype, values_[gradient]->data, static_cast<int64_t>(k));
-            const double noise = std::max(typical, static_cast<double>(each_[gradient][k])) / drawn_;
-            if (g * g <= noise_margin * noise_margin * noise) weak[k] = 1;
-        }
+        else
+            weak_[*updated] = below_noise(gradient_of_.at(*updated));
     }
     left_out_.clear();
     for (const auto& [slot, weak] : weak_) {

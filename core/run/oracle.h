@@ -19,8 +19,8 @@ using WholeContents = std::function<std::vector<std::byte>(const Value&, int64_t
 /// an op makes moved by a few units in its last place, at random, and measures where that leads. Sums taken in another
 /// order are such a movement; mistakes are larger.
 ///
-/// AdamW turns a gradient that is nothing but noise into a full step of either sign. Elements of a param whose gradient
-/// is below what rounding moves it by are left out.
+/// AdamW, Lion and their like turn a gradient that is nothing but noise into a full step of either sign. Elements of a
+/// param whose gradient is below what rounding moves it by are left out.
 class Oracle {
 public:
     /// `propagated` tells the values that propagation added (they are copies of others, or ops of their own) and which
@@ -61,6 +61,7 @@ private:
     void take_sources(int64_t step);
     Blocks moved_sources(uint64_t seed) const;
     void measure(const Blocks& values);
+    std::vector<float> below_noise(size_t gradient) const;
     void leave_out();
     void carry(const Work& work);
     std::vector<float> carried(const Work& work, const std::map<size_t, std::vector<float>>& from);
@@ -84,7 +85,8 @@ private:
     size_t slots_ = 0;
     std::vector<char> rounded_;    ///< per value: summed over ranks in 16 bits
     std::vector<double> squares_;  ///< per slot: of the distances of all draws
-    /// By slot, of gradients that AdamW reads and the params that it makes: the same for each element.
+    std::map<size_t, size_t> gradient_of_;  ///< by slot of a param's next value: that of its gradient
+    /// By slot, of gradients and the params' next values: the same for each element.
     std::map<size_t, std::vector<float>> each_;
     std::map<size_t, std::vector<float>> weak_;  ///< 1 for an element that is left out
     std::map<size_t, std::vector<char>> left_out_;

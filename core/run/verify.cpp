@@ -92,6 +92,7 @@ public:
               verified.annotated, plan_.program, plan_.mesh, *device_,
               [this](const Value& value, int64_t step) { return contents(value, step); }, options.draws),
           reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
+          gradients_(plan_, verified.annotated.values.size()),
           twins_(static_cast<size_t>(plan_.mesh.ranks())) {}
 
     VerifyReport run() {
@@ -119,8 +120,8 @@ private:
     void steps(int64_t rank, Rendezvous& rendezvous, Barrier& between) {
         Rank runs(verified_, rank, rendezvous);
         auto& twin = twins_[static_cast<size_t>(rank)];
-        twin = std::make_unique<TwinRank>(
-            TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(), oracle_, options_, reordered_});
+        twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
+                                                            oracle_, options_, reordered_, gradients_});
         for (int64_t step = 1; step <= options_.steps; ++step) {
             twin->step(step, verified_.contents);
             between.arrive_and_wait();
@@ -196,38 +197,56 @@ private:
         }
     }
 
-    /// ||g - ref|| over whole gradients, from the blocks of their first holders.
+    /// ||g - ref|| over whole gradients, or multiples of them, from the blocks of their first holders.
     void judge_gradients() {
         std::map<ValueId, double> squares;
         for (const auto& twin : twins_)
             for (const auto& [id, square] : twin->report().gradient) squares[id] += square;
-        std::map<ValueId, double> norms;
-        double all = 0;
+        struct Norm {
+            ValueId value;
+            double own, gradients;
+        };
+        std::vector<Norm> norms;
+        double all = 0, all_own = 0;
         report_.unjudged.clear();
-        for (const auto& [param, grad] : plan_.program.grads()) {
-            const std::byte* whole = oracle_.whole(grad);
-            if (!whole || squares.count(grad) == 0) {
-                if (matters(param, grad)) report_.unjudged.push_back(param);
+        for (const auto& [param, gradient] : plan_.program.grads()) {
+            const auto& standing = gradients_.of(gradient);
+            const auto judged = [&](const auto& s) {
+                return !oracle_.uncertain(s.value) && (s.multiple ? squares.count(s.value) != 0 : compared(s.value));
+            };
+            if (standing.empty() || !std::all_of(standing.begin(), standing.end(), judged)) {
+                if (gradients_.matters(gradient)) report_.unjudged.push_back(param);
                 continue;
             }
-            const TensorType& type = plan_.program.value(grad).type;
-            norms[grad] = difference(type.dtype, whole, whole, type.count()).norm;
-            all += norms[grad] * norms[grad];
+            for (const auto& s : standing) {
+                if (!s.multiple) continue;
+                norms.push_back({s.value, norm_of(s.value), norm_of(gradient)});
+                all += norms.back().gradients * norms.back().gradients;
+                all_own += norms.back().own * norms.back().own;
+            }
         }
-        for (const auto& [grad, norm] : norms) {
-            const double part =
-                squares[grad] == 0 ? 0 : std::sqrt(squares[grad]) / (1e-5 * norm + 1e-6 * std::sqrt(all));
+        for (const Norm& norm : norms) {
+            if (squares[norm.value] == 0) continue;
+            // What the optimizer has multiplied the gradient by.
+            const double by = norm.gradients > 0 ? norm.own / norm.gradients : all > 0 ? std::sqrt(all_own / all) : 0;
+            const double part = std::sqrt(squares[norm.value]) / (1e-5 * norm.own + 1e-6 * by * std::sqrt(all));
             if (part <= report_.gradients) continue;
             report_.gradients = part;
-            report_.worst_gradient = grad;
+            report_.worst_gradient = norm.value;
         }
+        if (!norms.empty()) report_.gradients = std::max(report_.gradients, 0.0);
     }
 
-    /// A gradient that goes nowhere is not made.
-    bool matters(ValueId param, ValueId grad) const {
-        const auto& [updates, results] = std::tie(plan_.program.updates, plan_.program.results);
-        return std::any_of(updates.begin(), updates.end(), [&](const Update& u) { return u.target == param; }) ||
-               std::any_of(results.begin(), results.end(), [&](const Result& r) { return r.value == grad; });
+    double norm_of(ValueId value) const {
+        const std::byte* whole = oracle_.whole(value);
+        const TensorType& type = plan_.program.value(value).type;
+        return difference(type.dtype, whole, whole, type.count()).norm;
+    }
+
+    /// Whether some rank's was compared with the oracle's.
+    bool compared(ValueId value) const {
+        return std::any_of(twins_.begin(), twins_.end(),
+                           [&](const auto& twin) { return twin->report().seen[static_cast<size_t>(value)] == 2; });
     }
 
     VerifyReport report() {
@@ -318,6 +337,7 @@ private:
     std::unique_ptr<Device> device_;
     Oracle oracle_;
     const ReorderedValues reordered_;
+    const Gradients gradients_;
     std::vector<std::unique_ptr<TwinRank>> twins_;
     VerifyReport report_;
     int64_t done_ = 0;

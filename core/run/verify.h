@@ -86,7 +86,7 @@ struct VerifyReport {
     double gradients = -1;  ///< ||g - ref|| as a part of 1e-5 ||ref|| + 1e-6 ||all gradients||; the worst
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< f32 throughout
-    std::vector<ValueId> unjudged;     ///< params whose gradient was compared nowhere
+    std::vector<ValueId> unjudged;     ///< params whose gradient could be compared nowhere
     int64_t exact = 0, reordered = 0;  ///< bitwise: values compared bit by bit, and those exempt
     std::vector<ValueId> sums;         ///< bitwise: where the order of a sum first changes
     std::vector<Finding> roots;        ///< what went wrong by itself, the first one first

@@ -16,26 +16,6 @@ namespace {
 
 constexpr size_t kept_findings = 2000;
 
-/// What collectives, and the packing around joined ones (layout/join.h), made `value` of.
-ValueId sent_as(const Program& program, ValueId value, const std::map<ValueId, ValueId>& gradients) {
-    int64_t start = 0;  // in the joined rows
-    for (OpId maker; gradients.count(value) == 0 && (maker = program.value(value).op) != none;) {
-        const Op& op = program.op(maker);
-        const bool moves = op.kind == "reshape" || op.kind == "transpose" || op.kind == "slice";
-        if (!moves && op.kind != "concat" && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
-        if (op.kind == "slice") start = op.attributes.integer("start");
-        size_t input = 0;
-        if (op.kind == "concat")
-            for (; input + 1 < op.inputs.size(); ++input) {
-                const int64_t width = program.value(op.inputs[input]).type.shape.back();
-                if (start < width) break;
-                start -= width;
-            }
-        value = op.inputs[input];
-    }
-    return value;
-}
-
 bool communicates(const Instruction& instruction) {
     return instruction.what != Do::kernel && instruction.what != Do::copy;
 }
@@ -65,16 +45,6 @@ TwinRank::TwinRank(const Setting& setting)
     for (size_t i = 0; i < s_.plan.mesh.axes().size(); ++i)
         if (s_.plan.mesh.axes()[i].sequential) micro_axis_ = static_cast<AxisId>(i);
     report_.seen.assign(program.values.size(), 0);
-    gradient_.assign(program.values.size(), none);
-    std::map<ValueId, ValueId> summed;  // by gradient: where it is whole, itself or what a collective made of it
-    for (const auto& [param, grad] : program.grads()) summed.emplace(grad, grad);
-    for (size_t i = 0; i < program.values.size(); ++i) {
-        const auto found = summed.find(sent_as(program, static_cast<ValueId>(i), summed));
-        const Value& made = program.values[i];
-        if (found != summed.end() && !partial_over_ranks(made.layout) && made.type == program.value(found->first).type)
-            found->second = static_cast<ValueId>(i);
-    }
-    for (const auto& [grad, value] : summed) gradient_[static_cast<size_t>(value)] = grad;
     updates_.assign(program.values.size(), 0);
     for (const RankClass& c : s_.plan.classes)
         for (const Instruction& i : c.stream) {
@@ -83,12 +53,6 @@ TwinRank::TwinRank(const Setting& setting)
                 if (reads && operand.value != none) updates_[static_cast<size_t>(operand.value)] = 1;
             });
         }
-}
-
-bool TwinRank::partial_over_ranks(const Layout& layout) const {
-    const auto& partials = layout.partials();
-    return std::any_of(partials.begin(), partials.end(),
-                       [&](const auto& partial) { return partial.axis != micro_axis_; });
 }
 
 void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
@@ -206,7 +170,7 @@ TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* wan
 }
 
 void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
-    Compared& line = report_.compared[kind_of(s_.plan.program, id, gradient_[static_cast<size_t>(id)] != none)];
+    Compared& line = report_.compared[kind_of(s_.plan.program, id, s_.gradients.multiple_of(id) != none)];
     ++(complete ? line.comparisons : line.replays);
     line.elements += judged.far.count;
     line.left_out += judged.far.left_out;
@@ -233,7 +197,7 @@ Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
     finding.tolerance = judged.tolerance;
     finding.rounded = judged.rounded;
     finding.exact = judged.exact;
-    finding.gradient = gradient_[static_cast<size_t>(id)] != none;
+    finding.gradient = s_.gradients.multiple_of(id) != none;
     finding.type = value(id).type;
     for (const Operand& operand : at(index).operands)
         if (operand.value == id) finding.type = operand.type;
@@ -277,12 +241,12 @@ void TwinRank::settle(int index, size_t which) {
     infected_ |= judged.wrong;
 }
 
-/// Where the optimizer first reads a whole gradient, or where it stands complete without one, the block of its first
-/// holder counts in its distance.
+/// Where the optimizer first reads a whole gradient or multiple of one, or where it stands complete without one, the
+/// block of its first holder counts in its distance.
 void TwinRank::add_gradient(int index, size_t which) {
     const ValueId id = at(index).operands[which].value;
-    const ValueId gradient = id == none ? none : gradient_[static_cast<size_t>(id)];
-    if (gradient == none || report_.gradient.count(gradient) != 0 || !unpacked(at(index).operands[which])) return;
+    if (id == none || s_.gradients.multiple_of(id) == none || report_.gradient.count(id) != 0) return;
+    if (!unpacked(at(index).operands[which])) return;
     const OpId reader = at(index).op;
     const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
     if (!updates && updates_[static_cast<size_t>(id)]) return;  // a sum is on its way before
@@ -292,7 +256,7 @@ void TwinRank::add_gradient(int index, size_t which) {
     if (s_.plan.stage_axis != none) place[static_cast<size_t>(s_.plan.stage_axis)] = 0;  // one stage has it
     const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
     const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
-    report_.gradient[gradient] = first ? distance * distance : 0;
+    report_.gradient[id] = first ? distance * distance : 0;
 }
 
 void TwinRank::before(int index) {

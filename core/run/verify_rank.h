@@ -10,6 +10,7 @@
 #include "run/numbers.h"
 #include "run/oracle.h"
 #include "run/verify.h"
+#include "run/verify_gradients.h"
 
 namespace orrery {
 
@@ -23,7 +24,8 @@ struct RankReport {
     std::array<Compared, kinds_of_values> compared;
     std::vector<char> seen;              ///< per value: 1 compared with a replay, 2 with the oracle
     std::set<std::string> dirty_edges;   ///< communication that this rank fed with values that were wrong already
-    std::map<ValueId, double> gradient;  ///< this step's squared distance of the blocks that this rank holds first
+    /// By gradient or multiple of one: this step's squared distance of the blocks that this rank holds first.
+    std::map<ValueId, double> gradient;
 };
 
 /// The line of the table that a value is in.
@@ -48,6 +50,7 @@ public:
         const Oracle& oracle;
         const VerifyOptions& options;
         const ReorderedValues& reordered;
+        const Gradients& gradients;
     };
     explicit TwinRank(const Setting& setting);
 
@@ -88,7 +91,6 @@ private:
     void settle(int index, size_t which);
     void look(int index, size_t which);
     void add_gradient(int index, size_t which);
-    bool partial_over_ranks(const Layout& layout) const;
     void count(ValueId id, const Judged& judged, bool complete);
     Finding& find(int index, ValueId id, const Judged& judged);
     std::string edge(int index);
@@ -104,9 +106,8 @@ private:
     std::map<std::string, int64_t> sequence_;
     std::array<Ranges<Note>, 2> notes_;
     std::vector<std::byte> want_;
-    std::vector<char> left_out_;     ///< of want_; empty when nothing is
-    std::vector<ValueId> gradient_;  ///< per value: the gradient that is whole in it, or none
-    std::vector<char> updates_;      ///< per value: the optimizer reads it
+    std::vector<char> left_out_;  ///< of want_; empty when nothing is
+    std::vector<char> updates_;   ///< per value: the optimizer reads it
     RankReport report_;
 };
 

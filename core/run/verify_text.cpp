@@ -125,7 +125,10 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
     if (roots.empty() && further == 0 && !unjudged.empty()) {
         std::vector<std::string> names;
         for (ValueId param : unjudged) names.push_back(program.value(param).name);
-        return text + fmt::format("FAIL: gradients compared with the oracle's nowhere: {}\n", join(names, ", "));
+        return text + fmt::format("NOT JUDGED: the gradient of {}\n"
+                                  "  what the update makes of it is not known for certain on one device either: "
+                                  "noise has moved the params that go in\n",
+                                  join_few(names));
     }
     if (roots.empty()) return text + "FAIL: a gradient is outside its tolerance, though every value is near\n";
     text += "FAIL: the first divergence\n" + finding_text(plan, roots.front());
