@@ -186,7 +186,8 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
 /// What the command does not take, with its option that is closest.
 [[noreturn]] void refuse_extras(const CLI::App& app, const CLI::ExtrasError& error) {
     const std::string text = error.what();  // "The following argument was not expected: --confg"
-    const CLI::App& command = *app.get_subcommands().at(0);
+    const auto commands = app.get_subcommands();
+    const CLI::App& command = commands.empty() ? app : *commands.front();
     const std::string given = text.substr(std::min(text.size(), text.rfind(": ") + 2));
     const std::string first = given.substr(0, given.find_first_of(" ="));
     std::vector<std::string> names;

@@ -92,6 +92,7 @@ void bound_standard(lua_State* L) {
     replace(L, "table", "unpack", guard<counted<of_unpack>>);
     replace(L, "string", "rep", guard<counted<of_rep>>);
     for (const char* name : {"find", "match", "gmatch", "gsub"}) replace(L, "string", name, guard<counted<nothing>>);
+    replace(L, "_G", "collectgarbage", guard<counted<nothing>>);
     replace(L, "_G", "setmetatable", guard<set_metatable>);
     replace(L, "debug", "setmetatable", guard<set_metatable>);
 }

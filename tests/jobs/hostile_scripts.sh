@@ -105,6 +105,11 @@ local n = 0
 local t = setmetatable({}, { __len = function() n = n + 1 return n > 1 and 1 << 53 or 1 end })
 table.insert(t, 1, 0)
 LUA
+ends 1 garbage "garbage.lua:3: $late" "${soon[@]}" << 'LUA'
+local t = {}
+for i = 1, 100 do t[i] = {} for j = 1, 5000 do t[i][j] = {} end end
+while true do collectgarbage() end
+LUA
 ends 1 short_coroutines "short_coroutines.lua:|$late" "${soon[@]}" << 'LUA'
 local function nearly() for _ = 1, 4000 do end end
 while true do coroutine.wrap(nearly)() end
