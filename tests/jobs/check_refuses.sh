@@ -7,7 +7,7 @@ failures=0
 refused() {
     local name=$1 words=$2 out code word
     shift 3
-    out=$(timeout "${bound:-20}" "$@" 2>&1 > /dev/null < /dev/null)
+    out=$(bounded "$@" 2>&1 > /dev/null < /dev/null)
     code=$?
     [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
     while read -r -d '|' word; do
@@ -17,6 +17,9 @@ refused() {
         esac
     done <<< "$words|"
     echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
+}
+bounded() {
+    if [ "$1" = as_rank ]; then "$@"; else timeout "${bound:-20}" "$@"; fi
 }
 taken() {
     local name=$1
@@ -122,6 +125,16 @@ taken "no data" "${good[@]}" --set data.path=
 grep -q "no data: the plan is proved for its shapes" taken.log ||
     { echo "FAILED no data: $(cat taken.log)"; failures=$((failures + 1)); }
 refused_set "weights that are not there" 'nowhere.safetensors' --set checkpoint.load=nowhere.safetensors
+
+# ---- weights that a model reads a part of, by check and by a rank that another launcher has started
+llama=(--set "checkpoint.load=$source_root/tests/parity/llama/model.safetensors" --set data.vocab=97
+    --set script.model=llama --set script.layers=1 --set script.embed=40 --set script.heads=4 --set script.kv_heads=2
+    --set script.mlp=50)
+tr -c '\n' 'A' < text.txt > letters.txt
+left="gpt.lua:|llama/model.safetensors: no param is read from 9 of its 21 tensors"
+refused_set "weights of more layers" "$left|script.layers" --set data.path=letters.txt "${llama[@]}"
+refused "weights of more layers, torchrun" "$left" -- as_rank 0 1 "$(free_port)" "$orrery" run "${good[@]:2}" \
+    --set run.folder=run --set data.path=letters.txt "${llama[@]}"
 
 # ---- empty values
 refused_set "an empty number" '--set train.steps=: no value after the =, expected an integer' --set train.steps=
