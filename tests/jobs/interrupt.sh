@@ -108,9 +108,12 @@ done
 
 # In the start there is nothing to save; a command that never has anything is ended as the system does it.
 echo "while true do end" > endless.lua
-for case in "run TERM 75" "run USR1 75" "run HUP 75" "run INT 130" "check TERM 143" "check USR1 138" "check INT 130"; do
+for case in "run TERM 75" "run USR1 75" "run HUP 75" "run INT 130" "check TERM 143" "check USR1 138" \
+    "bench TERM 143"; do
     read -r command signal expected <<< "$case"
-    $orrery $command endless.lua --set lua.instructions_million=4000000 > start.log 2>&1 &
+    script=(endless.lua --set lua.instructions_million=4000000)
+    [ "$command" != bench ] || script=(all_reduce --ranks 2 --iters 1000000)
+    $orrery "$command" "${script[@]}" > start.log 2>&1 &
     launcher=$!
     sleep 0.5
     kill -$signal $launcher
@@ -119,6 +122,23 @@ for case in "run TERM 75" "run USR1 75" "run HUP 75" "run INT 130" "check TERM 1
     [ $code -eq "$expected" ] || { cat start.log; fail "$case in the start: exit code $code"; }
     [ "$command" != run ] || grep -q "stopped by signal .* with nothing to save" start.log || fail "$case: no word"
 done
+
+# After a training there is nothing to save either, whatever the script goes on with.
+{
+    cat "$source_root/scripts/gpt.lua"
+    echo 'local function saved() local f = io.open("after/metrics.jsonl") if f then f:close() end return f end'
+    echo 'while saved() do end'
+} > after.lua
+$orrery run after.lua --set run.folder=after --set mesh.dp=2 --set data.path=text.txt \
+    --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=5 --set script.layers=1 \
+    --set script.embed=48 --set 'lua.allow=["io"]' --set lua.instructions_million=4000000 > after.log 2>&1 &
+launcher=$!
+wait_for grep -q "where the time went" after.log || { cat after.log; fail "after: no end of training"; }
+kill -USR1 $launcher
+wait $launcher
+code=$?
+[ $code -eq 75 ] || { cat after.log; fail "after: exit code $code, expected 75"; }
+[ -d after/checkpoints/step-00000005 ] || { cat after.log; fail "after: no checkpoint"; }
 
 # What nobody reads is dropped, and what is ignored stays so: the run goes on.
 run_tiny unread 12 2>&1 | head -n 1 > /dev/null
