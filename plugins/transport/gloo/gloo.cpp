@@ -115,7 +115,8 @@ private:
         // A closed connection is often a dead process: the rendezvous tells which one within moments.
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
-        std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) + " ms"
+        std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
+                                     " ms (run.timeout_s, or transport.gloo's own)"
                                : rank_text(peer) + ": " + how;
         if (over_) {
             const std::lock_guard lock(mutex_);
@@ -180,7 +181,7 @@ public:
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const std::string name = fresh_name(group, rendezvous);
         const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
-        if (!device_) open(group, networks);
+        if (!device_) open(group, networks, rendezvous);
         auto mesh = connect(group, rendezvous, device_, name, timeout);
         options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
         P2pOptions options = options_;
@@ -191,16 +192,22 @@ public:
     }
 
 private:
-    void open(const Group& group, const std::vector<std::string>& networks) {
+    /// The address by which this rank reaches the rendezvous: it is in a network that all ranks share. The host's name
+    /// where that is a loopback address, as through a tunnel.
+    static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
+        const std::string key = "address/" + std::to_string(group.ranks[static_cast<size_t>(group.me)]);
+        const std::string address = rendezvous.get(key, Milliseconds(1000));
+        if (!address.starts_with("127.") && address != "::1") return address;
+        char name[256] = {};
+        ::gethostname(name, sizeof name - 1);
+        return name;
+    }
+
+    void open(const Group& group, const std::vector<std::string>& networks, Rendezvous& rendezvous) {
         std::string host = host_;
         bool elsewhere = false;
         for (const std::string& network : networks) elsewhere |= network != networks[static_cast<size_t>(group.me)];
-        if (host.empty() && interface_.empty()) {
-            // The name of this host, if others are elsewhere; it must be known to them by the same address.
-            char name[256] = "127.0.0.1";
-            if (elsewhere) ::gethostname(name, sizeof name - 1);
-            host = name;
-        }
+        if (host.empty() && interface_.empty()) host = elsewhere ? reached_at(group, rendezvous) : "127.0.0.1";
         device_ = open_device(interface_, host);
         const std::string opened = device_->str();
         if (elsewhere && (opened.find("addr=[127.") != std::string::npos || opened.find("[::1]") != std::string::npos))

@@ -1,7 +1,13 @@
 #include "mesh.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "orrery/p2p.h"
 
@@ -34,12 +40,36 @@ private:
     const Milliseconds timeout_;
 };
 
+/// The name's first address that this host can listen at, in numbers: Gloo does not look whether a name resolves, and
+/// reads what is not there.
+std::string own_address(const std::string& host) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    std::string why;
+    if (const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &found)) {
+        why = ::gai_strerror(rc);
+        found = nullptr;
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> keep(found, ::freeaddrinfo);
+    for (const addrinfo* a = found; a; a = a->ai_next) {
+        const int fd = ::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool here = fd >= 0 && ::bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (!here) why = std::strerror(errno);
+        if (fd >= 0) ::close(fd);
+        char text[NI_MAXHOST] = {};
+        if (here && ::getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+            return text;
+    }
+    throw Error("transport gloo: host '" + host + "' is no address of this machine: " + why +
+                "; set transport.gloo.interface or transport.gloo.host to one of it");
+}
+
 }  // namespace
 
 std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interface, const std::string& host) {
     ::gloo::transport::tcp::attr attr;
     attr.iface = interface;
-    attr.hostname = host;
+    if (interface.empty()) attr.hostname = own_address(host);
     try {
         return ::gloo::transport::tcp::CreateDevice(attr);
     } catch (const std::exception& error) {

@@ -13,7 +13,8 @@
 /// The part of Gloo that is used: TCP connections between all pairs of a group, and messages on them.
 namespace orrery::gloo_transport {
 
-/// A TCP device on an interface ("veth0") or an address or host name; exactly one is not empty. Throws Error.
+/// A TCP device on an interface ("veth0") or an address or host name; exactly one is not empty. Throws Error, also
+/// where the name does not resolve to an address of this host.
 std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interface, const std::string& host);
 
 /// All members, connected to each other through addresses exchanged over the rendezvous.
