@@ -111,8 +111,10 @@ public:
         std::map<std::string, int> number;
         for (const std::string& host : hosts)
             options.hosts.push_back(number.emplace(host, static_cast<int>(number.size())).first->second);
+        const bool local = number.size() == 1;
+        const Reach reach = reach_.narrowed(local, [&] { return reached_at(group, rendezvous); });
         auto made =
-            std::make_unique<UcxCommunicator>(group, rendezvous, options, reach_, static_cast<int>(slots_), timeout);
+            std::make_unique<UcxCommunicator>(group, rendezvous, options, reach, static_cast<int>(slots_), timeout);
         const std::string here = Place::here(made->worker().address()).text();
         std::vector<Place> places;
         for (const std::string& text : exchange(group, rendezvous, name + "/ucx", here, timeout))
@@ -124,6 +126,17 @@ public:
     }
 
 private:
+    /// The address by which this rank reaches the rendezvous: it is in the network that the job uses. "" among threads.
+    static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
+        const std::string rank = std::to_string(group.ranks[static_cast<size_t>(group.me)]);
+        try {
+            return rendezvous.get("address/" + rank, Milliseconds(1000));
+        } catch (const Error&) {
+            if (!rendezvous.lost().empty()) throw;
+            return "";
+        }
+    }
+
     const P2pOptions options_;
     const Reach reach_;
     const int64_t timeout_s_, slots_;

@@ -1,13 +1,10 @@
 #include "worker.h"
 
 #include <sched.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 namespace orrery::ucx {
 
@@ -68,23 +65,8 @@ ucp_worker_h open_worker(ucp_context_h context) {
 
 }  // namespace
 
-Place Place::here(std::string address) {
-    std::string boot;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-    struct stat pids {};
-    ::stat("/proc/self/ns/pid", &pids);
-    return {boot + "/" + std::to_string(pids.st_ino), ::getpid(), std::move(address)};
-}
-
-std::string Place::text() const { return host + "\n" + std::to_string(pid) + "\n" + address; }
-
-Place Place::parse(const std::string& text) {
-    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
-    return {text.substr(0, first), std::stoll(text.substr(first + 1, second - first - 1)), text.substr(second + 1)};
-}
-
 Worker::Worker(const Group& group, const Rendezvous& rendezvous, const Reach& reach, Milliseconds timeout)
-    : group_(group), rendezvous_(rendezvous), timeout_(timeout), context_(open_context(reach)) {
+    : group_(group), rendezvous_(rendezvous), reach_(reach), timeout_(timeout), context_(open_context(reach)) {
     try {
         worker_ = open_worker(context_);
     } catch (const Error&) {
@@ -180,7 +162,8 @@ void Worker::connect(std::vector<Place> places) {
         params.address = reinterpret_cast<const ucp_address_t*>(peer.place.address.data());
         params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler = {broke, &peer};
-        require(ucp_ep_create(worker_, &params, &peer.endpoint), "cannot connect to a peer");
+        if (const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint); status != UCS_OK)
+            throw Error("transport ucx: " + group_.name + ": " + unreachable(i, status), Fault::failed);
     }
 }
 
@@ -310,8 +293,15 @@ std::string Worker::late(int peer) {
     std::string text = "rank " + std::to_string(group_.ranks[p]);
     const bool here = peers_[p]->place.host == peers_[static_cast<size_t>(group_.me)]->place.host;
     if (here) text += " (pid " + std::to_string(peers_[p]->place.pid) + ")";
-    text += " did not come within " + std::to_string(timeout_.count()) + " ms";
+    text += " did not come within " + std::to_string(timeout_.count()) + " ms (run.timeout_s, or transport.ucx's own)";
     return here ? text + "; its process " + process_state(peers_[p]->place.pid) : text;
+}
+
+std::string Worker::unreachable(size_t peer, ucs_status_t status) const {
+    return "rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) + " cannot reach rank " +
+           std::to_string(group_.ranks[peer]) + " " + reach_.text() + ": " + ucs_status_string(status) +
+           "; set transport.ucx.transports (UCX_TLS) and transport.ucx.devices (UCX_NET_DEVICES) to what joins their "
+           "hosts, or leave them out; ucx_info -d lists what a host has";
 }
 
 std::string Worker::failure(int peer, const std::string& how) {
@@ -366,7 +356,12 @@ ucs_status_t Worker::aborted(void* self, const void* header, size_t header_bytes
 }
 
 void Worker::broke(void* peer, ucp_ep_h, ucs_status_t status) {
-    static_cast<Peer*>(peer)->broken = ucs_status_string(status);
+    Peer& lost = *static_cast<Peer*>(peer);
+    lost.broken = ucs_status_string(status);
+    if (status != UCS_ERR_UNREACHABLE) return;
+    const auto& all = lost.worker->peers_;
+    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == &lost; });
+    lost.broken = lost.worker->unreachable(static_cast<size_t>(at - all.begin()), status);
 }
 
 void Worker::reap() {

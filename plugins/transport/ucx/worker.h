@@ -10,28 +10,12 @@
 #include <ucp/api/ucp.h>
 
 #include "orrery/p2p.h"
+#include "reach.h"
 
 /// The part of UCX that is used: tagged messages between the members of a group, and an active message that aborts.
 namespace orrery::ucx {
 
 using Milliseconds = std::chrono::milliseconds;
-
-/// Which of UCX's own transports and devices may be used; "" leaves the choice to UCX.
-struct Reach {
-    std::string transports;  ///< "posix,cma,self", "tcp"
-    std::string devices;     ///< "eth0", "mlx5_0:1"
-};
-
-/// Where a member is, as it tells the others.
-struct Place {
-    std::string host;  ///< equal on one host and in one container
-    int64_t pid = 0;
-    std::string address;  ///< UCX's, binary
-
-    static Place here(std::string address);
-    std::string text() const;
-    static Place parse(const std::string& text);
-};
 
 /// One member's UCX worker, with an endpoint to each other member. Callable from several threads.
 class Worker {
@@ -79,6 +63,7 @@ private:
     /// What is known of a transfer that failed or whose peer broke. Takes no lock.
     std::string failure(int peer, const std::string& how);
     std::string late(int peer);
+    std::string unreachable(size_t peer, ucs_status_t status) const;
     /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
     void run(std::stop_token stop);
     void reap();
@@ -91,6 +76,7 @@ private:
 
     const Group& group_;
     const Rendezvous& rendezvous_;
+    const Reach reach_;
     const Milliseconds timeout_;
     ucp_context_h context_ = nullptr;
     ucp_worker_h worker_ = nullptr;

@@ -1,0 +1,85 @@
+#include "reach.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+namespace orrery::ucx {
+namespace {
+
+/// The network interface that has this address; "" when none has.
+std::string interface_of(const std::string& address) {
+    ifaddrs* all = nullptr;
+    if (::getifaddrs(&all) != 0) return "";
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> keep(all, ::freeifaddrs);
+    for (const ifaddrs* one = all; one; one = one->ifa_next) {
+        if (!one->ifa_addr) continue;
+        const bool v6 = one->ifa_addr->sa_family == AF_INET6;
+        if (!v6 && one->ifa_addr->sa_family != AF_INET) continue;
+        char text[NI_MAXHOST] = {};
+        const socklen_t size = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+        if (::getnameinfo(one->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 && address == text)
+            return one->ifa_name;
+    }
+    return "";
+}
+
+/// UCX's names of the RDMA ports, "mlx5_0:1".
+std::vector<std::string> rdma_ports() {
+    std::vector<std::string> names;
+    std::error_code none;
+    for (const auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", none))
+        for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", none))
+            names.push_back(device.path().filename().string() + ":" + port.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+}  // namespace
+
+Reach Reach::narrowed(bool local, const std::function<std::string()>& address) const {
+    Reach reach = *this;
+    const bool chosen = !transports.empty() || std::getenv("UCX_TLS");
+    if (local && !chosen) reach.transports = "sm,self";
+    if ((local && !chosen) || !devices.empty() || std::getenv("UCX_NET_DEVICES")) return reach;
+    reach.devices = interface_of(address());
+    if (reach.devices.empty()) return reach;
+    for (const std::string& port : rdma_ports()) reach.devices += "," + port;
+    return reach;
+}
+
+std::string Reach::text() const {
+    const char *tls = std::getenv("UCX_TLS"), *net = std::getenv("UCX_NET_DEVICES");
+    const std::string named = !transports.empty() ? transports : tls ? tls : "all of UCX's transports";
+    const std::string on = !devices.empty() ? devices : net ? net : "";
+    return "over " + named + (on.empty() ? "" : " on " + on);
+}
+
+Place Place::here(std::string address) {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    struct stat pids {
+    }, memory{};
+    ::stat("/proc/self/ns/pid", &pids);
+    ::stat("/dev/shm", &memory);
+    const std::string host = boot + "/" + std::to_string(pids.st_ino) + "/" + std::to_string(memory.st_dev);
+    return {host, ::getpid(), std::move(address)};
+}
+
+std::string Place::text() const { return host + "\n" + std::to_string(pid) + "\n" + address; }
+
+Place Place::parse(const std::string& text) {
+    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    return {text.substr(0, first), std::stoll(text.substr(first + 1, second - first - 1)), text.substr(second + 1)};
+}
+
+}  // namespace orrery::ucx

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+/// Where the members of a group are, and over what UCX may join them.
+namespace orrery::ucx {
+
+/// Which of UCX's own transports and devices may be used; "" leaves the choice to UCX, which listens on each interface.
+struct Reach {
+    std::string transports;  ///< "posix,cma,self", "tcp"
+    std::string devices;     ///< "eth0,mlx5_0:1"
+
+    /// This one, and what it leaves open but UCX's variables do not settle: shared memory alone where all members are
+    /// `local`; else of the network interfaces only the one with this address, and all RDMA ports, which listen to no
+    /// IP address.
+    Reach narrowed(bool local, const std::function<std::string()>& address) const;
+    /// "over posix,cma,self", for messages.
+    std::string text() const;
+};
+
+/// Where a member is, as it tells the others.
+struct Place {
+    std::string host;  ///< equal on one host and in one container, with one /dev/shm
+    int64_t pid = 0;
+    std::string address;  ///< UCX's, binary
+
+    static Place here(std::string address);
+    std::string text() const;
+    static Place parse(const std::string& text);
+};
+
+}  // namespace orrery::ucx
