@@ -10,7 +10,9 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <system_error>
 
+#include "base/limits.h"
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
@@ -257,6 +259,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     return bench_command(bench);
 }
 
+}  // namespace
+
 int exit_code(Fault fault) {
     switch (fault) {
         case Fault::usage: return 2;
@@ -266,8 +270,6 @@ int exit_code(Fault fault) {
     }
     return 1;
 }
-
-}  // namespace
 
 void end_process(const std::string& text) {
     std::fprintf(stderr, "orrery: %s\n", text.c_str());
@@ -286,8 +288,11 @@ int command_line(int argc, char** argv) {
     } catch (const std::filesystem::filesystem_error& error) {
         std::fprintf(stderr, "orrery: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
         return 1;
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "orrery: out of memory\n");
+    } catch (const std::bad_alloc& error) {
+        std::fprintf(stderr, "orrery: %s\n", explain(error).c_str());
+        return 1;
+    } catch (const std::system_error& error) {
+        std::fprintf(stderr, "orrery: %s\n", explain(error).c_str());
         return 1;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "orrery: internal error: %s\n  this is a mistake of Orrery's; please report it\n",

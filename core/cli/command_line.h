@@ -1,7 +1,11 @@
 #pragma once
 #include "orrery/api.h"
+#include "orrery/error.h"
 
 namespace orrery {
+
+/// What the process ends with after such an error.
+int exit_code(Fault fault);
 
 /// The `orrery` program. Returns the exit code: 0 ok, 1 failed, 2 usage, 75 stopped by a signal,
 /// 128 + signal.

@@ -68,6 +68,8 @@ struct Watch {
     int code = 0;
     bool interrupted = false, stopping = false;
     std::optional<int> at_once = {};  ///< the exit code, whatever the ranks' are
+    decltype(LaunchSpec::gone) gone;
+    decltype(LaunchSpec::joined) joined;
 
     void forward(int signal) const {
         for (const Child& child : children)
@@ -85,12 +87,15 @@ struct Watch {
         int own = 0;
         if (WIFSIGNALED(status)) {
             own = 1;
+            const std::string how = fmt::format("(pid {}) was killed by signal {} ({})", child.pid, WTERMSIG(status),
+                                                ::strsignal(WTERMSIG(status)));
             if (!deadline && !at_once)
-                std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed by signal %d (%s)\n",
-                             static_cast<long long>(child.rank), child.pid, WTERMSIG(status),
-                             ::strsignal(WTERMSIG(status)));
+                std::fprintf(stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
+                             tell_gone(child, how) ? "" : " before it joined");
         } else if (WEXITSTATUS(status) != 0) {
             own = WEXITSTATUS(status);
+            if (!deadline && weight(own) == 3)
+                tell_gone(child, fmt::format("(pid {}) ended with exit code {}", child.pid, own));
         }
         if (own == 0) return;
         if (weight(own) > weight(code)) code = own;
@@ -111,6 +116,8 @@ struct Watch {
         forward(!spec.taken_by || signal == SIGUSR1 ? signal : SIGTERM);
     }
 
+    bool tell_gone(const Child& child, const std::string& how) const { return !gone || gone(child.rank, how); }
+
     void reap(int grace_ms) {
         int status = 0;
         for (Child& child : children)
@@ -121,8 +128,9 @@ struct Watch {
         if (!deadline || Clock::now() < *deadline || !any()) return;
         for (const Child& child : children)
             if (child.running && !at_once)
-                std::fprintf(stderr, "orrery: rank %lld (pid %d) did not end in time and is killed\n",
-                             static_cast<long long>(child.rank), child.pid);
+                std::fprintf(stderr, "orrery: rank %lld (pid %d) %s\n", static_cast<long long>(child.rank), child.pid,
+                             joined && !joined(child.rank) ? "had not joined yet and is ended, too"
+                                                           : "did not end in time and is killed");
         forward(SIGKILL);
         deadline = Clock::now() + std::chrono::hours(1);
     }
@@ -152,6 +160,8 @@ int launch(const LaunchSpec& spec) {
 
     const std::vector<int> allowed = allowed_processors();
     Watch watch;
+    watch.gone = spec.gone;
+    watch.joined = spec.joined;
     for (int64_t i = 0; i < spec.local_ranks; ++i) {
         Job job = shared;
         job.rank = spec.first_rank + i;

@@ -24,6 +24,11 @@ struct LaunchSpec {
     /// Who takes this process' signals until `launch` does, where ranks take theirs, save and end. nullptr: a signal
     /// ends ranks and launcher.
     SignalTaker* taken_by = nullptr;
+    /// Told of the first rank that fails, and how: "(pid 42) was killed by signal 9 (Killed)". Returns false when that
+    /// one had not joined the others.
+    std::function<bool(int64_t rank, const std::string& how)> gone = {};
+    /// Whether it has: one that has not cannot know that another failed, and is not blamed when its time is over.
+    std::function<bool(int64_t rank)> joined = {};
 };
 
 /// Starts the ranks and waits for all. Where ranks save, SIGUSR1 is forwarded, and SIGTERM, SIGINT and SIGHUP as

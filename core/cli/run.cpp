@@ -5,13 +5,17 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "base/limits.h"
 #include "base/processors.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/script_host.h"
 #include "cli/signals.h"
+#include "cli/tell.h"
 #include "run/address.h"
 #include "run/rendezvous.h"
 
@@ -38,24 +42,24 @@ void move_aside(std::string folder) {
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
-struct Address {
-    std::string host = "127.0.0.1";
-    int port = 0;
-};
-
-Address address_of(const ScriptCommand& command) {
+Place address_of(const ScriptCommand& command) {
     if (command.rendezvous.empty()) {
         if (command.nodes > 1)
             throw Error(fmt::format(
                 "--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
-        return {};
+        return {"127.0.0.1", 0};
     }
-    const size_t colon = command.rendezvous.rfind(':');
-    const int port = colon == std::string::npos ? 0 : std::atoi(command.rendezvous.c_str() + colon + 1);
-    if (port < 1 || port > 65535) throw Error(fmt::format("--rendezvous {}: expected HOST:PORT", command.rendezvous));
-    const std::string host = command.rendezvous.substr(0, colon);
-    if (command.nodes > 1) refuse_loopback(host, "--rendezvous " + command.rendezvous);
-    return {host, port};
+    const auto place = parse_place(command.rendezvous);
+    if (!place)
+        throw Error(fmt::format("--rendezvous {}: expected HOST:PORT, as n1:29500, 10.0.0.1:29500 or [fd00::1]:29500",
+                                command.rendezvous));
+    if (command.nodes > 1 && place->port == 0)
+        throw Error(
+            fmt::format("--rendezvous {}: port 0 is any free one, which the other nodes cannot know\n"
+                        "  name a port that is free on node 0",
+                        command.rendezvous));
+    if (command.nodes > 1) refuse_loopback(place->host, "--rendezvous " + command.rendezvous);
+    return *place;
 }
 
 std::string token_of(const ScriptCommand& command) {
@@ -97,10 +101,11 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
 int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim,
                 SignalTaker& signals) {
     const int64_t ranks = settings.mesh.ranks();
-    const Address address = address_of(command);
+    need_descriptors(settings.mesh);
+    const Place address = address_of(command);
     LaunchSpec spec;
     spec.arguments = command.arguments;
-    spec.job.id = fs::path(command.script).stem().string();
+    spec.job.id = job_name(command);
     spec.job.token = token_of(command);
     spec.job.ranks = ranks;
     spec.job.host = address.host;
@@ -119,12 +124,19 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
         options.host = address.host;
         options.port = address.port;
         options.world = ranks;
+        options.per_host = spec.local_ranks;
         options.token = {shared.token, shared.id, shared.generation};
         server = std::make_unique<RendezvousServer>(options);
         shared.port = server->port();
         claim();
     };
     spec.taken_by = &signals;
+    spec.gone = [&](int64_t rank, const std::string& how) {
+        if (server) return server->gone(rank, how);
+        tell_gone(spec.job, command.node_rank, rank, how);
+        return true;
+    };
+    spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
     return launch(spec);
 }
 
@@ -147,23 +159,25 @@ void refuse_launch_flags(const ScriptCommand& command, const std::string& launch
                                 command.fresh ? "; move the run's folder aside before the job starts" : ""));
 }
 
-}  // namespace
+/// One rank that a launcher has started.
+int run_rank(const ScriptCommand& command, const Job& job) {
+    std::optional<ScriptHost> host;
+    try {
+        host.emplace(command, Mode::run, job);
+        host->run_script();
+        return 0;
+    } catch (const Error& error) {
+        if (error.fault() == Fault::requeue || (host && host->met())) throw;  // the session has told the others
+        return end_rank(job, error.what(), exit_code(error.fault()));
+    } catch (const std::exception& error) {
+        if (host && host->met()) throw;
+        return end_rank(job, explain(error), exit_code(Fault::failed));
+    }
+}
 
-int run_command(const ScriptCommand& command) {
-    const Job job = job_from_environment();
-    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
-    if (command.script_help) {
-        ScriptHost(command, Mode::help, job).run_script();
-        return 0;
-    }
-    check_nodes(command);
-    if (job.assigned) {
-        if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
-        ScriptHost(command, Mode::run, job).run_script();
-        return 0;
-    }
-    // What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but
-    // what only several GPUs' own ranks can tell.
+/// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
+/// only several GPUs' own ranks can tell.
+int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& signals) {
     ScriptHost checked(command, Mode::launch, job);
     checked.run_script();
     const auto claim = [&] {
@@ -173,16 +187,45 @@ int run_command(const ScriptCommand& command) {
     };
     const int64_t ranks = checked.settings().mesh.ranks();
     const bool threads = checked.ranks_are_threads();
-    if (ranks > 1 && threads && command.nodes > 1)
-        throw Error(
-            fmt::format("--nodes {}: the transport joins threads of one process; set run.transport to another, "
-                        "as gloo",
-                        command.nodes));
+    if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())
+        std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
     if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim, signals);
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();
     return 0;
+}
+
+/// Says nothing where another rank of this host says it.
+std::optional<Job> job_here() {
+    try {
+        return job_from_environment();
+    } catch (const SaidElsewhere&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+int run_command(const ScriptCommand& command) {
+    const std::optional<Job> job = job_here();
+    if (!job) return exit_code(Fault::usage);
+    SignalTaker signals(job->ranks > 1 ? fmt::format("[rank {}] ", job->rank) : "");
+    if (command.script_help) {
+        ScriptHost(command, Mode::help, *job).run_script();
+        return 0;
+    }
+    check_nodes(command);
+    if (job->assigned) {
+        if (job->launcher != "orrery") refuse_launch_flags(command, job->launcher);
+        return run_rank(command, *job);
+    }
+    if (command.nodes == 1) return launch_ranks(command, *job, signals);
+    try {
+        return launch_ranks(command, *job, signals);
+    } catch (const Error& error) {
+        return end_launcher(command, error.what(), exit_code(error.fault()));
+    }
 }
 
 }  // namespace orrery

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/env.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "config/load.h"
 #include "lua/script.h"
@@ -109,6 +110,7 @@ ScriptHost::ScriptHost(const ScriptCommand& command, Mode mode, const Job& job)
                         settings_.mesh.ranks()));
     if (checks() || mode_ == Mode::draw) job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
     load_plugins();
+    if (checks()) refuse_apart(settings_, config_, contracts_, job_.local_ranks);
     if (checks()) check_tables();
 }
 
@@ -247,7 +249,8 @@ void ScriptHost::train_here(const DataSpec& data, const TrainOptions& options) {
     if (sessions_ == 0) check_resume(settings_, config_, *store, false);
     if (job_.rank == 0 && !store->steps().empty()) tell_changes(folder(), config_);
     if (job_.rank == 0) prepare_folder();
-    Session session(settings_, config_, registry_, next_session(), *compiled_, std::move(device_));
+    const auto met = meet();
+    Session& session = *met;
     try {
         if (store->place().starts_with(folder())) require_shared(session, folder());
         std::optional<MetricsWriter> metrics;
@@ -266,8 +269,18 @@ void ScriptHost::train_here(const DataSpec& data, const TrainOptions& options) {
         throw Error(of_rank(error.what()), error.fault());
     } catch (const std::exception& error) {  // memory that is out, a plugin's own kind: the others must know, too
         ends_by_itself();
-        session.fail(error.what());
-        throw Error(of_rank(error.what()), Fault::failed);
+        session.fail(explain(error));
+        throw Error(of_rank(explain(error)), Fault::failed);
+    }
+}
+
+std::unique_ptr<Session> ScriptHost::meet() {
+    try {
+        return std::make_unique<Session>(settings_, config_, registry_, next_session(), *compiled_, std::move(device_));
+    } catch (const Error& error) {
+        throw Error(of_rank(error.what()), error.fault());
+    } catch (const std::exception& error) {
+        throw Error(of_rank(explain(error)), Fault::failed);
     }
 }
 

@@ -14,6 +14,8 @@
 
 namespace orrery {
 
+class Session;
+
 /// What a command does with the calls of a script.
 enum class Mode : uint8_t {
     check,   ///< compile and prove, start nothing
@@ -64,6 +66,8 @@ public:
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
+    /// A session was to be made: the other ranks learn from it why this one ends.
+    bool met() const { return sessions_ > 0; }
     /// The script has asked for training.
     bool trains() const { return trains_; }
     bool summary_shown() const { return summary_shown_; }
@@ -87,6 +91,7 @@ private:
     void train_here(const DataSpec& data, const TrainOptions& options);
     void prepare_folder();
     Job next_session();
+    std::unique_ptr<Session> meet();
     std::string of_rank(const std::string& text) const;
 
     ScriptCommand command_;

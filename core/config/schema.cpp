@@ -41,8 +41,11 @@ const std::vector<SchemaKey>& schema() {
          "than "
          "its threads. Not over an axis whose transport also sends a pipeline's messages; nccl always does",
          anything, "auto|on|off"},
+        {"run", "join_timeout_s", number, "30", "longest wait for all ranks to come and agree, before the first step",
+         0.001},
         {"run", "timeout_s", number, "",
-         "longest wait for another rank (default: 30, and inside a step what the plan's flops and bytes may take)",
+         "longest wait for a rank that has come (default: 30, and inside a step what the plan's flops and bytes may "
+         "take)",
          0.001},
         {"run", "resume", text, "\"auto\"",
          "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <charconv>
 #include <memory>
 
 #include "orrery/error.h"
@@ -25,6 +27,32 @@ std::string loopback_of(const std::string& host) {
     if (found->ai_family != AF_INET6) return "";
     const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(found->ai_addr)->sin6_addr;
     return IN6_IS_ADDR_LOOPBACK(&address) ? inet_ntop(AF_INET6, &address, text, sizeof text) : "";
+}
+
+std::string place_text(const std::string& host, int port) {
+    const bool v6 = host.find(':') != std::string::npos;
+    return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::optional<Place> parse_place(std::string_view text) {
+    Place place;
+    const size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    std::string_view host = text.substr(0, colon), port = text.substr(colon + 1);
+    const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    if (bracketed) host = host.substr(1, host.size() - 2);
+    if (host.empty() || (!bracketed && host.find_first_of("[]:") != std::string_view::npos)) return std::nullopt;
+    const auto [end, fault] = std::from_chars(port.data(), port.data() + port.size(), place.port);
+    if (fault != std::errc() || end != port.data() + port.size() || place.port < 0 || place.port > 65535)
+        return std::nullopt;
+    place.host = host;
+    return place;
+}
+
+std::string host_name() {
+    char name[65] = {};
+    ::gethostname(name, sizeof name - 1);
+    return name;
 }
 
 void refuse_loopback(const std::string& host, const std::string& asked) {

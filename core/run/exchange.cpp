@@ -75,8 +75,8 @@ std::string Exchange::take(const std::string& round, int64_t rank, Patience pati
 std::string Exchange::wait(const std::string& key, const std::string& what, int64_t rank, Patience patience) {
     if (patience == Patience::step) {
         if (auto text = rendezvous_.look(key, timeout_)) return *std::move(text);
-        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms: {}", rank_, rank, what,
-                                timeout_.count(), rendezvous_.absent()),
+        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_, rank, what,
+                                timeout_.count(), setting_, rendezvous_.absent()),
                     Fault::peer);
     }
     // In slices, so that each costs the store one look; a lost rank ends any of them.

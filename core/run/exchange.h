@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "run/rendezvous.h"
@@ -22,8 +23,11 @@ public:
     Exchange(TcpRendezvous& rendezvous, std::string name, int64_t rank, int64_t ranks,
              std::chrono::milliseconds timeout);
 
-    /// Another timeout from now on.
-    void wait_for(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+    /// Another timeout from now on, and the key of the configuration that sets it, for messages.
+    void wait_for(std::chrono::milliseconds timeout, std::string setting) {
+        timeout_ = timeout;
+        setting_ = std::move(setting);
+    }
     /// Every rank's text in rank order. Throws Fault::peer naming a rank that does not come or is lost.
     std::vector<std::string> all(const std::string& topic, const std::string& mine, Patience patience);
     /// The same on rank 0; the others give their text, do not wait, and get nothing.
@@ -38,6 +42,7 @@ private:
     std::string name_;
     int64_t rank_, ranks_;
     std::chrono::milliseconds timeout_;
+    std::string setting_ = "run.join_timeout_s";
     int64_t rounds_ = 0;
     std::vector<std::string> given_;  ///< keys of this rank that are not erased yet
 };

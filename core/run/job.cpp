@@ -41,13 +41,23 @@ Hosts hosts_of(const Job& job, bool counted) {
     return job.local_ranks == job.ranks ? Hosts::one : Hosts::several;
 }
 
-void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
+void refuse_unnamed(const Job& job, const std::string& fallback_host) {
+    if (variable("MASTER_ADDR") || loopback_of(fallback_host).empty()) return;
+    throw Error(
+        fmt::format("{} started {} ranks, {} of them on this host, and MASTER_ADDR is not set\n"
+                    "  set it for all of them to an address of rank 0's host that every host reaches{}",
+                    job.launcher, job.ranks, job.local_ranks,
+                    job.launcher == "openmpi" ? ", as mpirun -x MASTER_ADDR=10.0.0.1 -x ORRERY_TOKEN" : ""));
+}
+
+void settle_meeting(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
     // Ranks of one host meet on its loopback interface, whatever address its name has.
     job.host = hosts == Hosts::one ? "127.0.0.1" : variable("MASTER_ADDR").value_or(fallback_host);
     job.port = port;
     job.serves = job.rank == 0;
     job.assigned = true;
     const std::string meeting = variable("MASTER_ADDR") ? "MASTER_ADDR=" + job.host : "MASTER_ADDR is not set";
+    if (hosts == Hosts::several) refuse_unnamed(job, fallback_host);
     if (hosts == Hosts::several)
         refuse_loopback(job.host, fmt::format("{} started {} ranks, {} of them on this host; {}", job.launcher,
                                               job.ranks, job.local_ranks, meeting));
@@ -59,6 +69,15 @@ void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts 
                         job.launcher, job.ranks, job.host, job.port));
     // On a loopback interface without a secret of the user's, the job's id keeps two jobs apart.
     job.token = secret.value_or(job.launcher + ":" + job.id);
+}
+
+void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts hosts) {
+    try {
+        settle_meeting(job, fallback_host, port, hosts);
+    } catch (const Error& error) {
+        if (job.local_rank > 0) throw SaidElsewhere(error.what(), error.fault());
+        throw;
+    }
 }
 
 int master_port(const Job& job) { return static_cast<int>(number_or("MASTER_PORT", port_from(job.id))); }
@@ -141,6 +160,15 @@ std::optional<std::string> user_token() {
             "others out of the job",
             token->size(), token->size() == 1 ? "" : "s", least));
     return token;
+}
+
+std::string nodes_left_out() {
+    const int64_t nodes = number_or("SLURM_JOB_NUM_NODES", number_or("SLURM_NNODES", 1));
+    if (nodes <= 1) return "";
+    return fmt::format(
+        "the Slurm job {} has {} nodes, but the ranks start on this one alone\n"
+        "  for all of them: srun orrery run ..., with one task a rank",
+        variable("SLURM_JOB_ID").value_or(""), nodes);
 }
 
 std::string first_host(std::string_view list) {

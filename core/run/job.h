@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "orrery/error.h"
+
 namespace orrery {
 
 /// Which process of which job this is.
@@ -24,11 +26,23 @@ struct Job {
     std::string launcher;   ///< "orrery", "torchrun", "slurm", "openmpi", or ""
 };
 
+/// What all ranks of a host find alike in their environment: thrown on all but the host's first, which says it.
+class SaidElsewhere : public Error {
+    using Error::Error;
+};
+
 /// Reads the variables of this project's launcher, torchrun, srun or mpirun, in that order; an unassigned one-rank job
 /// when there are none. Throws Error naming the variable that is missing or no number; when ranks of several hosts
 /// would meet at a loopback address; and when they meet at another address without ORRERY_TOKEN, since anybody could
 /// join them there. A Slurm batch script is no rank: only tasks that srun started count.
 Job job_from_environment();
+
+/// Ranks of each host, where its launcher gives all hosts equally many; 0: it need not.
+inline int64_t per_host(const Job& job) { return job.launcher == "orrery" ? job.local_ranks : 0; }
+
+/// Where `orrery run` was called in a Slurm job of several nodes: that ranks start on this one alone, and how to use
+/// all; "" elsewhere.
+std::string nodes_left_out();
 
 /// ORRERY_TOKEN, the secret that the user gives all processes of a job. Throws Error when it has fewer than 16
 /// characters; nullopt when it is not set.

@@ -26,16 +26,19 @@ struct JobToken {
 std::string make_secret();
 
 /// The store behind a TCP rendezvous: one thread, in rank 0's or the launcher's process. Until a peer has proved
-/// itself it may send one fixed-size hello, within 5 s; afterwards messages of at most 1 MiB. A member whose connection
-/// closes without a leave(), or that is silent for `silence`, is lost, and all others learn it at once.
+/// itself it may send one fixed-size hello, within 1 s, and at most 64 such are open (wire::Strangers); afterwards
+/// messages of at most 1 MiB. A member whose connection closes without a leave(), or that is silent for `silence`, is
+/// lost, and all others learn it at once.
 class RendezvousServer {
 public:
     struct Options {
         std::string host = "127.0.0.1";
-        int port = 0;       ///< 0: any free port
-        int64_t world = 1;  ///< ranks 0 ... world-1 may join
-        int64_t home = -1;  ///< the rank in whose process it runs, -1: a launcher's
+        int port = 0;          ///< 0: any free port
+        int64_t world = 1;     ///< ranks 0 ... world-1 may join
+        int64_t per_host = 0;  ///< ranks of each host, where hosts have equally many; 0: it is not known
+        int64_t home = -1;     ///< the rank in whose process it runs, -1: a launcher's
         JobToken token;
+        std::string lost;  ///< not empty: why the job is over before it begins; whoever joins is told
         std::chrono::milliseconds silence{10'000};  ///< longer without a heartbeat: stopped or unreachable
         std::chrono::milliseconds linger{5'000};    ///< the destructor answers so long those who have not left
     };
@@ -47,6 +50,12 @@ public:
     int port() const;
     /// As Rendezvous::lost.
     std::string lost() const;
+    /// Everybody's lost(), also of those who are yet to join, becomes `why`, unless something was lost before.
+    void fail(const std::string& why);
+    bool joined(int64_t rank) const;
+    /// As fail(), of a rank's process: "rank 1 (pid 4242) was killed by signal 9 before it joined", `how` being what
+    /// follows the rank. False where it had not joined.
+    bool gone(int64_t rank, const std::string& how);
 
 private:
     class Loop;
@@ -62,12 +71,14 @@ public:
     struct Options {
         std::string host = "127.0.0.1";
         int port = 0;
-        int64_t rank = 0;
+        int64_t rank = 0;  ///< -1 - n: the launcher of node n, which only tells why its ranks do not come
+        int64_t world = 0, per_host = 0;  ///< as RendezvousServer's; another one is refused. 0: this one does not know
         JobToken token;
         std::chrono::milliseconds timeout{30'000};  ///< to reach and join the server
         std::chrono::milliseconds silence{10'000};  ///< longer without a word from the server: it is lost
     };
-    /// Retries until the server is up. Throws Fault::peer naming host, port and reason on timeout or refusal.
+    /// Retries until the server is up. Throws Fault::peer naming host, port and reason on timeout or refusal. Then the
+    /// address by which this rank reaches the server is there for all, as key "address/RANK".
     explicit TcpRendezvous(const Options& options);
     /// Without a leave() before it, the others are told that this rank went away.
     ~TcpRendezvous() override;
@@ -92,6 +103,8 @@ public:
     void leave();
     /// Tells all others why this rank gives up: their lost() becomes "rank 1 (pid 4242 on host n2) failed: <why>".
     void fail(std::string_view why);
+    /// What a launcher tells of a rank of its host: "(pid 4242) was killed by signal 9".
+    void gone(int64_t rank, std::string_view how);
 
 private:
     class Link;

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "run/address.h"
 #include "run/rendezvous.h"
 #include "run/rendezvous_wire.h"
 #include "run/watch.h"
@@ -88,13 +89,17 @@ bool write_all(int fd, std::string_view text, Clock::time_point deadline) {
                     [&](size_t at) { return ::send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL); });
 }
 
-std::string refusal(wire::Status status, const TcpRendezvous::Options& options) {
-    switch (status) {
+std::string refusal(const wire::Welcome& welcome, const TcpRendezvous::Options& options) {
+    switch (welcome.status) {
         case wire::Status::unknown_rank: return "the job has no such rank";
         case wire::Status::rank_taken: return "another process already is that rank";
         case wire::Status::old_generation:
             return fmt::format("generation {} of the job is over; this process comes from before a restart",
                                options.token.generation);
+        case wire::Status::other_shape:
+            return fmt::format("the job there has {}, this one {}\n  give every host the same --nodes and [mesh]",
+                               wire::shape_text(welcome.world, welcome.per_host),
+                               wire::shape_text(options.world, options.per_host));
         default: return "the job token does not match; is another job using that port?";
     }
 }
@@ -105,9 +110,10 @@ class TcpRendezvous::Link {
 public:
     explicit Link(const Options& options)
         : options_(options),
-          place_(fmt::format("{}:{}", options.host, options.port)),
+          place_(place_text(options.host, options.port)),
           wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         join(Clock::now() + options.timeout);
+        if (options.rank >= 0) send({Kind::set, 0, fmt::format("address/{}", options.rank), local_address()});
         thread_ = std::thread([this] { run(); });
     }
 
@@ -147,7 +153,8 @@ public:
         answers_.erase(id);
         if (answer) return answer;
         if (is_lost_ || gone_)
-            throw Error(fmt::format("waiting for key '{}': {}", key, is_lost_ ? lost_ : server() + " closed the store"),
+            throw Error(fmt::format("{}\n  this rank waited for key '{}'",
+                                    is_lost_ ? lost_ : server() + " closed the store", key),
                         Fault::peer);
         lock.unlock();
         if (kind == Kind::get) send({Kind::cancel, id, {}, {}});
@@ -180,10 +187,19 @@ private:
             if (Clock::now() + pause >= deadline) break;
             std::this_thread::sleep_for(pause);
         }
-        throw Error(fmt::format("rank {} cannot reach the rendezvous at {} within {} s: {}; is rank 0 or the launcher "
-                                "running there, and the port open?",
+        throw Error(fmt::format("rank {} cannot reach the rendezvous at {} within {} s (run.join_timeout_s): {}; is "
+                                "rank 0 or the launcher running there, and the port open?",
                                 options_.rank, place_, std::chrono::duration<double>(options_.timeout).count(), why),
                     Fault::peer);
+    }
+
+    std::string local_address() const {
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        char text[NI_MAXHOST] = {};
+        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+        return text;
     }
 
     bool shake_hands(Clock::time_point deadline) {
@@ -198,6 +214,8 @@ private:
         hello.generation = options_.token.generation;
         hello.rank = options_.rank;
         hello.pid = ::getpid();
+        hello.world = options_.world;
+        hello.per_host = options_.per_host;
         gethostname(hello.host, sizeof hello.host - 1);
         wire::fill_random(hello.nonce);
         hello.proof = wire::prove(options_.token, hello, challenge.nonce);
@@ -205,7 +223,7 @@ private:
         if (!write_all(socket_.get(), text, deadline) || !read_all(socket_.get(), welcome, deadline)) return false;
         if (welcome.status != wire::Status::ok)
             throw Error(fmt::format("the rendezvous at {} refuses rank {} of job '{}': {}", place_, options_.rank,
-                                    options_.token.job, refusal(welcome.status, options_)),
+                                    options_.token.job, refusal(welcome, options_)),
                         Fault::peer);
         if (!wire::same(welcome.proof, wire::prove(options_.token, welcome, hello.nonce)))
             throw Error(
@@ -324,5 +342,9 @@ std::string TcpRendezvous::lost() const { return link_->lost(); }
 void TcpRendezvous::tell_position(std::function<Position()> position) { link_->tell_position(std::move(position)); }
 void TcpRendezvous::leave() { link_->send({Kind::leave, 0, {}, {}}); }
 void TcpRendezvous::fail(std::string_view why) { link_->send({Kind::fail, 0, {}, std::string(why.substr(0, 4096))}); }
+
+void TcpRendezvous::gone(int64_t rank, std::string_view how) {
+    link_->send({Kind::fail, 0, std::to_string(rank), std::string(how.substr(0, 4096))});
+}
 
 }  // namespace orrery

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/env.h"
 #include "base/hash.h"
 #include "orrery/error.h"
@@ -24,6 +26,17 @@ std::string make_secret() {
         text += digits[byte & 15];
     }
     return text;
+}
+
+std::unique_ptr<RendezvousServer> serve(const Job& job) {
+    RendezvousServer::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.world = job.ranks;
+    options.home = job.rank;
+    options.per_host = per_host(job);
+    options.token = {job.token, job.id, job.generation};
+    return std::make_unique<RendezvousServer>(options);
 }
 
 namespace wire {
@@ -66,6 +79,11 @@ Digest prove(const JobToken& token, const Hello& hello, const Nonce& server) {
 
 Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& client) {
     return mac(token, "welcome", client, &welcome, offsetof(Welcome, proof));
+}
+
+std::string shape_text(int64_t world, int64_t per_host) {
+    const std::string each = per_host > 0 ? fmt::format(", {} on each host", per_host) : "";
+    return fmt::format("{} rank{}{}", world, world == 1 ? "" : "s", each);
 }
 
 bool same(const Digest& a, const Digest& b) { return same_secret({a.data(), a.size()}, {b.data(), b.size()}); }

@@ -26,22 +26,26 @@ struct Hello {
     int64_t generation;
     int64_t rank;
     int64_t pid;
+    int64_t world, per_host;  ///< ranks of the job and of each of its hosts, as this one was told; 0: it was not
     char host[64];
     Nonce nonce;
     Digest proof;  ///< over the job's name, the server's nonce and everything above
 };
-enum class Status : int64_t { ok, unknown_rank, rank_taken, old_generation, wrong_token };
+enum class Status : int64_t { ok, unknown_rank, rank_taken, old_generation, wrong_token, other_shape };
 struct Welcome {
     char magic[8];
     Status status;
     int64_t home;
-    Digest proof;  ///< over the job's name, the client's nonce and everything above
+    int64_t world, per_host;  ///< as the job has them; 0: only who has the token learns it
+    Digest proof;             ///< over the job's name, the client's nonce and everything above
 };
 
 constexpr char magic[9] = "orrery1\n";
 void fill_random(Nonce& nonce);
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& server);
 Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& client);
+/// "4 ranks, 2 on each host".
+std::string shape_text(int64_t world, int64_t per_host);
 /// In constant time.
 bool same(const Digest& a, const Digest& b);
 

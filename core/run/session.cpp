@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/text.h"
+#include "run/address.h"
 #include "run/chunk_communicator.h"
 #include "run/group.h"
 #include "run/initial.h"
@@ -34,21 +36,25 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     meet();
     try {
         start(config, registry, std::move(device));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
         ends_by_itself();
-        if (error.fault() == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
+        const auto* own = dynamic_cast<const Error*>(&error);
+        if (own && own->fault() == Fault::peer && other_stopped())
+            throw Error(orrery::other_stopped, Fault::requeue);
+        fail(explain(error));  // the others wait for this rank: they must know why it does not come
         throw;
     }
 }
 
 void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
+    agree("settings", settings_of(config));
     Agreement same = compiled_.agreement();
     same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
     agree("plan", same);
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
-    if (exchange_) exchange_->wait_for(bound_);
+    if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
     allocate();
     connect(config, registry);
     if (compiled_.train) train_ = executor(*compiled_.train);
@@ -91,16 +97,19 @@ void Session::meet() {
         answer_.emplace(std::function<void()>());
         return;
     }
+    need_descriptors(compiled_.mesh);
     const JobToken token{job_.token, job_.id, job_.generation};
     if (job_.serves) server_ = serve(job_);
     TcpRendezvous::Options options;
     options.host = job_.host;
     options.port = job_.port;
     options.rank = job_.rank;
+    options.world = job_.ranks;
+    options.per_host = per_host(job_);
     options.token = token;
-    options.timeout = settings_.timeout;
+    options.timeout = settings_.join_timeout;
     rendezvous_ = std::make_unique<TcpRendezvous>(options);
-    exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.timeout);
+    exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.join_timeout);
     answer_.emplace([this] { tell_stopped(); });
 }
 
@@ -118,7 +127,14 @@ bool Session::other_stopped() const {
 }
 
 void Session::agree(const std::string& topic, const Agreement& parts) {
-    if (rendezvous_) require_agreement(exchange(topic, encode(parts)));
+    if (!rendezvous_) return;
+    std::vector<std::string> texts = exchange(topic, host_name() + "\n" + encode(parts)), hosts;
+    for (std::string& text : texts) {
+        const size_t line = std::min(text.find('\n'), text.size() - 1);
+        hosts.push_back(text.substr(0, line));
+        text.erase(0, line + 1);
+    }
+    require_agreement(texts, hosts);
 }
 
 std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text, Patience patience) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/processors.h"
 #include "orrery/error.h"
 
@@ -53,9 +54,12 @@ Settings read_settings(Config& config) {
     settings.pin_ranks = run.flag("pin_ranks", true);
     const std::string overlap = run.text("overlap", "auto");
     settings.overlap = overlap == "on" ? Overlap::on : overlap == "off" ? Overlap::off : Overlap::automatic;
+    const auto seconds = [&](const char* key) {
+        return std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number(key, 30), 1e9) * 1000));
+    };
+    settings.join_timeout = seconds("join_timeout_s");
     settings.timeout_given = run.has("timeout_s");
-    settings.timeout =
-        std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number("timeout_s", 30), 1e9) * 1000));
+    settings.timeout = seconds("timeout_s");
     const std::string resume = run.text("resume", "auto");
     settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;
     settings.mesh = read_mesh(config.table("mesh"));
@@ -153,6 +157,37 @@ int threads_of(const Settings& settings, const Job& job) {
 
 bool serves(const TransportContract& contract, std::string_view device) {
     return std::find(contract.devices.begin(), contract.devices.end(), device) != contract.devices.end();
+}
+
+void need_descriptors(const Mesh& mesh) {
+    constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // ucx over TCP takes most
+    int64_t count = least;
+    for (const Axis& axis : mesh.axes())
+        if (axis.size > 1) count += each_axis + each_peer * (axis.size - 1);
+    need_descriptors(count, fmt::format("a rank of mesh {}", mesh.text()));
+}
+
+void refuse_apart(const Settings& settings, Config& config, const std::map<std::string, TransportContract>& contracts,
+                  int64_t per_host) {
+    const Mesh& mesh = settings.mesh;
+    for (const auto& [axis, contract] : contracts) {
+        const auto shared = [](MemoryKind kind) { return kind == MemoryKind::shared; };
+        const bool one_host =
+            contract.same_process || std::all_of(contract.memory.begin(), contract.memory.end(), shared);
+        if (!one_host) continue;
+        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+            const std::vector<int64_t> members = mesh.group(rank, *mesh.find(axis));
+            const auto away = std::find_if(members.begin(), members.end(),
+                                           [&](int64_t other) { return other / per_host != rank / per_host; });
+            if (away == members.end()) continue;
+            throw Error(
+                transport_origin(settings, config, axis),
+                fmt::format("transport {} joins ranks of one host; with {} on each, ranks {} and {} of axis {} "
+                            "are on two\n  take one that crosses hosts (gloo, ucx) for that axis, in run.transport "
+                            "or transport.axis.{}, or change [mesh]",
+                            settings.transport_of(axis), per_host, rank, *away, axis, axis));
+        }
+    }
 }
 
 std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry) {

@@ -33,7 +33,8 @@ struct Settings {
     std::map<std::string, std::string> axis_transport;  ///< [transport.axis]
     std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
-    std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer
+    std::chrono::milliseconds join_timeout{30'000};     ///< [run] join_timeout_s: longest wait for a rank to come
+    std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer that has joined
     bool timeout_given = false;                         ///< false: inside a step the plan decides
     int64_t keep = 2;                                   ///< [checkpoint] keep
     std::string weights;                                ///< [checkpoint] load: safetensors file of a fresh start
@@ -69,6 +70,15 @@ int threads_of(const Settings& settings, const Job& job);
 
 /// Whether the transport reads and writes the memory of this device itself.
 bool serves(const TransportContract& contract, std::string_view device);
+
+/// Lets a rank of this mesh, and this process, open the files and sockets that its transports take. Throws Error with
+/// both numbers where the system does not.
+void need_descriptors(const Mesh& mesh);
+
+/// Throws Error, naming the key of the transport, where members of an axis are on several hosts, `per_host` ranks each,
+/// and its transport needs them on one: it offers shared memory alone, or threads.
+void refuse_apart(const Settings& settings, Config& config, const std::map<std::string, TransportContract>& contracts,
+                  int64_t per_host);
 
 /// The contract of each axis' transport, made from its plugin without opening anything.
 std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry);

@@ -1,7 +1,6 @@
 #include "run/shared_folder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <system_error>
 
 #include "base/env.h"
+#include "run/address.h"
 
 namespace orrery {
 namespace {
@@ -26,12 +26,6 @@ struct Sign {
         if (!path.empty()) std::filesystem::remove(path, ignored);
     }
 };
-
-std::string host_name() {
-    char host[65] = {};
-    ::gethostname(host, 64);
-    return host;
-}
 
 }  // namespace
 

@@ -2,15 +2,19 @@
 
 #include <arpa/inet.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <future>
+#include <set>
 #include <thread>
 
+#include "base/limits.h"
 #include "ranks.h"
 #include "run/rendezvous_wire.h"
 
@@ -56,6 +60,56 @@ std::string wait_lost(const Rendezvous& rendezvous, std::chrono::milliseconds li
     while (rendezvous.lost().empty() && Clock::now() < until) std::this_thread::sleep_for(5ms);
     return rendezvous.lost();
 }
+
+/// Keeps so many connections to a port open, from a thread, and renews those that are closed.
+class Flood {
+public:
+    Flood(int port, int count)
+        : port_(port), poll_(epoll_create1(EPOLL_CLOEXEC)), thread_([this, count](std::stop_token stop) {
+              for (int i = 0; i < count; ++i) open();
+              while (!stop.stop_requested()) renew();
+              for (const int fd : held_) close(fd);
+              close(poll_);
+          }) {
+        while (opened_ < count) std::this_thread::sleep_for(1ms);
+    }
+    int end() {
+        thread_.request_stop();
+        thread_.join();
+        return opened_;
+    }
+
+private:
+    void open() {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<uint16_t>(port_));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to);
+        epoll_event event{EPOLLIN, {.fd = fd}};
+        epoll_ctl(poll_, EPOLL_CTL_ADD, fd, &event);
+        held_.insert(fd);
+        ++opened_;
+    }
+
+    void renew() {
+        epoll_event events[64];
+        const int count = epoll_wait(poll_, events, 64, 10);
+        for (int i = 0; i < count; ++i) {
+            char challenge[64];
+            if (recv(events[i].data.fd, challenge, sizeof challenge, 0) > 0) continue;
+            held_.erase(events[i].data.fd);
+            close(events[i].data.fd);
+            open();
+        }
+    }
+
+    const int port_, poll_;
+    std::atomic<int> opened_{0};
+    std::set<int> held_;
+    std::jthread thread_;
+};
 
 }  // namespace
 
@@ -224,13 +278,94 @@ TEST_CASE("strangers cannot disturb the store", "[rendezvous]") {
     REQUIRE(recv(replay, &welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome);
     CHECK(welcome.status == wire::Status::wrong_token);
     close(replay);
-    // Silent ones take up no more than their share.
+    // Silent ones take up no place: each one more closes the oldest, and is heard itself.
     std::vector<int> silent;
-    for (int i = 0; i < 64; ++i) silent.push_back(stranger(server));
+    for (int i = 0; i < 200; ++i) silent.push_back(stranger(server));
     r.set("still", "works");
-    CHECK(r.get("still", 1s) == "works");
+    CHECK(r.get("still", 5s) == "works");
+    TcpRendezvous second(join(server, 1));
+    CHECK(recv(silent.front(), rest, sizeof rest, 0) == 0);
     CHECK(r.lost().empty());
     for (const int fd : silent) close(fd);
+}
+
+TEST_CASE("ranks come together while a stranger keeps a thousand connections open and renews them", "[rendezvous]") {
+    constexpr int64_t ranks = 8;
+    need_descriptors(1400, "this test");
+    RendezvousServer server(serve(ranks));
+    Flood flood(server.port(), 1000);
+    const auto begin = Clock::now();
+    std::vector<std::future<std::string>> joining;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+        joining.push_back(std::async(std::launch::async, [&, rank] {
+            auto options = join(server, rank);
+            options.timeout = 120s;  // no bound of the test's: the time is reported
+            TcpRendezvous r(options);
+            r.add("here", 1);
+            while (r.get("here", 120s) != std::to_string(ranks)) std::this_thread::sleep_for(1ms);
+            r.leave();
+            return r.lost();
+        }));
+    for (auto& rank : joining) CHECK(rank.get().empty());
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    WARN("8 ranks joined after " << seconds << " s (5 s are promised), beside " << flood.end() << " connections");
+    CHECK(server.lost().empty());
+}
+
+TEST_CASE("who was refused is told to those who wait", "[rendezvous]") {
+    RendezvousServer server(serve(3));
+    TcpRendezvous r(join(server, 0));
+    auto options = join(server, 1);
+    options.token.secret = "guess";
+    for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(TcpRendezvous(options), Contains("token does not match"));
+    CHECK_THROWS_WITH(r.get("x", 10ms), Contains("2 of 3 ranks have not joined: 1, 2; 2 connections with another token "
+                                                 "or job were refused: 2 from 127.0.0.1"));
+    CHECK(r.lost().empty());
+}
+
+TEST_CASE("a job of another shape, and what launchers tell, end those who wait", "[rendezvous]") {
+    auto serving = serve(4);
+    serving.per_host = 2;
+    RendezvousServer server(serving);
+    TcpRendezvous r(join(server, 0));
+    CHECK(r.get("address/0", 5s) == "127.0.0.1");
+    auto options = join(server, 1);
+    SECTION("ranks of each host") {
+        options.world = 4;
+        options.per_host = 1;
+        CHECK_THROWS_WITH(TcpRendezvous(options),
+                          Contains("the job there has 4 ranks, 2 on each host, this one 4 ranks, 1 on each host") &&
+                              Contains("--nodes"));
+        CHECK_THAT(wait_lost(r, 5s), Contains("rank 1 (pid") && Contains("is of a job of 4 ranks, 1 on each host"));
+    }
+    SECTION("ranks in all") {
+        options.world = 8;
+        options.per_host = 2;
+        CHECK_THROWS_WITH(TcpRendezvous(options), Contains("this one 8 ranks"));
+        CHECK_THAT(wait_lost(r, 5s), Contains("is of a job of 8 ranks"));
+    }
+    SECTION("the launcher that serves") {
+        CHECK(server.gone(0, "(pid 42) was killed by signal 9"));
+        CHECK_THAT(wait_lost(r, 5s), Contains("rank 0 (pid 42) was killed by signal 9") && !Contains("before"));
+    }
+    SECTION("of a rank that has not come") {
+        CHECK_FALSE(server.gone(3, "(pid 42) was killed by signal 9"));
+        CHECK(wait_lost(r, 5s) == "rank 3 (pid 42) was killed by signal 9 before it joined");
+        TcpRendezvous late(join(server, 1));  // who comes later is told, too
+        CHECK_THAT(wait_lost(late, 5s), Contains("rank 3"));
+    }
+    SECTION("the launcher of another host") {
+        options.rank = -2;
+        TcpRendezvous launcher(options);
+        launcher.gone(3, "(pid 42) was killed by signal 9");
+        CHECK_THAT(wait_lost(r, 5s), Contains("rank 3 on host") && Contains("(pid 42) was killed by signal 9 before"));
+    }
+    SECTION("a launcher whose ranks never start") {
+        options.rank = -2;
+        TcpRendezvous launcher(options);
+        launcher.fail("no data");
+        CHECK_THAT(wait_lost(r, 5s), Contains("the launcher of node 1 (pid") && Contains("failed: no data"));
+    }
 }
 
 TEST_CASE("a port in use is an error that says so", "[rendezvous]") {

@@ -106,6 +106,41 @@ TEST_CASE("ranks of several hosts cannot meet at a loopback address") {
     CHECK_THROWS_WITH(job_from_environment(), Contains("MASTER_ADDR=localhost") && Contains("127.0.1.1"));
 }
 
+TEST_CASE("mpirun and torchrun over several hosts ask for MASTER_ADDR, in one voice of each host") {
+    {
+        const Variables first(openmpi({{"MASTER_ADDR", ""}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
+        CHECK_THROWS_WITH(job_from_environment(), Contains("openmpi started 8 ranks, 4 of them on this host") &&
+                                                      Contains("MASTER_ADDR is not set") && Contains("mpirun -x"));
+    }
+    {
+        const Variables other(openmpi({{"MASTER_ADDR", ""}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
+        CHECK_THROWS_AS(job_from_environment(), SaidElsewhere);
+    }
+    const Variables unnamed(torchrun({{"MASTER_ADDR", ""}, {"ORRERY_TOKEN", secret}}));
+    CHECK_THROWS_WITH(job_from_environment(), Contains("MASTER_ADDR is not set"));
+}
+
+TEST_CASE("a batch script of several nodes is told that others stay idle") {
+    const Variables batch(Map{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "2"}});
+    CHECK_THAT(nodes_left_out(), Contains("Slurm job 7 has 2 nodes") && Contains("srun orrery run"));
+    const Variables one(Map{{"SLURM_JOB_NUM_NODES", "1"}});
+    CHECK(nodes_left_out().empty());
+}
+
+TEST_CASE("the place of a rendezvous is a host and a port, IPv6 in brackets") {
+    const auto is = [](const char* text, const char* host, int port) {
+        const auto place = parse_place(text);
+        return place && place->host == host && place->port == port;
+    };
+    CHECK(is("n1:29500", "n1", 29500));
+    CHECK(is("[::1]:29500", "::1", 29500));
+    CHECK(is("127.0.0.1:0", "127.0.0.1", 0));
+    for (const char* wrong : {"n1", "n1:", ":1", "::1:29500", "[]:1", "n1:-1", "n1:65536", "n1:29500x", "[::1]"})
+        CHECK_FALSE(parse_place(wrong));
+    CHECK(place_text("::1", 29500) == "[::1]:29500");
+    CHECK(place_text("n1", 29500) == "n1:29500");
+}
+
 TEST_CASE("torchrun's agent keeps its port") {
     const Variables agent(torchrun({{"MASTER_ADDR", "192.0.2.7"}, {"ORRERY_TOKEN", secret}, {"MASTER_PORT", "29500"}}));
     CHECK(job_from_environment().port == 29501);

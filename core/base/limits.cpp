@@ -1,0 +1,50 @@
+#include "base/limits.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <new>
+#include <system_error>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+void need_descriptors(int64_t count, const std::string& who) {
+    rlimit limit{};
+    const auto wanted = static_cast<rlim_t>(count);
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = wanted;
+    if (limit.rlim_max >= wanted && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+    throw Error(fmt::format("{} may open {} files and sockets at once, the limit is {} (ulimit -Sn; at most {}, ulimit "
+                            "-Hn)\n  raise it: nofile in limits.conf, LimitNOFILE of a service, --ulimit nofile of a "
+                            "container",
+                            who, count, before, limit.rlim_max),
+                Fault::failed);
+}
+
+namespace {
+
+std::string limits_text() {
+    std::string text;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        text += fmt::format("\n  its address space is limited to {} MiB (ulimit -v)", limit.rlim_cur >> 20);
+    if (::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        text += fmt::format("\n  its user may have {} processes and threads (ulimit -u)", limit.rlim_cur);
+    return text;
+}
+
+}  // namespace
+
+std::string explain(const std::exception& error) {
+    if (dynamic_cast<const std::bad_alloc*>(&error)) return "out of memory" + limits_text();
+    const auto* system = dynamic_cast<const std::system_error*>(&error);
+    if (system && system->code() == std::errc::resource_unavailable_try_again)
+        return "the system refuses this process another thread: out of memory or of threads" + limits_text();
+    if (system && system->code() == std::errc::not_enough_memory) return "out of memory" + limits_text();
+    return error.what();
+}
+
+}  // namespace orrery

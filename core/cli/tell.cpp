@@ -1,0 +1,131 @@
+#include "cli/tell.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "orrery/error.h"
+#include "run/address.h"
+#include "run/rendezvous.h"
+
+namespace orrery {
+namespace {
+
+using namespace std::chrono_literals;
+using Milliseconds = std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto stays = 2s;
+constexpr size_t most_told = 4000;  // less than a frame of fail() keeps
+
+void print(const std::string& what) { std::fprintf(stderr, "orrery: %s\n", what.c_str()); }
+
+std::string failed(const std::string& who, const std::string& what) {
+    return fmt::format("{} (pid {} on host {}) failed: {}", who, ::getpid(), host_name(), what.substr(0, most_told));
+}
+
+/// Serves a job that is over, for those who come to join it.
+void serve_end(RendezvousServer::Options options, const std::string& why) {
+    options.lost = why;
+    options.linger = 0ms;
+    try {
+        const RendezvousServer server(options);
+        std::this_thread::sleep_for(stays);
+    } catch (const Error&) {  // its place is taken: nobody of this job will come
+    }
+}
+
+std::string wait_lost(const TcpRendezvous& rendezvous, Milliseconds limit) {
+    const auto until = Clock::now() + limit;
+    while (rendezvous.lost().empty() && Clock::now() < until) std::this_thread::sleep_for(5ms);
+    return rendezvous.lost();
+}
+
+enum class Told : uint8_t { now, before, not_at_all };
+
+/// `before`: another one has failed of the same.
+Told tell(TcpRendezvous::Options options, const std::string& what, Milliseconds limit) {
+    options.timeout = limit;
+    try {
+        TcpRendezvous rendezvous(options);
+        if (const std::string lost = wait_lost(rendezvous, 100ms); !lost.empty())
+            return lost.ends_with(" failed: " + what.substr(0, most_told)) ? Told::before : Told::now;
+        rendezvous.fail(what.substr(0, most_told));
+        wait_lost(rendezvous, 1000ms);  // it has arrived
+        return Told::now;
+    } catch (const Error&) {
+        return Told::not_at_all;
+    }
+}
+
+TcpRendezvous::Options place_of(const Job& job) {
+    TcpRendezvous::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.rank = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    return options;
+}
+
+}  // namespace
+
+int end_rank(const Job& job, const std::string& what, int code) {
+    const std::string said = job.ranks > 1 ? fmt::format("[rank {}] {}", job.rank, what) : what;
+    if (job.ranks == 1 || job.serves) print(said);
+    if (job.ranks == 1) return code;
+    if (job.serves) {
+        RendezvousServer::Options options;
+        options.host = job.host;
+        options.port = job.port;
+        options.world = job.ranks;
+        options.home = job.rank;
+        options.token = {job.token, job.id, job.generation};
+        serve_end(options, failed("rank 0", what));
+        return code;
+    }
+    const Told told = tell(place_of(job), what, 2s);
+    if (told != Told::before) print(said);
+    if (told == Told::not_at_all) tell(place_of(job), what, 28s);
+    return code;
+}
+
+int end_launcher(const ScriptCommand& command, const std::string& what, int code) {
+    print(what);
+    const auto place = parse_place(command.rendezvous);
+    const auto token = user_token();
+    if (!place || !token || command.node_rank < 0) return code;
+    if (command.node_rank == 0) {
+        RendezvousServer::Options options;
+        options.host = place->host;
+        options.port = place->port;
+        options.token = {*token, job_name(command), 0};
+        serve_end(options, failed("the launcher of node 0", what));
+        return code;
+    }
+    TcpRendezvous::Options options;
+    options.host = place->host;
+    options.port = place->port;
+    options.rank = -1 - command.node_rank;
+    options.token = {*token, job_name(command), 0};
+    tell(options, what, 30s);
+    return code;
+}
+
+void tell_gone(const Job& shared, int64_t node, int64_t rank, const std::string& how) {
+    TcpRendezvous::Options options = place_of(shared);
+    options.rank = -1 - node;
+    options.timeout = 1s;
+    try {
+        TcpRendezvous rendezvous(options);
+        rendezvous.gone(rank, how);
+        wait_lost(rendezvous, 500ms);
+    } catch (const Error&) {  // node 0 has ended: its ranks know why
+    }
+}
+
+std::string job_name(const ScriptCommand& command) { return std::filesystem::path(command.script).stem().string(); }
+
+}  // namespace orrery
