@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,28 +12,37 @@ namespace orrery {
 
 /// What `orrery bench` times, named as in nccl-tests.
 struct CollectiveBench {
+    enum class Average : uint8_t { first, mean, least, most };  ///< of the ranks' times: nccl-tests' 0, 1, 2, 3
     std::string collective = "all_reduce";  ///< or all_gather, reduce_scatter, all_to_all, broadcast, send_receive
     std::string transport = "shm";
-    int64_t ranks = 2;
-    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor
+    std::optional<int64_t> ranks;  ///< of all hosts together; left out: 2, or those that a launcher has started
+    int64_t nodes = 1, node_rank = 0;
+    std::string rendezvous;   ///< "host:port", for several nodes
+    int64_t begin = 1 << 10;  ///< -b: bytes of the larger tensor; 0: empty ones first
     int64_t end = 256 << 20;  ///< -e
     int64_t factor = 4;       ///< -f: each size is this many times the last
     int64_t iterations = 0;   ///< -n: 0 chooses 20 ... 10,000 by size
     int64_t warmup = 5;       ///< -w
     bool check = true;        ///< -c: compare results with the ones expected
     DType dtype = DType::f32;
+    bool signed_bytes = false;  ///< --dtype i8: moved as u8, and added, which gives the same bits
     ReduceOp op = ReduceOp::sum;
+    Average average = Average::mean;  ///< -a
+
+    std::string type_name() const;
+    const char* average_name() const;
 };
 
-/// "1K", "256M", "2G" or plain bytes. Throws Error naming the text.
+/// "1K", "256M", "2G" or plain bytes, "0" too. Throws Error naming the text.
 int64_t parse_size(std::string_view text);
 
 /// The collectives that can be timed.
 const std::vector<std::string>& bench_collective_names();
 
-/// Starts the ranks of this host as processes with the same `arguments` (argv[0] and on), which come back here; rank 0
-/// prints nccl-tests' columns on stdout. `config` holds [transport.NAME]. Returns 0, or 1 when a result was wrong or a
-/// rank failed. Throws Error for unknown names and impossible sizes before anything starts.
+/// Starts the ranks of this host as processes with the same `arguments` (argv[0] and on), which come back here; where
+/// another launcher has started them (torchrun, srun, mpirun) this is one of them. Rank 0 prints nccl-tests' columns on
+/// stdout. `config` holds [transport.NAME]. Returns 0, or 1 when a result was wrong or a rank failed. Throws Error for
+/// unknown names and impossible sizes before anything starts.
 int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments);
 
 }  // namespace orrery

@@ -117,30 +117,37 @@ CLI::App* add_new_plugin(CLI::App& app, NewPluginCommand& command) {
 struct BenchCommand {
     CollectiveBench bench;
     std::string begin = "1K", end = "256M", dtype = "f32", op = "sum", config;
+    int average = 1;
     std::vector<std::string> sets, arguments;
 };
 
 CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
-    CLI::App* bench =
-        app.add_subcommand("bench", "time a collective between processes of this host, in nccl-tests' columns");
+    CLI::App* bench = app.add_subcommand("bench", "time a collective between processes, in nccl-tests' columns");
     bench->add_option("collective", command.bench.collective, "which one")
         ->required()
         ->check(CLI::IsMember(bench_collective_names()));
-    bench->add_option("-b,--begin", command.begin, "smallest size, as 1K or 16M");
+    bench->add_option("-b,--begin", command.begin, "smallest size, as 1K or 16M; 0: empty ones first");
     bench->add_option("-e,--end", command.end, "largest size");
     bench->add_option("-f,--factor", command.bench.factor, "each size is this many times the last")
         ->check(CLI::Range(2, 1024));
     bench->add_option("-n,--iters", command.bench.iterations, "iterations; 0 chooses by size");
     bench->add_option("-w,--warmup", command.bench.warmup, "iterations before timing");
     bench->add_option("-c,--check", command.bench.check, "compare the results");
+    bench->add_option("-a,--average", command.average, "whose time: 0 rank 0, 1 the mean, 2 the fastest, 3 the slowest")
+        ->check(CLI::Range(0, 3));
     bench->add_option("--transport", command.bench.transport, "transport plugin");
-    bench->add_option("--ranks", command.bench.ranks, "processes");
-    bench->add_option("--dtype", command.dtype, "f32, bf16, f16, f64, i32 ...");
+    bench->add_option("--ranks", command.bench.ranks,
+                      "processes on all hosts together; 2, or those that srun, mpirun or torchrun has started");
+    bench->add_option("--nodes", command.bench.nodes, "hosts that take part");
+    bench->add_option("--node-rank", command.bench.node_rank, "which of them this is, from 0");
+    bench->add_option("--rendezvous", command.bench.rendezvous, "host:port where node 0 listens");
+    bench->add_option("--dtype", command.dtype, "f32, bf16, f16, f64, i32, i8 ...");
     bench->add_option("--op", command.op, "sum, max or min")->check(CLI::IsMember({"sum", "max", "min"}));
     bench->add_option("--config", command.config, "TOML file with [transport.NAME]");
     bench->add_option("-s,--set", command.sets, "table.key=value")->allow_extra_args(false);
     add_examples(*bench, {"bench all_reduce --transport shm --ranks 2 -b 1K -e 256M",
-                          "bench send_receive --transport gloo --dtype bf16"});
+                          "bench send_receive --transport gloo --dtype bf16",
+                          "bench all_reduce --transport gloo --ranks 8 --nodes 2 --node-rank 0 --rendezvous n1:1234"});
     return bench;
 }
 
@@ -148,6 +155,7 @@ std::vector<std::string> types() {
     std::vector<std::string> names;
     using enum DType;
     for (const DType type : {f32, bf16, f16, f64, i32, i64, u32, u16, u8}) names.emplace_back(name_of(type));
+    names.emplace_back("i8");
     return names;
 }
 
@@ -166,11 +174,13 @@ void refuse_idle_sets(const std::vector<std::string>& sets) {
 int bench_command(BenchCommand& command) {
     command.bench.begin = parse_size(command.begin);
     command.bench.end = parse_size(command.end);
-    const auto dtype = parse_dtype(command.dtype);
+    command.bench.signed_bytes = command.dtype == "i8";
+    const auto dtype = command.bench.signed_bytes ? DType::u8 : parse_dtype(command.dtype);
     if (!dtype)
         throw Error("--dtype " + command.dtype + ": no such type" + choices("there are", command.dtype, types()));
     command.bench.dtype = *dtype;
     command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
+    command.bench.average = static_cast<CollectiveBench::Average>(command.average);
     refuse_idle_sets(command.sets);
     Config config = load_config(command.config, command.sets);
     return bench_collectives(command.bench, config, command.arguments);

@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "base/processors.h"
@@ -40,7 +42,13 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::st
     std::vector<char*> argv, envp;
     for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
-    for (char** e = environ; *e; ++e) envp.push_back(*e);
+    // Of a name that is there twice, the rank would read the first: the user's ORRERY_TOKEN instead of the job's.
+    const auto replaced = [&](std::string_view had) {
+        const std::string_view name = had.substr(0, had.find('=') + 1);
+        return std::any_of(variables.begin(), variables.end(), [&](const auto& v) { return v.starts_with(name); });
+    };
+    for (char** e = environ; *e; ++e)
+        if (!replaced(*e)) envp.push_back(*e);
     for (const auto& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
     envp.push_back(nullptr);
     const pid_t pid = ::fork();

@@ -38,6 +38,14 @@ struct LaunchSpec {
 /// when one was stopped; 0. Where they do not save: 128 + signal after one. Reports on stderr.
 int launch(const LaunchSpec& spec);
 
+struct ScriptCommand;  // cli/commands.h
+
+/// What --nodes, --node-rank and --rendezvous of a command say of `ranks` ranks; one secret for all. Throws Error for
+/// what cannot be.
+LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
+/// Throws Error for flags that say nothing to a rank that another launcher has started.
+void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);
+
 /// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.
 void watch_lifeline();
 

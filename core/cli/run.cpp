@@ -102,16 +102,7 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
                 SignalTaker& signals) {
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh);
-    const Place address = address_of(command);
-    LaunchSpec spec;
-    spec.arguments = command.arguments;
-    spec.job.id = job_name(command);
-    spec.job.token = token_of(command);
-    spec.job.ranks = ranks;
-    spec.job.host = address.host;
-    spec.job.port = address.port;
-    spec.local_ranks = ranks / command.nodes;
-    spec.first_rank = command.node_rank * spec.local_ranks;
+    LaunchSpec spec = over_hosts(command, ranks);
     Job local;
     local.local_ranks = spec.local_ranks;
     spec.job.threads = threads_of(settings, local);
@@ -121,8 +112,8 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
     spec.before = [&](Job& shared) {
         if (command.node_rank != 0) return;
         RendezvousServer::Options options;
-        options.host = address.host;
-        options.port = address.port;
+        options.host = shared.host;
+        options.port = shared.port;
         options.world = ranks;
         options.per_host = spec.local_ranks;
         options.token = {shared.token, shared.id, shared.generation};
@@ -145,18 +136,6 @@ void check_nodes(const ScriptCommand& command) {
     if (command.node_rank < 0 || command.node_rank >= command.nodes)
         throw Error(fmt::format("--node-rank {} of --nodes {}: expected 0 to {}", command.node_rank, command.nodes,
                                 command.nodes - 1));
-}
-
-/// Flags for whoever starts ranks: they say nothing to a rank that another launcher has started.
-void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
-    const char* flag = command.fresh                 ? "--fresh"
-                       : command.nodes != 1          ? "--nodes"
-                       : !command.rendezvous.empty() ? "--rendezvous"
-                                                     : nullptr;
-    if (flag)
-        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
-                                launcher, flag,
-                                command.fresh ? "; move the run's folder aside before the job starts" : ""));
 }
 
 /// One rank that a launcher has started.
@@ -206,6 +185,34 @@ std::optional<Job> job_here() {
 }
 
 }  // namespace
+
+void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
+    const char* flag = command.fresh                 ? "--fresh"
+                       : command.nodes != 1          ? "--nodes"
+                       : !command.rendezvous.empty() ? "--rendezvous"
+                                                     : nullptr;
+    if (flag)
+        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
+                                launcher, flag,
+                                command.fresh ? "; move the run's folder aside before the job starts" : ""));
+}
+
+LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
+    check_nodes(command);
+    if (ranks % command.nodes != 0)
+        throw Error(fmt::format("{} ranks do not divide over --nodes {}", ranks, command.nodes));
+    const Place address = address_of(command);
+    LaunchSpec spec;
+    spec.arguments = command.arguments;
+    spec.job.id = job_name(command);
+    spec.job.token = token_of(command);
+    spec.job.ranks = ranks;
+    spec.job.host = address.host;
+    spec.job.port = address.port;
+    spec.local_ranks = ranks / command.nodes;
+    spec.first_rank = command.node_rank * spec.local_ranks;
+    return spec;
+}
 
 int run_command(const ScriptCommand& command) {
     const std::optional<Job> job = job_here();
