@@ -1,13 +1,10 @@
 #include "kernels_specs.h"
 
-#include <algorithm>
+#include "kernels_cases.h"
 
 namespace orrery::kernels::testing {
 
 namespace {
-
-using Attributes = std::vector<std::pair<std::string, cuda::Attribute>>;
-using Sizes = std::vector<i64>;
 
 DType dtype_of(Type type) {
     switch (type) {
@@ -21,292 +18,26 @@ DType dtype_of(Type type) {
     }
 }
 
-bool floating(Type t) { return t == Type::f32 || t == Type::bf16 || t == Type::f16; }
-
-class Cases {
-public:
-    explicit Cases(Source& source) : source_(source) {}
-
-    /// Floats get numbers in [low, high), i32 in [0, 5], u8 0 or 1, u32 a seed.
-    OpCase& add(const std::string& op, Attributes attributes, std::vector<Operand> in, std::vector<Operand> out,
-                double low = -2, double high = 2) {
-        std::sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-        OpCase one{{op, std::move(attributes), std::move(in), std::move(out)}, {}, {}};
-        for (const Operand& o : one.spec.inputs) one.in.push_back(fresh(o, low, high));
-        // Not numbers: an element that is not written shows. With accumulate: what is added to.
-        const bool adds = one.spec.flag("accumulate");
-        for (size_t i = 0; i < one.spec.outputs.size(); ++i) {
-            const Operand& o = one.spec.outputs[i];
-            one.out.push_back(adds ? fresh(o, -1, 1) : Buffer(o.type, o.count()));
-            if (!adds && floating(o.type))
-                one.out.back().set(std::vector<double>(static_cast<size_t>(o.count()), static_cast<double>(NAN)));
-        }
-        all.push_back(std::move(one));
-        return all.back();
-    }
-    Buffer fresh(const Operand& o, double low, double high) {
-        if (floating(o.type)) return source_.uniform(o.type, o.count(), low, high);
-        Buffer b(o.type, o.count());
-        b.set(source_.integers(o.count(), 0, o.type == Type::u8 ? 1 : 5).values());
-        return b;
-    }
-    Source& source() { return source_; }
-
-    std::vector<OpCase> all;
-
-private:
-    Source& source_;
-};
-
-const Operand scalar{Type::f32, {}};
-
-void elementwise(Cases& c, Type f) {
-    for (const Sizes& shape : {Sizes{3, 37}, Sizes{16, 64}}) {
-        const Operand x{f, shape};
-        for (const char* op : {"neg", "exp", "cos", "sin", "tanh", "sigmoid", "silu", "relu", "square", "abs"})
-            c.add(op, {}, {x}, {x});
-        for (const char* op : {"log", "sqrt", "rsqrt"}) c.add(op, {}, {x}, {x}, 0.1, 3);
-        for (const char* approx : {"tanh", "erf"}) {
-            c.add("gelu", {{"approx", std::string(approx)}}, {x}, {x});
-            c.add("gelu_grad", {{"approx", std::string(approx)}}, {x, x}, {x});
-        }
-        for (const char* op : {"silu_grad", "relu_grad", "swiglu"}) c.add(op, {}, {x, x}, {x});
-        c.add("swiglu_grad", {}, {x, x, x}, {x, x});
-        c.add("scale", {{"by", 0.37}}, {x}, {x});
-        for (const Type to : {Type::f32, Type::bf16, Type::f16, Type::i32}) c.add("cast", {}, {x}, {{to, shape}});
-        c.add("cast", {{"accumulate", true}}, {x}, {{Type::f32, shape}});
-        c.add("full", {{"value", 0.75}}, {}, {x});
-        c.add("dropout", {{"p", 0.3}, {"stream", i64{7}}}, {x, {Type::u32, {}}}, {x});
-    }
-    const auto pair = [&](const char* op, const Sizes& a, const Sizes& b, const Sizes& y, double low = -2) {
-        c.add(op, {}, {{f, a}, {f, b}}, {{f, y}}, low, 2);
-    };
-    for (const char* op : {"add", "sub", "mul", "maximum", "minimum"}) {
-        pair(op, {5, 33}, {5, 33}, {5, 33});
-        pair(op, {4, 3, 64}, {64}, {4, 3, 64});
-        pair(op, {3, 64}, {2, 3, 64}, {2, 3, 64});
-        pair(op, {4, 1, 9}, {3, 9}, {4, 3, 9});
-        pair(op, {7, 24}, {}, {7, 24});
-        pair(op, {5, 1}, {5, 17}, {5, 17});
-    }
-    pair("div", {5, 33}, {5, 33}, {5, 33}, 0.5);
-    pair("pow", {5, 33}, {33}, {5, 33}, 0.5);
-    c.add("add", {}, {{f, {6, 40}}, {Type::f32, {6, 40}}}, {{f, {6, 40}}});
-    for (const char* op : {"less", "less_equal", "greater", "greater_equal", "equal"}) {
-        c.add(op, {}, {{f, {4, 9}}, {f, {9}}}, {{Type::u8, {4, 9}}});
-        c.add(op, {}, {{Type::i32, {4, 9}}, {Type::i32, {}}}, {{Type::u8, {4, 9}}});
-    }
-    c.add("select", {}, {{Type::u8, {4, 9}}, {f, {4, 9}}, {f, {9}}}, {{f, {4, 9}}});
-    const Attributes shard{{"p", 0.3}, {"stream", i64{7}}, {"global_shape", Sizes{12, 40}}, {"offset", Sizes{3, 10}}};
-    c.add("dropout", shard, {{f, {5, 21}}, {Type::u32, {}}}, {{f, {5, 21}}});
-}
-
-void random(Cases& c) {
-    for (const char* kind : {"normal", "uniform"}) {
-        c.add("random", {{"kind", std::string(kind)}, {"scale", 0.02}, {"stream", i64{3}}}, {{Type::u32, {}}},
-              {{Type::f32, {33, 7}}});
-        c.add("random", {{"kind", std::string(kind)}, {"global_shape", Sizes{40, 9}}, {"offset", Sizes{5, 2}}},
-              {{Type::u32, {}}}, {{Type::f32, {33, 7}}});
-    }
-}
-
-void products(Cases& c, Type f) {
-    for (const auto& [m, n, k] : {std::tuple<i64, i64, i64>{5, 7, 3}, {70, 65, 33}, {64, 128, 48}}) {
-        const Operand bias{f, {n}}, y{f, {m, n}};
-        c.add("matmul", {}, {{f, {m, k}}, {f, {k, n}}}, {y});
-        c.add("matmul", {{"trans_b", true}}, {{f, {m, k}}, {f, {n, k}}, bias}, {y});
-        c.add("matmul", {{"trans_a", true}}, {{f, {k, m}}, {f, {k, n}}}, {y});
-        c.add("matmul", {{"accumulate", true}}, {{f, {m, k}}, {f, {k, n}}}, {{Type::f32, {m, n}}});
-        c.add("matmul", {}, {{f, {3, m, k}}, {f, {3, k, n}}}, {{f, {3, m, n}}});
-        c.add("matmul", {}, {{f, {2, 3, m, k}}, {f, {k, n}}, bias}, {{f, {2, 3, m, n}}});
-        c.add("matmul_dw", {}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
-        c.add("matmul_dw", {{"accumulate", true}}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
-        for (const bool adds : {false, true}) {
-            const Attributes a = adds ? Attributes{{"accumulate", true}} : Attributes{};
-            c.add("matmul_dw_bias", a, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}, {Type::f32, {n}}});
-        }
-        for (const char* name : {"tanh", "erf"}) {
-            const std::string approx = name;
-            const Operand x{f, {m, k}}, w{f, {k, n}};
-            c.add("matmul_bias_gelu", {{"approx", approx}}, {x, w, bias}, {y, y});
-            c.add("matmul_bias_gelu", {{"approx", approx}, {"drop_pre", true}}, {x, w, bias}, {y});
-            c.add("matmul_gelu_grad", {{"approx", approx}, {"trans_b", true}}, {x, {f, {n, k}}, y}, {y});
-        }
-    }
-    c.add("matmul", {}, {{f, {9, 16}}, {Type::f32, {16, 24}}}, {{f, {9, 24}}});
-    c.add("matmul", {}, {{f, {9, 16}}, {f, {16, 24}}, {Type::f32, {24}}}, {{f, {9, 24}}});
-}
-
-/// Outputs of the forward op become inputs of its gradient.
-void attentions(Cases& c, Type f) {
-    struct Size {
-        i64 batch, queries, keys, heads, groups, dim;
-        bool causal;
-    };
-    for (const Size& z : {Size{2, 37, 37, 4, 2, 16, true}, Size{1, 70, 70, 2, 2, 64, true},
-                          Size{1, 33, 50, 3, 1, 24, false}, Size{1, 20, 20, 2, 1, 136, true}}) {
-        const Operand q{f, {z.batch, z.queries, z.heads, z.dim}}, k{f, {z.batch, z.keys, z.groups, z.dim}};
-        const Operand lse{Type::f32, {z.batch, z.heads, z.queries}};
-        Attributes attributes{{"scale", 1 / std::sqrt(static_cast<double>(z.dim))}};
-        if (z.causal) attributes.insert(attributes.begin(), {"causal", true});
-        const OpCase forward = c.add("attention", attributes, {q, k, k}, {q, lse});
-        Buffers made = forward.out;
-        run_reference(forward.spec, forward.in, made);
-        OpCase& backward = c.add("attention_grad", attributes, {q, k, k, q, lse, q}, {q, k, k});
-        for (size_t i = 0; i < 3; ++i) backward.in[i] = forward.in[i];
-        for (size_t i = 0; i < 2; ++i) backward.in[3 + i] = made[i];
-    }
-}
-
-void norms(Cases& c, Type f) {
-    for (const auto& [rows, cols] :
-         {std::pair<i64, i64>{5, 33}, {130, 96}, {75, 768}, {3, 1600}, {2, 9000}, {1, 40000}}) {
-        const Operand x{f, {rows, cols}}, gain{Type::f32, {cols}}, own{f, {cols}}, row{Type::f32, {rows}};
-        const Operand sums{Type::f32, {cols}};
-        c.add("softmax", {}, {x}, {x});
-        const OpCase soft = c.all.back();
-        Buffers p = soft.out;
-        run_reference(soft.spec, soft.in, p);
-        c.add("softmax_grad", {}, {x, x}, {x}).in[0] = p[0];
-        // Not about 0: a mean that is nothing by chance has no relative error to be held to.
-        const OpCase layer = c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain}, {x, row, row}, -1, 2);
-        c.add("layernorm", {{"eps", 1e-5}}, {x, own, own}, {x, row, row}, -1, 2);
-        c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain, x}, {x, row, row, x}, -1, 2);
-        const OpCase rms = c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain}, {x, row});
-        c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain, x}, {x, row, x});
-        Buffers of_layer = layer.out, of_rms = rms.out;
-        run_reference(layer.spec, layer.in, of_layer);
-        run_reference(rms.spec, rms.in, of_rms);
-        for (const auto& [accumulate, dsum] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
-            const Attributes a = accumulate ? Attributes{{"accumulate", true}} : Attributes{};
-            std::vector<Operand> layer_in{x, gain, row, row, x}, rms_in{x, gain, row, x};
-            if (dsum) layer_in.push_back(x), rms_in.push_back(x);
-            OpCase& back = c.add("layernorm_grad", a, layer_in, {x, sums, sums});
-            back.in[0] = layer.in[0];
-            back.in[2] = of_layer[1];
-            back.in[3] = of_layer[2];
-            OpCase& rms_back = c.add("rmsnorm_grad", a, rms_in, {x, sums});
-            rms_back.in[0] = rms.in[0];
-            rms_back.in[2] = of_rms[1];
-        }
-    }
-}
-
-void reductions(Cases& c, Type f) {
-    struct Size {
-        Sizes shape, dims, result;
-    };
-    for (const Size& z : {Size{{200, 33}, {0}, {33}}, Size{{200, 33}, {1}, {200}}, Size{{200, 33}, {0, 1}, {}},
-                          Size{{5, 30, 7}, {1}, {5, 7}}, Size{{5, 30, 7}, {0, 2}, {30}}, Size{{700, 96}, {0}, {96}},
-                          Size{{3, 9000}, {1}, {3}}}) {
-        c.add("sum", {{"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
-        c.add("sum", {{"accumulate", true}, {"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
-        c.add("max", {{"dims", z.dims}}, {{f, z.shape}}, {{f, z.result}});
-    }
-    c.add("sumsq", {}, {{f, {70001}}}, {scalar});
-    c.add("all_finite", {}, {{f, {70001}}}, {{Type::u8, {}}});
-    OpCase& bad = c.add("all_finite", {}, {{f, {70001}}}, {{Type::u8, {}}});
-    std::vector<double> v = bad.in[0].values();
-    v[40000] = static_cast<double>(NAN);
-    bad.in[0].set(v);
-}
-
-void tokens(Cases& c, Type f) {
-    for (const auto& [n, rows, cols] : {std::tuple<i64, i64, i64>{7, 6, 3}, {300, 6, 40}, {1000, 700, 33}}) {
-        const Operand t{Type::i32, {n}}, y{f, {n, cols}};
-        const Buffer spread = c.source().integers(n, 0, rows - 1);
-        for (const i64 start : {i64{0}, i64{2}}) {
-            Attributes a{{"offset", Sizes{start, 0}}};
-            c.add("embedding", a, {t, {f, {rows, cols}}}, {y}).in[0] = spread;
-            c.add("embedding_grad", a, {t, y}, {{Type::f32, {rows, cols}}}).in[0] = spread;
-            a.insert(a.begin(), {"accumulate", true});
-            c.add("embedding_grad", a, {t, y}, {{Type::f32, {rows, cols}}}).in[0] = spread;
-        }
-    }
-    for (const i64 dim : {6, 32, 64, 288}) {
-        const Operand x{f, {2, 11, 3, dim}};
-        c.add("rope", {{"theta", 10000.0}, {"start", i64{4000}}}, {x}, {x});
-        c.add("rope", {{"theta", 500000.0}, {"inverse", true}, {"offset", Sizes{0, 11, 0, 0}}}, {x}, {x});
-    }
-}
-
-void losses(Cases& c, Type f) {
-    for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}}) {
-        const Operand logits{f, {rows, vocab}}, row{Type::f32, {rows}}, t{Type::i32, {rows}};
-        const Buffer targets = c.source().integers(rows, -1, vocab - 1);
-        c.add("cross_entropy", {{"ignore", i64{-1}}}, {logits, t}, {scalar, scalar}).in[1] = targets;
-        c.add("cross_entropy", {{"grad", true}}, {logits, t, scalar}, {scalar, scalar, logits}).in[1] = targets;
-        // The second half of a vocabulary that is twice as large.
-        const Attributes shard{{"global_shape", Sizes{rows, 2 * vocab}}, {"offset", Sizes{0, vocab}}};
-        const Buffer wide = c.source().integers(rows, -1, 2 * vocab - 1);
-        const OpCase stats = [&] {
-            OpCase& one = c.add("cross_entropy_stats", shard, {logits, row, t}, {row, row});
-            one.in[1] = c.source().uniform(Type::f32, rows, 2, 2.5);
-            one.in[2] = wide;
-            return one;
-        }();
-        Buffers sums = stats.out;
-        run_reference(stats.spec, stats.in, sums);
-        std::vector<double> positive = sums[0].values();
-        for (double& p : positive) p += 1;
-        sums[0].set(positive);
-        OpCase& loss = c.add("cross_entropy_loss", {}, {row, row, row, t}, {scalar, scalar});
-        loss.in = {stats.in[1], sums[0], sums[1], wide};
-        OpCase& grad = c.add("cross_entropy_grad", shard, {logits, row, row, t, scalar}, {logits});
-        grad.in[0] = stats.in[0];
-        grad.in[1] = stats.in[1];
-        grad.in[2] = sums[0];
-        grad.in[3] = wide;
-    }
-}
-
-void updates(Cases& c, Type g) {
-    for (const i64 n : {1, 1003, 20000}) {
-        const Operand p{Type::f32, {n}};
-        for (const bool apply : {false, true}) {
-            std::vector<Operand> in{p, {g, {n}}, p, p, scalar, scalar, scalar};
-            if (apply) in.push_back({Type::u8, {}});
-            OpCase& one =
-                c.add("adamw", {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, in, {p, p, p});
-            one.in[3] = c.source().uniform(Type::f32, n, 0.1, 1);
-            one.in[4].set({1e-2});
-            one.in[6].set({3});
-        }
-    }
-}
-
-void moves(Cases& c, Type f) {
-    const Operand x{f, {3, 5, 16}};
-    c.add("copy", {}, {x}, {x});
-    c.add("reshape", {}, {x}, {{f, {15, 16}}});
-    for (const Sizes& perm : {Sizes{1, 0, 2}, Sizes{2, 0, 1}, Sizes{0, 2, 1}, Sizes{0, 1, 2}}) {
-        Sizes shape;
-        for (const i64 d : perm) shape.push_back(x.shape[static_cast<size_t>(d)]);
-        c.add("transpose", {{"perm", perm}}, {x}, {{f, shape}});
-    }
-    c.add("slice", {{"dim", i64{1}}, {"start", i64{2}}, {"size", i64{3}}}, {x}, {{f, {3, 3, 16}}});
-    c.add("slice", {{"dim", i64{2}}, {"start", i64{3}}, {"size", i64{7}}}, {x}, {{f, {3, 5, 7}}});
-    c.add("concat", {{"dim", i64{1}}}, {x, {f, {3, 1, 16}}, x}, {{f, {3, 11, 16}}});
-    c.add("concat", {{"dim", i64{2}}}, {x, {f, {3, 5, 3}}}, {{f, {3, 5, 19}}});
-    c.add("pad", {{"dim", i64{2}}, {"before", i64{1}}, {"after", i64{4}}}, {x}, {{f, {3, 5, 21}}});
-    c.add("pad", {{"dim", i64{0}}, {"before", i64{2}}, {"after", i64{0}}}, {x}, {{f, {5, 5, 16}}});
-}
-
 }  // namespace
 
-void run_reference(const Spec& spec, const Buffers& in, Buffers& out) {
+KernelSpec kernel_spec(const Spec& spec) {
     KernelSpec same{spec.op, {}, {}, {}};
     for (const auto& [name, value] : spec.attributes) same.attributes.set(name, value);
+    for (const Operand& o : spec.inputs) same.inputs.push_back({dtype_of(o.type), o.shape});
+    for (const Operand& o : spec.outputs) same.outputs.push_back({dtype_of(o.type), o.shape});
+    return same;
+}
+
+void run_reference(const Spec& spec, const Buffers& in, Buffers& out) {
+    const KernelSpec same = kernel_spec(spec);
     Buffers inputs = in;
     std::vector<Tensor> operands;
-    const auto both = [&](const std::vector<Operand>& from, std::vector<TensorType>& to, Buffers& buffers) {
-        for (size_t i = 0; i < from.size(); ++i) {
-            to.push_back({dtype_of(from[i].type), from[i].shape});
-            operands.push_back({buffers[i].out().data, to.back().dtype, to.back().shape});
-        }
+    const auto both = [&](const std::vector<TensorType>& types, Buffers& buffers) {
+        for (size_t i = 0; i < types.size(); ++i)
+            operands.push_back({buffers[i].out().data, types[i].dtype, types[i].shape});
     };
-    both(spec.inputs, same.inputs, inputs);
-    both(spec.outputs, same.outputs, out);
+    both(same.inputs, inputs);
+    both(same.outputs, out);
     Context context;
     cpu_device::resolve(same, reference::table(), true)(context, operands);
 }
@@ -314,17 +45,95 @@ void run_reference(const Spec& spec, const Buffers& in, Buffers& out) {
 std::vector<OpCase> op_cases(Source& source) {
     Cases c(source);
     for (const Type f : {Type::f32, Type::bf16, Type::f16}) {
-        elementwise(c, f);
-        products(c, f);
-        attentions(c, f);
-        norms(c, f);
-        reductions(c, f);
-        tokens(c, f);
-        losses(c, f);
-        updates(c, f);
-        moves(c, f);
+        for (const Sizes& shape : {Sizes{3, 37}, Sizes{16, 64}}) elementwise(c, f, shape);
+        broadcasts(c, f);
+        for (const auto& [m, n, k] : {std::tuple<i64, i64, i64>{5, 7, 3}, {70, 65, 33}, {64, 128, 48}})
+            products(c, f, m, n, k);
+        mixed_products(c, f, 9, 24, 16);
+        for (const Heads& z : {Heads{2, 37, 37, 4, 2, 16, true}, Heads{1, 70, 70, 2, 2, 64, true},
+                               Heads{1, 33, 50, 3, 1, 24, false}, Heads{1, 20, 20, 2, 1, 136, true}})
+            attentions(c, f, z);
+        for (const auto& [rows, cols] :
+             {std::pair<i64, i64>{5, 33}, {130, 96}, {75, 768}, {3, 1600}, {2, 9000}, {1, 40000}})
+            norms(c, f, rows, cols);
+        reductions(c, f,
+                   {{{200, 33}, {0}, {33}},
+                    {{200, 33}, {1}, {200}},
+                    {{200, 33}, {0, 1}, {}},
+                    {{5, 30, 7}, {1}, {5, 7}},
+                    {{5, 30, 7}, {0, 2}, {30}},
+                    {{700, 96}, {0}, {96}},
+                    {{3, 9000}, {1}, {3}}},
+                   70001);
+        for (const auto& [n, rows, cols] : {std::tuple<i64, i64, i64>{7, 6, 3}, {300, 6, 40}, {1000, 700, 33}})
+            embeddings(c, f, n, rows, cols);
+        for (const i64 dim : {6, 32, 64, 288}) ropes(c, f, dim);
+        for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}})
+            losses(c, f, rows, vocab);
+        for (const i64 n : {1, 1003, 20000}) updates(c, f, n);
+        moves(c, f, 3, 5, 16);
     }
-    random(c);
+    random(c, 33, 7);
+    return std::move(c.all);
+}
+
+std::vector<OpCase> size_cases(Source& source, i64 n) {
+    Cases c(source);
+    for (const Type f : {Type::f32, Type::bf16, Type::f16}) {
+        elementwise(c, f, {n});
+        broadcasts(c, f, n);
+        products(c, f, 3, n, n + 2);
+        products(c, f, n, n + 2, 3);
+        mixed_products(c, f, n + 2, 5, n);
+        attentions(c, f, {1, n, n, 2, 1, n, true});
+        attentions(c, f, {1, n, 2 * n + 1, 3, 3, n + 2, false});
+        norms(c, f, 3, n);
+        reductions(c, f,
+                   {{{3, n}, {0}, {n}},
+                    {{3, n}, {1}, {3}},
+                    {{n, 3}, {0, 1}, {}},
+                    {{n, 3, 5}, {1}, {n, 5}},
+                    {{n, 3, 5}, {0, 2}, {3}}},
+                   n);
+        embeddings(c, f, n, 3, n);
+        ropes(c, f, 2 * n);
+        losses(c, f, 3, n);
+        updates(c, f, n);
+    }
+    for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::u32, Type::u8}) {
+        c.add("full", {{"value", 3.0}}, {}, {{type, {n}}});
+        moves(c, type, 3, 5, n + 10);
+        moves(c, type, n + 2, 5, 11);
+    }
+    random(c, 3, n);
+    return std::move(c.all);
+}
+
+std::vector<OpCase> block_cases(Source& source) {
+    Cases c(source);
+    for (const Type f : {Type::f32, Type::bf16, Type::f16}) {
+        elementwise(c, f, {1027});
+        broadcasts(c, f, 1027);
+        products(c, f, 3, 771, 1027);
+        products(c, f, 515, 5, 1027);
+        attentions(c, f, {1, 67, 259, 2, 1, 17, true});
+        norms(c, f, 3, 1027);
+        reductions(c, f, {{{3, 4099}, {1}, {3}}, {{131, 1027}, {0}, {1027}}}, 4099);
+        embeddings(c, f, 7, 3, 1027);
+        ropes(c, f, 2054);
+        losses(c, f, 3, 1027);
+        updates(c, f, 1027);
+    }
+    random(c, 3, 1027);
+    return std::move(c.all);
+}
+
+std::vector<OpCase> product_cases(Source& source, i64 m, i64 n, i64 k) {
+    Cases c(source);
+    for (const Type f : {Type::f32, Type::bf16, Type::f16}) {
+        products(c, f, m, n, k);
+        mixed_products(c, f, m, n, k);
+    }
     return std::move(c.all);
 }
 

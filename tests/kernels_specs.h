@@ -24,11 +24,19 @@ struct OpCase {
 /// Runs a spec on the inputs and writes the outputs.
 using RunSpec = std::function<void(const Spec&, const Buffers& in, Buffers& out)>;
 
+/// The same in the core's words, as a device gets it.
+KernelSpec kernel_spec(const Spec& spec);
+
 /// The reference kernels, through the CPU device's rules.
 void run_reference(const Spec& spec, const Buffers& in, Buffers& out);
 
 /// All cases, with fresh numbers.
 std::vector<OpCase> op_cases(Source& source);
+/// Every op again, with operands of n elements, columns or rows; products of [m, k] and [k, n] alone.
+std::vector<OpCase> size_cases(Source& source, i64 n);
+std::vector<OpCase> product_cases(Source& source, i64 m, i64 n, i64 k);
+/// A little more than the blocks that CPU kernels work in.
+std::vector<OpCase> block_cases(Source& source);
 
 /// Compares every case with the reference (f32 within 1e-5 of the norm, f16 1e-3, bf16 1e-2) and, bit by bit, with its
 /// own repetition.

@@ -1,0 +1,268 @@
+#include "kernels_cases.h"
+
+#include <algorithm>
+
+namespace orrery::kernels::testing {
+
+namespace {
+
+const Operand scalar{Type::f32, {}};
+
+bool floating(Type t) { return t == Type::f32 || t == Type::bf16 || t == Type::f16; }
+
+}  // namespace
+
+OpCase& Cases::add(const std::string& op, Attributes attributes, std::vector<Operand> in, std::vector<Operand> out,
+                   double low, double high) {
+    std::sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    OpCase one{{op, std::move(attributes), std::move(in), std::move(out)}, {}, {}};
+    for (const Operand& o : one.spec.inputs) one.in.push_back(fresh(o, low, high));
+    // Not numbers: an element that is not written shows. With accumulate: what is added to.
+    const bool adds = one.spec.flag("accumulate");
+    for (size_t i = 0; i < one.spec.outputs.size(); ++i) {
+        const Operand& o = one.spec.outputs[i];
+        one.out.push_back(adds ? fresh(o, -1, 1) : Buffer(o.type, o.count()));
+        if (!adds && floating(o.type))
+            one.out.back().set(std::vector<double>(static_cast<size_t>(o.count()), static_cast<double>(NAN)));
+    }
+    all.push_back(std::move(one));
+    return all.back();
+}
+
+Buffer Cases::fresh(const Operand& o, double low, double high) {
+    if (floating(o.type)) return source_.uniform(o.type, o.count(), low, high);
+    Buffer b(o.type, o.count());
+    b.set(source_.integers(o.count(), 0, o.type == Type::u8 ? 1 : 5).values());
+    return b;
+}
+
+void elementwise(Cases& c, Type f, const Sizes& shape) {
+    const Operand x{f, shape};
+    for (const char* op : {"neg", "exp", "cos", "sin", "tanh", "sigmoid", "silu", "relu", "square", "abs"})
+        c.add(op, {}, {x}, {x});
+    for (const char* op : {"log", "sqrt", "rsqrt"}) c.add(op, {}, {x}, {x}, 0.1, 3);
+    for (const char* approx : {"tanh", "erf"}) {
+        c.add("gelu", {{"approx", std::string(approx)}}, {x}, {x});
+        c.add("gelu_grad", {{"approx", std::string(approx)}}, {x, x}, {x});
+    }
+    for (const char* op : {"silu_grad", "relu_grad", "swiglu"}) c.add(op, {}, {x, x}, {x});
+    c.add("swiglu_grad", {}, {x, x, x}, {x, x});
+    c.add("scale", {{"by", 0.37}}, {x}, {x});
+    for (const Type to : {Type::f32, Type::bf16, Type::f16, Type::i32}) c.add("cast", {}, {x}, {{to, shape}});
+    c.add("cast", {{"accumulate", true}}, {x}, {{Type::f32, shape}});
+    c.add("full", {{"value", 0.75}}, {}, {x});
+    c.add("dropout", {{"p", 0.3}, {"stream", i64{7}}}, {x, {Type::u32, {}}}, {x});
+}
+
+void broadcasts(Cases& c, Type f, i64 n) {
+    for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum", "pow"}) {
+        c.add(op, {}, {{f, {3, n}}, {f, {n}}}, {{f, {3, n}}}, 0.5, 2);
+        c.add(op, {}, {{f, {}}, {f, {n}}}, {{f, {n}}}, 0.5, 2);
+        c.add(op, {}, {{f, {n, 1}}, {Type::f32, {n, 3}}}, {{f, {n, 3}}}, 0.5, 2);
+    }
+    for (const char* op : {"less", "less_equal", "greater", "greater_equal", "equal"}) {
+        c.add(op, {}, {{f, {3, n}}, {f, {n}}}, {{Type::u8, {3, n}}});
+        c.add(op, {}, {{Type::i32, {n}}, {Type::i32, {}}}, {{Type::u8, {n}}});
+    }
+    c.add("select", {}, {{Type::u8, {3, n}}, {f, {n}}, {f, {3, 1}}}, {{f, {3, n}}});
+}
+
+void broadcasts(Cases& c, Type f) {
+    const auto pair = [&](const char* op, const Sizes& a, const Sizes& b, const Sizes& y, double low = -2) {
+        c.add(op, {}, {{f, a}, {f, b}}, {{f, y}}, low, 2);
+    };
+    for (const char* op : {"add", "sub", "mul", "maximum", "minimum"}) {
+        pair(op, {5, 33}, {5, 33}, {5, 33});
+        pair(op, {4, 3, 64}, {64}, {4, 3, 64});
+        pair(op, {3, 64}, {2, 3, 64}, {2, 3, 64});
+        pair(op, {4, 1, 9}, {3, 9}, {4, 3, 9});
+        pair(op, {7, 24}, {}, {7, 24});
+        pair(op, {5, 1}, {5, 17}, {5, 17});
+    }
+    pair("div", {5, 33}, {5, 33}, {5, 33}, 0.5);
+    pair("pow", {5, 33}, {33}, {5, 33}, 0.5);
+    c.add("add", {}, {{f, {6, 40}}, {Type::f32, {6, 40}}}, {{f, {6, 40}}});
+    for (const char* op : {"less", "less_equal", "greater", "greater_equal", "equal"}) {
+        c.add(op, {}, {{f, {4, 9}}, {f, {9}}}, {{Type::u8, {4, 9}}});
+        c.add(op, {}, {{Type::i32, {4, 9}}, {Type::i32, {}}}, {{Type::u8, {4, 9}}});
+    }
+    c.add("select", {}, {{Type::u8, {4, 9}}, {f, {4, 9}}, {f, {9}}}, {{f, {4, 9}}});
+    const Attributes shard{{"p", 0.3}, {"stream", i64{7}}, {"global_shape", Sizes{12, 40}}, {"offset", Sizes{3, 10}}};
+    c.add("dropout", shard, {{f, {5, 21}}, {Type::u32, {}}}, {{f, {5, 21}}});
+}
+
+void random(Cases& c, i64 rows, i64 cols) {
+    const Operand y{Type::f32, {rows, cols}};
+    for (const char* kind : {"normal", "uniform"}) {
+        c.add("random", {{"kind", std::string(kind)}, {"scale", 0.02}, {"stream", i64{3}}}, {{Type::u32, {}}}, {y});
+        const Sizes global{rows + 7, cols + 2};
+        c.add("random", {{"kind", std::string(kind)}, {"global_shape", global}, {"offset", Sizes{5, 2}}},
+              {{Type::u32, {}}}, {y});
+    }
+}
+
+void products(Cases& c, Type f, i64 m, i64 n, i64 k) {
+    const Operand bias{f, {n}}, y{f, {m, n}};
+    c.add("matmul", {}, {{f, {m, k}}, {f, {k, n}}}, {y});
+    c.add("matmul", {{"trans_b", true}}, {{f, {m, k}}, {f, {n, k}}, bias}, {y});
+    c.add("matmul", {{"trans_a", true}}, {{f, {k, m}}, {f, {k, n}}}, {y});
+    c.add("matmul", {{"accumulate", true}}, {{f, {m, k}}, {f, {k, n}}}, {{Type::f32, {m, n}}});
+    c.add("matmul", {}, {{f, {3, m, k}}, {f, {3, k, n}}}, {{f, {3, m, n}}});
+    c.add("matmul", {}, {{f, {2, 3, m, k}}, {f, {k, n}}, bias}, {{f, {2, 3, m, n}}});
+    c.add("matmul_dw", {}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
+    c.add("matmul_dw", {{"accumulate", true}}, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}});
+    for (const bool adds : {false, true}) {
+        const Attributes a = adds ? Attributes{{"accumulate", true}} : Attributes{};
+        c.add("matmul_dw_bias", a, {{f, {2, m, k}}, {f, {2, m, n}}}, {{Type::f32, {k, n}}, {Type::f32, {n}}});
+    }
+    for (const char* name : {"tanh", "erf"}) {
+        const std::string approx = name;
+        const Operand x{f, {m, k}}, w{f, {k, n}};
+        // Products of about 1: what gelu makes of a few numbers far below 0 has no relative error to be held to.
+        const double most = std::sqrt(3 / std::sqrt(static_cast<double>(k)));
+        c.add("matmul_bias_gelu", {{"approx", approx}}, {x, w, bias}, {y, y}, -most, most);
+        c.add("matmul_bias_gelu", {{"approx", approx}, {"drop_pre", true}}, {x, w, bias}, {y}, -most, most);
+        const Operand turned{f, {n, k}};
+        c.add("matmul_gelu_grad", {{"approx", approx}, {"trans_b", true}}, {x, turned, y}, {y}, -most, most);
+    }
+}
+
+void mixed_products(Cases& c, Type f, i64 m, i64 n, i64 k) {
+    c.add("matmul", {}, {{f, {m, k}}, {Type::f32, {k, n}}}, {{f, {m, n}}});
+    c.add("matmul", {}, {{f, {m, k}}, {f, {k, n}}, {Type::f32, {n}}}, {{f, {m, n}}});
+}
+
+void attentions(Cases& c, Type f, const Heads& z) {
+    const Operand q{f, {z.batch, z.queries, z.heads, z.dim}}, k{f, {z.batch, z.keys, z.groups, z.dim}};
+    const Operand lse{Type::f32, {z.batch, z.heads, z.queries}};
+    Attributes attributes{{"scale", 1 / std::sqrt(static_cast<double>(z.dim))}};
+    if (z.causal) attributes.insert(attributes.begin(), {"causal", true});
+    const OpCase forward = c.add("attention", attributes, {q, k, k}, {q, lse});
+    Buffers made = forward.out;
+    run_reference(forward.spec, forward.in, made);
+    OpCase& backward = c.add("attention_grad", attributes, {q, k, k, q, lse, q}, {q, k, k});
+    for (size_t i = 0; i < 3; ++i) backward.in[i] = forward.in[i];
+    for (size_t i = 0; i < 2; ++i) backward.in[3 + i] = made[i];
+}
+
+void norms(Cases& c, Type f, i64 rows, i64 cols) {
+    const Operand x{f, {rows, cols}}, gain{Type::f32, {cols}}, own{f, {cols}}, row{Type::f32, {rows}};
+    const Operand sums{Type::f32, {cols}};
+    c.add("softmax", {}, {x}, {x});
+    const OpCase soft = c.all.back();
+    Buffers p = soft.out;
+    run_reference(soft.spec, soft.in, p);
+    c.add("softmax_grad", {}, {x, x}, {x}).in[0] = p[0];
+    // Not about 0: a mean that is nothing by chance has no relative error to be held to.
+    const OpCase layer = c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain}, {x, row, row}, -1, 2);
+    c.add("layernorm", {{"eps", 1e-5}}, {x, own, own}, {x, row, row}, -1, 2);
+    c.add("layernorm", {{"eps", 1e-5}}, {x, gain, gain, x}, {x, row, row, x}, -1, 2);
+    const OpCase rms = c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain}, {x, row});
+    c.add("rmsnorm", {{"eps", 1e-5}}, {x, gain, x}, {x, row, x});
+    Buffers of_layer = layer.out, of_rms = rms.out;
+    run_reference(layer.spec, layer.in, of_layer);
+    run_reference(rms.spec, rms.in, of_rms);
+    for (const auto& [accumulate, dsum] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        const Attributes a = accumulate ? Attributes{{"accumulate", true}} : Attributes{};
+        std::vector<Operand> layer_in{x, gain, row, row, x}, rms_in{x, gain, row, x};
+        if (dsum) layer_in.push_back(x), rms_in.push_back(x);
+        OpCase& back = c.add("layernorm_grad", a, layer_in, {x, sums, sums});
+        back.in[0] = layer.in[0];
+        back.in[2] = of_layer[1];
+        back.in[3] = of_layer[2];
+        OpCase& rms_back = c.add("rmsnorm_grad", a, rms_in, {x, sums});
+        rms_back.in[0] = rms.in[0];
+        rms_back.in[2] = of_rms[1];
+    }
+}
+
+void reductions(Cases& c, Type f, const std::vector<Reduced>& sizes, i64 count) {
+    for (const Reduced& z : sizes) {
+        c.add("sum", {{"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
+        c.add("sum", {{"accumulate", true}, {"dims", z.dims}}, {{f, z.shape}}, {{Type::f32, z.result}}, -0.5, 1);
+        c.add("max", {{"dims", z.dims}}, {{f, z.shape}}, {{f, z.result}});
+    }
+    c.add("sumsq", {}, {{f, {count}}}, {scalar});
+    c.add("all_finite", {}, {{f, {count}}}, {{Type::u8, {}}});
+    OpCase& bad = c.add("all_finite", {}, {{f, {count}}}, {{Type::u8, {}}});
+    std::vector<double> v = bad.in[0].values();
+    v[static_cast<size_t>(count * 4 / 7)] = static_cast<double>(NAN);
+    bad.in[0].set(v);
+}
+
+void embeddings(Cases& c, Type f, i64 n, i64 rows, i64 cols) {
+    const Operand t{Type::i32, {n}}, y{f, {n, cols}};
+    const Buffer spread = c.source().integers(n, 0, rows - 1);
+    for (const i64 start : {i64{0}, i64{2}}) {
+        Attributes a{{"offset", Sizes{start, 0}}};
+        c.add("embedding", a, {t, {f, {rows, cols}}}, {y}).in[0] = spread;
+        c.add("embedding_grad", a, {t, y}, {{Type::f32, {rows, cols}}}).in[0] = spread;
+        a.insert(a.begin(), {"accumulate", true});
+        c.add("embedding_grad", a, {t, y}, {{Type::f32, {rows, cols}}}).in[0] = spread;
+    }
+}
+
+void ropes(Cases& c, Type f, i64 dim) {
+    const Operand x{f, {2, 11, 3, dim}};
+    c.add("rope", {{"theta", 10000.0}, {"start", i64{4000}}}, {x}, {x});
+    c.add("rope", {{"theta", 500000.0}, {"inverse", true}, {"offset", Sizes{0, 11, 0, 0}}}, {x}, {x});
+}
+
+void losses(Cases& c, Type f, i64 rows, i64 vocab) {
+    const Operand logits{f, {rows, vocab}}, row{Type::f32, {rows}}, t{Type::i32, {rows}};
+    const Buffer targets = c.source().integers(rows, -1, vocab - 1);
+    c.add("cross_entropy", {{"ignore", i64{-1}}}, {logits, t}, {scalar, scalar}).in[1] = targets;
+    c.add("cross_entropy", {{"grad", true}}, {logits, t, scalar}, {scalar, scalar, logits}).in[1] = targets;
+    // The second half of a vocabulary that is twice as large.
+    const Attributes shard{{"global_shape", Sizes{rows, 2 * vocab}}, {"offset", Sizes{0, vocab}}};
+    const Buffer wide = c.source().integers(rows, -1, 2 * vocab - 1);
+    const OpCase stats = [&] {
+        OpCase& one = c.add("cross_entropy_stats", shard, {logits, row, t}, {row, row});
+        one.in[1] = c.source().uniform(Type::f32, rows, 2, 2.5);
+        one.in[2] = wide;
+        return one;
+    }();
+    Buffers sums = stats.out;
+    run_reference(stats.spec, stats.in, sums);
+    std::vector<double> positive = sums[0].values();
+    for (double& p : positive) p += 1;
+    sums[0].set(positive);
+    OpCase& loss = c.add("cross_entropy_loss", {}, {row, row, row, t}, {scalar, scalar});
+    loss.in = {stats.in[1], sums[0], sums[1], wide};
+    OpCase& grad = c.add("cross_entropy_grad", shard, {logits, row, row, t, scalar}, {logits});
+    grad.in[0] = stats.in[0];
+    grad.in[1] = stats.in[1];
+    grad.in[2] = sums[0];
+    grad.in[3] = wide;
+}
+
+void updates(Cases& c, Type g, i64 n) {
+    const Operand p{Type::f32, {n}};
+    for (const bool apply : {false, true}) {
+        std::vector<Operand> in{p, {g, {n}}, p, p, scalar, scalar, scalar};
+        if (apply) in.push_back({Type::u8, {}});
+        OpCase& one = c.add("adamw", {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, in, {p, p, p});
+        one.in[3] = c.source().uniform(Type::f32, n, 0.1, 1);
+        one.in[4].set({1e-2});
+        one.in[6].set({3});
+    }
+}
+
+void moves(Cases& c, Type f, i64 a, i64 b, i64 d) {
+    const Operand x{f, {a, b, d}};
+    c.add("copy", {}, {x}, {x});
+    c.add("reshape", {}, {x}, {{f, {a * b, d}}});
+    for (const Sizes& perm : {Sizes{1, 0, 2}, Sizes{2, 0, 1}, Sizes{0, 2, 1}, Sizes{0, 1, 2}}) {
+        Sizes shape;
+        for (const i64 d : perm) shape.push_back(x.shape[static_cast<size_t>(d)]);
+        c.add("transpose", {{"perm", perm}}, {x}, {{f, shape}});
+    }
+    c.add("slice", {{"dim", i64{1}}, {"start", i64{2}}, {"size", i64{3}}}, {x}, {{f, {a, 3, d}}});
+    c.add("slice", {{"dim", i64{2}}, {"start", i64{3}}, {"size", i64{7}}}, {x}, {{f, {a, b, 7}}});
+    c.add("concat", {{"dim", i64{1}}}, {x, {f, {a, 1, d}}, x}, {{f, {a, 2 * b + 1, d}}});
+    c.add("concat", {{"dim", i64{2}}}, {x, {f, {a, b, 3}}}, {{f, {a, b, d + 3}}});
+    c.add("pad", {{"dim", i64{2}}, {"before", i64{1}}, {"after", i64{4}}}, {x}, {{f, {a, b, d + 5}}});
+    c.add("pad", {{"dim", i64{0}}, {"before", i64{2}}, {"after", i64{0}}}, {x}, {{f, {a + 2, b, d}}});
+}
+
+}  // namespace orrery::kernels::testing
