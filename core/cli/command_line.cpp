@@ -21,6 +21,7 @@
 #include "cli/launch.h"
 #include "cli/signals.h"
 #include "config/load.h"
+#include "run/job.h"
 #include "run/stop_request.h"
 
 namespace orrery {
@@ -292,6 +293,8 @@ int command_line(int argc, char** argv) {
     watch_lifeline();
     try {
         return dispatch(argc, argv, before);
+    } catch (const SaidElsewhere& error) {
+        return exit_code(error.fault());
     } catch (const Error& error) {
         std::fprintf(stderr, "orrery: %s\n", error.what());
         return exit_code(error.fault());

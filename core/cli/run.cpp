@@ -175,15 +175,6 @@ int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& sign
     return 0;
 }
 
-/// Says nothing where another rank of this host says it.
-std::optional<Job> job_here() {
-    try {
-        return job_from_environment();
-    } catch (const SaidElsewhere&) {
-        return std::nullopt;
-    }
-}
-
 }  // namespace
 
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
@@ -215,21 +206,20 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 }
 
 int run_command(const ScriptCommand& command) {
-    const std::optional<Job> job = job_here();
-    if (!job) return exit_code(Fault::usage);
-    SignalTaker signals(job->ranks > 1 ? fmt::format("[rank {}] ", job->rank) : "");
+    const Job job = job_from_environment();
+    SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) {
-        ScriptHost(command, Mode::help, *job).run_script();
+        ScriptHost(command, Mode::help, job).run_script();
         return 0;
     }
     check_nodes(command);
-    if (job->assigned) {
-        if (job->launcher != "orrery") refuse_launch_flags(command, job->launcher);
-        return run_rank(command, *job);
+    if (job.assigned) {
+        if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
+        return run_rank(command, job);
     }
-    if (command.nodes == 1) return launch_ranks(command, *job, signals);
+    if (command.nodes == 1) return launch_ranks(command, job, signals);
     try {
-        return launch_ranks(command, *job, signals);
+        return launch_ranks(command, job, signals);
     } catch (const Error& error) {
         return end_launcher(command, error.what(), exit_code(error.fault()));
     }
