@@ -39,7 +39,8 @@ until_true() {
         nap 4
     done
 }
-stepped() { [[ $1/metrics.jsonl -nt $1.begun ]] || ! [ -e "/proc/$2" ]; }
+# Rank 0 has written of a step, so each rank has begun one; or the job has ended.
+stepped() { [[ -s $1/metrics.jsonl && $1/metrics.jsonl -nt $1.begun ]] || ! [ -e "/proc/$2" ]; }
 
 # start FOLDER TRANSPORT: sets `launcher` and `began`.
 start() {
@@ -71,6 +72,7 @@ signalled() {
     new=$(sed -n 's/.*stopped .* after step \([0-9]*\); the checkpoint is committed: .*/\1/p' "$folder.log" | sort -u)
     saved=$(grep -c "with nothing to save: start again" "$folder.log")
     [ -n "$new" ] || [ "$saved" -gt 0 ] || wrong="no word of the end"
+    [ -n "$new" ] || [ "$what" = start ] || wrong="a step was done, and not saved"
     [ -z "$new" ] || [ "$saved" -eq 0 ] || wrong="one rank saved, another did not"
     [[ $new != *[!0-9]* ]] || wrong="ranks that stopped after different steps"
     ! grep -qE "died|killed|did not|failed|rror|corrupt|malloc|cannot|closed|waiting" "$folder.log" || wrong="noise"
