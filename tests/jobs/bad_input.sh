@@ -117,9 +117,9 @@ refused_set "threads of a device" '--set device.cpu.threads=2|run.threads_per_ra
 ORRERY_CPU_ISA=avx3 refused_set "unknown instruction set" 'ORRERY_CPU_ISA|avx3|portable, avx2 or avx512'
 refused_set "option of another model" 'script.qk_norm|gpt has no such option' \
     script.qk_norm=true
-refused_set "ranks of two hosts over shared memory" \
-    '--set run.transport=shm|with 1 on each, ranks 0 and 1 of axis dp|transport.axis.dp' \
-    run.ranks=1 run.transport=shm
+refused "ranks of two hosts over shared memory" \
+    '--set run.transport=shm|with 1 on each, ranks 0 and 1 of axis dp|transport.axis.dp' -- \
+    "$orrery" run "$gpt" --config good.toml --set run.transport=shm --nodes 2
 refused "the same, checked" 'transport shm joins ranks of one host|gloo' -- \
     "$orrery" check "$gpt" --config good.toml --set run.ranks=1
 "$orrery" check "$gpt" --config good.toml --set run.ranks=2 > /dev/null || fail "shared memory of one host is refused"
@@ -127,7 +127,7 @@ refused "a rendezvous without port" '--rendezvous ::1:29912|[fd00::1]:29500' -- 
     "$orrery" run "$gpt" --config good.toml --rendezvous ::1:29912
 refused "a free port for two hosts" 'port 0|cannot know' -- env ORRERY_TOKEN=0123456789abcdef \
     "$orrery" run "$gpt" --config good.toml --set run.transport=gloo --nodes 2 --rendezvous 192.0.2.1:0
-two_nodes=("$orrery" run "$gpt" --config good.toml --nodes 2 --rendezvous)
+two_nodes=("$orrery" run "$gpt" --config good.toml --set run.transport=gloo --nodes 2 --rendezvous)
 refused "loopback address for two hosts" '--rendezvous localhost:29912|no other host reaches|127.0.1.1' -- \
     env ORRERY_TOKEN=0123456789abcdef "${two_nodes[@]}" localhost:29912
 refused "secret of a few letters" 'ORRERY_TOKEN has 5 characters|16' -- \
