@@ -17,6 +17,7 @@ Rendezvous::~Rendezvous() = default;
 Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;
+std::vector<Stray> CheckpointStore::strays() { return {}; }
 
 void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) {
     std::vector<std::byte> whole;

@@ -425,6 +425,9 @@ public:
         fail("get"), inner_->get(step, key, offset, out);
     }
     void remove(int64_t step) override { fail("remove"), inner_->remove(step); }
+    std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
+    void mark(int64_t step, std::string_view text) override { inner_->mark(step, text); }
+    std::string mark_of(int64_t step) override { return inner_->mark_of(step); }
     std::string place() const override { return inner_->place(); }
 
 private:

@@ -76,6 +76,37 @@ TEST_CASE("stores keep their promises") {
         store->discard(7);
         CHECK(text_at(*reader, 7, "a", 0, 5) == "whole");
     }
+    SECTION("a mark stays beside a step, and goes with it") {
+        CHECK_THROWS_AS(store->mark(3, "x"), Error);
+        store->put(3, "a", bytes_of_text("three"));
+        store->commit(3, "m");
+        CHECK(reader->mark_of(3) == "");
+        store->mark(3, "the loss is inf");
+        store->mark(3, "another word");
+        CHECK(reader->mark_of(3) == "the loss is inf");
+        CHECK(reader->steps() == std::vector<int64_t>{3});
+        CHECK(reader->manifest(3) == "m");
+        CHECK(text_at(*reader, 3, "a", 0, 5) == "three");
+        store->remove(3);
+        store->put(3, "a", {});
+        store->commit(3, "n");
+        CHECK(reader->mark_of(3) == "");
+    }
+    SECTION("what is set aside makes way and is no step") {
+        CHECK(store->set_aside(3) == "");
+        for (const int64_t step : {3, 4}) {
+            store->put(step, "a", bytes_of_text("old"));
+            store->commit(step, "m");
+        }
+        store->mark(3, "suspect");
+        CHECK_FALSE(store->set_aside(3).empty());
+        CHECK(reader->steps() == std::vector<int64_t>{4});
+        store->put(3, "a", bytes_of_text("new"));
+        store->commit(3, "n");
+        CHECK(reader->mark_of(3) == "");
+        CHECK(text_at(*reader, 3, "a", 0, 3) == "new");
+        CHECK(reader->strays().empty());
+    }
     SECTION("ranks put into one step side by side") {
         std::vector<std::thread> ranks;
         std::vector<std::string> problems(8);

@@ -23,7 +23,7 @@ TEST_CASE("the posix store refuses names that leave its folder") {
     const TestStore stores("posix");
     const Scratch scratch("posix_names");
     const auto store = stores.open(scratch.path);
-    for (const char* key : {"../a", "a/b", "", ".orrery-checkpoint", "manifest.json", "a b"}) {
+    for (const char* key : {"../a", "a/b", "", ".orrery-checkpoint", "manifest.json", "suspect.txt", "a b"}) {
         CHECK_THROWS_WITH(store->put(1, key, {}), Contains("cannot be the name of an object"));
         CHECK_THROWS_WITH(store->size(1, key), Contains("cannot be the name of an object"));
     }
@@ -43,11 +43,12 @@ TEST_CASE("the posix store follows no symbolic link") {
     CHECK(store->size(1, "b") == -1);
     CHECK_THROWS_WITH(text_at(*store, 1, "b", 0, 6), Contains("cannot read"));
     fs::create_directory_symlink(step, scratch.path / "ckpt" / "step-00000002");
-    CHECK_THROWS_WITH(store->steps(), Contains("cannot open the folder") && Contains("step-00000002"));
-    fs::remove(scratch.path / "ckpt" / "step-00000002");
+    CHECK(store->steps() == std::vector<int64_t>{1});
+    CHECK_THROWS_WITH(store->manifest(2), Contains("cannot open the folder") && Contains("step-00000002"));
     fs::create_directory_symlink(scratch.path, scratch.path / "ckpt" / "step-00000003.partial");
     CHECK_THROWS_WITH(store->put(3, "a", {}), Contains("cannot open the folder"));
-    CHECK_THROWS_WITH(store->discard(3), Contains("cannot open the folder"));
+    store->discard(3);
+    CHECK(fs::is_symlink(scratch.path / "ckpt" / "step-00000003.partial.aside-1"));
     store->remove(1);  // the link b goes, what it names stays
     CHECK(fs::exists(scratch.path / "secret"));
 }
@@ -59,13 +60,55 @@ TEST_CASE("the posix store deletes only folders with its marker") {
     const fs::path mine = scratch.path / "step-00000004.partial";
     fs::create_directories(mine);
     std::ofstream(mine / "thesis.txt") << "years of work";
-    CHECK_THROWS_WITH(store->discard(4), Contains("has no file .orrery-checkpoint, so it is left alone"));
-    CHECK_THROWS_WITH(store->put(4, "a", {}), Contains("left alone"));
+    CHECK_THROWS_WITH(store->put(4, "a", {}), Contains("has no file .orrery-checkpoint, so it is left alone"));
     commit(*store, 5);  // which cleans up older leftovers
     CHECK(fs::exists(mine / "thesis.txt"));
     fs::remove(scratch.path / "step-00000005" / ".orrery-checkpoint");
     CHECK_THROWS_WITH(store->remove(5), Contains("left alone"));
     CHECK(store->steps() == std::vector<int64_t>{5});
+    store->discard(4);  // makes way for another try
+    CHECK(fs::exists(scratch.path / "step-00000004.partial.aside-1" / "thesis.txt"));
+    commit(*store, 4);
+    fs::create_directories(scratch.path / "step-00000004" / "mine");
+    CHECK_THROWS_WITH(store->remove(4), Contains("holds the folder mine, so it is left alone"));
+    CHECK(store->steps() == std::vector<int64_t>{5, 4});
+}
+
+TEST_CASE("the posix store names what is no step of its own, and moves it aside where it stands in the way") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_strays");
+    const auto store = stores.open(scratch.path);
+    CHECK(store->strays().empty());
+    for (const int64_t step : {1, 2, 3}) commit(*store, step);
+    const auto in = [&](const char* name) { return scratch.path / name; };
+    fs::remove(in("step-00000001") / ".orrery-checkpoint");
+    fs::remove(in("step-00000002") / "manifest.json");
+    fs::create_directory_symlink("step-00000003", in("step-00000004"));
+    std::ofstream(in("step-00000005")) << "notes";
+    std::ofstream(in("step-6")) << "notes";
+    std::ofstream(in("notes.txt")) << "notes";
+    CHECK(store->steps() == std::vector<int64_t>{3, 1});
+    std::vector<std::string> said;
+    for (const Stray& stray : store->strays()) said.push_back(std::to_string(stray.step) + ": " + stray.what);
+    CHECK(said == std::vector<std::string>{
+                      "1: step-00000001 has no file .orrery-checkpoint, so it is read but never removed",
+                      "2: step-00000002 has no manifest.json",
+                      "4: step-00000004 is a symbolic link, which is not followed",
+                      "5: step-00000005 is no folder",
+                      "-1: step-6 is not the name of a step",
+                  });
+    for (const int64_t step : {2, 4, 5}) {
+        CHECK_THROWS_WITH(commit(*store, step), Contains("is committed already") || Contains("rename"));
+        const std::string kept = store->set_aside(step);
+        CHECK_THAT(kept, Catch::Matchers::EndsWith(".aside-1"));
+        CHECK(fs::symlink_status(kept).type() != fs::file_type::not_found);
+        store->discard(step);
+        commit(*store, step);
+    }
+    CHECK(store->steps() == std::vector<int64_t>{5, 4, 3, 2, 1});
+    CHECK(store->strays().size() == 2);
+    CHECK(store->set_aside(2) == (scratch.path / "step-00000002.aside-2").string());
+    CHECK(store->set_aside(2) == "");
 }
 
 TEST_CASE("the posix store cleans up what an earlier process left unfinished") {

@@ -10,6 +10,12 @@
 
 namespace orrery {
 
+/// Something among the steps that the store has not left there so.
+struct Stray {
+    int64_t step = -1;  ///< whose place it takes; -1: of none
+    std::string what;   ///< "step-00000300 has no manifest.json"
+};
+
 /// Keeps the checkpoints of one run as named byte objects per step. Knows no tensors: sharding, formats and
 /// resharding are the core's, so every store gets them. Uncommitted steps are never visible to readers.
 /// All calls block. Failures are Fault::failed and name the path or key, the bytes and the system's reason.
@@ -36,6 +42,17 @@ public:
     /// Reads exactly bytes.size() bytes from the offset.
     virtual void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) = 0;
     virtual void remove(int64_t step) = 0;
+
+    /// What is no committed step but lies where one would, and committed steps that others have changed so that they
+    /// are not removed. None by default: nobody else can write to such a store.
+    virtual std::vector<Stray> strays();
+    /// Makes way for a step: whatever stands in its place, committed or not, is kept under another name and is no step
+    /// any more. Returns that name, "" when nothing stood there.
+    virtual std::string set_aside(int64_t step) = 0;
+    /// Keeps a line of text beside a committed step, which stays as it is, over power cuts. The first one stays.
+    virtual void mark(int64_t step, std::string_view text) = 0;
+    /// The text beside a committed step, "" when there is none.
+    virtual std::string mark_of(int64_t step) = 0;
     /// "runs/gpt/checkpoints", for messages.
     virtual std::string place() const = 0;
 };

@@ -13,13 +13,14 @@ using orrery::Fault;
 
 struct Step {
     std::map<std::string, std::vector<std::byte>, std::less<>> objects;
-    std::string manifest;
+    std::string manifest, mark;
     bool committed = false;
 };
 
 struct Place {
     std::mutex mutex;
     std::map<int64_t, Step> steps;
+    std::vector<Step> aside;
 };
 
 struct Places {
@@ -102,6 +103,25 @@ public:
         const std::lock_guard lock(place_->mutex);
         committed(step);
         place_->steps.erase(step);
+    }
+
+    std::string set_aside(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        auto found = place_->steps.extract(step);
+        if (found.empty()) return "";
+        place_->aside.push_back(std::move(found.mapped()));
+        return name_ + ": aside " + std::to_string(place_->aside.size());
+    }
+
+    void mark(int64_t step, std::string_view text) override {
+        const std::lock_guard lock(place_->mutex);
+        committed(step);
+        if (std::string& kept = place_->steps[step].mark; kept.empty()) kept = text;
+    }
+
+    std::string mark_of(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        return committed(step).mark;
     }
 
     std::string place() const override { return name_; }

@@ -65,6 +65,15 @@ Folder Folder::make(const std::string& path) {
     return made;
 }
 
+char Folder::kind(const std::string& name) const {
+    struct stat info {};
+    if (::fstatat(file_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT) return ' ';
+        fail("look at", at(name), errno);
+    }
+    return S_ISDIR(info.st_mode) ? 'd' : S_ISREG(info.st_mode) ? '-' : S_ISLNK(info.st_mode) ? 'l' : '?';
+}
+
 Folder Folder::folder(const std::string& name) const {
     const int file = ::openat(file_, name.c_str(), folder_flags | O_NOFOLLOW);
     if (file < 0 && errno == ENOENT) return {};

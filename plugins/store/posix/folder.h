@@ -25,6 +25,8 @@ public:
     explicit operator bool() const { return file_ >= 0; }
     const std::string& path() const { return path_; }
 
+    /// What a name is: 'd' a folder, '-' a file, 'l' a symbolic link, '?' anything else, ' ' when there is none.
+    char kind(const std::string& name) const;
     /// A folder in this one; not open when there is none. A link or a file of that name is an error.
     Folder folder(const std::string& name) const;
     /// True when it was made, false when it was there.

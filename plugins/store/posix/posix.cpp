@@ -1,7 +1,9 @@
 // Checkpoints as folders of files:
 //   PLACE/step-00000300.partial/{.orrery-checkpoint, KEY...}    being written, invisible
 //   PLACE/step-00000300/{.orrery-checkpoint, KEY..., manifest.json}
+//   PLACE/step-00000300/suspect.txt                              the mark beside it
 //   PLACE/step-00000300.removed/                                 being removed, invisible
+//   PLACE/step-00000300.aside-1                                  was in the way of a step; kept, invisible
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +20,8 @@ using orrery::Fault;
 using posix_store::Folder;
 
 const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
-const std::string partial = ".partial", removed = ".removed";
+const std::string mark_name = "suspect.txt";
+const std::string partial = ".partial", removed = ".removed", aside = ".aside-";
 
 std::string step_name(int64_t step) {
     char text[40];
@@ -68,7 +71,7 @@ public:
     }
 
     void discard(int64_t step) override {
-        if (const Folder root = Folder::find(place_)) erase(root, step_name(step) + partial);
+        if (const Folder root = Folder::find(place_)) erase_or_move(root, step_name(step) + partial);
     }
 
     std::vector<int64_t> steps() override {
@@ -77,7 +80,9 @@ public:
         if (!root) return steps;
         for (const std::string& name : root.names()) {
             const int64_t step = step_of(name, "");
-            if (step >= 0 && root.folder(name).size(manifest_name) >= 0) steps.push_back(step);
+            if (step < 0 || root.kind(name) != 'd') continue;
+            const Folder folder = root.folder(name);
+            if (folder && folder.size(manifest_name) >= 0) steps.push_back(step);
         }
         std::sort(steps.rbegin(), steps.rend());
         return steps;
@@ -87,6 +92,11 @@ public:
         const Folder folder = committed(step);
         const int64_t bytes = folder.size(manifest_name);
         if (bytes < 0) posix_store::fail("read", folder.path() + "/" + manifest_name, ENOENT);
+        constexpr int64_t most = int64_t{1} << 30;
+        if (bytes > most)
+            throw Error(folder.path() + "/" + manifest_name + " has " + std::to_string(bytes) +
+                            " bytes, more than a manifest ever has",
+                        Fault::failed);
         std::string text(static_cast<size_t>(bytes), '\0');
         folder.read(manifest_name, 0, std::as_writable_bytes(std::span(text)));
         return text;
@@ -107,12 +117,48 @@ public:
 
     void remove(int64_t step) override {
         const Folder folder = committed(step), root = Folder::find(place_);
-        need_marker(folder);
+        need_ours(folder);
         const std::string name = step_name(step);
-        erase(root, name + removed);  // of a removal that was cut off
+        erase_or_move(root, name + removed);  // of a removal that was cut off
         if (!root.rename(name, name + removed)) posix_store::fail("rename", folder.path(), EEXIST);
         root.sync();
         erase(root, name + removed);
+    }
+
+    std::vector<orrery::Stray> strays() override {
+        std::vector<orrery::Stray> strays;
+        const Folder root = Folder::find(place_);
+        if (!root) return strays;
+        for (const std::string& name : root.names()) {
+            if (!name.starts_with("step-")) continue;
+            const int64_t step = step_of(name, "");
+            const std::string what = step >= 0 ? stray(root, name) : is_own(name) ? "" : "is not the name of a step";
+            if (!what.empty()) strays.push_back({step, name + " " + what});
+        }
+        return strays;
+    }
+
+    std::string set_aside(int64_t step) override {
+        const Folder root = Folder::find(place_);
+        return root && root.kind(step_name(step)) != ' ' ? move_aside(root, step_name(step)) : "";
+    }
+
+    void mark(int64_t step, std::string_view text) override {
+        const Folder folder = committed(step);
+        if (folder.size(mark_name) >= 0) return;
+        const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+        folder.write(mark_name, {&bytes, 1});
+        folder.sync();
+    }
+
+    std::string mark_of(int64_t step) override {
+        constexpr int64_t longest = 1000;  // anybody may have written it
+        const Folder folder = committed(step);
+        const int64_t bytes = std::min(longest, folder.size(mark_name));
+        if (bytes < 0) return "";
+        std::string text(static_cast<size_t>(bytes), '\0');
+        folder.read(mark_name, 0, std::as_writable_bytes(std::span(text)));
+        return text.empty() ? mark_name + " is empty" : text;
     }
 
     std::string place() const override { return place_; }
@@ -122,17 +168,63 @@ private:
         const bool plain = std::all_of(key.begin(), key.end(), [](unsigned char c) {
             return std::isalnum(c) || c == '.' || c == '-' || c == '_';
         });
-        if (!plain || key.empty() || key.size() > 200 || key[0] == '.' || key == manifest_name)
+        if (!plain || key.empty() || key.size() > 200 || key[0] == '.' || key == manifest_name || key == mark_name)
             throw Error(place_ + ": \"" + std::string(key) + "\" cannot be the name of an object\n  " +
-                            "use letters, digits, '.', '-' and '_'; not manifest.json",
+                            "use letters, digits, '.', '-' and '_'; not manifest.json or suspect.txt",
                         Fault::failed);
     }
 
-    void need_marker(const Folder& folder) const {
-        if (folder.size(marker) < 0)
-            throw Error(folder.path() + " has no file " + marker + ", so it is left alone\n  " +
-                            "it was not made by orrery; move it away",
+    /// Why a folder is not deleted, "" when it may be: it has the marker, and nothing in it is a folder.
+    static std::string not_ours(const Folder& folder) {
+        if (folder.size(marker) < 0) return "has no file " + marker;
+        for (const std::string& name : folder.names())
+            if (folder.kind(name) == 'd') return "holds the folder " + name;
+        return "";
+    }
+
+    void need_ours(const Folder& folder) const {
+        if (const std::string why = not_ours(folder); !why.empty())
+            throw Error(folder.path() + " " + why + ", so it is left alone\n  it was not made by orrery; move it away",
                         Fault::failed);
+    }
+
+    /// What is wrong with what stands in a step's place, "" when nothing is.
+    static std::string stray(const Folder& root, const std::string& name) {
+        const char kind = root.kind(name);
+        if (kind == 'l') return "is a symbolic link, which is not followed";
+        if (kind != 'd') return "is no folder";
+        const Folder folder = root.folder(name);
+        if (!folder) return "";  // removed by another process
+        if (folder.size(manifest_name) < 0) return "has no " + manifest_name;
+        const std::string why = not_ours(folder);
+        return why.empty() ? "" : why + ", so it is read but never removed";
+    }
+
+    /// Names of steps that are being written, being removed or were set aside.
+    static bool is_own(const std::string& name) {
+        return step_of(name, partial) >= 0 || step_of(name, removed) >= 0 || name.find(aside) != std::string::npos;
+    }
+
+    std::string move_aside(const Folder& root, const std::string& name) const {
+        constexpr int most = 10000;
+        for (int number = 1; number <= most; ++number) {
+            const std::string to = name + aside + std::to_string(number);
+            if (root.kind(to) != ' ' || !root.rename(name, to)) continue;
+            root.sync();
+            return root.path() + "/" + to;
+        }
+        posix_store::fail("set aside", root.path() + "/" + name, EEXIST);
+    }
+
+    /// Deletes what is ours; keeps anything else, under another name.
+    void erase_or_move(const Folder& root, const std::string& name) const {
+        const char kind = root.kind(name);
+        if (kind == ' ') return;
+        const Folder folder = kind == 'd' ? root.folder(name) : Folder();
+        if (folder && (folder.names().empty() || not_ours(folder).empty()))
+            erase(root, name);
+        else
+            move_aside(root, name);
     }
 
     /// The folder of an uncommitted step, made by whoever of the ranks comes first.
@@ -143,7 +235,7 @@ private:
         Folder open = root.folder(name);
         if (!open) posix_store::fail("open", root.path() + "/" + name, ENOENT);
         // Another rank may be between making the folder and marking it: then it is still empty.
-        if (open.size(marker) < 0 && !open.names().empty()) need_marker(open);
+        if (open.size(marker) < 0 && !open.names().empty()) need_ours(open);
         open.touch(marker);
         return open;
     }
@@ -160,7 +252,7 @@ private:
         const Folder folder = root.folder(name);
         if (!folder) return;
         const std::vector<std::string> files = folder.names();
-        if (!files.empty()) need_marker(folder);
+        if (!files.empty()) need_ours(folder);
         for (const std::string& file : files) {
             if (file != marker) folder.remove_file(file);
         }

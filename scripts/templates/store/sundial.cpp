@@ -75,6 +75,30 @@ public:
         fs::remove_all(gone);
     }
 
+    std::string set_aside(int64_t step) override {
+        if (!fs::exists(folder(step))) return "";
+        for (int number = 1;; ++number) {
+            const fs::path to = folder(step).string() + ".aside-" + std::to_string(number);
+            if (fs::exists(to)) continue;
+            fs::rename(folder(step), to);
+            sync(place_);
+            return to.string();
+        }
+    }
+
+    void mark(int64_t step, std::string_view text) override {
+        if (!mark_of(step).empty()) return;
+        write(folder(step) / ".mark", std::as_bytes(std::span(text)));  // no key begins with a dot
+        sync(folder(step));
+    }
+
+    std::string mark_of(int64_t step) override {
+        std::ifstream file(folder(step) / ".mark", std::ios::binary);
+        std::stringstream text;
+        text << file.rdbuf();
+        return text.str();
+    }
+
     std::string place() const override { return place_.string(); }
 
 private:

@@ -44,14 +44,22 @@ public:
     }
     void remove(int64_t step) override {
         manifests_.erase(step);
+        marks_.erase(step);
         discard(step);
     }
+    std::string set_aside(int64_t step) override {  // what is on tape stays on tape
+        if (!manifests_.count(step)) return "";
+        remove(step);
+        return place_ + ": no more in the list";
+    }
+    void mark(int64_t step, std::string_view text) override { marks_.emplace(step, text); }
+    std::string mark_of(int64_t step) override { return marks_.count(step) ? marks_.at(step) : ""; }
     std::string place() const override { return place_; }
 
 private:
     std::string place_;
     std::map<std::pair<int64_t, std::string>, std::vector<std::byte>> objects_;
-    std::map<int64_t, std::string> manifests_;
+    std::map<int64_t, std::string> manifests_, marks_;
 };
 
 void add(orrery::Registry& registry) {
