@@ -9,6 +9,10 @@
 
 namespace orrery {
 
+void throw_too_large(const Shape& shape) {
+    throw Error("the shape " + text_of(shape) + " has more bytes than 64 bits can count");
+}
+
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
 std::string TensorType::text() const { return std::string(name_of(dtype)) + text_of(shape); }

@@ -35,7 +35,8 @@ void trim(const std::string& path, int64_t last_step) {
     std::string kept, line;
     while (std::getline(in, line)) {
         const auto json = Json::parse(line, nullptr, false);
-        if (!json.is_object() || json.value("step", last_step + 1) > last_step) continue;
+        const auto step = json.is_object() ? json.find("step") : json.end();
+        if (step == json.end() || !step->is_number() || step->get<double>() > static_cast<double>(last_step)) continue;
         kept += line + "\n";
     }
     if (kept != all) env->replace_file(path, kept);

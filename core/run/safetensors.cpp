@@ -42,13 +42,6 @@ std::string_view stored_name(DType dtype) {
     return "";
 }
 
-/// A non-negative integer of the header.
-int64_t whole(const Json& value, const std::string& what) {
-    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-    if (!fits) throw Error(what + " is " + value.dump() + ", expected an integer that is not negative");
-    return value.get<int64_t>();
-}
-
 StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t data_start, int64_t file_bytes) {
     const std::string what = "tensor " + quote(name);
     const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") &&
@@ -66,12 +59,12 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t da
     tensor.type.dtype = known->first;
     int64_t bytes = size_of(tensor.type.dtype);
     for (const Json& size : entry["shape"]) {
-        tensor.type.shape.push_back(whole(size, what + ": a size of its shape"));
+        tensor.type.shape.push_back(whole_number(size, what + ": a size of its shape"));
         if (__builtin_mul_overflow(bytes, tensor.type.shape.back(), &bytes))
             throw Error(what + " has a shape whose size in bytes is beyond 64 bits");
     }
-    const int64_t begin = whole(entry["data_offsets"][0], what + ": data_offsets");
-    const int64_t end = whole(entry["data_offsets"][1], what + ": data_offsets");
+    const int64_t begin = whole_number(entry["data_offsets"][0], what + ": data_offsets");
+    const int64_t end = whole_number(entry["data_offsets"][1], what + ": data_offsets");
     if (begin > end || end > file_bytes - data_start)
         throw Error(fmt::format("{} has data_offsets [{}, {}], the file has {} bytes of data", what, begin, end,
                                 file_bytes - data_start));
@@ -149,10 +142,13 @@ std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
     }
     int64_t at = 0;
     for (const NamedTensor& item : tensors) {
-        assert(!json.contains(item.name) && item.name != "__metadata__");
-        json[item.name] = {{"dtype", stored_name(item.tensor.dtype)},
-                           {"shape", item.tensor.shape},
-                           {"data_offsets", {at, at + item.tensor.bytes()}}};
+        assert(item.name != "__metadata__");
+        if (const std::string bad = not_utf8(item.name); !bad.empty())
+            throw Error("the name of tensor " + quote(item.name) + " cannot be written: " + bad);
+        append(json, item.name,
+               {{"dtype", stored_name(item.tensor.dtype)},
+                {"shape", item.tensor.shape},
+                {"data_offsets", {at, at + item.tensor.bytes()}}});
         at += item.tensor.bytes();
     }
     std::string header = json.dump();

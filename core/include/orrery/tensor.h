@@ -13,10 +13,20 @@ namespace orrery {
 
 using Shape = std::vector<int64_t>;
 
-/// Product of the sizes; 1 for a scalar.
+[[noreturn]] ORRERY_API void throw_too_large(const Shape& shape);
+
+/// Product of the sizes; 1 for a scalar. Throws Error when it is beyond 64 bits.
 constexpr int64_t count_of(const Shape& shape) {
     int64_t n = 1;
-    for (int64_t size : shape) n *= size;
+    for (int64_t size : shape)
+        if (__builtin_mul_overflow(n, size, &n)) throw_too_large(shape);
+    return n;
+}
+
+/// The same in bytes.
+constexpr int64_t byte_count(DType dtype, const Shape& shape) {
+    int64_t n = count_of(shape);
+    if (__builtin_mul_overflow(n, size_of(dtype), &n)) throw_too_large(shape);
     return n;
 }
 
@@ -29,7 +39,7 @@ struct TensorType {
     Shape shape;
 
     int64_t count() const { return count_of(shape); }
-    int64_t bytes() const { return count() * size_of(dtype); }
+    int64_t bytes() const { return byte_count(dtype, shape); }
     ORRERY_API std::string text() const;
     bool operator==(const TensorType&) const = default;
 };
@@ -41,7 +51,7 @@ struct Tensor {
     Shape shape;
 
     int64_t count() const { return count_of(shape); }
-    int64_t bytes() const { return count() * size_of(dtype); }
+    int64_t bytes() const { return byte_count(dtype, shape); }
 };
 
 /// The constants of an op: a small ordered map, sorted by key, so that equal ops print equally.
