@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -25,6 +26,12 @@ std::string problem_of(Work&& work) {
         return problem.what();
     }
     return "";
+}
+
+/// A store's own words name a path or a key; which step it is of is said in any case.
+std::string of_step(int64_t step, const std::string& problem) {
+    const std::string name = fmt::format("step {}", step);
+    return problem.empty() || problem.starts_with(name) ? problem : name + ": " + problem;
 }
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
@@ -63,13 +70,15 @@ public:
 
     void close() {
         if (open_.empty()) return;
-        const std::vector<std::byte> start = safetensors_start(open_);
+        const std::pair<std::string, std::string> step{step_key, std::to_string(step_)};
+        const std::vector<std::byte> start = safetensors_start(open_, {&step, 1});
         std::vector<std::span<const std::byte>> parts{start};  // tensors are written from where they lie
         for (const NamedTensor& item : open_) parts.push_back(bytes_of(item.tensor));
         const int64_t bytes = static_cast<int64_t>(start.size()) + bytes_;
         const std::string key = fmt::format("rank-{:05}-{:03}.safetensors", rank_, objects_.size());
         const SafetensorsHeader header = parse_safetensors(start, bytes, key);
-        for (const StoredTensor& tensor : header.tensors) shards_[tensor.name] = {objects_.size(), tensor.begin};
+        for (const StoredTensor& tensor : header.tensors)
+            shards_.push_back({tensor.name, objects_.size(), tensor.begin});
         Sha256 digest;
         for (const auto& part : parts) digest.update(part);
         objects_.push_back({{"key", key},
@@ -90,17 +99,18 @@ private:
     const CheckpointOptions& options_;
     std::vector<NamedTensor> open_;
     int64_t bytes_ = 0;
-    Json objects_ = Json::array(), shards_ = Json::object();
+    Json objects_ = Json::array(), shards_ = Json::array();
 };
 
-/// Fills one value from the shards that overlap it.
+/// Fills one value from the shards that overlap it. `checked`: objects whose header was compared.
 void fill(CheckpointStore& store, const Manifest& manifest, const ManifestTensor& tensor, const StateValue& value,
-          const Box& mine) {
+          const Box& mine, std::set<int64_t>& checked) {
     const int64_t size = size_of(tensor.type.dtype);
     for (const ManifestShard& shard : tensor.shards) {
         const std::optional<Box> part = intersect(mine, shard.box);
         if (!part) continue;
         ObjectReader reader(store, manifest, shard.object);
+        if (checked.insert(shard.object).second) reader.check_header(tensor.name);
         for_runs(*part, shard.box, mine, [&](int64_t from, int64_t to, int64_t count) {
             reader.read(shard.begin + from * size,
                         {static_cast<std::byte*>(value.local.data) + to * size, static_cast<size_t>(count * size)},
@@ -143,20 +153,26 @@ void Checkpoints::agree(const std::string& what, const std::string& problem, con
     }
 }
 
+/// Drops a half-written one of the same step; one that was passed over, or is none, is kept elsewhere.
+void Checkpoints::make_way(int64_t step) {
+    store_.discard(step);
+    const std::vector<int64_t> steps = store_.steps();
+    const bool there = std::find(steps.begin(), steps.end(), step) != steps.end();
+    if (there && passed_over_.count(step) == 0 && store_.mark_of(step).empty() && verify(store_, step).empty())
+        throw Error("it is there already\n  choose another folder for this run, or remove it");
+    const std::string kept = store_.set_aside(step);
+    if (!kept.empty()) notes_.push_back(fmt::format("what stood in the place of step {} is kept as {}", step, kept));
+}
+
 std::vector<Json> Checkpoints::start(int64_t step, std::span<const StateValue> state, const std::string& task) {
     Json mine = {{"step", step}, {"problem", ""}, {"schema", Json::array()}};
     mine["problem"] = problem_of([&] {
+        if (step < 0 || step > Manifest::last_step)
+            throw Error(fmt::format("the last step that can be is {}", Manifest::last_step));
         mine["schema"] = schema_of(state, mesh_, rank_);
-        if (rank_ != 0) return;
-        // Drops a half-written one of the same step, and one that was found damaged and passed over.
-        store_.discard(step);
-        const std::vector<int64_t> steps = store_.steps();
-        if (std::find(steps.begin(), steps.end(), step) == steps.end()) return;
-        if (verify(store_, step).empty())
-            throw Error("it is there already\n  choose another folder for this run, or remove it");
-        store_.remove(step);
+        if (rank_ == 0) make_way(step);
     });
-    std::vector<Json> starts = parse_messages(exchange("start", mine.dump()));
+    std::vector<Json> starts = parse_messages(exchange("start", message_text(mine)));
     for (size_t rank = 0; rank < starts.size(); ++rank) {
         const auto problem = starts[rank].at("problem").get<std::string>();
         if (!problem.empty()) throw Error(fmt::format("{} failed on rank {}: {}", task, rank, problem), Fault::failed);
@@ -185,7 +201,7 @@ std::vector<Json> Checkpoints::write(int64_t step, std::span<const StateValue> s
     });
     const Json report = {
         {"problem", problem}, {"objects", writer.objects()}, {"shards", writer.shards()}, {"votes", votes}};
-    const std::vector<std::string> texts = collect("report", report.dump());
+    const std::vector<std::string> texts = collect("report", message_text(report));
     std::vector<Json> reports;
     std::string failure = problem_of([&] {
         if (rank_ != 0) return;
@@ -237,7 +253,7 @@ void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::str
 /// Reads what this rank wrote from the store again; the text of what is wrong.
 std::string Checkpoints::read_back(int64_t step) {
     return problem_of([&] {
-        const Manifest manifest = Manifest::parse(store_.manifest(step), "manifest");
+        const Manifest manifest = Manifest::of(store_, step);
         for (size_t i = 0; i < manifest.objects.size(); ++i) {
             if (manifest.objects[i].rank != rank_) continue;
             const std::string problem = ObjectReader(store_, manifest, static_cast<int64_t>(i)).verify();
@@ -246,29 +262,41 @@ std::string Checkpoints::read_back(int64_t step) {
     });
 }
 
-/// Keeps the newest `keep` that are known to be good; a damaged one counts for nothing and stays to be looked at.
+/// Keeps the newest `keep` that are known to be good, and as many that are marked as suspect; a damaged one counts for
+/// nothing and stays to be looked at, as does one that others have changed.
 void Checkpoints::retire() {
-    int64_t good = 0;
+    std::set<int64_t> changed;
+    for (const Stray& stray : store_.strays()) changed.insert(stray.step);
+    int64_t good = 0, suspects = 0;
     for (const int64_t step : store_.steps()) {
-        if (good >= options_.keep) {
-            store_.remove(step);
+        const bool suspect = !store_.mark_of(step).empty();
+        int64_t& kept = suspect ? suspects : good;
+        if (kept >= options_.keep) {
+            if (changed.count(step) == 0) store_.remove(step);
             continue;
         }
         const bool known = std::find(verified_.begin(), verified_.end(), step) != verified_.end();
-        if (known || verify(store_, step).empty()) {
-            ++good;
-            if (!known) verified_.push_back(step);
+        if (suspect || known || verify(store_, step).empty()) {
+            ++kept;
+            if (!known && !suspect) verified_.push_back(step);
         }
     }
 }
 
-std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, bool some) {
-    Json mine = {{"problem", ""}, {"schema", Json::array()}, {"steps", Json::array()}};
+/// What every rank holds and, from rank 0, what the store does.
+std::vector<Json> Checkpoints::look(std::span<const StateValue> state) {
+    Json mine = {{"problem", ""}, {"schema", Json::array()}, {"steps", Json::array()}, {"strays", Json::array()}};
     mine["problem"] = problem_of([&] {
         mine["schema"] = schema_of(state, mesh_, rank_);
-        if (rank_ == 0) mine["steps"] = store_.steps();
+        if (rank_ != 0) return;
+        const std::vector<int64_t> steps = store_.steps();
+        for (const int64_t step : steps) mine["steps"].push_back({step, store_.mark_of(step)});
+        for (const Stray& stray : store_.strays()) {
+            const bool lost = stray.step >= 0 && std::find(steps.begin(), steps.end(), stray.step) == steps.end();
+            mine["strays"].push_back({stray.what, lost});
+        }
     });
-    const std::vector<Json> starts = parse_messages(exchange("restore", mine.dump()));
+    std::vector<Json> starts = parse_messages(exchange("restore", message_text(mine)));
     for (size_t rank = 0; rank < starts.size(); ++rank) {
         const auto problem = starts[rank].at("problem").get<std::string>();
         if (!problem.empty())
@@ -276,51 +304,92 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
                         Fault::failed);
     }
     owned(starts, rank_);  // throws when ranks disagree on a type
-    Restored restored;
-    for (const int64_t step : starts[0].at("steps").get<std::vector<int64_t>>()) {
-        std::string foreign;
-        const std::string damage = problem_of([&] {
-            const Manifest manifest = Manifest::parse(store_.manifest(step), fmt::format("step {}, manifest", step));
-            foreign = mismatch(manifest, starts, some);
-            if (!foreign.empty()) return;
-            for (const StateValue& value : state)
-                fill(store_, manifest, *manifest.find(value.name), value, box_of(value, mesh_, rank_));
-            restored.step = step;
-            restored.host = manifest.host;
-        });
-        std::string reason;
-        const std::vector<Json> ends =
-            parse_messages(exchange("filled", Json{{"damage", damage}, {"foreign", foreign}}.dump()));
-        for (size_t rank = 0; rank < ends.size(); ++rank) {
-            const auto other = ends[rank].at("foreign").get<std::string>();
-            if (!other.empty())
-                throw Error(
-                    fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another "
-                                "folder for this run, or restore the script that made it",
-                                step, store_.place(), other));
-            const auto said = ends[rank].at("damage").get<std::string>();
-            if (reason.empty() && !said.empty()) reason = said;
+    return starts;
+}
+
+/// Fills `state` on every rank; "" or the damage that the first of them found.
+std::string Checkpoints::fill_from(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
+                                   bool some, std::string& host) {
+    std::string foreign;
+    std::string damage = problem_of([&] {
+        const Manifest manifest = Manifest::of(store_, step);
+        if (const std::string other = mismatch(manifest, starts, some); !other.empty()) {
+            // Is it? A manifest that its own objects belie is damaged.
+            for (size_t i = 0; i < manifest.objects.size(); ++i)
+                ObjectReader(store_, manifest, static_cast<int64_t>(i)).check_header();
+            foreign = other;
+            return;
         }
-        if (reason.empty()) {
-            if (!some) verified_.push_back(step);
-            return restored;
-        }
-        restored.passed_over.push_back(reason);
+        std::set<int64_t> checked;
+        for (const StateValue& value : state)
+            fill(store_, manifest, *manifest.find(value.name), value, box_of(value, mesh_, rank_), checked);
+        host = manifest.host;
+    });
+    damage = of_step(step, damage);
+    std::string reason;
+    const std::vector<Json> ends =
+        parse_messages(exchange("filled", message_text({{"damage", damage}, {"foreign", foreign}})));
+    for (const Json& end : ends) {
+        const auto other = end.at("foreign").get<std::string>(), said = end.at("damage").get<std::string>();
+        if (!other.empty())
+            throw Error(
+                fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another "
+                            "folder for this run, or restore the script that made it",
+                            step, store_.place(), other));
+        if (reason.empty()) reason = said;
     }
-    if (restored.passed_over.empty()) return std::nullopt;
-    throw Error("every checkpoint in " + store_.place() + " is damaged\n  " + join(restored.passed_over, "\n  "),
+    return reason;
+}
+
+std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, bool some) {
+    const std::vector<Json> starts = look(state);
+    Restored restored;
+    std::vector<std::string> unusable;
+    bool suspect = false;
+    const auto pass_over = [&](int64_t step, const std::string& how, const std::string& why) {
+        passed_over_.insert(step);
+        restored.passed_over.push_back(how + ", an older checkpoint is used: " + why);
+        unusable.push_back(why);
+    };
+    for (const Json& stray : starts[0].at("strays")) {
+        const auto what = stray[0].get<std::string>();
+        const bool lost = stray[1].get<bool>();  // a checkpoint, for all that is known
+        if (lost) unusable.push_back(what);
+        notes_.push_back((lost ? "passed over: " : "") + what);
+    }
+    for (const Json& entry : starts[0].at("steps")) {
+        const auto step = entry[0].get<int64_t>();
+        if (const auto mark = entry[1].get<std::string>(); !mark.empty()) {
+            pass_over(step, "suspect", fmt::format("step {} is marked: {}", step, quote(trim(mark))));
+            suspect = true;
+            continue;
+        }
+        const std::string damage = fill_from(step, state, starts, some, restored.host);
+        if (!damage.empty()) {
+            pass_over(step, "damaged", damage);
+            continue;
+        }
+        restored.step = step;
+        if (!some) verified_.push_back(step);
+        return restored;
+    }
+    if (unusable.empty()) return std::nullopt;
+    throw Error((suspect ? "no checkpoint in " + store_.place() + " can be used"
+                         : "every checkpoint in " + store_.place() + " is damaged") +
+                    "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
+                    (suspect ? "; who takes the mark off (suspect.txt in a step's folder) goes on from that step" : ""),
                 Fault::failed);
 }
 
 std::string verify(CheckpointStore& store, int64_t step) {
-    return problem_of([&] {
-        const Manifest manifest = Manifest::parse(store.manifest(step), fmt::format("step {}, manifest", step));
-        if (manifest.step != step) throw Error(fmt::format("step {}: its manifest is of step {}", step, manifest.step));
+    const std::string damage = problem_of([&] {
+        const Manifest manifest = Manifest::of(store, step);
         for (size_t i = 0; i < manifest.objects.size(); ++i) {
             const std::string problem = ObjectReader(store, manifest, static_cast<int64_t>(i)).verify();
             if (!problem.empty()) throw Error(problem);
         }
     });
+    return of_step(step, damage);
 }
 
 }  // namespace orrery

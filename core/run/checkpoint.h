@@ -1,8 +1,10 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -34,7 +36,7 @@ struct CheckpointOptions {
 struct Restored {
     int64_t step = 0;
     std::string host;                      ///< the JSON object given to save
-    std::vector<std::string> passed_over;  ///< newer checkpoints that were damaged, each with file, tensor and offset
+    std::vector<std::string> passed_over;  ///< newer ones, with why: damaged (file, tensor, offset) or suspect
 };
 
 /// Saves and restores the state of all ranks, from and to any layout, on any store. Every call is collective, blocks,
@@ -50,12 +52,19 @@ public:
     /// manifest is committed, everything is read back, and older checkpoints are retired. On failure the step is not
     /// visible and earlier ones are untouched. Does nothing for the step that it saved last. `host`: a JSON object
     /// (seed, data cursor, program fingerprint...).
+    ///
+    /// What stands in the step's place, damaged, suspect or not ours, is set aside and kept; a sound one is an error.
     void save(int64_t step, std::span<const StateValue> state, std::string_view host);
 
-    /// Fills `state` from the newest checkpoint that can be read without damage; nullopt when there is none at all.
-    /// Each rank reads only what it holds. Throws Fault::failed when every one is damaged, and Fault::usage when names,
-    /// dtypes or shapes are not those of `state` (with `some`, tensors of the checkpoint may be left out).
+    /// Fills `state` from the newest checkpoint that can be read without damage and is not marked as suspect; nullopt
+    /// when there is none at all. Each rank reads only what it holds. Throws Fault::failed when there are some and none
+    /// can be used, and Fault::usage when names, dtypes or shapes are not those of `state` (with `some`, tensors of the
+    /// checkpoint may be left out).
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false);
+
+    /// What the last call found among the steps that is no checkpoint, and what it moved; the same on every rank for
+    /// restore, on rank 0 for save. Emptied by asking.
+    std::vector<std::string> notes() { return std::exchange(notes_, {}); }
 
 private:
     std::vector<std::string> exchange(const std::string& what, const std::string& mine);
@@ -65,7 +74,11 @@ private:
     std::vector<Json> write(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
                             const std::string& task);
     std::string read_back(int64_t step);
+    void make_way(int64_t step);
     void retire();
+    std::vector<Json> look(std::span<const StateValue> state);
+    std::string fill_from(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts, bool some,
+                          std::string& host);
 
     CheckpointStore& store_;
     Mesh mesh_;
@@ -75,6 +88,8 @@ private:
     int64_t exchanges_ = 0;
     int64_t saved_ = -1;             ///< the step saved last
     std::vector<int64_t> verified_;  ///< steps that were read whole by this job
+    std::set<int64_t> passed_over_;  ///< steps that are not what this job went on from
+    std::vector<std::string> notes_;
 };
 
 /// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where.

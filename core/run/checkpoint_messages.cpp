@@ -26,6 +26,8 @@ Json schema_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank
     Json schema = Json::array();
     for (const StateValue& value : state) {
         const Box box = box_of(value, mesh, rank);
+        if (const std::string bad = not_utf8(value.name); !bad.empty())
+            throw Error("the name of " + quote(value.name) + " cannot be saved: " + bad);
         schema.push_back({value.name, name_of(value.global.dtype), value.global.shape, value.layout.text(mesh),
                           box.offset, box.shape});
     }
@@ -114,7 +116,8 @@ void assemble(Manifest& manifest, const std::vector<Json>& starts, const std::ve
             manifest.objects.push_back({object.at("key"), static_cast<int64_t>(rank), object.at("bytes"),
                                         object.at("sha256"), object.at("crc32c").get<std::vector<uint32_t>>()});
         }
-        const Json& shards = reports[rank].at("shards");
+        std::map<std::string, const Json*> shards;
+        for (const Json& shard : reports[rank].at("shards")) shards.emplace(shard[0].get<std::string>(), &shard);
         for (const Json& entry : starts[rank].at("schema")) {
             const auto name = entry[0].get<std::string>();
             const auto [place, fresh] = places.try_emplace(name, manifest.tensors.size());
@@ -122,7 +125,7 @@ void assemble(Manifest& manifest, const std::vector<Json>& starts, const std::ve
                 manifest.tensors.push_back({name, {*parse_dtype(entry[1].get<std::string>()), entry[2]}, entry[3], {}});
             if (const auto shard = shards.find(name); shard != shards.end())
                 manifest.tensors[place->second].shards.push_back(
-                    {first + (*shard)[0].get<int64_t>(), (*shard)[1], {entry[4], entry[5]}});
+                    {first + (*shard->second)[1].get<int64_t>(), (*shard->second)[2], {entry[4], entry[5]}});
         }
     }
     Manifest::parse(manifest.text(), "the new manifest");

@@ -10,7 +10,7 @@
 namespace orrery {
 
 // What ranks tell each other around a checkpoint. A start: {"problem", "schema": what the rank holds, ...}. A report:
-// {"problem", "objects", "shards": name -> [object, first byte], "votes": one digest per value of the schema}.
+// {"problem", "objects", "shards": list of [name, object, first byte], "votes": one digest per value of the schema}.
 
 /// The part of a value that a rank holds. Throws when `local` is not of that shape, or holds partial sums.
 Box box_of(const StateValue& value, const Mesh& mesh, int64_t rank);

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <tuple>
 
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "run/safetensors.h"
+#include "run/tiling.h"
 
 namespace orrery {
 
@@ -50,110 +54,174 @@ Json json_of(const Manifest& manifest) {
     return json;
 }
 
+Shape shape_of(const Json& json, const std::string& what) {
+    if (!json.is_array()) throw Error(what + " is no list");
+    Shape shape;
+    for (const Json& size : json) shape.push_back(whole_number(size, what));
+    return shape;
+}
+
 ManifestTensor tensor_of(const Json& entry) {
     ManifestTensor tensor{entry.at("name"), {}, entry.at("layout"), {}};
+    const std::string what = "tensor " + quote(tensor.name);
     const auto dtype = parse_dtype(entry.at("dtype").get<std::string>());
-    if (!dtype) throw Error("tensor " + quote(tensor.name) + " has an unknown dtype");
-    tensor.type = {*dtype, entry.at("shape").get<Shape>()};
-    for (const Json& shard : entry.at("shards")) {
-        tensor.shards.push_back({shard.at("object"), shard.at("begin"), {shard.at("offset"), shard.at("shape")}});
-    }
+    if (!dtype) throw Error(what + " has an unknown dtype");
+    tensor.type = {*dtype, shape_of(entry.at("shape"), what + ": its shape")};
+    for (const Json& shard : entry.at("shards"))
+        tensor.shards.push_back({whole_number(shard.at("object"), what + ": a shard's object"),
+                                 whole_number(shard.at("begin"), what + ": a shard's begin"),
+                                 {shape_of(shard.at("offset"), what + ": a shard's offset"),
+                                  shape_of(shard.at("shape"), what + ": a shard's shape")}});
     return tensor;
 }
 
-/// What a digest cannot promise: that the numbers fit together.
-void check(const Manifest& manifest) {
-    for (const ManifestTensor& tensor : manifest.tensors) {
-        int64_t held = 0;
-        for (const ManifestShard& shard : tensor.shards) {
-            const Box all{Shape(tensor.type.shape.size(), 0), tensor.type.shape};
-            const bool placed = shard.object >= 0 && shard.object < static_cast<int64_t>(manifest.objects.size()) &&
-                                shard.box.offset.size() == all.shape.size() &&
-                                shard.box.shape.size() == all.shape.size() &&
-                                (shard.box.count() == 0 || intersect(shard.box, all) == shard.box);
-            if (!placed) throw Error("tensor " + quote(tensor.name) + " has a shard that lies outside of it");
-            const int64_t bytes = shard.box.count() * size_of(tensor.type.dtype);
-            if (shard.begin < 0 || bytes > manifest.objects[static_cast<size_t>(shard.object)].bytes - shard.begin)
-                throw Error("tensor " + quote(tensor.name) + " has a shard beyond the end of its object");
-            held += shard.box.count();
-        }
-        if (held != tensor.type.count())
-            throw Error(
-                fmt::format("tensor {} has {} elements, its shards {}", quote(tensor.name), tensor.type.count(), held));
-        // With the right number of elements, shards that overlap leave a hole elsewhere.
-        for (size_t i = 0; i < tensor.shards.size(); ++i) {
-            for (size_t j = 0; j < i; ++j) {
-                if (intersect(tensor.shards[i].box, tensor.shards[j].box))
-                    throw Error("tensor " + quote(tensor.name) + " has shards that overlap");
-            }
-        }
+ManifestObject object_of(const Json& entry) {
+    const auto key = entry.at("key").get<std::string>();
+    const std::string what = "object " + quote(key);
+    ManifestObject object{key,
+                          whole_number(entry.at("rank"), what + ": its rank"),
+                          whole_number(entry.at("bytes"), what + ": its bytes"),
+                          entry.at("sha256"),
+                          {}};
+    for (const Json& crc : entry.at("crc32c")) {
+        const int64_t value = whole_number(crc, what + ": a checksum");
+        if (value > UINT32_MAX) throw Error(what + " has a checksum beyond 32 bits");
+        object.crcs.push_back(static_cast<uint32_t>(value));
     }
+    return object;
+}
+
+/// Sizes and offsets are not negative here.
+bool inside(const Box& box, const Shape& shape) {
+    if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
+    for (size_t dim = 0; dim < shape.size(); ++dim)
+        if (box.offset[dim] > shape[dim] || box.shape[dim] > shape[dim] - box.offset[dim]) return false;
+    return true;
+}
+
+// What a digest cannot promise: that the numbers fit together.
+void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
+    int64_t elements = 0;
+    std::vector<Box> boxes;
+    for (const ManifestShard& shard : tensor.shards) {
+        if (shard.object >= static_cast<int64_t>(manifest.objects.size()) || !inside(shard.box, tensor.type.shape))
+            throw Error("it has a shard that lies outside of it");
+        const int64_t bytes = byte_count(tensor.type.dtype, shard.box.shape);
+        if (bytes > manifest.objects[static_cast<size_t>(shard.object)].bytes - shard.begin)
+            throw Error("it has a shard beyond the end of its object");
+        boxes.push_back(shard.box);
+        if (__builtin_add_overflow(elements, shard.box.count(), &elements)) throw Error("its shards overlap");
+    }
+    if (elements != tensor.type.count())
+        throw Error(fmt::format("it has {} elements, its shards {}", tensor.type.count(), elements));
+    if (byte_count(tensor.type.dtype, tensor.type.shape) > 0 && !tiling_of(tensor.type.shape, boxes).exact)
+        throw Error("its shards overlap");  // and leave a hole elsewhere
+}
+
+void check_objects(const Manifest& manifest) {
+    std::set<std::string_view> keys;
     for (const ManifestObject& object : manifest.objects) {
-        const int64_t pieces = (object.bytes + manifest.piece_bytes - 1) / manifest.piece_bytes;
-        if (object.bytes < 0 || static_cast<int64_t>(object.crcs.size()) != pieces)
+        const int64_t pieces = object.bytes / manifest.piece_bytes + (object.bytes % manifest.piece_bytes != 0);
+        if (static_cast<int64_t>(object.crcs.size()) != pieces)
             throw Error("object " + quote(object.key) + " has the wrong number of checksums");
+        if (!keys.insert(object.key).second) throw Error("two objects are called " + quote(object.key));
     }
+}
+
+/// Fills what finds things by name and by object.
+void arrange(Manifest& manifest) {
+    manifest.held.resize(manifest.objects.size());
+    const std::vector<ManifestTensor>& tensors = manifest.tensors;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        if (!manifest.places.emplace(tensors[i].name, i).second)
+            throw Error("two tensors are called " + quote(tensors[i].name));
+        for (size_t j = 0; j < tensors[i].shards.size(); ++j)
+            manifest.held[static_cast<size_t>(tensors[i].shards[j].object)].emplace_back(i, j);
+    }
+    const auto key = [&](const std::pair<size_t, size_t>& at) {
+        const ManifestShard& shard = tensors[at.first].shards[at.second];
+        return std::tuple(shard.begin, shard.box.count() > 0, std::string_view(tensors[at.first].name));
+    };
+    for (auto& list : manifest.held)
+        std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
 
 }  // namespace
 
 std::string Manifest::text() const {
-    Json json = json_of(*this);
-    json["digest"] = sha256(json.dump());
-    return json.dump();
+    try {
+        Json json = json_of(*this);
+        json["digest"] = sha256(json.dump());
+        return json.dump();
+    } catch (const Json::exception& problem) {
+        throw Error("the manifest cannot be written: " + reason_of(problem));
+    }
 }
 
 Manifest Manifest::parse(std::string_view text, const std::string& place) {
     const Origin where{"", place, 0, 0};
     try {
         Json json = parse_json(text, {});
-        if (!json.is_object() || json.value("format", "") != format_name) throw Error("this is no checkpoint manifest");
-        if (json.at("version").get<int64_t>() > version)
-            throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}",
-                                    json.at("version").get<int64_t>(), ORRERY_VERSION, version));
+        if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
+            throw Error("this is no checkpoint manifest");
+        if (const int64_t found = whole_number(json.at("version"), "its version"); found > version)
+            throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", found,
+                                    ORRERY_VERSION, version));
         const auto digest = json.at("digest").get<std::string>();
         json.erase("digest");
         if (sha256(json.dump()) != digest) throw Error("the manifest is damaged: its contents do not match its digest");
         Manifest manifest;
-        manifest.step = json.at("step");
+        manifest.step = whole_number(json.at("step"), "its step");
+        if (manifest.step > last_step)
+            throw Error(fmt::format("it is of step {}, the last that can be is {}", manifest.step, last_step));
         manifest.mesh = json.at("mesh");
         manifest.host = json.at("host").dump();
-        manifest.piece_bytes = json.at("piece_bytes");
+        manifest.piece_bytes = whole_number(json.at("piece_bytes"), "piece_bytes");
         if (manifest.piece_bytes < 1) throw Error("piece_bytes must be positive");
-        for (const Json& entry : json.at("objects")) {
-            manifest.objects.push_back({entry.at("key"), entry.at("rank"), entry.at("bytes"), entry.at("sha256"),
-                                        entry.at("crc32c").get<std::vector<uint32_t>>()});
-        }
+        for (const Json& entry : json.at("objects")) manifest.objects.push_back(object_of(entry));
         for (const Json& entry : json.at("tensors")) manifest.tensors.push_back(tensor_of(entry));
-        check(manifest);
+        check_objects(manifest);
+        for (const ManifestTensor& tensor : manifest.tensors) try {
+                check_tensor(manifest, tensor);
+            } catch (const Error& problem) {
+                throw Error("tensor " + quote(tensor.name) + ": " + problem.what());
+            }
+        arrange(manifest);
         return manifest;
     } catch (const Error& problem) {
         throw Error(where, problem.what(), Fault::failed);
     } catch (const Json::exception& problem) {
-        throw Error(where, std::string("the manifest is damaged: ") + problem.what(), Fault::failed);
+        throw Error(where, "the manifest is damaged: " + reason_of(problem), Fault::failed);
     }
+}
+
+Manifest Manifest::of(CheckpointStore& store, int64_t step) {
+    if (step > last_step)
+        throw Error(fmt::format("step {}: the last step that can be is {}", step, last_step), Fault::failed);
+    Manifest manifest = parse(store.manifest(step), fmt::format("step {}, manifest", step));
+    if (manifest.step != step)
+        throw Error(fmt::format("step {}: its manifest is of step {}: it was copied or renamed", step, manifest.step),
+                    Fault::failed);
+    return manifest;
 }
 
 const ManifestTensor* Manifest::find(std::string_view name) const {
-    for (const ManifestTensor& tensor : tensors) {
-        if (tensor.name == name) return &tensor;
-    }
-    return nullptr;
+    const auto place = places.find(name);
+    return place == places.end() ? nullptr : &tensors[place->second];
 }
 
 ObjectReader::ObjectReader(CheckpointStore& store, const Manifest& manifest, int64_t object)
-    : store_(store), manifest_(manifest), object_(manifest.objects.at(static_cast<size_t>(object))) {}
+    : store_(store), manifest_(manifest), number_(static_cast<size_t>(object)), object_(manifest.objects.at(number_)) {}
 
 std::string ObjectReader::name() const { return fmt::format("step {}, {}", manifest_.step, object_.key); }
 
 std::string ObjectReader::tensors_in(int64_t begin, int64_t end) const {
     std::vector<std::string> names;
-    for (const ManifestTensor& tensor : manifest_.tensors) {
-        for (const ManifestShard& shard : tensor.shards) {
-            const int64_t shard_end = shard.begin + shard.box.count() * size_of(tensor.type.dtype);
-            const bool here = &manifest_.objects[static_cast<size_t>(shard.object)] == &object_;
-            if (here && shard.begin < end && shard_end > begin) names.push_back(tensor.name);
-        }
+    for (const auto& [tensor, shard] : manifest_.held[number_]) {
+        const ManifestTensor& of = manifest_.tensors[tensor];
+        const ManifestShard& part = of.shards[shard];
+        const int64_t part_end = part.begin + byte_count(of.type.dtype, part.box.shape);
+        if (part.begin < end && part_end > begin) names.push_back(of.name);
     }
     if (names.size() > 4) names.resize(4), names.push_back("...");
     return names.empty() ? "" : " (holds " + join(names, ", ") + ")";
@@ -202,6 +270,47 @@ void ObjectReader::read(int64_t offset, std::span<std::byte> out, std::string_vi
     }
 }
 
+void ObjectReader::check_header(std::string_view tensor) {
+    if (object_.bytes < 8) throw Error(name() + " is too small for a safetensors file", Fault::failed);
+    std::vector<std::byte> start(8);
+    read(0, start, tensor);
+    uint64_t length = 0;
+    std::memcpy(&length, start.data(), 8);
+    if (length > static_cast<uint64_t>(object_.bytes) - 8)
+        throw Error(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length),
+                    Fault::failed);
+    start.resize(8 + length);
+    read(8, std::span(start).subspan(8), tensor);
+    try {
+        compare_header(start);
+    } catch (const Error& problem) {
+        throw Error(problem.what(), Fault::failed);
+    }
+}
+
+void ObjectReader::compare_header(const std::vector<std::byte>& start) {
+    SafetensorsHeader header = parse_safetensors(start, object_.bytes, name());
+    for (const auto& [key, text] : header.metadata)
+        if (key == step_key && text != std::to_string(manifest_.step))
+            throw Error(name() + " was written for step " + quote(text));
+    std::vector<StoredTensor>& own = header.tensors;
+    std::sort(own.begin(), own.end(), [](const StoredTensor& a, const StoredTensor& b) {
+        return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+    });
+    const auto& held = manifest_.held[number_];
+    for (size_t i = 0; i < std::min(own.size(), held.size()); ++i) {
+        const ManifestTensor& tensor = manifest_.tensors[held[i].first];
+        const ManifestShard& shard = tensor.shards[held[i].second];
+        const TensorType type{tensor.type.dtype, shard.box.shape};
+        if (own[i].name == tensor.name && own[i].type == type && own[i].begin == shard.begin) continue;
+        throw Error(fmt::format("{} has {} {} at byte {} by its own header, {} {} at byte {} by the manifest", name(),
+                                own[i].name, own[i].type.text(), own[i].begin, tensor.name, type.text(), shard.begin));
+    }
+    if (own.size() != held.size())
+        throw Error(
+            fmt::format("{} has {} tensors by its own header, {} by the manifest", name(), own.size(), held.size()));
+}
+
 std::string ObjectReader::verify() {
     try {
         Sha256 digest;
@@ -211,6 +320,7 @@ std::string ObjectReader::verify() {
             digest.update(buffer_);
         }
         if (digest.hex() != object_.sha256) return name() + " is damaged: its SHA-256 is not that of the manifest";
+        check_header();
         return "";
     } catch (const Error& problem) {
         return problem.what();

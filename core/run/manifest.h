@@ -1,11 +1,16 @@
 #pragma once
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orrery/checkpoint.h"
 #include "run/box.h"
 
 namespace orrery {
+
+/// In an object's own metadata: the step that it was written for.
+inline constexpr const char* step_key = "step";
 
 /// One object of a checkpoint: a safetensors file of shards.
 struct ManifestObject {
@@ -32,6 +37,7 @@ struct ManifestTensor {
 /// What a checkpoint says of itself, as JSON. The last key, `digest`, is the SHA-256 of all before it.
 struct Manifest {
     static constexpr int64_t version = 1;
+    static constexpr int64_t last_step = 1'000'000'000'000;  ///< 30 years at 1 ms; counts of samples stay below 2^63
 
     int64_t step = 0;
     std::string mesh;  ///< "dp=2 tp=2", for people
@@ -41,9 +47,17 @@ struct Manifest {
     std::vector<ManifestTensor> tensors;
 
     std::string text() const;
-    /// Throws Fault::failed, beginning with `place`, when the text is damaged or of a newer version.
+    /// Throws Fault::failed, beginning with `place`, when the text is damaged, its parts do not fit together, or it is
+    /// of a newer version.
     static Manifest parse(std::string_view text, const std::string& place);
+    /// The manifest of a committed step. Throws as parse does, also when it is that of another step.
+    static Manifest of(CheckpointStore& store, int64_t step);
+
+    // Of a manifest that was parsed:
     const ManifestTensor* find(std::string_view name) const;
+    /// What lies in an object, as (tensor, shard), by first byte; tensors that hold nothing come first.
+    std::vector<std::vector<std::pair<size_t, size_t>>> held;
+    std::map<std::string, size_t, std::less<>> places;  ///< of tensors, by name
 };
 
 /// Reads a range of an object, piece by piece, each checked against its CRC-32C.
@@ -54,16 +68,20 @@ public:
     /// Throws Fault::failed naming the object, the tensor, the byte and what is wrong: missing, cut short, swapped with
     /// another object, or damaged.
     void read(int64_t offset, std::span<std::byte> out, std::string_view tensor);
-    /// "" when all pieces and the SHA-256 agree.
+    /// Throws Fault::failed unless the object's own header has the manifest's step, names, types and places.
+    void check_header(std::string_view tensor = {});
+    /// "" when all pieces, the SHA-256 and the header agree.
     std::string verify();
 
 private:
+    void compare_header(const std::vector<std::byte>& start);
     void load(int64_t piece, std::string_view tensor);
     std::string name() const;
     std::string tensors_in(int64_t begin, int64_t end) const;
 
     CheckpointStore& store_;
     const Manifest& manifest_;
+    size_t number_;
     const ManifestObject& object_;
     std::vector<std::byte> buffer_;
     int64_t loaded_ = -1;  ///< the piece in the buffer

@@ -1,187 +1,16 @@
 // Checkpoints of ranks that are threads: any layout to any layout, and no damage that goes unnamed.
-#include "run/checkpoint.h"
-
-#include <catch2/catch.hpp>
-#include <condition_variable>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <random>
-#include <thread>
 
 #include "run/manifest.h"
-#include "stores.h"
+#include "states.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// The exchange of ranks that are threads. Also checks that all ask for the same topic.
-class Meeting {
-public:
-    explicit Meeting(int64_t ranks) : texts_(static_cast<size_t>(ranks)) {}
-
-    std::vector<std::string> gather(int64_t rank, const std::string& topic, const std::string& mine) {
-        std::unique_lock lock(mutex_);
-        if (arrived_ == 0) topic_ = topic;
-        same_ = same_ && topic_ == topic;
-        texts_[static_cast<size_t>(rank)] = mine;
-        const int64_t round = round_;
-        if (++arrived_ == static_cast<int64_t>(texts_.size())) {
-            last_ = texts_;
-            arrived_ = 0;
-            ++round_;
-            all_.notify_all();
-        } else if (!all_.wait_for(lock, std::chrono::seconds(20), [&] { return round_ != round; })) {
-            throw Error("a rank did not come to " + topic, Fault::peer);
-        }
-        return last_;
-    }
-    bool same() const { return same_; }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable all_;
-    std::vector<std::string> texts_, last_;
-    std::string topic_;
-    int64_t arrived_ = 0, round_ = 0;
-    bool same_ = true;
-};
-
-/// Runs `work(rank, gather)` on a thread per rank; what each threw, "" when nothing.
-template <class Work>
-std::vector<std::string> on_ranks(const Mesh& mesh, Work work) {
-    Meeting meeting(mesh.ranks());
-    std::vector<std::string> problems(static_cast<size_t>(mesh.ranks()));
-    std::vector<std::thread> threads;
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-        threads.emplace_back([&, rank] {
-            try {
-                work(rank, [&, rank](const std::string& topic, const std::string& mine) {
-                    return meeting.gather(rank, topic, mine);
-                });
-            } catch (const std::exception& problem) {
-                problems[static_cast<size_t>(rank)] = problem.what();
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    CHECK(meeting.same());
-    return problems;
-}
-
-std::vector<std::string> quiet(const Mesh& mesh) { return std::vector<std::string>(static_cast<size_t>(mesh.ranks())); }
-
-struct Variable {
-    std::string name;
-    TensorType type;
-    Layout layout;
-};
-
-uint8_t byte_at(const std::string& name, int64_t index, int seed) {
-    return static_cast<uint8_t>(index * 131 + static_cast<int64_t>(name.size()) * 17 + name.back() + seed * 89);
-}
-
-/// A rank's part of some variables. Byte b of global element e of a variable follows from (name, e, b, seed).
-struct RankState {
-    std::vector<std::vector<uint8_t>> memory;
-    std::vector<StateValue> values;
-
-    RankState(const std::vector<Variable>& variables, const Mesh& mesh, int64_t rank, int seed, bool filled) {
-        for (const Variable& variable : variables) {
-            const Shape local = variable.layout.local_shape(variable.type.shape, mesh);
-            const int64_t size = size_of(variable.type.dtype);
-            auto& bytes = memory.emplace_back(static_cast<size_t>(count_of(local) * size), uint8_t{0xee});
-            if (filled) bytes = expected(variable, mesh, rank, seed);
-            values.push_back(
-                {variable.name, variable.type, variable.layout, {bytes.data(), variable.type.dtype, local}});
-        }
-    }
-
-    static std::vector<uint8_t> expected(const Variable& variable, const Mesh& mesh, int64_t rank, int seed) {
-        const Shape& global = variable.type.shape;
-        const Shape local = variable.layout.local_shape(global, mesh),
-                    offset = variable.layout.offset(global, mesh, rank);
-        const int64_t size = size_of(variable.type.dtype);
-        std::vector<uint8_t> bytes;
-        for (int64_t i = 0; i < count_of(local); ++i) {
-            int64_t rest = i, element = 0, stride = 1;
-            for (size_t dim = global.size(); dim-- > 0;) {
-                element += (offset[dim] + rest % local[dim]) * stride;
-                rest /= local[dim];
-                stride *= global[dim];
-            }
-            for (int64_t b = 0; b < size; ++b) bytes.push_back(byte_at(variable.name, element * size + b, seed));
-        }
-        return bytes;
-    }
-
-    bool is(const std::vector<Variable>& variables, const Mesh& mesh, int64_t rank, int seed) const {
-        for (size_t i = 0; i < variables.size(); ++i) {
-            if (memory[i] != expected(variables[i], mesh, rank, seed)) return false;
-        }
-        return true;
-    }
-};
-
-const CheckpointOptions small{2, 700, 64, true};
-
-std::vector<std::string> save(const TestStore& stores, const std::string& place, const std::vector<Variable>& variables,
-                              const Mesh& mesh, int64_t step, int seed, const CheckpointOptions& options = small) {
-    return on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
-        const auto store = stores.open(place);
-        const RankState state(variables, mesh, rank, seed, true);
-        Checkpoints(*store, mesh, rank, gather, options)
-            .save(step, state.values, R"({"seed":)" + std::to_string(seed) + "}");
-    });
-}
-
-struct Outcome {
-    std::vector<std::string> problems;
-    int64_t step = -1;
-    std::vector<std::string> passed_over;
-    bool equal = true;  ///< every rank holds what was saved with the seed that the checkpoint names
-};
-
-Outcome restore(const TestStore& stores, const std::string& place, const std::vector<Variable>& variables,
-                const Mesh& mesh, bool some = false) {
-    Outcome outcome;
-    std::mutex mutex;
-    outcome.problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
-        const auto store = stores.open(place);
-        RankState state(variables, mesh, rank, 0, false);
-        const auto restored = Checkpoints(*store, mesh, rank, gather, small).restore(state.values, some);
-        const std::lock_guard lock(mutex);
-        if (!restored) return;
-        outcome.step = restored->step;
-        outcome.passed_over = restored->passed_over;
-        const int seed = std::stoi(restored->host.substr(restored->host.find(':') + 1));
-        outcome.equal = outcome.equal && state.is(variables, mesh, rank, seed);
-    });
-    return outcome;
-}
-
-Layout layout_of(const Mesh& mesh, std::vector<std::pair<std::string, int>> splits, size_t dims) {
-    Layout layout(dims);
-    for (const auto& [axis, dim] : splits) {
-        if (const auto id = mesh.find(axis)) layout.set(*id, Placement::split(dim));
-    }
-    return layout;
-}
-
-/// Two matrices, a vector and a scalar, spread in the manner of data and tensor parallelism.
-std::vector<Variable> model(const Mesh& mesh) {
-    std::vector<Variable> all;
-    all.push_back({"up.w", {DType::f32, {12, 24}}, layout_of(mesh, {{"tp", 1}}, 2)});
-    all.push_back({"down.w", {DType::bf16, {24, 12}}, layout_of(mesh, {{"tp", 0}, {"dp", 0}}, 2)});
-    all.push_back({"norm.g", {DType::f32, {12}}, layout_of(mesh, {}, 1)});
-    all.push_back({"step", {DType::i64, {}}, layout_of(mesh, {}, 0)});
-    return all;
-}
-
-const Mesh single, dp2({{"dp", 2, false}}), tp3({{"tp", 3, false}}), dp2tp2({{"dp", 2, false}, {"tp", 2, false}});
 
 /// Changes a file in place.
 template <class Edit>
@@ -369,6 +198,97 @@ TEST_CASE("when every checkpoint is damaged the run does not start anew in silen
     fs::remove(scratch.path / "step-00000001" / "rank-00000-000.safetensors");
     const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
     for (const std::string& problem : outcome.problems) CHECK_THAT(problem, Contains("every checkpoint in"));
+}
+
+TEST_CASE("what stands where a step goes does not block it, and is kept") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_blocked");
+    const fs::path folder = scratch.path / "step-00000002";
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 2, 2) == quiet(dp2));
+    std::string said;
+    SECTION("no manifest") {
+        fs::remove(folder / "manifest.json");
+        said = "passed over: step-00000002 has no manifest.json";
+    }
+    SECTION("a file") {
+        fs::remove_all(folder);
+        std::ofstream(folder) << "notes";
+        said = "passed over: step-00000002 is no folder";
+    }
+    SECTION("a link") {
+        fs::remove_all(folder);
+        fs::create_directory_symlink("step-00000001", folder);
+        said = "passed over: step-00000002 is a symbolic link, which is not followed";
+    }
+    SECTION("neither manifest nor marker") {
+        fs::remove(folder / "manifest.json");
+        fs::remove(folder / ".orrery-checkpoint");
+        said = "passed over: step-00000002 has no manifest.json";
+    }
+    const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
+    CHECK((outcome.step == 1 && outcome.equal));
+    CHECK(outcome.notes == std::vector<std::string>{said});
+    CHECK(save(stores, scratch.path, model(dp2), dp2, 2, 9) == quiet(dp2));
+    CHECK(restore(stores, scratch.path, model(dp2), dp2).step == 2);
+    CHECK(fs::symlink_status(folder.string() + ".aside-1").type() != fs::file_type::not_found);
+    fs::remove_all(scratch.path / "step-00000001");
+    fs::remove(folder / "manifest.json");  // nothing is sound any more
+    const Outcome none = restore(stores, scratch.path, model(dp2), dp2);
+    for (const std::string& problem : none.problems)
+        CHECK_THAT(problem, Contains("step-00000002 has no manifest.json") && Contains("--fresh"));
+}
+
+TEST_CASE("a step without its marker is used, and never removed") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_marker");
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
+    fs::remove(scratch.path / "step-00000001" / ".orrery-checkpoint");
+    const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
+    CHECK((outcome.step == 1 && outcome.equal));
+    REQUIRE(outcome.notes.size() == 1);
+    CHECK_THAT(outcome.notes[0], Contains("has no file .orrery-checkpoint, so it is read but never removed"));
+    for (const int64_t step : {2, 3, 4}) REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, 1) == quiet(dp2));
+    CHECK(stores.open(scratch.path)->steps() == std::vector<int64_t>{4, 3, 1});
+}
+
+TEST_CASE("a step that is marked as suspect is passed over and kept") {
+    const TestStore stores(GENERATE(as<std::string>(), "posix", "memory"));
+    const Scratch scratch("checkpoint_suspect");
+    for (const int step : {1, 2, 3})
+        REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));  // keeps 3 and 2
+    const auto store = stores.open(scratch.path);
+    store->mark(3, "the loss of step 4 is inf");
+    const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
+    CHECK((outcome.step == 2 && outcome.equal));
+    CHECK(outcome.passed_over ==
+          std::vector<std::string>{
+              "suspect, an older checkpoint is used: step 3 is marked: \"the loss of step 4 is inf\""});
+
+    SECTION("retiring keeps one that is not suspect, and the newest suspects") {
+        for (const int step : {4, 5, 6, 7}) {
+            REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
+            store->mark(step, "the loss is inf");
+        }
+        CHECK(store->steps() == std::vector<int64_t>{7, 6, 5, 2});
+        CHECK(restore(stores, scratch.path, model(dp2), dp2).step == 2);
+        for (const int step : {8, 9, 10})
+            REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
+        CHECK(store->steps() == std::vector<int64_t>{10, 9, 7, 6});
+    }
+    SECTION("its place can be taken, and it is kept") {
+        REQUIRE(save(stores, scratch.path, model(dp2), dp2, 3, 9) == quiet(dp2));
+        CHECK(store->mark_of(3) == "");
+        CHECK(restore(stores, scratch.path, model(dp2), dp2).seed == 9);
+        if (stores.name == "posix") CHECK(fs::exists(scratch.path / "step-00000003.aside-1" / "suspect.txt"));
+    }
+    SECTION("when there is no other the start is refused") {
+        store->mark(2, "the loss of step 3 is nan");
+        const Outcome none = restore(stores, scratch.path, model(dp2), dp2);
+        for (const std::string& problem : none.problems)
+            CHECK_THAT(problem, Contains("can be used") && Contains("step 3 is marked") &&
+                                    Contains("step 2 is marked") && Contains("--fresh") && Contains("suspect.txt"));
+    }
 }
 
 TEST_CASE("a checkpoint of another program is refused by name") {

@@ -1,0 +1,255 @@
+// Manifests that are damaged, or signed anew with numbers that do not fit.
+#include "run/manifest.h"
+
+#include "damage.h"
+#include "run/safetensors.h"
+#include "run/tiling.h"
+#include "states.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const CheckpointOptions three{3, 700, 64, true};
+
+/// Steps 1 and 2 of the model, drawn with these seeds.
+struct TwoSteps {
+    TestStore stores{"posix"};
+    Scratch scratch;
+    fs::path manifest;
+
+    explicit TwoSteps(const std::string& name) : scratch(name) {
+        for (const int step : {1, 2})
+            REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step, three) == quiet(dp2));
+        manifest = scratch.path / Damage::name_of(2) / "manifest.json";
+    }
+    /// Step 1 is used, and what is said of step 2 has all of these parts.
+    void refused(const std::vector<std::string>& parts) const {
+        const Outcome outcome = restore(stores, scratch.path, model(dp2), dp2);
+        CHECK(outcome.problems == quiet(dp2));
+        CHECK((outcome.step == 1 && outcome.seed == 1 && outcome.equal));
+        REQUIRE(outcome.passed_over.size() == 1);
+        const std::string verified = verify(*stores.open(scratch.path), 2);
+        for (const std::string& part : parts) {
+            CHECK_THAT(outcome.passed_over[0], Contains(part));
+            CHECK_THAT(verified, Contains(part));
+        }
+        CHECK_THAT(outcome.passed_over[0], !Contains("json.exception"));
+    }
+};
+
+std::string grid_text(int64_t shards) {
+    Manifest manifest{7, "", "{}", 64, {}, {}};
+    manifest.objects.push_back({"a", 0, shards * 4, "", std::vector<uint32_t>(static_cast<size_t>(shards / 16))});
+    ManifestTensor tensor{"w", {DType::f32, {shards}}, "", {}};
+    for (int64_t i = 0; i < shards; ++i) tensor.shards.push_back({0, i * 4, {{i}, {1}}});
+    manifest.tensors.push_back(tensor);
+    return manifest.text();
+}
+
+}  // namespace
+
+TEST_CASE("a manifest of another step is no manifest of this one") {
+    const TwoSteps two("manifest_step");
+    SECTION("a copied manifest") {
+        Damage::write(two.manifest, Damage::contents(two.scratch.path / Damage::name_of(1) / "manifest.json"));
+        two.refused({"step 2: its manifest is of step 1"});
+    }
+    SECTION("a copied step") {
+        fs::remove_all(two.manifest.parent_path());
+        fs::copy(two.scratch.path / Damage::name_of(1), two.manifest.parent_path());
+        two.refused({"step 2: its manifest is of step 1"});
+    }
+    SECTION("a copied step, signed anew") {
+        fs::remove_all(two.manifest.parent_path());
+        fs::copy(two.scratch.path / Damage::name_of(1), two.manifest.parent_path());
+        Damage::sign(two.manifest, [](Json& json) { json["step"] = 2; });
+        two.refused({"step 2, rank-00000-000.safetensors was written for step \"1\""});
+    }
+    SECTION("a step that never ends") {
+        for (const int64_t last : {INT64_MAX, INT64_MAX - 1, Manifest::last_step + 1}) {
+            const fs::path folder = two.scratch.path / Damage::name_of(last);
+            fs::copy(two.manifest.parent_path(), folder);
+            Damage::sign(folder / "manifest.json", [&](Json& json) { json["step"] = last; });
+            const Outcome outcome = restore(two.stores, two.scratch.path, model(dp2), dp2);
+            CHECK(outcome.step == 2);
+            REQUIRE(outcome.passed_over.size() == 1);
+            CHECK_THAT(outcome.passed_over[0], Contains("the last step that can be is 1000000000000"));
+            fs::remove_all(folder);
+        }
+    }
+    SECTION("a step is not retired for a copy of it") {
+        fs::copy(two.scratch.path / Damage::name_of(1), two.scratch.path / Damage::name_of(3));
+        CHECK(save(two.stores, two.scratch.path, model(dp2), dp2, 4, 4) == quiet(dp2));
+        CHECK(two.stores.open(two.scratch.path)->steps() == std::vector<int64_t>{4, 3, 2});
+    }
+}
+
+TEST_CASE("a manifest with a byte that is not UTF-8 is named and an older checkpoint is used") {
+    const TwoSteps two("manifest_utf8");
+    const std::string good = Damage::contents(two.manifest);
+    for (size_t at = 0; at < good.size(); at += 97) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ 0x80);
+        Damage::write(two.manifest, bad);
+        INFO("byte " << at);
+        two.refused({"step 2, manifest: not valid json: byte 0x", fmt::format(" at offset {} is not UTF-8", at)});
+    }
+}
+
+TEST_CASE("text of the host that is not UTF-8 does not end a save or a start without a name") {
+    const TestStore stores("posix");
+    const Scratch scratch("manifest_l\xe4tin");
+    auto odd = model(dp2);
+    odd[3].name = "st\xff";
+    CHECK_THAT(save(stores, scratch.path, odd, dp2, 1, 1)[0],
+               Contains("cannot be saved: byte 0xff at offset 2 is not UTF-8") && !Contains("json.exception"));
+    REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
+    CHECK_THAT(save(stores, scratch.path, model(dp2), dp2, 1, 1)[0], Contains("it is there already"));
+    fs::remove(scratch.path / Damage::name_of(1) / "rank-00000-000.safetensors");
+    CHECK_THAT(restore(stores, scratch.path, model(dp2), dp2).problems[0],
+               Contains("rank-00000-000.safetensors is missing") && Contains("--fresh"));
+}
+
+TEST_CASE("a manifest that was signed anew is held against the headers of its objects") {
+    const TwoSteps two("manifest_signed");
+    const auto sign = [&](auto edit) { Damage::sign(two.manifest, edit); };
+    SECTION("a shifted begin") {
+        sign([](Json& json) {
+            Json& begin = json["tensors"][2]["shards"][0]["begin"];
+            begin = begin.get<int64_t>() - 4;
+        });
+        two.refused({"step 2, rank-", "by its own header, ", "by the manifest"});
+    }
+    SECTION("another name") {
+        sign([](Json& json) { json["tensors"][2]["name"] = "norm.h"; });
+        two.refused({"step 2, rank-", "norm.g f32[12] at byte ", "by its own header, norm.h f32[12] at byte "});
+    }
+    SECTION("another dtype of that size") {
+        sign([](Json& json) { json["tensors"][2]["dtype"] = "i32"; });
+        two.refused({"norm.g f32[12] at byte ", "by its own header, norm.g i32[12] at byte "});
+    }
+    SECTION("a transposed shape") {
+        sign([](Json& json) {
+            Json& tensor = json["tensors"][0];
+            tensor["shape"] = tensor["shards"][0]["shape"] = {24, 12};
+        });
+        two.refused({"up.w f32[12,24] at byte ", "by its own header, up.w f32[24,12] at byte "});
+    }
+    SECTION("a tensor less") {
+        sign([](Json& json) { json["tensors"].erase(3); });
+        two.refused({"tensors by its own header"});
+    }
+    SECTION("a shape whose size wraps") {
+        sign([](Json& json) {
+            Json& tensor = json["tensors"][3];  // a scalar: 2^65 + 1 elements would be 1
+            tensor["shape"] = {3, 11, 1117984489315730401};
+            Json& shard = tensor["shards"][0];
+            shard["shape"] = tensor["shape"];
+            shard["offset"] = {0, 0, 0};
+        });
+        two.refused({"tensor \"step\": ", "has more bytes than 64 bits can count"});
+    }
+    SECTION("a step that is no integer") {
+        sign([](Json& json) { json["step"] = 2.5; });
+        two.refused({"its step is 2.5, expected an integer that is not negative"});
+    }
+    SECTION("pieces of 2^62 bytes") {
+        sign([](Json& json) { json["piece_bytes"] = int64_t{1} << 62; });
+        two.refused({"has the wrong number of checksums"});
+    }
+    SECTION("an object twice") {
+        sign([](Json& json) { json["objects"].push_back(json["objects"][0]); });
+        two.refused({"two objects are called \"rank-00000-000.safetensors\""});
+    }
+}
+
+TEST_CASE("shapes whose size is beyond 64 bits are refused") {
+    CHECK(count_of({int64_t{1} << 31, int64_t{1} << 31}) == int64_t{1} << 62);
+    CHECK_THROWS_WITH(count_of({int64_t{1} << 32, int64_t{1} << 32}), Contains("[4294967296,4294967296]"));
+    CHECK_THROWS_WITH((TensorType{DType::f32, {int64_t{1} << 62}}.bytes()), Contains("more bytes than 64 bits"));
+}
+
+TEST_CASE("boxes tile a tensor or do not, whatever their order") {
+    const Shape shape{4, 6, 5};
+    std::mt19937 random(3);
+    const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
+    int tiled = 0;
+    for (int trial = 0; trial < 2000; ++trial) {
+        std::vector<Box> boxes{{{0, 0, 0}, shape}};
+        for (int64_t cuts = draw(6); cuts-- > 0;) {  // cuts a box in two
+            Box& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
+            const auto dim = static_cast<size_t>(draw(2));
+            if (box.shape[dim] < 2) continue;
+            Box rest = box;
+            box.shape[dim] = 1 + draw(box.shape[dim] - 2);
+            rest.offset[dim] += box.shape[dim];
+            rest.shape[dim] -= box.shape[dim];
+            boxes.push_back(rest);
+        }
+        if (draw(1) == 1) {  // then moves one, or another size, inside of the tensor
+            Box& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
+            const auto dim = static_cast<size_t>(draw(2));
+            box.offset[dim] = draw(shape[dim] - 1);
+            box.shape[dim] = std::min(box.shape[dim], shape[dim] - box.offset[dim]);
+        }
+        std::shuffle(boxes.begin(), boxes.end(), random);
+        std::vector<int> over(static_cast<size_t>(count_of(shape)), 0);
+        for (const Box& box : boxes)
+            for (int64_t i = 0; i < box.count(); ++i) {
+                const int64_t z = i % box.shape[2], y = i / box.shape[2] % box.shape[1],
+                              x = i / box.shape[2] / box.shape[1];
+                ++over[static_cast<size_t>(((x + box.offset[0]) * 6 + y + box.offset[1]) * 5 + z + box.offset[2])];
+            }
+        const bool once = std::all_of(over.begin(), over.end(), [](int count) { return count == 1; });
+        tiled += once;
+        if (tiling_of(shape, boxes).exact != once) FAIL_CHECK("trial " << trial);
+    }
+    CHECK(tiled > 500);
+    CHECK(tiled < 1900);
+    CHECK(tiling_of({0, 3}, std::vector<Box>{}).exact);
+    CHECK_FALSE(tiling_of({2, 3}, std::vector<Box>{}).exact);
+    CHECK_THROWS_WITH(tiling_of(Shape(40, 2), std::vector<Box>{{Shape(40, 0), Shape(40, 1)}}), Contains("40 dims"));
+}
+
+TEST_CASE("a manifest of 100,000 shards is looked at in far fewer than all pairs") {
+    constexpr int64_t shards = 100'000;
+    std::vector<Box> line, grid;
+    for (int64_t i = 0; i < shards; ++i) {
+        line.push_back({{i}, {1}});
+        grid.push_back({{i / 100, i % 100}, {1, 1}});
+    }
+    const Tiling of_line = tiling_of({shards}, line), of_grid = tiling_of({shards / 100, 100}, grid);
+    CHECK((of_line.exact && of_grid.exact));
+    CHECK(of_line.visited == 2 * (shards + 1));
+    CHECK(of_grid.visited == 4 * (shards + 1));
+    const Manifest manifest = Manifest::parse(grid_text(shards), "m");  // would take minutes by pairs
+    CHECK(manifest.held[0].size() == shards);
+}
+
+TEST_CASE("as many objects and names as shards are found by their places") {
+    constexpr int64_t count = 20'000;
+    const TestStore stores("memory");
+    const auto store = stores.open("many");
+    Manifest manifest{1, "", "{}", 1 << 20, {}, {}};
+    const float value = 1;
+    for (int64_t i = 0; i < count; ++i) {
+        const std::string name = "w" + std::to_string(i), key = "rank-" + std::to_string(i);
+        const std::vector<std::byte> bytes =
+            write_safetensors(std::vector<NamedTensor>{{name, {const_cast<float*>(&value), DType::f32, {}}}});
+        store->put(1, key, bytes);
+        const auto size = static_cast<int64_t>(bytes.size());
+        manifest.objects.push_back({key, 0, size, sha256(bytes), {crc32c(bytes)}});
+        manifest.tensors.push_back({name, {DType::f32, {}}, "", {{i, size - 4, {{}, {}}}}});
+    }
+    store->commit(1, manifest.text());
+    CHECK(verify(*store, 1) == "");
+    // One object of 100,000 names: a minute where a parser looks at all of them for each.
+    std::vector<NamedTensor> names;
+    for (int64_t i = 0; i < 100'000; ++i)
+        names.push_back({"w" + std::to_string(i), {const_cast<float*>(&value), DType::f32, {}}});
+    const std::vector<std::byte> bytes = write_safetensors(names);
+    CHECK(parse_safetensors(bytes, static_cast<int64_t>(bytes.size()), "a").tensors.size() == 100'000);
+}
