@@ -319,7 +319,9 @@ std::string ScriptHost::sample(const SampleOptions& options) {
     }
     Session session(settings, config_, registry_, alone, std::move(sampling), std::move(device));
     const auto store = open_store(settings, config_, registry_, folder());
-    SavedState(session, *store, settings.keep).load_params();
+    const SavedState::Resumed loaded = SavedState(session, *store, settings.keep).load_params();
+    for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
+    std::fprintf(stderr, "sampling from step %lld: %s\n", static_cast<long long>(loaded.step), store->place().c_str());
     return draw_text(session, options);
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <utility>
+
 #include "base/json.h"
 #include "run/diverged.h"
 
@@ -25,6 +28,11 @@ Json identity_of(Session& session, uint64_t seed, const Dataset& data) {
             {"sequences_per_step", spec.sequences_per_step},
             {"ramp", {ramp.start, ramp.increment, ramp.samples}},
             {"validation", spec.validation}};
+}
+
+/// 0 when it is not there: older checkpoints lack it.
+double number_of(const Json& host, const char* key) {
+    return host.contains(key) && host[key].is_number() ? host[key].get<double>() : 0;
 }
 
 void compare(const Json& saved, const Json& now, const std::string& place) {
@@ -85,25 +93,32 @@ void SavedState::put_back(const std::vector<StateValue>& state) {
     for (const StateValue& value : state) session_.upload(executor.tensor(*program.find(value.name)), value.local.data);
 }
 
+SavedState::Resumed SavedState::told(int64_t step, std::vector<std::string> passed_over) {
+    for (std::string& note : checkpoints_.notes()) passed_over.push_back(std::move(note));
+    return {step, std::move(passed_over)};
+}
+
 SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
     auto state = views();
     const auto restored = checkpoints_.restore(state);
     if (!restored) {
         session_.initialize(seed);
-        return {};
+        return told(0, {});
     }
-    compare(parse_json(restored->host, {"", store_.place() + ": manifest"}), identity_of(session_, seed, data),
-            store_.place());
+    const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
+    compare(host, identity_of(session_, seed, data), store_.place());
     put_back(state);
-    return {restored->step, restored->passed_over};
+    last_ = {restored->step, number_of(host, "loss")};
+    sound_loss_ = number_of(host, "sound_loss");
+    return told(restored->step, restored->passed_over);
 }
 
-int64_t SavedState::load_params() {
+SavedState::Resumed SavedState::load_params() {
     auto state = views();
     const auto restored = checkpoints_.restore(state, true);
     if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
     put_back(state);
-    return restored->step;
+    return told(restored->step, restored->passed_over);
 }
 
 /// A state that has diverged would poison each resume: it is no checkpoint. Judged together, so that all ranks stop.
@@ -131,13 +146,54 @@ void SavedState::require_sound(int64_t step, const std::vector<StateValue>& stat
     }
 }
 
-void SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples) {
+std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples,
+                                          double loss) {
     auto state = views();
     fetch(state);
     require_sound(step, state);
     Json host = identity_of(session_, seed, data);
     host["samples"] = samples;
+    host["loss"] = loss;
+    host["sound_loss"] = sound_loss_;
     checkpoints_.save(step, state, host.dump());
+    last_ = {step, loss};
+    return checkpoints_.notes();
+}
+
+std::string SavedState::judge(int64_t step, double loss) {
+    constexpr double most = 1000;
+    const Judged last = std::exchange(last_, {});
+    const bool finite = std::isfinite(loss);
+    const auto above = [&](double before) { return before > 0 && loss > most * before; };
+    if (last.step < 0 || last.step != step - 1) {
+        if (finite && sound_loss_ <= 0) sound_loss_ = loss;
+        return "";
+    }
+    if (!finite) return mark(last.step, fmt::format("the loss of step {} is {}", step, loss), true);
+    if (above(last.loss) || above(sound_loss_)) {
+        const double before = above(last.loss) ? last.loss : sound_loss_;
+        return mark(last.step,
+                    fmt::format("the loss of step {} is {:.6g}, above {} times the {:.6g} of {}", step, loss, most,
+                                before, above(last.loss) ? "this step" : "an earlier one"),
+                    false);
+    }
+    if (last.loss > 0) sound_loss_ = last.loss;
+    return "";
+}
+
+std::string SavedState::mark(int64_t step, const std::string& why, bool wait) {
+    std::string problem;
+    if (session_.job().rank == 0) try {
+            store_.mark(step, why);
+        } catch (const std::exception& failure) {
+            problem = failure.what();
+        }
+    if (wait) problem = session_.exchange("suspect", problem, Patience::files)[0];
+    if (!problem.empty())
+        throw Error(
+            fmt::format("the checkpoint of step {} is suspect ({}), but cannot be marked: {}", step, why, problem),
+            Fault::failed);
+    return fmt::format("the checkpoint of step {} is marked as suspect: {}", step, why);
 }
 
 }  // namespace orrery

@@ -15,19 +15,32 @@ public:
     SavedState(Session& session, CheckpointStore& store, int64_t keep);
 
     struct Resumed {
-        int64_t step = 0;                      ///< 0: fresh weights were drawn
-        std::vector<std::string> passed_over;  ///< newer checkpoints that were damaged, and where
+        int64_t step = 0;               ///< 0: fresh weights were drawn
+        std::vector<std::string> said;  ///< what was passed over, and why; what else lies there
     };
-    /// Loads the newest undamaged checkpoint or draws fresh weights. Throws Error when the checkpoint belongs to
-    /// another model, seed or data file, naming what differs.
+    /// Loads the newest checkpoint that is neither damaged nor suspect, or draws fresh weights. Throws Error when the
+    /// checkpoint belongs to another model, seed or data file, naming what differs.
     Resumed resume(uint64_t seed, const Dataset& data);
-    /// Loads params only, for sampling; returns the step. Throws Error when there is no checkpoint.
-    int64_t load_params();
-    /// Commits a checkpoint of the step and reads it back; then retires older ones. `samples`: drawn so far. Throws
-    /// Error when the state has diverged: nothing is saved then.
-    void save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples);
+    /// The same for params only, for sampling. Throws Error when there is no checkpoint.
+    Resumed load_params();
+    /// Commits a checkpoint of the step, whose loss was `loss`, and reads it back; then retires older ones. `samples`:
+    /// drawn so far. Throws Error when the state has diverged: nothing is saved then. Returns what it moved.
+    std::vector<std::string> save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss);
+
+    /// To be called with each step's loss. A committed step is marked as suspect when the next one's loss is not
+    /// finite, above 1,000 times its own, or above 1,000 times that of the last step that was saved and not marked
+    /// (before there is one: of the first step). Returns what was marked, "" when nothing. Waits for all ranks when the
+    /// loss is not finite, so that the mark is there when the job ends.
+    std::string judge(int64_t step, double loss);
+    /// Marks a committed step; `wait`: for all ranks. Returns what to say of it.
+    std::string mark(int64_t step, const std::string& why, bool wait);
 
 private:
+    struct Judged {
+        int64_t step = -1;  ///< -1: none
+        double loss = 0;    ///< 0: not known
+    };
+    Resumed told(int64_t step, std::vector<std::string> passed_over);
     std::vector<StateValue> views();
     void fetch(std::vector<StateValue>& state);
     void require_sound(int64_t step, const std::vector<StateValue>& state);
@@ -36,6 +49,8 @@ private:
     Session& session_;
     CheckpointStore& store_;
     Checkpoints checkpoints_;
+    Judged last_;            ///< the step that was saved or resumed last, until the next one is done
+    double sound_loss_ = 0;  ///< of the last step that was saved and not marked; 0: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies where the device's memory is not the host's
 };
 

@@ -39,7 +39,7 @@ public:
     void run() {
         agree();
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
-        for (const std::string& damaged : resumed.passed_over) note("damaged, an older checkpoint is used: " + damaged);
+        for (const std::string& said : resumed.said) note(said);
         if (resumed.step > 0)
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
         else if (!run_.weights.empty())
@@ -132,11 +132,11 @@ private:
         const auto ended = Clock::now();
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
         step_began_ = ended;
+        loss_ = m.loss;
+        const std::string marked = state_.judge(step, m.loss);
         if (!std::isfinite(m.loss))
-            throw Error(fmt::format("step {}: the loss is {}; checkpoints before it are intact\n"
-                                    "  lower the learning rate, clip the gradient norm or look at the data",
-                                    step, m.loss),
-                        Fault::failed);
+            throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
+        if (!marked.empty()) note(marked);
         if (!run_.metrics) return;
         m.grad_norm = session_.scalar(now.executor, now.program, "grad_norm");
         m.lr = session_.scalar(now.executor, now.program, "lr");
@@ -207,17 +207,26 @@ private:
             count += session_.scalar(*session_.eval(), program, "count");
         }
         if (run_.metrics) run_.metrics->evaluation(step, sum / count, static_cast<int64_t>(count));
-        if (!std::isfinite(sum / count))
-            throw Error(fmt::format("step {}: the loss on held-out data is {}; this state is not saved\n"
-                                    "  lower the learning rate, clip the gradient norm or look at the data",
-                                    step, sum / count),
-                        Fault::failed);
+        if (std::isfinite(sum / count)) return;
+        const bool saved = saved_ == step;
+        const std::string marked = saved ? state_.mark(step, "its loss on held-out data is not finite", true) : "";
+        throw_diverged(step, "the loss on held-out data", sum / count,
+                       saved ? "this state is saved" : "this state is not saved", marked);
+    }
+
+    [[noreturn]] static void throw_diverged(int64_t step, const char* what, double value, const char* saved,
+                                            const std::string& marked) {
+        throw Error(fmt::format("step {}: {} is {}; {}{}{}\n"
+                                "  lower the learning rate, clip the gradient norm or look at the data",
+                                step, what, value, saved, marked.empty() ? "" : "; ", marked),
+                    Fault::failed);
     }
 
     void save(int64_t step) {
         const auto begin = Clock::now();
         data_.require_unchanged();
-        state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1));
+        const auto moved = state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1), loss_);
+        for (const std::string& said : moved) note(said);
         saved_ = step;
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
@@ -237,6 +246,7 @@ private:
     SavedState state_;
     int64_t saved_ = 0;
     bool evaluated_ = false;
+    double loss_ = 0;  ///< of the last step
     const bool host_visible_ = session_.device().limits().host_visible;
     bool capture_told_ = false;
     double peak_ = -1;
