@@ -91,9 +91,11 @@ CLI::App* add_draw(CLI::App& app, ScriptCommand& script, DrawCommand& command) {
     draw->get_option("script")->required(false);
     draw->add_option("-o,--out", command.out, "write FILE.svg instead of text");
     draw->add_option("--schedule", command.schedule, "instead of a script: 1f1b, my.lua, or a file of F0 B0 ...");
-    draw->add_option("--stages", command.stages, "with --schedule: ranks of the pipeline");
-    draw->add_option("--micro", command.micro, "with --schedule: micro-batches");
-    draw->add_option("--chunks", command.chunks, "with --schedule: stages of each rank");
+    draw->add_option("--stages", command.stages, "with --schedule: ranks of the pipeline")
+        ->check(CLI::Range(0, 1 << 20));
+    draw->add_option("--micro", command.micro, "with --schedule: micro-batches")->check(CLI::NonNegativeNumber);
+    draw->add_option("--chunks", command.chunks, "with --schedule: stages of each rank; 0: as many as it needs")
+        ->check(CLI::Range(0, 1024));
     draw->add_option("--by", command.by, "length of a fragment: unit or flops")
         ->check(CLI::IsMember({"unit", "flops"}));
     draw->add_option("--width", command.width, "columns of the text; 0: the terminal's")->check(CLI::NonNegativeNumber);

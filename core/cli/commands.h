@@ -37,9 +37,9 @@ struct TokenizeCommand {
 
 /// A picture of a script's plan, or of a bare schedule.
 struct DrawCommand {
-    std::string out;       ///< an .svg file; "": text on the terminal
-    std::string schedule;  ///< instead of a script: a name, a Lua file or a file of orders
-    int64_t stages = 0, micro = 0, chunks = 1;
+    std::string out;                            ///< an .svg file; "": text on the terminal
+    std::string schedule;                       ///< instead of a script: a name, a Lua file or a file of orders
+    int64_t stages = 0, micro = 0, chunks = 0;  ///< 0: as the schedule has them
     std::string by = "unit", colour = "auto";
     int width = 0;  ///< columns; 0: the terminal's
 };

@@ -6,50 +6,82 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <set>
 
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/script_host.h"
 #include "config/load.h"
 #include "lua/script.h"
+#include "plan/check_schedule.h"
 #include "plan/draw.h"
 
 namespace orrery {
 namespace {
 
+/// A schedule, and for messages where each rank's order stands.
+struct Orders {
+    Schedule schedule;
+    int64_t micros = 1;
+    int stages = 1;
+    std::vector<Origin> lines;
+};
+
+/// Stages of one rank: by the line's head, or chunks 0, 1, ... as far as the order runs them without a gap.
+int chunks_of(const Schedule& schedule, size_t rank) {
+    if (!schedule.stages.empty()) return static_cast<int>(schedule.stages[rank].size());
+    std::set<int> chunks;
+    for (const Fragment& f : schedule.ranks[rank].order) chunks.insert(f.chunk);
+    int count = 0;
+    while (chunks.count(count)) ++count;
+    return std::max(count, 1);
+}
+
 /// Orders of fragments, one line a rank: "F0 F1 B0 B1"; where stages do not interleave the line begins with the rank's
 /// stages by chunk: "0,7: F0 F0.1 ...". Empty lines and those that begin with # are skipped.
-Schedule parse_schedule(const std::string& name, const std::string& shown, std::istream& text) {
-    Schedule schedule;
-    schedule.name = name;
+Orders read_orders(const std::filesystem::path& path, const DrawCommand& command) {
+    Orders all;
+    all.schedule.name = path.stem().string();
+    std::ifstream text(path);
     std::string line;
     for (int at = 1; std::getline(text, line); ++at) {
         std::string_view words = trim(line);
         if (words.empty() || words.front() == '#') continue;
+        const Origin here{"", path.string(), at, 0};
         try {
             if (const size_t colon = words.find(':'); colon != std::string_view::npos) {
-                auto& stages = schedule.stages.emplace_back();
+                auto& stages = all.schedule.stages.emplace_back();
                 for (const std::string& stage : split(words.substr(0, colon), ',')) stages.push_back(std::stoi(stage));
                 words = words.substr(colon + 1);
             }
-            schedule.ranks.push_back(RankSchedule::parse(words));
+            all.schedule.ranks.push_back(RankSchedule::parse(words));
         } catch (const Error& error) {
-            throw Error(fmt::format("{}:{}: {}", shown, at, error.what()));
+            throw Error(here, error.what());
         } catch (const std::logic_error&) {
-            throw Error(fmt::format("{}:{}: before the colon stand the rank's stages, as in 0,7:", shown, at));
+            throw Error(here, "before the colon stand the rank's stages, as in 0,7:");
         }
+        all.lines.push_back(here);
     }
-    if (!schedule.stages.empty() && schedule.stages.size() != schedule.ranks.size())
-        throw Error(
-            fmt::format("{}: only some ranks say which stages they run\n  begin every line with them, or none", shown));
-    if (schedule.ranks.empty()) throw Error(fmt::format("{} has no fragments; write one line a rank: F0 B0", shown));
-    return schedule;
+    const size_t ranks = all.schedule.ranks.size();
+    if (ranks == 0) throw Error(fmt::format("{} has no fragments; write one line a rank: F0 B0", path.string()));
+    if (!all.schedule.stages.empty() && all.schedule.stages.size() != ranks)
+        throw Error(fmt::format("{}: only some ranks say which stages they run\n  begin every line with them, or none",
+                                path.string()));
+    all.stages = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        const bool given = command.chunks > 0 && all.schedule.stages.empty();
+        all.stages += given ? static_cast<int>(command.chunks) : chunks_of(all.schedule, rank);
+        for (const Fragment& f : all.schedule.ranks[rank].order) all.micros = std::max(all.micros, f.micro + 1);
+    }
+    if (command.micro > 0) all.micros = command.micro;
+    return all;
 }
 
-/// Lets a schedule's function run, and keeps what it prints. Anything else that a script can ask for is refused.
+/// Lets a schedule's function run, under the limits of [lua] as a script's. Anything else that a script can ask for is
+/// refused.
 class ScheduleHost final : public Host {
 public:
+    explicit ScheduleHost(const ScriptCommand& command) : config_(load_config(command.config, command.sets)) {}
     Config& config() override { return config_; }
     const Mesh& mesh() override { return mesh_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
@@ -58,56 +90,45 @@ public:
     void train(const DataSpec&, const TrainOptions&) override { refuse({}); }
     std::string sample(const SampleOptions&) override { refuse({}); }
     void declare_options(const std::vector<Option>&) override { refuse({}); }
-    void print(const std::string& line) override { printed += line + "\n"; }
+    void print(const std::string& line) override { std::fprintf(stderr, "%s\n", line.c_str()); }
     void give_up(const std::string& text) override { end_process(text); }
-
-    std::string printed;
 
 private:
     [[noreturn]] static void refuse(const Origin& asked) {
         throw Error(asked, "a schedule is a function of ranks, micro-batches and chunks; it compiles and runs nothing");
     }
-    Config config_ = load_config("", {});
+    Config config_;
     Mesh mesh_;
 };
 
-/// The orders that the function of a Lua schedule returns: `name` lies in `folder` or is one of orrery/schedules.
-Schedule call_schedule(const std::string& name, const std::filesystem::path& folder, const DrawCommand& command) {
-    const std::string text = fmt::format(
-        "local name, p, m, v = {}, {}, {}, {}\n"
-        "local found, make = pcall(require, name)\n"
-        "local other\n"
-        "if not found then other, make = make, require('orrery.schedules.' .. name) end\n"
-        "local ranks, stages = make(p, m, v)\n"
-        "for r, order in ipairs(ranks) do\n"
-        "  if type(order) == 'table' then order = table.concat(order, ' ') end\n"
-        "  print((stages and table.concat(stages[r], ',') .. ': ' or '') .. order)\n"
-        "end\n",
-        quote(name), command.stages, command.micro, command.chunks);
-    ScheduleHost host;
-    run_script_text(text, "schedule " + name, folder, host);
-    std::istringstream orders(host.printed);
-    Schedule schedule = parse_schedule(name, "schedule " + name + ", rank", orders);
-    if (static_cast<int64_t>(schedule.ranks.size()) != command.stages)
-        throw Error(
-            fmt::format("schedule {} gave {} orders for {} ranks", name, schedule.ranks.size(), command.stages));
-    return schedule;
+/// What the function of a Lua schedule returns: `name` lies in `folder` or is one of orrery/schedules.
+Orders call_schedule(const std::string& name, const std::filesystem::path& folder, const ScriptCommand& script,
+                     const DrawCommand& command) {
+    ScheduleHost host(script);
+    const Pipeline asked{"", name, static_cast<int>(command.chunks), {}};
+    Orders all;
+    int chunks = 1;
+    all.schedule = load_schedule(asked, command.stages, command.micro, folder, host, &chunks);
+    all.micros = command.micro;
+    all.stages = static_cast<int>(command.stages) * chunks;
+    return all;
 }
 
-/// A file of orders, a Lua file, or the name of a schedule.
-Schedule read_schedule(const DrawCommand& command) {
+/// A file of orders, a Lua file, or the name of a schedule. Refused as a plan's would be.
+Schedule read_schedule(const ScriptCommand& script, const DrawCommand& command) {
     const std::filesystem::path path = command.schedule;
     const bool lua = path.extension() == ".lua";
     const bool plain = !lua && std::filesystem::is_regular_file(path);
-    if (!plain && (command.stages < 1 || command.micro < 1 || command.chunks < 1))
+    if (!plain && (command.stages < 1 || command.micro < 1))
         throw Error(
-            "a schedule is drawn for a number of ranks and micro-batches\n  add --stages 4 --micro 8, and --chunks "
-            "2 where a rank has several stages");
+            "a schedule is drawn for a number of pipeline ranks and micro-batches\n  add --stages 4 --micro 8, and "
+            "--chunks 2 where a rank has several stages");
     if (lua && !std::filesystem::is_regular_file(path)) throw Error(fmt::format("no schedule {}", path.string()));
-    if (lua) return call_schedule(path.stem().string(), path.parent_path(), command);
-    if (!plain) return call_schedule(command.schedule, "", command);
-    std::ifstream file(path);
-    return parse_schedule(path.stem().string(), path.string(), file);
+    Orders all = lua     ? call_schedule(path.stem().string(), path.parent_path(), script, command)
+                 : plain ? read_orders(path, command)
+                         : call_schedule(command.schedule, "", script, command);
+    check_schedule(all.schedule, all.micros, all.stages, true, all.lines);
+    return std::move(all.schedule);
 }
 
 int terminal_width() {
@@ -145,7 +166,7 @@ int draw_command(const ScriptCommand& given, const DrawCommand& command) {
     if (!command.schedule.empty()) {
         if (!script.script.empty())
             throw Error("draw a script or --schedule, not both: a script says its own schedule");
-        show(picture(read_schedule(command)), command);
+        show(picture(read_schedule(script, command)), command);
         return 0;
     }
     if (script.script.empty()) throw Error("draw what? name a script, or --schedule");

@@ -6,6 +6,7 @@
 #include "ir/op.h"
 #include "lua/fields.h"
 #include "lua/marks.h"
+#include "lua/schedules.h"
 #include "lua/state.h"
 #include "orrery/strategy.h"
 
@@ -107,8 +108,9 @@ int pipeline(lua_State* L) {
     Pipeline asked;
     asked.axis = fields.text("axis").value_or("pp");
     asked.schedule = fields.text("schedule").value_or("1f1b");
-    asked.chunks = static_cast<int>(fields.integer("chunks", 1).value_or(1));
+    const auto chunks = fields.integer("chunks", 0);
     fields.finish();
+    asked.chunks = chunks.value_or(0) > 0 ? static_cast<int>(*chunks) : chunks_needed(L, asked.schedule, asked.axis);
     asked.origin = mark_origin(tape);
     tape.program->pipeline(std::move(asked));
     return 0;

@@ -70,9 +70,10 @@ int compile_program(lua_State* L) {
     for (const Asked& asked : traced.strategies)
         for (const auto& [key, word] : asked.words)
             if (key == "axis" || mesh.find(word)) experiment.axes.push_back(word);
-    if (stage_count(experiment.train, mesh) > 1)
-        experiment.schedule = make_schedule(L, experiment.train.pipeline(), mesh.size(experiment.train.pipeline().axis),
-                                            experiment.train.microbatches());
+    if (stage_count(experiment.train, mesh) > 1) {
+        Pipeline pipeline = experiment.train.pipeline();
+        experiment.schedule = make_schedule(L, pipeline, mesh.size(pipeline.axis), experiment.train.microbatches());
+    }
     experiment.weights = traced.weights;
     traced.compiled = true;
     {

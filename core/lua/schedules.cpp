@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "lua/state.h"
 
@@ -17,19 +19,31 @@ Origin origin_of(lua_State* L, const std::string& name) {
     return {"schedule " + name, *frame.source == '@' ? frame.source + 1 : frame.short_src, frame.linedefined, 0};
 }
 
+std::string plural(int64_t count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with('h') ? "es" : "s");
+}
+
+/// "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank", the line behind an error.
+std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
+    const std::string who = pipeline.origin.text();
+    return fmt::format("\n  {}asked for: {}{}, {}, {} a rank", who.empty() ? "" : who + ": ", plural(ranks, "rank"),
+                       pipeline.axis.empty() ? "" : " over " + pipeline.axis, plural(microbatches, "micro-batch"),
+                       plural(pipeline.chunks, "chunk"));
+}
+
 /// The order at the top of the stack.
 RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     const auto refuse = [&](const std::string& what) {
-        throw Error(schedule.origin, fmt::format("schedule '{}' returned {} as the order of pipeline rank {}; expected "
-                                                 "a text such as \"F0 F1 B0\" or a list of such",
-                                                 schedule.name, what, rank));
+        throw Error(schedule.origin, fmt::format("returned {} as the order of pipeline rank {}; expected a text such "
+                                                 "as \"F0 F1 B0\" or a list of such",
+                                                 what, rank));
     };
     std::string text;
     if (lua_type(L, -1) == LUA_TSTRING) {
         text = check_text(L, -1);
     } else if (lua_istable(L, -1)) {
         for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; lua_pop(L, 1), ++i) {
-            if (lua_type(L, -1) != LUA_TSTRING) refuse(type_text(L, -1));
+            if (lua_type(L, -1) != LUA_TSTRING) refuse(fmt::format("{} as part {}", type_text(L, -1), i));
             text += check_text(L, -1) + " ";
         }
         lua_pop(L, 1);
@@ -39,8 +53,7 @@ RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
     try {
         return RankSchedule::parse(text);
     } catch (const Error& error) {
-        throw Error(schedule.origin,
-                    fmt::format("schedule '{}', pipeline rank {}: {}", schedule.name, rank, error.what()));
+        throw Error(schedule.origin, fmt::format("pipeline rank {}: {}", rank, error.what()));
     }
 }
 
@@ -48,9 +61,9 @@ RankSchedule order_of(lua_State* L, const Schedule& schedule, int64_t rank) {
 void read_stages(lua_State* L, int index, Schedule& schedule) {
     if (lua_isnoneornil(L, index)) return;
     const auto refuse = [&] {
-        throw Error(schedule.origin,
-                    fmt::format("schedule '{}' returned stages that are no list of {} lists of numbers", schedule.name,
-                                schedule.ranks.size()));
+        throw Error(schedule.origin, fmt::format("returned stages that are no list of {} lists of numbers: one for "
+                                                 "each pipeline rank",
+                                                 schedule.ranks.size()));
     };
     if (!lua_istable(L, index)) refuse();
     for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
@@ -64,40 +77,66 @@ void read_stages(lua_State* L, int index, Schedule& schedule) {
     }
 }
 
+std::string shipped(const std::string& name) { return "orrery.schedules." + name; }
+
+/// Calls the function below its arguments; its errors are told with the schedule's name before their own line.
+void call(lua_State* L, int arguments, int results, const std::string& name, const std::string& behind) {
+    if (lua_pcall(L, arguments, results, 0) == LUA_OK) return;
+    throw Error(fmt::format("schedule {}: {}{}", name, luaL_tolstring(L, -1, nullptr), behind));
+}
+
+/// Pushes the schedule's function; returns the chunks that its file declares, 0: any number.
+int push_function(lua_State* L, const std::string& name, const Origin& origin) {
+    const State& state = state_of(L);
+    const std::string module = state.finds(name) ? name : shipped(name);
+    if (!state.finds(module))
+        throw Error(origin, fmt::format("no schedule '{}': there is neither {}.lua beside the script nor {}.lua in "
+                                        "the library",
+                                        name, name, join(split(shipped(name), '.'), "/")));
+    lua_getglobal(L, "require");
+    push(L, module);
+    call(L, 1, 1, name, "");
+    if (lua_isfunction(L, -1)) return 0;
+    const auto refuse = [&](const std::string& what) {
+        throw Error(
+            {"schedule " + name, state.file_of(module), 0, 0},
+            fmt::format("returns {}, expected a function (p, m, v), or {{ chunks = 2, order = function }} where "
+                        "only that many chunks will do",
+                        what));
+    };
+    if (!lua_istable(L, -1)) refuse(type_text(L, -1));
+    lua_getfield(L, -1, "chunks");
+    if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > 1024)
+        refuse("a table whose chunks is " + type_text(L, -1));
+    const int chunks = static_cast<int>(lua_tointeger(L, -1));
+    lua_pop(L, 1);
+    lua_getfield(L, -1, "order");
+    if (!lua_isfunction(L, -1)) refuse("a table whose order is " + type_text(L, -1));
+    lua_remove(L, -2);
+    return chunks;
+}
+
 }  // namespace
 
-Schedule make_schedule(lua_State* L, const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
-    State& state = state_of(L);
+Schedule make_schedule(lua_State* L, Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const int top = lua_gettop(L);
-    const std::string shipped = "orrery.schedules." + pipeline.schedule;
-    const bool own = state.finds(pipeline.schedule);
-    if (!own && !state.finds(shipped))
-        throw Error(pipeline.origin,
-                    fmt::format("no schedule '{}': there is neither {}.lua beside the script nor {}.lua in the library",
-                                pipeline.schedule, pipeline.schedule, join(split(shipped, '.'), "/")));
-    state.require(own ? pipeline.schedule : shipped);
-    if (!lua_isfunction(L, -1))
-        throw Error(pipeline.origin, fmt::format("schedule '{}' is {}; its file returns a function (p, m, v)",
-                                                 pipeline.schedule, type_text(L, -1)));
+    const int needed = push_function(L, pipeline.schedule, pipeline.origin);
     Schedule schedule;
     schedule.name = pipeline.schedule;
     schedule.origin = origin_of(L, pipeline.schedule);
-    lua_pushinteger(L, ranks);
-    lua_pushinteger(L, microbatches);
-    lua_pushinteger(L, pipeline.chunks);
-    if (lua_pcall(L, 3, 2, 0) != LUA_OK) {
-        const std::string why = luaL_tolstring(L, -1, nullptr);
-        throw Error(pipeline.origin,
-                    fmt::format("schedule '{}' of {} ranks over {}, {} micro-batches and {} chunks: {}",
-                                pipeline.schedule, ranks, pipeline.axis, microbatches, pipeline.chunks, why));
-    }
+    if (pipeline.chunks == 0) pipeline.chunks = std::max(needed, 1);
+    if (needed > 0 && pipeline.chunks != needed)
+        throw Error(schedule.origin, fmt::format("a rank has {} chunks, no other number; leave chunks out{}", needed,
+                                                 asked(pipeline, ranks, microbatches)));
+    for (const int64_t number : {ranks, microbatches, int64_t{pipeline.chunks}}) lua_pushinteger(L, number);
+    call(L, 3, 2, schedule.name, asked(pipeline, ranks, microbatches));
     const int orders = lua_gettop(L) - 1;
-    const int64_t count = lua_istable(L, orders) ? static_cast<int64_t>(lua_rawlen(L, orders)) : 0;
+    const bool list = lua_istable(L, orders);
+    const int64_t count = list ? static_cast<int64_t>(lua_rawlen(L, orders)) : 0;
     if (count != ranks)
         throw Error(schedule.origin,
-                    fmt::format("schedule '{}' returned {} orders, expected a list of {}: one for each "
-                                "rank of the pipeline",
-                                schedule.name, count, ranks));
+                    fmt::format("returned {}, expected a list of {}: one for each rank of the pipeline",
+                                list ? plural(count, "order") : type_text(L, orders), ranks));
     for (int64_t rank = 0; rank < ranks; ++rank) {
         lua_rawgeti(L, orders, rank + 1);
         schedule.ranks.push_back(order_of(L, schedule, rank));
@@ -106,6 +145,15 @@ Schedule make_schedule(lua_State* L, const Pipeline& pipeline, int64_t ranks, in
     read_stages(L, orders + 1, schedule);
     lua_settop(L, top);
     return schedule;
+}
+
+int chunks_needed(lua_State* L, const std::string& schedule, const std::string& axis) {
+    State& state = state_of(L);
+    if (state.host().mesh().size(axis) == 1 || (!state.finds(schedule) && !state.finds(shipped(schedule)))) return 1;
+    const int top = lua_gettop(L);
+    const int chunks = push_function(L, schedule, where(L));
+    lua_settop(L, top);
+    return std::max(chunks, 1);
 }
 
 }  // namespace orrery::lua

@@ -20,9 +20,10 @@ void run_script_text(std::string_view text, const std::string& shown, const std:
 /// (source tree or installed prefix). Throws with the places tried.
 std::filesystem::path script_library(const std::string& configured);
 
-/// The schedule of a pipeline, found beside scripts of `folder` or in the library. Throws Error at the function's line
-/// where it returns no orders, and what the function throws.
-Schedule load_schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches,
-                       const std::filesystem::path& folder, Host& host);
+/// The schedule of a pipeline, found beside scripts of `folder` or in the library; chunks of 0: as many as it needs,
+/// which `chunks` is told. Throws Error at the function's line where it returns no orders, and what the function
+/// throws.
+Schedule load_schedule(Pipeline pipeline, int64_t ranks, int64_t microbatches, const std::filesystem::path& folder,
+                       Host& host, int* chunks = nullptr);
 
 }  // namespace orrery

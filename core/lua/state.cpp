@@ -177,7 +177,7 @@ void State::rethrow(int status, const std::string& shown) {
 namespace {
 
 struct ScheduleCall {
-    const Pipeline& pipeline;
+    Pipeline& pipeline;
     int64_t ranks, microbatches;
     Schedule made;
 };
@@ -210,7 +210,7 @@ void State::run_chunk(const std::string& text, const std::string& shown) {
     protect(guard<run_loaded>, &chunk, shown);
 }
 
-Schedule State::schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
+Schedule State::schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     ScheduleCall call{pipeline, ranks, microbatches, {}};
     protect(guard<call_schedule>, &call, "schedule " + pipeline.schedule);
     return std::move(call.made);
@@ -234,12 +234,14 @@ std::vector<std::filesystem::path> State::places(const std::string& module, std:
     return out;
 }
 
-bool State::finds(const std::string& module) const {
+std::string State::file_of(const std::string& module) const {
     const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
-    if (module.empty() || !std::ranges::all_of(module, plain)) return false;
+    if (module.empty() || !std::ranges::all_of(module, plain)) return "";
     std::vector<std::string> shown;
     const auto tried = places(module, shown);
-    return std::ranges::any_of(tried, [](const auto& file) { return std::filesystem::is_regular_file(file); });
+    for (size_t i = 0; i < tried.size(); ++i)
+        if (std::filesystem::is_regular_file(tried[i])) return shown[i];
+    return "";
 }
 
 void State::require(lua_State* L, const std::string& module) {
@@ -263,7 +265,8 @@ void State::require(lua_State* L, const std::string& module) {
         load_text(L, read_file(tried[i], shown[i]), shown[i]);
         lua_call(L, 0, 1);  // when it fails the run is over, and with it `loading_`
         loading_.pop_back();
-        if (lua_isnil(L, -1)) fail(L, fmt::format("module {} returned nothing; end it with `return`", quote(module)));
+        if (lua_isnil(L, -1))
+            fail(L, fmt::format("module {} in {} returned nothing; end it with `return`", quote(module), shown[i]));
         lua_pushvalue(L, -1);
         lua_setfield(L, loaded, module.c_str());
         lua_remove(L, loaded);
@@ -296,9 +299,11 @@ void run_script_text(std::string_view text, const std::string& shown, const std:
     state.run_text(text, shown);
 }
 
-Schedule load_schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches,
-                       const std::filesystem::path& folder, Host& host) {
-    return lua::State(host, folder).schedule(pipeline, ranks, microbatches);
+Schedule load_schedule(Pipeline pipeline, int64_t ranks, int64_t microbatches, const std::filesystem::path& folder,
+                       Host& host, int* chunks) {
+    Schedule schedule = lua::State(host, folder).schedule(pipeline, ranks, microbatches);
+    if (chunks) *chunks = pipeline.chunks;
+    return schedule;
 }
 
 }  // namespace orrery

@@ -42,11 +42,13 @@ public:
     /// Pushes the module's value, loading it on first use. Throws Error naming the places tried.
     void require(lua_State* L, const std::string& module);
     void require(const std::string& module) { require(L_, module); }
-    /// Whether there is a file for the module, or it is loaded.
-    bool finds(const std::string& module) const;
+    /// Whether there is a file for the module.
+    bool finds(const std::string& module) const { return !file_of(module).empty(); }
+    /// Its file, as messages show it; "" when there is none.
+    std::string file_of(const std::string& module) const;
 
     /// The schedule of a pipeline, see lua/schedules.h.
-    Schedule schedule(const Pipeline& pipeline, int64_t ranks, int64_t microbatches);
+    Schedule schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches);
 
     /// Charges one recorded op against the limits.
     void charge_op();

@@ -5,6 +5,7 @@
 #include "lua/experiment.h"
 #include "lua/fields.h"
 #include "lua/marks.h"
+#include "lua/schedules.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
@@ -154,6 +155,13 @@ void fill_config(lua_State* L, int index, Config& config, const Origin& origin) 
     lua_settop(L, keys - 1);
 }
 
+/// A plugin cannot ask a schedule, which is Lua, how many chunks it needs.
+void fill_chunks(lua_State* L, Config& options, const Origin& origin) {
+    if (options.integer("chunks", 0) != 0) return;
+    const int chunks = chunks_needed(L, options.text("schedule", "1f1b"), options.text("axis", "pp"));
+    options.set("chunks", {int64_t{chunks}, origin});
+}
+
 /// native.strategy(name, options) -> the C++ plugin of that name.
 int plugin(lua_State* L) {
     const std::string name = check_text(L, 1);
@@ -163,6 +171,7 @@ int plugin(lua_State* L) {
         check_table(L, 2, "a table of options");
         fill_config(L, 2, options, origin);
     }
+    if (name == "pipeline") fill_chunks(L, options, origin);
     Origin behalf = origin;
     std::shared_ptr<Strategy> made = state_of(L).host().make_strategy(name, options, behalf);
     options.reject_unused();
@@ -170,6 +179,12 @@ int plugin(lua_State* L) {
     for (const auto& [key, value] : options.items())
         if (const auto* word = std::get_if<std::string>(&value.data)) words.emplace_back(key, *word);
     push_object(L, Asked{std::move(made), name, origin, std::move(words)});
+    return 1;
+}
+
+/// native.chunks_needed(schedule, axis) -> the stages of a rank that a schedule needs.
+int schedule_chunks(lua_State* L) {
+    lua_pushinteger(L, chunks_needed(L, check_text(L, 1), check_text(L, 2)));
     return 1;
 }
 
@@ -190,6 +205,8 @@ void open_strategies(lua_State* L) {
     lua_setfield(L, -2, "define");
     lua_pushcfunction(L, guard<plugin>);
     lua_setfield(L, -2, "strategy");
+    lua_pushcfunction(L, guard<schedule_chunks>);
+    lua_setfield(L, -2, "chunks_needed");
 }
 
 }  // namespace orrery::lua

@@ -18,8 +18,8 @@ std::string text_of(const Fragment& f) { return RankSchedule{{f}}.text(); }
 
 class ScheduleCheck {
 public:
-    ScheduleCheck(const Schedule& schedule, int64_t micros, int stages, bool backward)
-        : schedule_(schedule), micros_(micros), stages_(stages), backward_(backward) {}
+    ScheduleCheck(const Schedule& schedule, int64_t micros, int stages, bool backward, const std::vector<Origin>& lines)
+        : schedule_(schedule), micros_(micros), stages_(stages), backward_(backward), lines_(lines) {}
 
     void run() {
         const bool one = stages_ == 1 && schedule_.ranks.size() == 1;
@@ -32,6 +32,7 @@ public:
             complete();
         }
         if (one) return;
+        rank_ = 0;
         find_stages();
         try {
             timeline(schedule_);
@@ -43,8 +44,11 @@ public:
 private:
     const std::vector<Fragment>& order() const { return schedule_.ranks[rank_].order; }
 
+    /// At the line of the rank's order where it has one.
     [[noreturn]] void refuse(const std::string& why) const {
-        throw Error(schedule_.origin, "schedule '" + schedule_.name + "' " + why);
+        Origin at = rank_ < lines_.size() ? lines_[rank_] : schedule_.origin;
+        at.who = "schedule " + schedule_.name;
+        throw Error(at, why);
     }
 
     /// " on pipeline rank 1", and which stage where it has several.
@@ -54,15 +58,23 @@ private:
         return text;
     }
 
+    /// Stages of the rank at hand.
+    int chunks() const {
+        if (schedule_.stages.empty()) return std::max(stages_ / static_cast<int>(schedule_.ranks.size()), 1);
+        return rank_ < schedule_.stages.size() ? static_cast<int>(schedule_.stages[rank_].size()) : 0;
+    }
+
     void in_order() const {
         std::set<std::tuple<Kind, int64_t, int>> seen;
         for (const Fragment& f : order()) {
-            if (!schedule_.stages.empty() &&
-                (rank_ >= schedule_.stages.size() || static_cast<size_t>(f.chunk) >= schedule_.stages[rank_].size()))
-                refuse(fmt::format("runs {} on pipeline rank {}, but gives that rank no stage for chunk {}", text_of(f),
-                                   rank_, f.chunk));
+            if (f.chunk >= chunks())
+                refuse(fmt::format("runs {} on pipeline rank {}, which has no chunk {}: {}", text_of(f), rank_, f.chunk,
+                                   chunks() == 1
+                                       ? "it runs one stage, whose fragments are written without a chunk"
+                                       : fmt::format("it runs {} stages, chunks 0 to {}", chunks(), chunks() - 1)));
             if (f.micro >= micros_)
-                refuse(fmt::format("runs {}{}, but there are {} micro-batches", text_of(f), whose(f.chunk), micros_));
+                refuse(fmt::format("runs {}{}, but there are {} micro-batches, from 0", text_of(f), whose(f.chunk),
+                                   micros_));
             if (!seen.emplace(f.kind, f.micro, f.chunk).second)
                 refuse(fmt::format("runs {} twice{}", text_of(f), whose(f.chunk)));
             const Kind needs = f.kind == Kind::weight ? Kind::backward : Kind::forward;
@@ -74,17 +86,14 @@ private:
 
     void complete() const {
         std::set<std::tuple<Kind, int64_t, int>> seen;
-        int chunks = 1;
-        for (const Fragment& f : order()) {
-            seen.emplace(f.kind, f.micro, f.chunk);
-            chunks = std::max(chunks, f.chunk + 1);
-        }
+        for (const Fragment& f : order()) seen.emplace(f.kind, f.micro, f.chunk);
         for (int64_t micro = 0; micro < micros_; ++micro)
-            for (int chunk = 0; chunk < chunks; ++chunk)
+            for (int chunk = 0; chunk < chunks(); ++chunk)
                 for (Kind kind : {Kind::forward, Kind::backward, Kind::weight}) {
                     const bool wanted = kind == Kind::forward || (backward_ && (kind == Kind::backward || weights_));
-                    if (wanted && !seen.count({kind, micro, chunk}))
-                        refuse(fmt::format("never runs {}{}", text_of({kind, micro, chunk}), whose(chunk)));
+                    if (!wanted || seen.count({kind, micro, chunk})) continue;
+                    refuse(fmt::format("never runs {}{}{}", text_of({kind, micro, chunk}), whose(chunk),
+                                       kind == Kind::weight ? "; where one rank has a W, all run every W" : ""));
                 }
     }
 
@@ -108,14 +117,16 @@ private:
     int64_t micros_;
     int stages_;
     bool backward_;
+    const std::vector<Origin>& lines_;
     bool weights_ = false;
     size_t rank_ = 0;
 };
 
 }  // namespace
 
-void check_schedule(const Schedule& schedule, int64_t micros, int stages, bool backward) {
-    ScheduleCheck(schedule, micros, stages, backward).run();
+void check_schedule(const Schedule& schedule, int64_t micros, int stages, bool backward,
+                    const std::vector<Origin>& lines) {
+    ScheduleCheck(schedule, micros, stages, backward, lines).run();
 }
 
 }  // namespace orrery

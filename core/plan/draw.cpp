@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-/// "4 stages on 2 ranks, 8 micro-batches"
+/// "4 stages on 2 pipeline ranks, 8 micro-batches"
 std::string size_text(const Schedule& schedule, const Timeline& timeline) {
     std::set<int> stages;
     std::set<int64_t> micros;
@@ -24,7 +24,7 @@ std::string size_text(const Schedule& schedule, const Timeline& timeline) {
         }
     auto plural = [](size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
     std::string text = plural(stages.size(), "stage");
-    if (stages.size() != schedule.ranks.size()) text += " on " + plural(schedule.ranks.size(), "rank");
+    if (stages.size() != schedule.ranks.size()) text += " on " + plural(schedule.ranks.size(), "pipeline rank");
     return text + ", " + fmt::format("{} micro-batch{}", micros.size(), micros.size() == 1 ? "" : "es");
 }
 
@@ -33,15 +33,17 @@ std::string bubble_text(const Timeline& timeline) {
     if (timeline.ranks.empty()) return text;
     const int64_t first = timeline.idle(0);
     for (size_t r = 1; r < timeline.ranks.size(); ++r)
-        if (timeline.idle(r) != first) return text + " of all ranks' time";
-    return fmt::format("{} ({} of {} idle on every rank)", text, short_text(static_cast<double>(first)),
-                       short_text(static_cast<double>(timeline.makespan)));
+        if (timeline.idle(r) != first) return text + " of the pipeline ranks' time";
+    return fmt::format("{} ({} of {} idle{})", text, short_text(static_cast<double>(first)),
+                       short_text(static_cast<double>(timeline.makespan)),
+                       timeline.ranks.size() > 1 ? " on every pipeline rank" : "");
 }
 
 std::string peaks_text(const Timeline& timeline) {
     std::vector<std::string> peaks;
     for (int64_t peak : timeline.peak) peaks.push_back(std::to_string(peak));
-    return "activations held at most, in micro-batches x chunks, by rank: " + join(peaks, " ");
+    return fmt::format("activations held at most, in micro-batches x chunks{}: {}",
+                       peaks.size() > 1 ? ", by pipeline rank" : "", join(peaks, " "));
 }
 
 void add_facts(Picture& picture) {
@@ -118,7 +120,7 @@ std::vector<int> stages_of(const std::vector<Slot>& slots) {
 
 std::string row_name(const Timeline& timeline, size_t rank) {
     const std::vector<int> stages = stages_of(timeline.ranks.at(rank));
-    return stages.size() == 1 ? fmt::format("stage {}", stages[0]) : fmt::format("rank {}", rank);
+    return stages.size() == 1 ? fmt::format("stage {}", stages[0]) : fmt::format("pipeline rank {}", rank);
 }
 
 std::string range_text(std::string_view one, std::string_view many, const std::vector<int64_t>& numbers) {

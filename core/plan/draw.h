@@ -11,7 +11,7 @@ namespace orrery {
 /// How many bytes are alive on a rank of one class, instruction by instruction.
 struct MemoryCurve {
     int rank = 0;            ///< of the pipeline
-    std::string ranks;       ///< "ranks 0..7"
+    std::string ranks;       ///< of the job: "ranks 0..7"
     int64_t persistent = 0;  ///< inputs, params, states and results: there all the time
     struct Point {
         double time = 0;  ///< in the timeline's units; below 0 before the fragments, above the makespan after them

@@ -156,7 +156,7 @@ std::vector<ParamRow> param_rows(const Plan& plan, const Timeline& timeline) {
     for (Group& group : groups) {
         group.row.name = unfolded(group.pattern, group.numbers);
         if (staged && !group.holders.empty())
-            group.row.where = range_text(one_each ? "stage" : "rank", one_each ? "stages" : "ranks",
+            group.row.where = range_text(one_each ? "stage" : "pipeline rank", one_each ? "stages" : "pipeline ranks",
                                          {group.holders.begin(), group.holders.end()});
         rows.push_back(std::move(group.row));
     }

@@ -124,7 +124,7 @@ void draw_slot(Page& page, const Slot& slot, size_t rank, double height, double 
     const double width = page.scale * static_cast<double>(slot.end - slot.start);
     const double gap = std::min(1.0, width * 0.12);
     page.canvas.box(x + gap / 2, page.y, width - gap, height, look,
-                    fmt::format("{}{} of stage {} on rank {}: {} to {}", letter_of(slot.fragment.kind), text,
+                    fmt::format("{}{} of stage {} on pipeline rank {}: {} to {}", letter_of(slot.fragment.kind), text,
                                 slot.stage, rank, slot.start, slot.end),
                     width > 9 ? 2 : 0);
     if (width >= text_width(text, number_size) + 1)
@@ -181,7 +181,7 @@ std::string draw_svg(const Picture& picture) {
     size_t most_stages = 1;
     for (const auto& slots : picture.timeline.ranks) most_stages = std::max(most_stages, stages_of(slots).size());
     page.left =
-        margin + 78 + (most_stages > 1 ? 14 * static_cast<double>(most_stages) + 12 : 0) + page.scale * picture.lead;
+        margin + (most_stages > 1 ? 122 + 14 * static_cast<double>(most_stages) : 78) + page.scale * picture.lead;
     constexpr double right = 150;
     page.width =
         std::max(page.end() + page.scale * picture.lead + right, picture.params.empty() ? 760.0 : 1200.0) + margin;

@@ -114,9 +114,10 @@ Plan lower(Program propagated, const Mesh& mesh, Persistent& persistent, const L
         check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
     } catch (const Error& error) {
         const Pipeline& pipeline = plan.program.pipeline();
-        throw Error(pipeline.origin,
-                    fmt::format("schedule '{}' cannot run {} stages ({} chunks a rank) and {} micro-batches: {}",
-                                plan.schedule.name, stages, pipeline.chunks, mesh.microbatches(), error.what()));
+        const std::string asked = pipeline.origin.text();
+        throw Error(fmt::format("{}\n  {}asked for: {} stage{}, {} a rank, and {} micro-batch{}", error.what(),
+                                asked.empty() ? "" : asked + ": ", stages, stages == 1 ? "" : "s", pipeline.chunks,
+                                mesh.microbatches(), mesh.microbatches() == 1 ? "" : "es"));
     }
 
     const lowering::Spread spread = lowering::spread(plan.program, mesh, plan.schedule);

@@ -94,13 +94,14 @@ private:
             for (const Key& need : needs(k)) {
                 if (end_.count(need)) continue;
                 const auto holder = rank_of_.find(need);
-                waits += fmt::format(
-                    "\n  rank {}, place {}: {} waits for {}{}", r, timeline_.ranks[r].size(), text(k), text(need),
-                    holder == rank_of_.end() ? ", which no rank runs" : fmt::format(" on rank {}", holder->second));
+                waits += fmt::format("\n  pipeline rank {}, place {}: {} waits for {}{}", r, timeline_.ranks[r].size(),
+                                     text(k), text(need),
+                                     holder == rank_of_.end() ? ", which no rank runs"
+                                                              : fmt::format(" on pipeline rank {}", holder->second));
                 break;
             }
         }
-        throw Error(fmt::format("schedule {} never ends: its ranks wait for each other{}", schedule_.name, waits));
+        throw Error("its ranks wait for each other" + waits);
     }
 
     const Schedule& schedule_;

@@ -430,7 +430,7 @@ function AnnotatedProgram:scopes() end
 ---@param stage integer
 function AnnotatedProgram:stage(scope, stage) end
 --- The stages lie on the ranks of an axis; `schedule` is the name of a function (p, m, v) beside the script or in
---- orrery/schedules, `chunks` how many stages each rank has.
+--- orrery/schedules, `chunks` how many stages each rank has; left out or 0: as many as the schedule needs, else 1.
 ---@param options { axis?: string, schedule?: string, chunks?: integer }
 function AnnotatedProgram:pipeline(options) end
 --- The forward pass as a row: what comes before the layers, each layer, what comes behind them.

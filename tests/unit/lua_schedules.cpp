@@ -118,10 +118,61 @@ TEST_CASE("schedules: a user's own is found beside the script, and blamed by its
     has(why("nowhere"), "nowhere.lua beside the script");
     write("short", "return function(p, m) return { 'F0 B0' } end");
     has(why("short"), "short.lua:1");
-    has(why("short"), "returned 1 orders, expected a list of 2");
+    has(why("short"), "returned 1 order, expected a list of 2");
     write("letters", "\n\nreturn function(p, m) return { 'F0 B0', 'F0 X0' } end");
     has(why("letters"), "letters.lua:3");
     has(why("letters"), "'X0' is no fragment");
     write("number", "return 7");
-    has(why("number"), "its file returns a function");
+    has(why("number"), "number.lua: returns the number 7, expected a function");
+    // Each names the schedule once, and where.
+    write("nothing", "return function() end");
+    CHECK(why("nothing").starts_with("schedule nothing, " + (folder / "nothing.lua").string() + ":1: returned nil, "));
+    write("typo", "\nretrun 1");
+    CHECK(why("typo") == "schedule typo: " + (folder / "typo.lua").string() + ":2: syntax error near '1'");
+    write("none", "local x = 1");
+    has(why("none"), "none.lua returned nothing");
+    write("fails", "return function(p)\n  error('not for ' .. p)\nend");
+    CHECK(
+        why("fails").starts_with("schedule fails: " + (folder / "fails.lua").string() + ":2: not for 2\n  pipeline, "));
+    has(why("fails"), "gpt.lua:7: asked for: 2 ranks over pp, 2 micro-batches, 1 chunk a rank");
+    write("declares", "return { chunks = 2 }");
+    has(why("declares"), "declares.lua: returns a table whose order is nil");
+}
+
+TEST_CASE("schedules: one that needs two stages a rank gets them where nobody says a number") {
+    const auto chunks = [](const std::string& options, const std::string& mesh = "pp = 2\n") {
+        FakeHost host(
+            "[train]\nsteps = 2\nsequences_per_step = 4\nmicrobatches = 2\n[data]\npath = \"x\"\n"
+            "tokens_per_sequence = 4\n[mesh]\n" +
+            mesh);
+        int64_t given = 0;  // to the plugin
+        host.strategies = [&](std::string_view, Config& config, const Origin&) {
+            given = config.integer("chunks", 0);
+            for (const char* text : {"axis", "schedule"}) config.text(text, "");
+            return nullptr;
+        };
+        const std::string start =
+            "local o = require 'orrery'\n"
+            "local m = require 'orrery.models.gpt' { layers = 4, embed = 6, heads = 2, vocab = 11, seq = 4 }\n"
+            "local p = o.trace('m', o.data.text {}.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+            "p:train_with(o.optim.adamw {})\no.strategy.pipeline { " +
+            options + " }\np:parallel { o.strategies.pipeline { " + options + " } }\n";
+        run_script_text(start + "p:compile()", "a.lua", ".", host);
+        const int64_t twin = host.experiment->train.pipeline().chunks;
+        if (mesh == "pp = 2\n") CHECK(twin == given);
+        return given;
+    };
+    CHECK(chunks("schedule = 'zbv'") == 2);
+    CHECK(chunks("schedule = 'zbv', chunks = 0") == 2);
+    CHECK(chunks("schedule = '1f1b'") == 1);
+    CHECK(chunks("") == 1);
+    CHECK(chunks("schedule = 'interleaved', chunks = 2") == 2);
+    CHECK(chunks("schedule = 'zbv'", "dp = 1\n") == 1);
+    CHECK_THROWS_WITH(chunks("schedule = 'zbv', chunks = 1"),
+                      Catch::Contains("zbv.lua:") && Catch::Contains("a rank has 2 chunks, no other number") &&
+                          Catch::Contains("a.lua:6: asked for: 2 ranks over pp, 2 micro-batches, 1 chunk a rank"));
+    FakeHost host;
+    int found = 0;
+    CHECK(load_schedule({"pp", "zbv", 0, {}}, 2, 2, {}, host, &found).stages.size() == 2);
+    CHECK(found == 2);
 }

@@ -235,7 +235,7 @@ TEST_CASE("schedules that skip, repeat or reorder fragments are refused") {
         options.schedule = &schedule;
         return lower(p, mesh, persistent, options);
     };
-    CHECK_THROWS_WITH(with("F0 B0 F1"), Contains("schedule 'mine' never runs B1"));
+    CHECK_THROWS_WITH(with("F0 B0 F1"), Contains("schedule mine: never runs B1"));
     CHECK_THROWS_WITH(with("B0 F0 F1 B1"), Contains("runs B0 before F0"));
     CHECK_THROWS_WITH(with("F0 B0 F1 B1 F1"), Contains("runs F1 twice"));
     CHECK_THROWS_WITH(with("F0 B0 F1 B1 F2 B2"), Contains("there are 2 micro-batches"));

@@ -2,8 +2,7 @@
 -- each micro-batch round by itself. Rank 1 of 2, 3 micro-batches:
 --   F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 B1 B2.1 B2 W1 W2.1 W2
 -- Bubble (p-1)/(6m+p-1) from m = 2p-1 on, and none between a rank's first and last fragment; 2p activations of chunks.
-return function(p, m, v)
-  if v ~= 2 then error(("zbv: a rank has 2 chunks, not %d; set chunks = 2"):format(v)) end
+local function vee(p, m)
   local ranks, stages = {}, {}
   for r = 0, p - 1 do
     local order, done = {}, {}
@@ -32,3 +31,5 @@ return function(p, m, v)
   end
   return ranks, stages
 end
+
+return { chunks = 2, order = vee }                  -- with another number there is no V

@@ -1,6 +1,7 @@
 --- Pipeline parallelism: the ranks of an axis run stages of the model, micro-batches pass through them.
 -- The row of layers is cut where the largest cost of a stage is smallest, or as `layers` lists. The Lua twin of
 -- plugins/strategy/pipeline.
+local native = require "orrery.native"
 local strategy = require "orrery.strategy"
 
 --- The layers of each stage: a dynamic program over (stages so far, layers so far). With `squares` the smallest sum of
@@ -49,14 +50,16 @@ end
 
 local function fail(text, ...) error(("pipeline: " .. text):format(...), 0) end
 
-local defaults = { axis = "pp", schedule = "1f1b", microbatches = 0, chunks = 1, ends = false, layers = {} }
+local defaults = { axis = "pp", schedule = "1f1b", microbatches = 0, chunks = 0, ends = false, layers = {} }
 
 return strategy.define("pipeline", defaults, function(program, mesh, options)
   local p = mesh:size(options.axis)
   if p == 1 then return end
   if options.microbatches > 0 then program:microbatches(options.microbatches) end
-  program:pipeline { axis = options.axis, schedule = options.schedule, chunks = options.chunks }
-  local row, stages, counts = program:layers(), p * options.chunks, options.layers
+  local chunks = options.chunks
+  if chunks == 0 then chunks = native.chunks_needed(options.schedule, options.axis) end
+  program:pipeline { axis = options.axis, schedule = options.schedule, chunks = chunks }
+  local row, stages, counts = program:layers(), p * chunks, options.layers
   if #counts > 0 then
     local sum = 0
     for _, count in ipairs(counts) do
