@@ -60,6 +60,9 @@ public:
     /// x itself when the shape is right, otherwise a reshape with the names of `like`.
     ValueId reshape_like(ValueId x, ValueId like);
 
+    /// The gradient with the names of `like`, of the same shape.
+    ValueId named_like(ValueId gradient, ValueId like);
+
     /// Adds to the gradient of input i; sums over the dims that input i was broadcast along.
     void give(size_t i, ValueId gradient);
     /// The gradient of every element of input i is this constant.
@@ -79,12 +82,16 @@ public:
 
 private:
     void accumulate(ValueId target, ValueId gradient);
+    bool fresh(ValueId value) const;
+    bool only_viewed(ValueId id) const;
 
     Program& program_;
     Builder& builder_;
     std::vector<Slot>& slots_;
     const std::vector<char>& wanted_;
     Op op_;
+    size_t first_ = 0;            ///< values from here on were made for op_
+    std::vector<ValueId> given_;  ///< of those: some value's gradient already
 };
 
 }  // namespace orrery

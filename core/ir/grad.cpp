@@ -13,6 +13,8 @@ namespace orrery {
 
 void Backward::begin(OpId id) {
     op_ = program_.op(id);  // a copy: appending moves the ops
+    first_ = program_.values.size();
+    given_.clear();
     builder_.set_scope(op_.scope);
     builder_.set_forward(id);
 }
@@ -48,10 +50,38 @@ ValueId Backward::cast(ValueId x, DType dtype) {
 
 ValueId Backward::reshape_like(ValueId x, ValueId like) {
     if (shape(x) == shape(like)) return x;
-    const auto names = program_.value(like).dims;
-    const ValueId y = one("reshape", {x}, {{"shape", shape(like)}});
-    program_.value(y).dims = names;
-    return y;
+    x = one("reshape", {x}, {{"shape", shape(like)}});
+    return named_like(x, like);
+}
+
+namespace {
+
+/// A dim without a name goes with every other.
+bool differ(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    for (size_t d = 0; d < a.size(); ++d)
+        if (!a[d].empty() && !b[d].empty() && a[d] != b[d]) return true;
+    return false;
+}
+
+}  // namespace
+
+bool Backward::fresh(ValueId value) const {
+    return static_cast<size_t>(value) >= first_ && std::find(given_.begin(), given_.end(), value) == given_.end();
+}
+
+/// A value's gradient has its dims' names: those of what it was multiplied with or broadcast to would meet others of
+/// the same value, or its own op's operands. What is some other value's gradient, too, is renamed by a reshape, an
+/// alias.
+ValueId Backward::named_like(ValueId gradient, ValueId like) {
+    const std::vector<std::string> names = program_.value(like).dims;
+    const std::vector<std::string>& own = program_.value(gradient).dims;
+    if (own == names) return gradient;
+    if (!fresh(gradient)) {
+        if (!differ(own, names)) return gradient;
+        gradient = one("reshape", {gradient}, {{"shape", shape(like)}});
+    }
+    program_.value(gradient).dims = names;
+    return gradient;
 }
 
 bool Backward::is_weight(ValueId id) const {
@@ -61,6 +91,16 @@ bool Backward::is_weight(ValueId id) const {
         const bool view =
             maker.kind == "cast" || maker.kind == "reshape" || maker.kind == "transpose" || maker.kind == "slice";
         if (!view) return false;
+        value = &program_.value(maker.inputs[0]);
+    }
+    return value->role == Role::param;
+}
+
+bool Backward::only_viewed(ValueId id) const {
+    const Value* value = &program_.value(id);
+    while (value->op != none) {
+        const Op& maker = program_.op(value->op);
+        if (maker.kind != "cast" && maker.kind != "reshape") return false;
         value = &program_.value(maker.inputs[0]);
     }
     return value->role == Role::param;
@@ -91,7 +131,15 @@ ValueId Backward::sum_to(ValueId gradient, ValueId like) {
 }
 
 void Backward::accumulate(ValueId target, ValueId gradient) {
-    const ValueId known = slots_[static_cast<size_t>(target)].sum;
+    // Nothing goes with the gradient of a param or of a view of one: its dims are named when it is whole.
+    const bool read = !only_viewed(target);
+    if (read || fresh(gradient)) gradient = named_like(gradient, target);
+    given_.push_back(gradient);
+    ValueId known = slots_[static_cast<size_t>(target)].sum;
+    if (known != none && !read && differ(program_.value(known).dims, program_.value(gradient).dims)) {
+        known = named_like(known, target);
+        gradient = named_like(gradient, target);
+    }
     if (known == none) {
         slots_[static_cast<size_t>(target)].sum = gradient;
         return;
@@ -99,6 +147,7 @@ void Backward::accumulate(ValueId target, ValueId gradient) {
     const DType wide = type(known).dtype == type(gradient).dtype ? type(known).dtype : DType::f32;
     const ValueId sum = one("add", {cast(known, wide), cast(gradient, wide)});
     slots_[static_cast<size_t>(target)].sum = sum;
+    given_.push_back(sum);
 }
 
 void Backward::give(size_t i, ValueId gradient) {
@@ -169,6 +218,7 @@ ValueId Backward::raw_dy(size_t o) { return total(out(o)); }
 ValueId Backward::dy(size_t o) {
     const ValueId value = cast(total(out(o)), type(out(o)).dtype);
     slots_[static_cast<size_t>(out(o))].sum = value;
+    given_.push_back(value);
     return value;
 }
 
@@ -211,7 +261,8 @@ ValueId own_gradient(Backward& backward, const Program& program, ValueId param) 
 
 }  // namespace
 
-void differentiate(Program& program, ValueId loss, ValueId seed) {
+std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed) {
+    const size_t forward = program.values.size();
     const std::vector<char> wanted = wanted_values(program);
     check_loss(program, loss, wanted);
     std::vector<Backward::Slot> slots(program.values.size());
@@ -237,16 +288,26 @@ void differentiate(Program& program, ValueId loss, ValueId seed) {
         backward.begin(id);
         def.gradient(backward);
     }
+    std::vector<char> taken(program.values.size(), 0);  // by an op, or as another param's gradient
+    for (const Op& op : program.ops)
+        for (ValueId input : op.inputs) taken[static_cast<size_t>(input)] = 1;
     for (ValueId param : program.params()) {
         if (slots[static_cast<size_t>(param)].empty()) continue;
         backward.begin(last[static_cast<size_t>(param)]);
-        const ValueId grad = own_gradient(backward, program, param);
+        ValueId grad = own_gradient(backward, program, param);
+        if (static_cast<size_t>(grad) < taken.size() && taken[static_cast<size_t>(grad)])
+            grad = backward.named_like(grad, param);
+        else if (static_cast<size_t>(grad) < taken.size())
+            taken[static_cast<size_t>(grad)] = 1;
         program.set_grad(param, grad);
-        program.value(grad).dims = program.value(param).dims;  // whatever a reshape on the way called them
+        program.value(grad).dims = program.value(param).dims;  // also where a value without names came in
         if (program.value(grad).name.empty()) {
             builder.name(grad, program.value(param).name + ".grad", program.value(param).origin);
         }
     }
+    std::vector<ValueId> gradients;
+    for (size_t i = 0; i < forward; ++i) gradients.push_back(slots[i].sum);
+    return gradients;
 }
 
 }  // namespace orrery

@@ -22,12 +22,18 @@ namespace {
 // Builds a program around one op. Params are what is perturbed; `weigh` adds sum(y * random) to the loss.
 class Case {
 public:
-    Case() : b_(program_) {}
+    /// `inside`: the op reads what another op made of the params.
+    explicit Case(bool inside) : b_(program_), inside_(inside) {}
 
     Builder& builder() { return b_; }
+    ValueId named(std::string_view name, Shape shape, Builder::DimNames dims) {
+        return b_.param(name, {DType::f32, std::move(shape)}, std::move(dims), {}, {});
+    }
     ValueId param(Shape shape, bool positive = false) {
         const std::string name = fmt::format("{}{}", positive ? "positive" : "p", next_++);
-        return b_.param(name, {DType::f32, std::move(shape)}, {}, {}, {});
+        const auto dims = names(shape);
+        const ValueId p = b_.param(name, {DType::f32, std::move(shape)}, dims, {}, {});
+        return inside_ ? one("scale", {p}, {{"by", 1.0}}) : p;
     }
     ValueId data(Shape shape, DType dtype = DType::f32, int top = 0) {
         const ValueId id = b_.input(fmt::format("in{}", next_++), {dtype, std::move(shape)}, {}, {});
@@ -42,6 +48,7 @@ public:
     }
     void weigh(ValueId y) {
         const ValueId r = data(program_.value(y).type.shape);
+        program_.value(r).dims = program_.value(y).dims;
         plus(one("sum", {one("mul", {y, r})}));
     }
     /// The plain sum: its gradient stays a constant until an op needs it.
@@ -50,8 +57,14 @@ public:
 
     void check() {
         Program full = program_;
-        differentiate(full, loss_);
+        const std::vector<ValueId> gradients = differentiate(full, loss_);
         verify(full);
+        for (size_t i = 0; i < gradients.size(); ++i) {
+            if (gradients[i] == none || full.values[i].role == Role::param) continue;
+            INFO(describe(full, static_cast<ValueId>(i)) << " and its gradient " << describe(full, gradients[i]));
+            CHECK(full.values[i].type.shape == full.value(gradients[i]).type.shape);
+            CHECK(full.values[i].dims == full.value(gradients[i]).dims);
+        }
         std::map<ValueId, test::Array> contents;
         for (size_t i = 0; i < program_.values.size(); ++i) {
             if (program_.values[i].role != Role::temporary)
@@ -64,6 +77,7 @@ public:
             REQUIRE(grad != none);
             const test::Array& analytic = values[static_cast<size_t>(grad)];
             REQUIRE(analytic.type.shape == program_.value(param).type.shape);
+            CHECK(full.value(grad).dims == program_.value(param).dims);
             double largest = 0, worst = 0;
             for (int64_t i = 0; i < analytic.type.count(); ++i) {
                 const double expected = slope(contents, param, i);
@@ -76,6 +90,15 @@ public:
     }
 
 private:
+    /// A name for each size; one of size 1, which goes with all, has a name of its own that its gradient must have,
+    /// too.
+    static std::vector<std::string> names(const Shape& shape) {
+        std::vector<std::string> dims;
+        for (const int64_t size : shape)
+            dims.push_back(size == 1 ? fmt::format("one{}", dims.size()) : fmt::format("n{}", size));
+        return dims;
+    }
+
     static std::string print_line(const Program& program, ValueId param) {
         return "gradient of " + describe(program, param);
     }
@@ -124,6 +147,7 @@ public:
 private:
     Program program_;
     Builder b_;
+    const bool inside_;
     std::map<ValueId, int> tops_;
     ValueId loss_ = none;
     int next_ = 0;
@@ -391,7 +415,54 @@ const std::set<std::string_view> without_gradient{"full",
                                                   "cross_entropy_loss",
                                                   "cross_entropy_grad"};
 
+/// Experts of x [3, embed], each times a gate that is one number a row.
+void mixture(Case& c) {
+    const ValueId x = c.named("x", {3, 5}, {"batch", "embed"});
+    ValueId y = none;
+    for (const std::string e : {"a", "b"}) {
+        const ValueId expert = c.one("matmul", {x, c.named("expert " + e, {5, 7}, {"embed", "mlp"})});
+        const ValueId gate = c.one("sigmoid", {c.one("matmul", {x, c.named("gate " + e, {5, 1}, {"embed", "gate"})})});
+        const ValueId part = c.one("mul", {expert, gate});
+        y = y == none ? part : c.one("add", {y, part});
+    }
+    c.weigh(y);
+}
+
+/// h = tanh(x w + h u), four times: the state goes in under another name than it comes out.
+void recurrent(Case& c) {
+    const ValueId w = c.named("w", {5, 7}, {"embed", "hidden"}), u = c.named("u", {7, 7}, {"state", "hidden"});
+    ValueId h = none;
+    for (const std::string t : {"1", "2", "3", "4"}) {
+        ValueId z = c.one("matmul", {c.named("x" + t, {3, 5}, {"batch", "embed"}), w});
+        if (h != none) {
+            const ValueId state = c.builder().one("reshape", {h}, {{"shape", Shape{3, 7}}}, {}, {{"batch", "state"}});
+            z = c.one("add", {z, c.one("matmul", {state, u})});
+        }
+        h = c.one("tanh", {z});
+    }
+    c.weigh(h);
+}
+
+/// The gradient of a sum is that of both terms, which call their dims by other names than the params behind them.
+void renamed(Case& c) {
+    const ValueId a = c.named("a", {3, 5}, {"row", "column"}), b = c.named("b", {3, 5}, {"batch", "embed"});
+    const auto as = [&](ValueId x) {
+        return c.builder().one("reshape", {x}, {{"shape", Shape{3, 5}}}, {}, {{"batch", "embed"}});
+    };
+    const ValueId sum = c.one("add", {as(a), c.one("tanh", {b})});
+    c.weigh(c.one("tanh", {sum}));
+    c.weigh(c.one("mul", {a, a}));
+}
+
 }  // namespace
+
+TEST_CASE("gradients of a dense mixture and of a recurrent network equal central differences") {
+    for (const auto& body : {mixture, recurrent, renamed}) {
+        Case c(false);
+        body(c);
+        c.check();
+    }
+}
 
 TEST_CASE("every op's gradient equals central differences") {
     const auto cases = all_cases();
@@ -402,11 +473,12 @@ TEST_CASE("every op's gradient equals central differences") {
         if (!def->gradient) continue;
         const auto found = cases.find(kind);
         REQUIRE(found != cases.end());
-        for (size_t i = 0; i < found->second.size(); ++i) {
-            INFO("case " << i);
-            Case c;
-            found->second[i](c);
-            c.check();
-        }
+        for (size_t i = 0; i < found->second.size(); ++i)
+            for (const bool inside : {false, true}) {
+                INFO("case " << i << (inside ? " inside" : ""));
+                Case c(inside);
+                found->second[i](c);
+                c.check();
+            }
     }
 }

@@ -68,7 +68,9 @@ ValueId keep_dims(Backward& g, ValueId y) {
     Shape shape = g.shape(g.in(0));
     for (int64_t d : g.attributes().integers("dims")) shape[static_cast<size_t>(d)] = 1;
     if (g.shape(y) == shape) return y;
-    return g.one("reshape", {y}, {{"shape", shape}});
+    const ValueId kept = g.one("reshape", {y}, {{"shape", shape}});
+    g.program().value(kept).dims = g.program().value(g.in(0)).dims;
+    return kept;
 }
 
 void grad_sum(Backward& g) {
