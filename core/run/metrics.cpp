@@ -18,8 +18,14 @@
 namespace orrery {
 namespace {
 
-/// JSON has no NaN: a diverged run writes null there.
+/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null there.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// Gradients that overflowed have no norm: the step was skipped.
+std::string norm_text(const StepMetrics& m) {
+    if (m.skips) return "skipped";
+    return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
+}
 
 double mfu_of(const StepMetrics& m) {
     return m.peak_flops > 0 && m.seconds > 0 ? m.flops / m.seconds / m.peak_flops : 0;
@@ -66,9 +72,9 @@ MetricsWriter::~MetricsWriter() {
     if (file_) std::fclose(file_);
 }
 
-void MetricsWriter::header() {
-    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}", "step", "loss", "grad_norm", "lr", "tok/s",
-                     "TFLOP/s", "MFU", "memory"));
+void MetricsWriter::header(bool scaled) {
+    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr", "tok/s",
+                     "TFLOP/s", "MFU", "memory", scaled ? " loss_scale skipped" : ""));
 }
 
 void MetricsWriter::step(const StepMetrics& m, bool print_line) {
@@ -78,12 +84,14 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
         Json line = {{"step", m.step},           {"loss", number(m.loss)},        {"grad_norm", number(m.grad_norm)},
                      {"lr", number(m.lr)},       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)},
                      {"MFU", number(mfu_of(m))}, {"memory", m.memory_bytes}};
+        if (m.scaled) line["loss_scale"] = number(m.loss_scale), line["skipped"] = m.skipped;
         write(line.dump());
     }
     if (print_line)
-        note(fmt::format("{:>7} {:>9.4f} {:>9.4f} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB", m.step, m.loss,
-                         m.grad_norm, m.lr, tokens_per_s, tflops, 100 * mfu_of(m),
-                         static_cast<double>(m.memory_bytes) / (1 << 20)));
+        note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
+                         norm_text(m), m.lr, tokens_per_s, tflops, 100 * mfu_of(m),
+                         static_cast<double>(m.memory_bytes) / (1 << 20),
+                         m.scaled ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
     if (interactive_) bar(m);
 }
 

@@ -17,6 +17,10 @@ struct StepMetrics {
     double flops = 0;
     double peak_flops = 0;     ///< matrix rate of all ranks together; 0: MFU unknown
     int64_t memory_bytes = 0;  ///< resident set of this rank
+    bool scaled = false;       ///< there is a loss scale; then:
+    double loss_scale = 0;     ///< that the gradients of this step were multiplied by
+    int64_t skipped = 0;       ///< steps without an update so far, with those before a restart
+    bool skips = false;        ///< this is one: its gradients overflowed and have no norm
 };
 
 /// Writes step lines, a progress bar on a terminal, and metrics.jsonl. Only rank 0 has one. Throws Fault::failed,
@@ -31,7 +35,8 @@ public:
     /// Opens the file. Its lines of steps after `resumed_step` go: those steps will be run again. Until then, and after
     /// a power cut here, it is as it was.
     void resume(int64_t resumed_step);
-    void header();
+    /// `scaled`: with the columns loss_scale and skipped.
+    void header(bool scaled);
     void step(const StepMetrics& metrics, bool print_line);
     void evaluation(int64_t step, double loss, int64_t tokens);
     /// A line of its own, not torn by the progress bar.

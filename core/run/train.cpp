@@ -49,7 +49,7 @@ public:
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         for (const std::string& line : session_.notes()) note(line);
         if (run_.metrics) run_.metrics->resume(resumed.step);
-        if (run_.metrics && first <= run_.options.steps) run_.metrics->header();
+        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled());
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -57,6 +57,9 @@ public:
         const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
         if (saves && first <= run_.options.steps) save(run_.options.steps);
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
+        if (scaled() && skipped_ > 0)
+            note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
+                             run_.options.steps));
     }
 
 private:
@@ -140,6 +143,7 @@ private:
         if (!run_.metrics) return;
         m.grad_norm = session_.scalar(now.executor, now.program, "grad_norm");
         m.lr = session_.scalar(now.executor, now.program, "lr");
+        if (scaled()) tell_scale(m, now);
         m.tokens = session_.compiled().tokens_per_step / sizes_.full() * now.feed.batch();
         m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
                   static_cast<double>(now.feed.batch());
@@ -147,6 +151,17 @@ private:
         m.memory_bytes = memory_bytes();
         const int64_t every = run_.options.log_every;
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+    }
+
+    bool scaled() const { return sized_.back().program.result("loss_scale").has_value(); }
+
+    void tell_scale(StepMetrics& m, const Sized& now) {
+        m.scaled = true;
+        m.loss_scale = session_.scalar(now.executor, now.program, "loss_scale");
+        m.skipped = static_cast<int64_t>(session_.scalar(now.executor, now.program, "skipped"));
+        // The first step of a resumed run has no count before it.
+        m.skips = skipped_ < 0 ? m.skipped > 0 && !std::isfinite(m.grad_norm) : m.skipped > skipped_;
+        skipped_ = m.skipped;
     }
 
     /// Of the process, or of the device where that is another memory.
@@ -251,6 +266,7 @@ private:
     bool capture_told_ = false;
     double peak_ = -1;
     double data_wait_s_ = 0;
+    int64_t skipped_ = -1;  ///< steps without an update, known to who writes metrics
     Clock::time_point step_began_;
 };
 

@@ -322,7 +322,8 @@ function StateGroup:use(marks) end
 local Program = {}
 --- Appends the backward pass and the optimizer's ops. Precision (train.precision), microbatches (train.microbatches)
 --- and ramp (train.ramp_start, ramp_increment, ramp_samples) come from the configuration when they are not given. A
---- loss scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped.
+--- loss scale (by default with f16) keeps small gradients from vanishing; steps whose gradients overflow are skipped:
+--- their line has "skipped" for a norm (null in metrics.jsonl), the scale and how many were skipped so far.
 ---@param optimizer fun(update: Update)
 ---@param options? TrainWithOptions
 ---@return Program
