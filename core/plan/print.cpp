@@ -100,6 +100,22 @@ std::string print(const Plan& plan) {
     return out;
 }
 
+namespace {
+
+/// Its values; of what joins many, two and a count.
+std::string values_text(const Program& program, const Instruction& i) {
+    std::vector<std::string> names;
+    const bool joined = i.what == Do::all_reduce && i.operands.size() > 2;
+    for (size_t o = joined ? 2 : 0; o < i.operands.size();
+         o += joined ? 2 : 1)  // of each member the place it comes from
+        if (i.operands[o].value != none) names.push_back(label_of(program, i.operands[o].value));
+    constexpr size_t few = 6;
+    if (!joined && names.size() <= few) return names.empty() ? "" : " " + join(names, " ");
+    return " " + join_few(names);
+}
+
+}  // namespace
+
 std::string describe(const Plan& plan, const RankClass& c, int index) {
     const Instruction& i = c.stream.at(static_cast<size_t>(index));
     const auto place = &c - plan.classes.data();
@@ -107,8 +123,7 @@ std::string describe(const Plan& plan, const RankClass& c, int index) {
     if (i.what == Do::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
         what = c.kernels[static_cast<size_t>(i.kernel)].op;
     std::string text = fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), index, what);
-    for (const Operand& operand : i.operands)
-        if (operand.value != none) text += " " + label_of(plan.program, operand.value);
+    text += values_text(plan.program, i);
     if (i.axis != none) text += " over " + plan.mesh.axis(i.axis).name;
     if (i.fragment.micro >= 0) text += " in " + fragment_text(i.fragment);
     if (static_cast<size_t>(i.fragment.chunk) < c.stages.size())

@@ -263,20 +263,20 @@ int Executor::position() const {
 
 /// Where a failure was: of a captured step, not which of its kernels.
 std::string Executor::place(Fault fault) const {
-    if (!replays_) return describe(plan_, class_, position());
+    if (!replays_) return "in " + describe(plan_, class_, position());
     const std::string hint = fault == Fault::failed ? graph_->how() : "";
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
 
-/// What the walk does, with errors that say where it was.
+/// What the walk does, with errors that say why and where it was.
 template <class Walked>
 void Executor::guarded(Walked walked) {
     try {
         walked();
     } catch (const Error& error) {
-        throw Error(fmt::format("rank {}, {}: {}", rank_, place(error.fault()), error.what()), error.fault());
+        throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(error.fault())), error.fault());
     } catch (const std::exception& error) {  // a plugin's own kind
-        throw Error(fmt::format("rank {}, {}: {}", rank_, place(Fault::failed), error.what()), Fault::failed);
+        throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(Fault::failed)), Fault::failed);
     }
 }
 
