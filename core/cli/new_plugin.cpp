@@ -108,6 +108,10 @@ int new_plugin_command(const NewPluginCommand& command) {
         if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
         names.push_back(name);
     }
+    if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with(".lua"); })) {
+        fs::copy_file(templates / ".luacheckrc", folder / ".luacheckrc");
+        names.emplace_back(".luacheckrc");
+    }
     std::sort(names.begin(), names.end());
     std::printf("%s: %s\n", folder.string().c_str(), join(names, " ").c_str());
     tell_next(command, folder, library);

@@ -45,6 +45,19 @@ function(orrery_plugin kind name)
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/orrery/plugins COMPONENT orrery)
 endfunction()
 
+# orrery_conformance(NAME): the test conformance.NAME, which runs the installed conformance suite on this project's
+# transport NAME: collectives, messages, every line of its contract, and what happens when a member dies.
+function(orrery_conformance name)
+  if(NOT EXISTS "${ORRERY_CONFORMANCE}")
+    message(WARNING "transport ${name} is not tested by the conformance suite: the installed orrery has none\n"
+      "install one that was built with -DORRERY_DEV=ON")
+    return()
+  endif()
+  add_test(NAME conformance.${name} COMMAND ${ORRERY_CONFORMANCE})
+  set_tests_properties(conformance.${name} PROPERTIES TIMEOUT 1200
+    ENVIRONMENT "ORRERY_CONFORMANCE_TRANSPORTS=${name};ORRERY_CONFORMANCE_PLUGINS=${CMAKE_BINARY_DIR}/plugins")
+endfunction()
+
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
 function(orrery_absent kind name why)
   set(stem ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name})

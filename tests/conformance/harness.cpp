@@ -14,8 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "folders.h"
-#include "plugin/loader.h"
+#include "chosen.h"
 
 namespace orrery::conformance {
 namespace {
@@ -31,7 +30,7 @@ bool serves_host(const Backend& backend) {
 /// The GPU of a rank that is a thread here. Throws Error where there is none.
 std::unique_ptr<Device> gpu_of(int64_t rank) {
     Registry registry;
-    Loader({in_build("plugins")}).load("device", "cuda", registry, {});
+    Loader(plugins_of_suite()).load("device", "cuda", registry, {});
     Config config("device.cuda");
     config.set("local_rank", {rank});
     return registry.device("cuda", {})(config);
@@ -221,22 +220,22 @@ bool unseen(const std::string& transport) { return thread_sanitizer && (transpor
 
 std::vector<Backend> backends() {
     std::vector<Backend> all;
-    for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
-        if (!plugin.name.starts_with("transport/") || !plugin.reason.empty()) continue;
+    for (const PluginReport& plugin : transports()) {
+        if (!plugin.reason.empty()) continue;
         const Backend threads{plugin.name.substr(plugin.name.find('/') + 1), false, {}};
         if (unseen(threads.transport)) continue;
         const bool host = serves_host(threads);
         if (host || why_skipped(plugin).empty()) all.push_back(threads);
         // CUDA does not survive the fork that makes a process of a rank.
-        if (!thread_sanitizer && host && threads.transport != "threads") all.push_back({threads.transport, true, {}});
+        if (!thread_sanitizer && host && !contract_of(threads).same_process)
+            all.push_back({threads.transport, true, {}});
     }
     return all;
 }
 
 std::vector<std::string> skipped() {
     std::vector<std::string> all;
-    for (const PluginReport& plugin : Loader({in_build("plugins")}).list()) {
-        if (!plugin.name.starts_with("transport/")) continue;
+    for (const PluginReport& plugin : transports()) {
         std::string why = plugin.reason;
         const std::string name = plugin.name.substr(plugin.name.find('/') + 1);
         if (why.empty() && !serves_host({name, false, {}})) why = why_skipped(plugin);
@@ -247,7 +246,7 @@ std::vector<std::string> skipped() {
 }
 
 std::unique_ptr<Transport> load_transport(const Backend& backend) {
-    const Loader loader({in_build("plugins")});
+    const Loader loader(plugins_of_suite());
     Registry registry;
     loader.load("transport", backend.transport, registry, {});
     Config config("transport." + backend.transport);

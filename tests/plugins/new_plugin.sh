@@ -29,6 +29,9 @@ for kind in $kinds; do
     "$orrery" new-plugin "$kind" night_clock "$kind" > "$kind.txt"
     ! grep -rqi sundial "$kind" || { grep -ri sundial "$kind"; echo "$kind: the template's name is left"; exit 1; }
     wanted="is not empty" refused "$kind" night_clock "$kind"
+    [ ! -e "$kind/try.lua" ] || [ -e "$kind/.luacheckrc" ] || { echo "$kind: no .luacheckrc"; exit 1; }
+    ! command -v luacheck > luacheck.txt || luacheck "$kind" > luacheck.txt 2>&1 ||
+        { cat luacheck.txt; echo "$kind: luacheck finds faults"; exit 1; }
     if [ -e "$kind/CMakeLists.txt" ]; then
         {
             cmake -S "$kind" -B "$kind/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
@@ -42,3 +45,20 @@ for kind in $kinds; do
     fi
     echo "$kind: ok"
 done
+
+# A transport that promises what it does not keep gives right results, and the suite says which line is not kept.
+if [ -e transport/build ]; then
+    grep -q "conformance.night_clock .*Passed" log.txt || { echo "transport: the suite did not run"; exit 1; }
+    sed -i 's/Reduction::by_algorithm/Reduction::by_rank/' transport/night_clock.cpp
+    cmake --build transport/build >> log.txt 2>&1 || { tail -n 40 log.txt; echo "the broken transport"; exit 1; }
+    if ORRERY_CONFORMANCE_TRANSPORTS=night_clock ORRERY_CONFORMANCE_PLUGINS=$work/transport/build/plugins \
+        "$work/prefix/lib/orrery/conformance" "[contract]" > broken.txt 2>&1; then
+        echo "the suite passes a transport that breaks its contract"; exit 1
+    fi
+    grep -q "other bits than in rank order" broken.txt || { tail -n 40 broken.txt; echo "another reason"; exit 1; }
+    code=0
+    ORRERY_CONFORMANCE_TRANSPORTS=no_clock "$work/prefix/lib/orrery/conformance" > broken.txt 2>&1 || code=$?
+    [ $code -eq 2 ] || { tail -n 40 broken.txt; echo "without the transport: exit code $code"; exit 1; }
+    grep -q "no transport no_clock in" broken.txt || { tail -n 40 broken.txt; echo "no word of no_clock"; exit 1; }
+    echo "a broken transport fails"
+fi

@@ -146,7 +146,7 @@ void write_table(const char* file, const Counts& counts, i64 sizes, i64 products
     table << sizes << " sizes of every op, " << products << " sizes of products\n";
     for (const cpu::Isa isa : isas) {
         if (cpu::available(isa))
-            table << name_of(isa) << ": " << counts.at(name_of(isa)) << " launches, clean\n";
+            table << name_of(isa) << ": " << counts.at(name_of(isa)) << " launches\n";
         else
             table << name_of(isa) << ": not on this processor\n";
     }

@@ -12,6 +12,8 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <thread>
 
 #include "orrery/p2p.h"
 #include "orrery/plugin.h"
@@ -25,8 +27,11 @@ using Milliseconds = std::chrono::milliseconds;
 /// Goes before the bytes of each message.
 struct Header {
     uint64_t channel = 0;
-    int64_t bytes = 0;
-    bool operator==(const Header&) const = default;
+    int64_t bytes = 0;    ///< met: none follow, the message with this ticket has reached its receive
+    uint64_t ticket = 0;  ///< the sender's
+    static constexpr int64_t met = -1;
+
+    bool matches(const Header& other) const { return channel == other.channel && bytes == other.bytes; }
 };
 
 /// One message on its way out or in.
@@ -37,7 +42,7 @@ struct Transfer {
     uint64_t ticket = 0;
     std::vector<char> early;  ///< holds an incoming message that nobody has asked for yet
 
-    bool over() const { return moved == static_cast<int64_t>(sizeof header) + header.bytes; }
+    bool over() const { return moved == static_cast<int64_t>(sizeof header) + std::max(header.bytes, int64_t{0}); }
 };
 
 /// The connection to one member: a stream of messages each way. Nothing here blocks.
@@ -62,8 +67,9 @@ public:
     /// True when the message had arrived already.
     bool receive(Transfer transfer) {
         for (auto at = early_.begin(); at != early_.end(); ++at) {
-            if (!(at->header == transfer.header)) continue;
+            if (!at->header.matches(transfer.header)) continue;
             std::copy(at->early.begin(), at->early.end(), transfer.data);
+            acknowledge(at->header);
             early_.erase(at);
             return true;
         }
@@ -75,27 +81,33 @@ public:
     template <class Done>
     int64_t move(const Done& done) {
         int64_t bytes = 0;
-        while (!out_.empty() && push(out_.front(), bytes)) {
-            done(out_.front().ticket);
-            out_.pop_front();
-        }
         while (pull(in_, bytes)) {
+            const bool met = in_.header.bytes == Header::met;
+            if (met) in_.ticket = in_.header.ticket;
             // Asked for while it was on its way: the receive stands among the wanted by now.
             if (const auto asked = in_.ticket == 0 ? wanted(in_.header) : wanted_.end(); asked != wanted_.end()) {
                 std::copy(in_.early.begin(), in_.early.end(), asked->data);
                 in_.ticket = asked->ticket;
                 wanted_.erase(asked);
             }
-            if (in_.ticket != 0)
+            if (in_.ticket != 0) {
+                if (!met) acknowledge(in_.header);
                 done(in_.ticket);
-            else
+            } else {
                 early_.push_back(std::move(in_));
+            }
             in_ = {};
         }
+        // What is sent is done when it is met: bytes in a socket's buffer have reached nobody.
+        while (!out_.empty() && push(out_.front(), bytes)) out_.pop_front();
         return bytes;
     }
 
 private:
+    void acknowledge(const Header& header) {
+        out_.push_back({{header.channel, Header::met, header.ticket}, nullptr, 0, 0, {}});
+    }
+
     /// The part of header or data that comes next.
     static std::pair<char*, size_t> next(Transfer& t) {
         const auto header = static_cast<int64_t>(sizeof t.header);
@@ -134,11 +146,13 @@ private:
     }
 
     std::deque<Transfer>::iterator wanted(const Header& header) {
-        return std::find_if(wanted_.begin(), wanted_.end(), [&](const Transfer& w) { return w.header == header; });
+        return std::find_if(wanted_.begin(), wanted_.end(),
+                            [&](const Transfer& w) { return header.matches(w.header); });
     }
 
     /// Where the bytes behind a header go: to the first receive of that channel and size, or aside.
     void find_place(Transfer& t) {
+        if (t.header.bytes == Header::met) return;
         const auto found = wanted(t.header);
         if (found == wanted_.end()) {
             t.early.resize(static_cast<size_t>(t.header.bytes));
@@ -158,13 +172,24 @@ private:
 
 class Sundial final : public P2pCommunicator {
 public:
-    Sundial(const Group& group, std::vector<Link> links, const Rendezvous& rendezvous, Milliseconds timeout,
-            const P2pOptions& options)
-        : P2pCommunicator(group, options), links_(std::move(links)), rendezvous_(rendezvous), timeout_(timeout) {}
+    Sundial(const Group& group, std::vector<Link> links, std::vector<int64_t> pids, const Rendezvous& rendezvous,
+            Milliseconds timeout, const P2pOptions& options)
+        : P2pCommunicator(group, options),
+          links_(std::move(links)),
+          pids_(std::move(pids)),
+          rendezvous_(rendezvous),
+          timeout_(timeout) {}
+
+    ~Sundial() override {
+        mover_ = {};
+        // The last words to the others, who may still wait for them.
+        const auto sends = [](const Link& l) { return l.sends() && !l.closed(); };
+        for (int i = 0; i < 100 && !over_ && std::any_of(links_.begin(), links_.end(), sends); ++i) progress(10);
+    }
 
     bool done(uint64_t ticket) override {
         progress(0);
-        return !peer_of_.count(ticket);
+        return !under_way(ticket);
     }
 
     void abort(std::string_view reason) override {
@@ -177,48 +202,76 @@ public:
 
 protected:
     uint64_t start_send(int peer, const void* data, int64_t bytes, uint64_t channel) override {
+        const std::lock_guard lock(mutex_);
         peer_of_[++ticket_] = peer;
-        link(peer).send({{channel, bytes}, static_cast<char*>(const_cast<void*>(data)), 0, ticket_, {}});
-        progress(0);
+        link(peer).send({{channel, bytes, ticket_}, static_cast<char*>(const_cast<void*>(data)), 0, ticket_, {}});
+        move();
         return ticket_;
     }
 
     uint64_t start_receive(int peer, void* data, int64_t bytes, uint64_t channel) override {
+        const std::lock_guard lock(mutex_);
         peer_of_[++ticket_] = peer;
-        if (link(peer).receive({{channel, bytes}, static_cast<char*>(data), 0, ticket_, {}})) peer_of_.erase(ticket_);
+        if (link(peer).receive({{channel, bytes, 0}, static_cast<char*>(data), 0, ticket_, {}}))
+            peer_of_.erase(ticket_);
+        move();
         return ticket_;
     }
 
     void finish(uint64_t ticket) override {
+        const Waiting here(waiting_);
         auto deadline = Clock::now() + timeout_;
-        for (auto at = peer_of_.find(ticket); at != peer_of_.end(); at = peer_of_.find(ticket)) {
+        while (const auto transfer = under_way(ticket)) {
             if (progress(50) > 0) {
                 deadline = Clock::now() + timeout_;
                 continue;
             }
-            const int peer = at->second;
+            const auto [peer, closed] = *transfer;
             if (over_) fail(why());
             if (const std::string lost = rendezvous_.lost(); !lost.empty()) fail(lost);
-            if (link(peer).closed()) {
+            if (closed) {
                 ::poll(nullptr, 0, 200);  // the rendezvous soon knows whose death closed it
                 const std::string lost = rendezvous_.lost();
                 fail(over_ ? why() : !lost.empty() ? lost : rank_text(peer) + " closed its connection");
             }
             if (Clock::now() >= deadline)
-                fail(rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) + " ms");
+                fail(rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
+                     " ms; its process " + process_state(pids_[static_cast<size_t>(peer)]));
         }
     }
 
 private:
+    /// While somebody waits, the mover does not take what that one waits for.
+    struct Waiting {
+        explicit Waiting(std::atomic<int>& count) : count_(count) { ++count_; }
+        ~Waiting() { --count_; }
+        std::atomic<int>& count_;
+    };
+
     Link& link(int peer) { return links_[static_cast<size_t>(peer)]; }
+
+    /// The peer of a transfer that is not done, and whether the connection to it is closed.
+    std::optional<std::pair<int, bool>> under_way(uint64_t ticket) {
+        const std::lock_guard lock(mutex_);
+        const auto at = peer_of_.find(ticket);
+        return at == peer_of_.end() ? std::nullopt : std::optional(std::pair(at->second, link(at->second).closed()));
+    }
 
     /// Waits at most so long for something to move, and moves it.
     int64_t progress(int wait_ms) {
         std::vector<pollfd> polled;
-        for (const Link& l : links_)
-            if (l.socket() >= 0 && !l.closed())
-                polled.push_back({l.socket(), static_cast<short>(POLLIN | (l.sends() ? POLLOUT : 0)), 0});
+        {
+            const std::lock_guard lock(mutex_);
+            for (const Link& l : links_)
+                if (l.socket() >= 0 && !l.closed())
+                    polled.push_back({l.socket(), static_cast<short>(POLLIN | (l.sends() ? POLLOUT : 0)), 0});
+        }
         ::poll(polled.data(), polled.size(), wait_ms);
+        const std::lock_guard lock(mutex_);
+        return move();
+    }
+
+    int64_t move() {
         int64_t bytes = 0;
         for (Link& l : links_)
             if (l.socket() >= 0) bytes += l.move([&](uint64_t ticket) { peer_of_.erase(ticket); });
@@ -232,14 +285,21 @@ private:
 
     [[noreturn]] void fail(const std::string& why) const { throw Error(what() + ": " + why, Fault::peer); }
 
-    std::vector<Link> links_;  ///< by member; the own one is empty
+    std::vector<Link> links_;          ///< by member; the own one is empty
+    const std::vector<int64_t> pids_;  ///< of the members' processes, for messages
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
     uint64_t ticket_ = 0;
     std::map<uint64_t, int> peer_of_;  ///< of the transfers under way
     std::atomic<bool> over_{false};
-    std::mutex mutex_;  ///< guards why_: abort may come from another thread
+    std::mutex mutex_;  ///< guards links_, peer_of_ and why_
     std::string why_;
+    std::atomic<int> waiting_{0};
+    /// What is under way moves on while this rank computes, or waits for something else.
+    std::jthread mover_{[this](const std::stop_token& stop) {
+        for (; !stop.stop_requested(); ::poll(nullptr, 0, 2))
+            if (waiting_ == 0) progress(0);
+    }};
 };
 
 [[noreturn]] void fail(const Group& group, const std::string& what) {
@@ -312,6 +372,10 @@ public:
         const std::string name = fresh_name(group, rendezvous);
         const auto [listener, address] = listen(group);
         const auto addresses = exchange(group, rendezvous, name + "/socket", address, timeout);
+        std::vector<int64_t> pids;
+        for (const std::string& pid :
+             exchange(group, rendezvous, name + "/process", std::to_string(::getpid()), timeout))
+            pids.push_back(std::stoll(pid));
         std::vector<Link> links(static_cast<size_t>(group.size()));
         for (int i = 0; i < group.me; ++i)
             links[static_cast<size_t>(i)] = connect(group, addresses[static_cast<size_t>(i)]);
@@ -320,7 +384,7 @@ public:
             links[static_cast<size_t>(member)] = std::move(link);
         }
         options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody leaves before all are connected
-        return std::make_unique<Sundial>(group, std::move(links), rendezvous, timeout, options_);
+        return std::make_unique<Sundial>(group, std::move(links), std::move(pids), rendezvous, timeout, options_);
     }
 
 private:
