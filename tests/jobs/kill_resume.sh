@@ -100,7 +100,7 @@ in_step() {
     [ $took -le 5000 ] || { tail "$name.log"; fail "$name: ended after $took ms, expected at most 5000"; }
     grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" ||
         { tail "$name.log"; fail "$name: the dead rank is not named"; }
-    own=$(grep "\[rank $((1 - rank))\]" "$name.log")
+    own=$(grep -A1 "\[rank $((1 - rank))\]" "$name.log")  # the reason, then the place
     [[ $own =~ "instruction "[0-9]+": "(all_reduce|broadcast|all_gather) ]] ||
         { tail "$name.log"; fail "$name: the survivor does not name its operation: $own"; }
     echo "$name: rank $rank killed, ended after $took ms: $(cut -c1-160 <<< "${own%%$'\n'*}")"
