@@ -80,7 +80,11 @@ void meet_at_master(Job& job, const std::string& fallback_host, int port, Hosts 
     }
 }
 
-int master_port(const Job& job) { return static_cast<int>(number_or("MASTER_PORT", port_from(job.id))); }
+int master_port(const Job& job) {
+    const int64_t port = number_or("MASTER_PORT", port_from(job.id));
+    if (port > 65535) throw Error(fmt::format("environment: MASTER_PORT={} is no port\n  set one up to 65535", port));
+    return static_cast<int>(port);
+}
 
 Job from_torchrun() {
     Job job;
@@ -91,6 +95,9 @@ Job from_torchrun() {
     job.local_rank = number_or("LOCAL_RANK", job.rank);
     job.local_ranks = number_or("LOCAL_WORLD_SIZE", job.ranks);
     job.generation = number_or("TORCHELASTIC_RESTART_COUNT", 0);
+    if (job.local_rank >= job.local_ranks || job.local_ranks > job.ranks)
+        throw Error(fmt::format("environment: LOCAL_RANK={} of LOCAL_WORLD_SIZE={}, and WORLD_SIZE={}", job.local_rank,
+                                job.local_ranks, job.ranks));
     // torchrun's agent keeps a store of its own at MASTER_PORT.
     const int port = master_port(job), next = port < 65535 ? port + 1 : port - 1;
     const Hosts hosts = hosts_of(job, variable("LOCAL_WORLD_SIZE").has_value());

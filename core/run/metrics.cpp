@@ -55,6 +55,11 @@ MetricsWriter::MetricsWriter(const std::string& path, std::FILE* terminal)
 
 void MetricsWriter::resume(int64_t resumed_step) {
     if (path_.empty()) return;
+    std::error_code ignored;
+    if (std::filesystem::is_fifo(path_, ignored))
+        throw Error(
+            fmt::format("cannot write {}: it is a named pipe, which would wait for a reader\n  remove it", path_),
+            Fault::failed);
     trim(path_, resumed_step);
     file_ = std::fopen(path_.c_str(), "a");
     if (!file_) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);

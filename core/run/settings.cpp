@@ -12,8 +12,17 @@ namespace orrery {
 namespace {
 
 Mesh read_mesh(Config& table) {
+    constexpr int64_t most = int64_t{1} << 20;  // ranks: lists of them are made
     std::vector<Axis> axes;
-    for (const std::string& name : table.keys()) axes.push_back({name, table.integer(name, 1), false});
+    int64_t ranks = 1;
+    for (const std::string& name : table.keys()) {
+        axes.push_back({name, table.integer(name, 1), false});
+        const int64_t size = axes.back().size;
+        if (size > most || (size > 0 && (ranks *= size) > most))
+            throw Error(table.where(name), fmt::format("mesh.{} = {}: the mesh has more than {} ranks\n  choose "
+                                                       "smaller axes",
+                                                       name, size, most));
+    }
     try {
         return Mesh(std::move(axes));
     } catch (const Error& error) {

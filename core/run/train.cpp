@@ -53,7 +53,7 @@ public:
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        if (!evaluated_) evaluate(run_.options.steps);
+        if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
         const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
         if (saves && first <= run_.options.steps) save(run_.options.steps);
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));

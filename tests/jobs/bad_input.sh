@@ -102,6 +102,14 @@ head -c 4001 text.txt > odd.bin
 refused_set "truncated token file" 'odd.bin|4001 bytes|truncated' \
     data.path=odd.bin data.vocab=30000
 "$orrery" tokenize text.txt text.bin > /dev/null || fail "tokenize"
+cp text.txt kept.txt
+ln text.txt same.txt
+"$orrery" tokenize text.txt same.txt > /dev/null 2> said.txt
+[ $? -eq 2 ] && grep -q "are one file" said.txt || { cat said.txt; fail "tokenize over its own text"; }
+cmp text.txt kept.txt || fail "tokenize has overwritten its text"
+rm same.txt
+refused_set "more ranks than there are" 'mesh.dp = 1000000000|more than 1048576 ranks' \
+    mesh.dp=1000000000
 refused_set "token file of an unknown vocabulary" 'data.vocab is missing|text.bin|256' \
     data.path=text.bin
 refused_set "token beyond the vocabulary" 'text.bin|vocab' \

@@ -21,6 +21,11 @@ refuses() {
 refuses "folder below a file" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps
 refuses "folder of one rank" 2 'run.folder|text.txt/run|Not a directory' run_tiny text.txt/run $steps --set mesh.dp=1
 
+mkdir -p piped && mkfifo piped/metrics.jsonl
+refuses "metrics into a pipe" 1 'piped/metrics.jsonl|named pipe' timeout 20 $orrery run "$source_root/scripts/gpt.lua" \
+    --set run.folder=piped --set data.path=text.txt --set data.tokens_per_sequence=32 --set train.steps=2 \
+    --set train.sequences_per_step=4 --set script.layers=1 --set script.embed=32 --set script.heads=2
+
 # A run that only measures leaves no checkpoint.
 run_tiny measured $steps --set mesh.dp=1 --set checkpoint.every_steps=0 --set checkpoint.final=false \
     > measured.log 2>&1 || { cat measured.log; fail "a run without checkpoints"; }

@@ -148,6 +148,16 @@ TEST_CASE("torchrun's agent keeps its port") {
     CHECK(job_from_environment().port == 65534);
 }
 
+TEST_CASE("variables of torchrun that cannot be are refused by name") {
+    const auto refused = [](const Map& more, const std::string& why) {
+        const Variables set(torchrun(more));
+        CHECK_THROWS_WITH(job_from_environment(), Contains(why));
+    };
+    refused({{"MASTER_PORT", "65536"}}, "MASTER_PORT=65536 is no port");
+    refused({{"LOCAL_RANK", "5"}}, "LOCAL_RANK=5 of LOCAL_WORLD_SIZE=2");
+    refused({{"LOCAL_WORLD_SIZE", "5"}}, "LOCAL_WORLD_SIZE=5, and WORLD_SIZE=4");
+}
+
 TEST_CASE("srun's ranks meet on the step's first host and know how many share theirs") {
     const Variables step(slurm({}));
     const Job job = job_from_environment();
