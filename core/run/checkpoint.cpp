@@ -158,7 +158,7 @@ void Checkpoints::make_way(int64_t step) {
     store_.discard(step);
     const std::vector<int64_t> steps = store_.steps();
     const bool there = std::find(steps.begin(), steps.end(), step) != steps.end();
-    if (there && passed_over_.count(step) == 0 && store_.mark_of(step).empty() && verify(store_, step).empty())
+    if (there && passed_over_.count(step) == 0 && store_.mark_of(step).empty() && damage_of(store_, step).empty())
         throw Error("it is there already\n  choose another folder for this run, or remove it");
     const std::string kept = store_.set_aside(step);
     if (!kept.empty()) notes_.push_back(fmt::format("what stood in the place of step {} is kept as {}", step, kept));
@@ -262,24 +262,22 @@ std::string Checkpoints::read_back(int64_t step) {
     });
 }
 
-/// Keeps the newest `keep` that are known to be good, and as many that are marked as suspect; a damaged one counts for
-/// nothing and stays to be looked at, as does one that others have changed.
+/// Keeps the newest `keep` that are known to be good. One that is damaged or marked as suspect counts for nothing and
+/// stays to be looked at, as does one that others have changed.
 void Checkpoints::retire() {
     std::set<int64_t> changed;
     for (const Stray& stray : store_.strays()) changed.insert(stray.step);
-    int64_t good = 0, suspects = 0;
+    int64_t kept = 0;
     for (const int64_t step : store_.steps()) {
-        const bool suspect = !store_.mark_of(step).empty();
-        int64_t& kept = suspect ? suspects : good;
+        if (!store_.mark_of(step).empty()) continue;
         if (kept >= options_.keep) {
             if (changed.count(step) == 0) store_.remove(step);
             continue;
         }
         const bool known = std::find(verified_.begin(), verified_.end(), step) != verified_.end();
-        if (suspect || known || verify(store_, step).empty()) {
-            ++kept;
-            if (!known && !suspect) verified_.push_back(step);
-        }
+        if (!known && !verify(store_, step).empty()) continue;
+        ++kept;
+        if (!known) verified_.push_back(step);
     }
 }
 
@@ -307,11 +305,12 @@ std::vector<Json> Checkpoints::look(std::span<const StateValue> state) {
     return starts;
 }
 
-/// Fills `state` on every rank; "" or the damage that the first of them found.
+/// Fills `state` on every rank; "" or the damage that the first of them found. A rank that cannot read ends the start:
+/// it knows nothing of the checkpoint.
 std::string Checkpoints::fill_from(int64_t step, std::span<const StateValue> state, const std::vector<Json>& starts,
                                    bool some, std::string& host) {
-    std::string foreign;
-    std::string damage = problem_of([&] {
+    std::string foreign, damage, reason;
+    const auto read = [&] {
         const Manifest manifest = Manifest::of(store_, step);
         if (const std::string other = mismatch(manifest, starts, some); !other.empty()) {
             // Is it? A manifest that its own objects belie is damaged.
@@ -324,17 +323,28 @@ std::string Checkpoints::fill_from(int64_t step, std::span<const StateValue> sta
         for (const StateValue& value : state)
             fill(store_, manifest, *manifest.find(value.name), value, box_of(value, mesh_, rank_), checked);
         host = manifest.host;
+    };
+    const std::string failure = problem_of([&] {
+        try {
+            read();
+        } catch (const Damaged& found) {
+            damage = of_step(step, found.what());
+        }
     });
-    damage = of_step(step, damage);
-    std::string reason;
-    const std::vector<Json> ends =
-        parse_messages(exchange("filled", message_text({{"damage", damage}, {"foreign", foreign}})));
-    for (const Json& end : ends) {
-        const auto other = end.at("foreign").get<std::string>(), said = end.at("damage").get<std::string>();
+    const std::vector<Json> ends = parse_messages(
+        exchange("filled", message_text({{"damage", damage}, {"foreign", foreign}, {"failure", failure}})));
+    for (size_t rank = 0; rank < ends.size(); ++rank) {
+        const auto text = [&](const char* key) { return ends[rank].at(key).get<std::string>(); };
+        const std::string hindered = text("failure"), other = text("foreign"), said = text("damage");
+        if (!hindered.empty())
+            throw Error(fmt::format("cannot restore step {} from {}: rank {}: {}\n  this says nothing of the "
+                                    "checkpoint: mend what hinders that rank, and start again",
+                                    step, store_.place(), rank, hindered),
+                        Fault::failed);
         if (!other.empty())
             throw Error(
-                fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another "
-                            "folder for this run, or restore the script that made it",
+                fmt::format("the checkpoint of step {} in {} is of another program: {}\n  choose another folder "
+                            "for this run, or restore the script that made it",
                             step, store_.place(), other));
         if (reason.empty()) reason = said;
     }
@@ -377,19 +387,14 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
     throw Error((suspect ? "no checkpoint in " + store_.place() + " can be used"
                          : "every checkpoint in " + store_.place() + " is damaged") +
                     "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
-                    (suspect ? "; who takes the mark off (suspect.txt in a step's folder) goes on from that step" : ""),
+                    (suspect ? "; who takes a mark off, as the store's manual says, goes on from that step" : ""),
                 Fault::failed);
 }
 
 std::string verify(CheckpointStore& store, int64_t step) {
-    const std::string damage = problem_of([&] {
-        const Manifest manifest = Manifest::of(store, step);
-        for (size_t i = 0; i < manifest.objects.size(); ++i) {
-            const std::string problem = ObjectReader(store, manifest, static_cast<int64_t>(i)).verify();
-            if (!problem.empty()) throw Error(problem);
-        }
-    });
-    return of_step(step, damage);
+    std::string damage;
+    const std::string failure = problem_of([&] { damage = damage_of(store, step); });
+    return of_step(step, failure.empty() ? damage : failure);
 }
 
 }  // namespace orrery

@@ -30,7 +30,7 @@ struct CheckpointOptions {
     int64_t keep = 2;                           ///< verified checkpoints that stay, at least 2
     int64_t object_bytes = int64_t{256} << 20;  ///< a rank's shards are spread over objects of about this size
     int64_t piece_bytes = int64_t{1} << 20;     ///< one CRC-32C per piece of an object
-    bool retire = true;                         ///< remove older ones
+    bool retire = true;                         ///< remove older ones, but none that is marked
 };
 
 struct Restored {
@@ -58,8 +58,8 @@ public:
 
     /// Fills `state` from the newest checkpoint that can be read without damage and is not marked as suspect; nullopt
     /// when there is none at all. Each rank reads only what it holds. Throws Fault::failed when there are some and none
-    /// can be used, and Fault::usage when names, dtypes or shapes are not those of `state` (with `some`, tensors of the
-    /// checkpoint may be left out).
+    /// can be used, or when a rank cannot read for another reason than damage, and Fault::usage when names, dtypes or
+    /// shapes are not those of `state` (with `some`, tensors of the checkpoint may be left out).
     std::optional<Restored> restore(std::span<const StateValue> state, bool some = false);
 
     /// What the last call found among the steps that is no checkpoint, and what it moved; the same on every rank for
@@ -92,7 +92,8 @@ private:
     std::vector<std::string> notes_;
 };
 
-/// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where.
+/// "" when every object of a committed step is as its manifest says, otherwise what is wrong and where; also when it
+/// cannot be read.
 std::string verify(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

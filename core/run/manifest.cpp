@@ -121,6 +121,11 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
 void check_objects(const Manifest& manifest) {
     std::set<std::string_view> keys;
     for (const ManifestObject& object : manifest.objects) {
+        const bool plain = std::all_of(object.key.begin(), object.key.end(), [](unsigned char c) {
+            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+        });
+        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)  // a store would refuse it
+            throw Error(quote(object.key) + " cannot be the name of an object");
         const int64_t pieces = object.bytes / manifest.piece_bytes + (object.bytes % manifest.piece_bytes != 0);
         if (static_cast<int64_t>(object.crcs.size()) != pieces)
             throw Error("object " + quote(object.key) + " has the wrong number of checksums");
@@ -189,19 +194,18 @@ Manifest Manifest::parse(std::string_view text, const std::string& place) {
         arrange(manifest);
         return manifest;
     } catch (const Error& problem) {
-        throw Error(where, problem.what(), Fault::failed);
+        throw Damaged(where, problem.what());
     } catch (const Json::exception& problem) {
-        throw Error(where, "the manifest is damaged: " + reason_of(problem), Fault::failed);
+        throw Damaged(where, "the manifest is damaged: " + reason_of(problem));
     }
 }
 
 Manifest Manifest::of(CheckpointStore& store, int64_t step) {
-    if (step > last_step)
-        throw Error(fmt::format("step {}: the last step that can be is {}", step, last_step), Fault::failed);
+    if (step > last_step) throw Damaged(fmt::format("step {}: the last step that can be is {}", step, last_step));
     Manifest manifest = parse(store.manifest(step), fmt::format("step {}, manifest", step));
     if (manifest.step != step)
-        throw Error(fmt::format("step {}: its manifest is of step {}: it was copied or renamed", step, manifest.step),
-                    Fault::failed);
+        throw Damaged(
+            fmt::format("step {}: its manifest is of step {}: it was copied or renamed", step, manifest.step));
     return manifest;
 }
 
@@ -233,12 +237,11 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
     const std::string of = tensor.empty() ? tensors_in(begin, begin + bytes) : " (tensor " + std::string(tensor) + ")";
     if (!sized_) {
         const int64_t size = store_.size(manifest_.step, object_.key);
-        if (size < 0) throw Error(name() + " is missing" + of, Fault::failed);
+        if (size < 0) throw Damaged(name() + " is missing" + of);
         if (size != object_.bytes)
-            throw Error(fmt::format("{} {} {} bytes, the manifest says {}{}", name(),
-                                    size < object_.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                    object_.bytes, of),
-                        Fault::failed);
+            throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}{}", name(),
+                                      size < object_.bytes ? "is cut short: it has" : "has grown: it has", size,
+                                      object_.bytes, of));
         sized_ = true;
     }
     buffer_.resize(static_cast<size_t>(bytes));
@@ -249,11 +252,11 @@ void ObjectReader::load(int64_t piece, std::string_view tensor) {
         for (const ManifestObject& other : manifest_.objects) {
             const bool same_place =
                 &other != &object_ && other.bytes == object_.bytes && other.crcs[static_cast<size_t>(piece)] == crc;
-            if (same_place) throw Error(name() + " holds the contents of " + other.key + of, Fault::failed);
+            if (same_place) throw Damaged(name() + " holds the contents of " + other.key + of);
         }
-        throw Error(fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, the manifest says {:08x}{}",
-                                name(), begin, begin + bytes, crc, expected, of),
-                    Fault::failed);
+        throw Damaged(
+            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, the manifest says {:08x}{}", name(),
+                        begin, begin + bytes, crc, expected, of));
     }
     loaded_ = piece;
 }
@@ -271,20 +274,19 @@ void ObjectReader::read(int64_t offset, std::span<std::byte> out, std::string_vi
 }
 
 void ObjectReader::check_header(std::string_view tensor) {
-    if (object_.bytes < 8) throw Error(name() + " is too small for a safetensors file", Fault::failed);
+    if (object_.bytes < 8) throw Damaged(name() + " is too small for a safetensors file");
     std::vector<std::byte> start(8);
     read(0, start, tensor);
     uint64_t length = 0;
     std::memcpy(&length, start.data(), 8);
     if (length > static_cast<uint64_t>(object_.bytes) - 8)
-        throw Error(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length),
-                    Fault::failed);
+        throw Damaged(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length));
     start.resize(8 + length);
     read(8, std::span(start).subspan(8), tensor);
     try {
         compare_header(start);
     } catch (const Error& problem) {
-        throw Error(problem.what(), Fault::failed);
+        throw Damaged(problem.what());
     }
 }
 
@@ -322,9 +324,22 @@ std::string ObjectReader::verify() {
         if (digest.hex() != object_.sha256) return name() + " is damaged: its SHA-256 is not that of the manifest";
         check_header();
         return "";
-    } catch (const Error& problem) {
+    } catch (const Damaged& problem) {
         return problem.what();
     }
+}
+
+std::string damage_of(CheckpointStore& store, int64_t step) {
+    try {
+        const Manifest manifest = Manifest::of(store, step);
+        for (size_t i = 0; i < manifest.objects.size(); ++i) {
+            std::string problem = ObjectReader(store, manifest, static_cast<int64_t>(i)).verify();
+            if (!problem.empty()) return problem;
+        }
+    } catch (const Damaged& problem) {
+        return problem.what();
+    }
+    return "";
 }
 
 }  // namespace orrery

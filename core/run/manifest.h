@@ -9,6 +9,13 @@
 
 namespace orrery {
 
+/// What a checkpoint itself has wrong with it, as against a store that cannot be read just now. Fault::failed.
+class Damaged : public Error {
+public:
+    explicit Damaged(const std::string& text) : Error(text, Fault::failed) {}
+    Damaged(const Origin& where, const std::string& text) : Error(where, text, Fault::failed) {}
+};
+
 /// In an object's own metadata: the step that it was written for.
 inline constexpr const char* step_key = "step";
 
@@ -47,10 +54,11 @@ struct Manifest {
     std::vector<ManifestTensor> tensors;
 
     std::string text() const;
-    /// Throws Fault::failed, beginning with `place`, when the text is damaged, its parts do not fit together, or it is
+    /// Throws Damaged, beginning with `place`, when the text is damaged, its parts do not fit together, or it is
     /// of a newer version.
     static Manifest parse(std::string_view text, const std::string& place);
-    /// The manifest of a committed step. Throws as parse does, also when it is that of another step.
+    /// The manifest of a committed step. Throws as parse does, also when it is that of another step, and what
+    /// the store throws.
     static Manifest of(CheckpointStore& store, int64_t step);
 
     // Of a manifest that was parsed:
@@ -65,10 +73,10 @@ class ObjectReader {
 public:
     ObjectReader(CheckpointStore& store, const Manifest& manifest, int64_t object);
 
-    /// Throws Fault::failed naming the object, the tensor, the byte and what is wrong: missing, cut short, swapped with
-    /// another object, or damaged.
+    /// Throws Damaged naming the object, the tensor, the byte and what is wrong: missing, cut short, swapped with
+    /// another object, or damaged. What the store throws goes through, here and below.
     void read(int64_t offset, std::span<std::byte> out, std::string_view tensor);
-    /// Throws Fault::failed unless the object's own header has the manifest's step, names, types and places.
+    /// Throws Damaged unless the object's own header has the manifest's step, names, types and places.
     void check_header(std::string_view tensor = {});
     /// "" when all pieces, the SHA-256 and the header agree.
     std::string verify();
@@ -87,5 +95,8 @@ private:
     int64_t loaded_ = -1;  ///< the piece in the buffer
     bool sized_ = false;
 };
+
+/// What is damaged in a committed step, all of which is read; "" when nothing is. Throws what the store throws.
+std::string damage_of(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

@@ -265,16 +265,16 @@ TEST_CASE("a step that is marked as suspect is passed over and kept") {
           std::vector<std::string>{
               "suspect, an older checkpoint is used: step 3 is marked: \"the loss of step 4 is inf\""});
 
-    SECTION("retiring keeps one that is not suspect, and the newest suspects") {
+    SECTION("retiring keeps one that is not suspect, and every suspect") {
         for (const int step : {4, 5, 6, 7}) {
             REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
             store->mark(step, "the loss is inf");
         }
-        CHECK(store->steps() == std::vector<int64_t>{7, 6, 5, 2});
+        CHECK(store->steps() == std::vector<int64_t>{7, 6, 5, 4, 3, 2});
         CHECK(restore(stores, scratch.path, model(dp2), dp2).step == 2);
         for (const int step : {8, 9, 10})
             REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
-        CHECK(store->steps() == std::vector<int64_t>{10, 9, 7, 6});
+        CHECK(store->steps() == std::vector<int64_t>{10, 9, 7, 6, 5, 4, 3});
     }
     SECTION("its place can be taken, and it is kept") {
         REQUIRE(save(stores, scratch.path, model(dp2), dp2, 3, 9) == quiet(dp2));
@@ -287,7 +287,8 @@ TEST_CASE("a step that is marked as suspect is passed over and kept") {
         const Outcome none = restore(stores, scratch.path, model(dp2), dp2);
         for (const std::string& problem : none.problems)
             CHECK_THAT(problem, Contains("can be used") && Contains("step 3 is marked") &&
-                                    Contains("step 2 is marked") && Contains("--fresh") && Contains("suspect.txt"));
+                                    Contains("step 2 is marked") && Contains("--fresh") &&
+                                    Contains("takes a mark off"));
     }
 }
 
@@ -352,6 +353,7 @@ public:
 
 private:
     void fail(const std::string& call) const {
+        if (fails_ == "memory" && call == "get") throw std::bad_alloc();
         if (call == fails_) throw Error("no space left on device", Fault::failed);
     }
     std::unique_ptr<CheckpointStore> inner_;
@@ -382,6 +384,32 @@ TEST_CASE("a store that fails on one rank fails the save on all, and earlier che
             CHECK(save(stores, place, model(tp3), tp3, 2, 3) == quiet(tp3));
         }
     }
+}
+
+TEST_CASE("a store that cannot be read on one rank ends the start on all, and no older checkpoint is used") {
+    const TestStore stores("memory");
+    for (const int step : {1, 2}) REQUIRE(save(stores, "unread", model(dp2), dp2, step, step) == quiet(dp2));
+    for (const std::string& call : std::vector<std::string>{"manifest", "get", "memory"}) {
+        const auto problems = on_ranks(dp2, [&](int64_t rank, const Gather& gather) {
+            Faulty store(stores.open("unread"), rank == 1 ? call : "");
+            RankState state(model(dp2), dp2, rank, 0, false);
+            Checkpoints(store, dp2, rank, gather, small).restore(state.values);
+        });
+        for (const std::string& problem : problems)
+            CHECK_THAT(problem, Contains("cannot restore step 2 from unread: rank 1: ") &&
+                                    Contains(call == "memory" ? "out of memory" : "no space left on device") &&
+                                    Contains("start again"));
+    }
+    CHECK(restore(stores, "unread", model(dp2), dp2).step == 2);
+    // Nor is a sound step moved out of the way for it.
+    const auto problems = on_ranks(dp2, [&](int64_t rank, const Gather& gather) {
+        Faulty store(stores.open("unread"), rank == 0 ? "get" : "");
+        const RankState state(model(dp2), dp2, rank, 3, true);
+        Checkpoints(store, dp2, rank, gather, small).save(2, state.values, "{}");
+    });
+    for (const std::string& problem : problems)
+        CHECK_THAT(problem, Contains("checkpoint of step 2 in unread failed on rank 0: no space left on device"));
+    CHECK(stores.open("unread")->steps() == std::vector<int64_t>{2, 1});
 }
 
 TEST_CASE("stages of a pipeline hold different values") {

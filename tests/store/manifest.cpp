@@ -42,7 +42,7 @@ struct TwoSteps {
 
 std::string grid_text(int64_t shards) {
     Manifest manifest{7, "", "{}", 64, {}, {}};
-    manifest.objects.push_back({"a", 0, shards * 4, "", std::vector<uint32_t>(static_cast<size_t>(shards / 16))});
+    manifest.objects.push_back({"rank-a", 0, shards * 4, "", std::vector<uint32_t>(static_cast<size_t>(shards / 16))});
     ManifestTensor tensor{"w", {DType::f32, {shards}}, "", {}};
     for (int64_t i = 0; i < shards; ++i) tensor.shards.push_back({0, i * 4, {{i}, {1}}});
     manifest.tensors.push_back(tensor);
@@ -159,6 +159,10 @@ TEST_CASE("a manifest that was signed anew is held against the headers of its ob
     SECTION("pieces of 2^62 bytes") {
         sign([](Json& json) { json["piece_bytes"] = int64_t{1} << 62; });
         two.refused({"has the wrong number of checksums"});
+    }
+    SECTION("an object outside of the step") {
+        sign([](Json& json) { json["objects"][0]["key"] = "../step-00000001/rank-00000-000.safetensors"; });
+        two.refused({"rank-00000-000.safetensors\" cannot be the name of an object"});
     }
     SECTION("an object twice") {
         sign([](Json& json) { json["objects"].push_back(json["objects"][0]); });
