@@ -1,5 +1,8 @@
 #include "run/diverged.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -30,6 +33,23 @@ int64_t count_diverged(const Tensor& tensor, bool usable) {
         case DType::f16: return count_from<uint16_t>(tensor, 0x7c00u);  // its largest is 65504
         default: return 0;
     }
+}
+
+std::string LossJudge::judge(int64_t now, double now_loss) {
+    constexpr double most = 1000;
+    const bool next = step >= 0 && step == now - 1, finite = std::isfinite(now_loss);
+    step = -1;
+    const auto above = [&](double before) { return before > 0 && now_loss > most * before; };
+    if (!next) {
+        if (finite && first <= 0 && sound <= 0) first = now_loss;
+        return "";
+    }
+    if (!finite) return fmt::format("the loss of step {} is {}", now, now_loss);
+    if (above(loss) || above(reference()))
+        return fmt::format("the loss of step {} is {:.6g}, above {} times the {:.6g} of {}", now, now_loss, most,
+                           above(loss) ? loss : reference(), above(loss) ? "this step" : "an earlier one");
+    if (loss > 0) sound = loss;
+    return "";
 }
 
 }  // namespace orrery

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <utility>
 
 #include "base/json.h"
-#include "run/diverged.h"
 
 namespace orrery {
 namespace {
@@ -108,8 +106,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
     compare(host, identity_of(session_, seed, data), store_.place());
     put_back(state);
-    last_ = {restored->step, number_of(host, "loss")};
-    sound_loss_ = number_of(host, "sound_loss");
+    judge_ = {restored->step, number_of(host, "loss"), number_of(host, "first_loss"), number_of(host, "sound_loss")};
     return told(restored->step, restored->passed_over);
 }
 
@@ -154,31 +151,18 @@ std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dat
     Json host = identity_of(session_, seed, data);
     host["samples"] = samples;
     host["loss"] = loss;
-    host["sound_loss"] = sound_loss_;
+    host["first_loss"] = judge_.first;
+    host["sound_loss"] = judge_.sound;
     checkpoints_.save(step, state, host.dump());
-    last_ = {step, loss};
+    judge_.step = step;
+    judge_.loss = loss;
     return checkpoints_.notes();
 }
 
 std::string SavedState::judge(int64_t step, double loss) {
-    constexpr double most = 1000;
-    const Judged last = std::exchange(last_, {});
-    const bool finite = std::isfinite(loss);
-    const auto above = [&](double before) { return before > 0 && loss > most * before; };
-    if (last.step < 0 || last.step != step - 1) {
-        if (finite && sound_loss_ <= 0) sound_loss_ = loss;
-        return "";
-    }
-    if (!finite) return mark(last.step, fmt::format("the loss of step {} is {}", step, loss), true);
-    if (above(last.loss) || above(sound_loss_)) {
-        const double before = above(last.loss) ? last.loss : sound_loss_;
-        return mark(last.step,
-                    fmt::format("the loss of step {} is {:.6g}, above {} times the {:.6g} of {}", step, loss, most,
-                                before, above(last.loss) ? "this step" : "an earlier one"),
-                    false);
-    }
-    if (last.loss > 0) sound_loss_ = last.loss;
-    return "";
+    const int64_t saved = judge_.step;
+    const std::string why = judge_.judge(step, loss);
+    return why.empty() ? "" : mark(saved, why, !std::isfinite(loss));
 }
 
 std::string SavedState::mark(int64_t step, const std::string& why, bool wait) {

@@ -5,6 +5,7 @@
 
 #include "run/checkpoint.h"
 #include "run/data.h"
+#include "run/diverged.h"
 #include "run/session.h"
 
 namespace orrery {
@@ -28,18 +29,13 @@ public:
     std::vector<std::string> save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss);
 
     /// To be called with each step's loss. A committed step is marked as suspect when the next one's loss is not
-    /// finite, above 1,000 times its own, or above 1,000 times that of the last step that was saved and not marked
-    /// (before there is one: of the first step). Returns what was marked, "" when nothing. Waits for all ranks when the
-    /// loss is not finite, so that the mark is there when the job ends.
+    /// finite, or above 1,000 times its own or `LossJudge::reference`. Returns what was marked, "" when nothing. Waits
+    /// for all ranks when the loss is not finite, so that the mark is there when the job ends.
     std::string judge(int64_t step, double loss);
     /// Marks a committed step; `wait`: for all ranks. Returns what to say of it.
     std::string mark(int64_t step, const std::string& why, bool wait);
 
 private:
-    struct Judged {
-        int64_t step = -1;  ///< -1: none
-        double loss = 0;    ///< 0: not known
-    };
     Resumed told(int64_t step, std::vector<std::string> passed_over);
     std::vector<StateValue> views();
     void fetch(std::vector<StateValue>& state);
@@ -49,8 +45,7 @@ private:
     Session& session_;
     CheckpointStore& store_;
     Checkpoints checkpoints_;
-    Judged last_;            ///< the step that was saved or resumed last, until the next one is done
-    double sound_loss_ = 0;  ///< of the last step that was saved and not marked; 0: none
+    LossJudge judge_;
     std::vector<std::vector<std::byte>> staging_;  ///< host copies where the device's memory is not the host's
 };
 
