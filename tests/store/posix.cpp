@@ -111,6 +111,56 @@ TEST_CASE("the posix store names what is no step of its own, and moves it aside 
     CHECK(store->set_aside(2) == "");
 }
 
+TEST_CASE("of a step's own copies set aside the newest stays, of others' all") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_copies");
+    const auto store = stores.open(scratch.path);
+    const auto in = [&](const std::string& name) { return scratch.path / name; };
+    fs::create_directories(in("step-00000003"));
+    std::ofstream(in("step-00000003") / "thesis.txt") << "years of work";
+    CHECK(store->set_aside(3) == in("step-00000003.aside-1").string());
+    for (int start = 0; start < 5; ++start) {  // it diverges each time
+        commit(*store, 3);
+        store->mark(3, std::to_string(start));
+        const std::string kept = store->set_aside(3);
+        const std::string now = "step-00000003.aside-" + std::to_string(start % 2 + 2);
+        const std::string older = "step-00000003.aside-" + std::to_string(3 - start % 2);
+        CHECK(kept == in(now).string() + (start == 0 ? "" : " (the older " + older + " is removed)"));
+        CHECK(fs::exists(in(now) / "suspect.txt"));
+        CHECK_FALSE(fs::exists(in(older)));
+    }
+    CHECK(fs::exists(in("step-00000003.aside-1") / "thesis.txt"));
+    commit(*store, 3);
+    fs::remove(in("step-00000003") / "manifest.json");  // a part of it is gone: not a copy like the other
+    CHECK(store->set_aside(3) == in("step-00000003.aside-3").string());
+    CHECK(fs::exists(in("step-00000003.aside-2") / "suspect.txt"));
+    CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 3);
+}
+
+TEST_CASE("a stranger's folder that an unfinished step finds in its way is told") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_told");
+    const auto store = stores.open(scratch.path);
+    const fs::path theirs = scratch.path / "step-00000004.partial";
+    fs::create_directories(theirs);
+    std::ofstream(theirs / "thesis.txt") << "years of work";
+    store->discard(4);
+    CHECK(store->set_aside(4) == theirs.string() + ".aside-1");
+    CHECK(store->set_aside(4) == "");
+}
+
+TEST_CASE("a manifest of more than 1 GiB makes no step") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_longest");
+    const auto store = stores.open(scratch.path);
+    commit(*store, 1);
+    fs::resize_file(scratch.path / "step-00000001" / "manifest.json", (uintmax_t{1} << 30) + 1);
+    CHECK(store->steps().empty());
+    REQUIRE(store->strays().size() == 1);
+    CHECK(store->strays()[0].what == "step-00000001 has a manifest.json of 1073741825 bytes, more than one ever has");
+    CHECK_THROWS_WITH(store->manifest(1), Contains("more than one ever has"));
+}
+
 TEST_CASE("the posix store cleans up what an earlier process left unfinished") {
     const TestStore stores("posix");
     const Scratch scratch("posix_leftovers");

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <utility>
 
 #include "folder.h"
 #include "orrery/plugin.h"
@@ -22,6 +23,7 @@ using posix_store::Folder;
 const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
 const std::string mark_name = "suspect.txt";
 const std::string partial = ".partial", removed = ".removed", aside = ".aside-";
+constexpr int64_t longest_manifest = int64_t{1} << 30;
 
 std::string step_name(int64_t step) {
     char text[40];
@@ -82,7 +84,7 @@ public:
             const int64_t step = step_of(name, "");
             if (step < 0 || root.kind(name) != 'd') continue;
             const Folder folder = root.folder(name);
-            if (folder && folder.size(manifest_name) >= 0) steps.push_back(step);
+            if (folder && manifest_problem(folder).empty()) steps.push_back(step);
         }
         std::sort(steps.rbegin(), steps.rend());
         return steps;
@@ -92,11 +94,8 @@ public:
         const Folder folder = committed(step);
         const int64_t bytes = folder.size(manifest_name);
         if (bytes < 0) posix_store::fail("read", folder.path() + "/" + manifest_name, ENOENT);
-        constexpr int64_t most = int64_t{1} << 30;
-        if (bytes > most)
-            throw Error(folder.path() + "/" + manifest_name + " has " + std::to_string(bytes) +
-                            " bytes, more than a manifest ever has",
-                        Fault::failed);
+        if (const std::string why = manifest_problem(folder); !why.empty())
+            throw Error(folder.path() + " " + why, Fault::failed);
         std::string text(static_cast<size_t>(bytes), '\0');
         folder.read(manifest_name, 0, std::as_writable_bytes(std::span(text)));
         return text;
@@ -118,11 +117,7 @@ public:
     void remove(int64_t step) override {
         const Folder folder = committed(step), root = Folder::find(place_);
         need_ours(folder);
-        const std::string name = step_name(step);
-        erase_or_move(root, name + removed);  // of a removal that was cut off
-        if (!root.rename(name, name + removed)) posix_store::fail("rename", folder.path(), EEXIST);
-        root.sync();
-        erase(root, name + removed);
+        remove_whole(root, step_name(step), step);
     }
 
     std::vector<orrery::Stray> strays() override {
@@ -140,7 +135,15 @@ public:
 
     std::string set_aside(int64_t step) override {
         const Folder root = Folder::find(place_);
-        return root && root.kind(step_name(step)) != ' ' ? move_aside(root, step_name(step)) : "";
+        const std::string name = step_name(step);
+        if (root && root.kind(name) != ' ') {
+            const bool ours = is_copy_of_ours(root, name);
+            const std::string kept = move_aside(root, name);
+            told_.push_back(kept + (ours ? drop_older(root, name, kept) : ""));
+        }
+        std::string told;
+        for (const std::string& one : std::exchange(told_, {})) told += (told.empty() ? "" : ", ") + one;
+        return told;
     }
 
     void mark(int64_t step, std::string_view text) override {
@@ -188,6 +191,14 @@ private:
                         Fault::failed);
     }
 
+    /// Why a folder is no committed step, "" when it is one.
+    static std::string manifest_problem(const Folder& folder) {
+        const int64_t bytes = folder.size(manifest_name);
+        if (bytes < 0) return "has no " + manifest_name;
+        if (bytes <= longest_manifest) return "";
+        return "has a " + manifest_name + " of " + std::to_string(bytes) + " bytes, more than one ever has";
+    }
+
     /// What is wrong with what stands in a step's place, "" when nothing is.
     static std::string stray(const Folder& root, const std::string& name) {
         const char kind = root.kind(name);
@@ -195,7 +206,7 @@ private:
         if (kind != 'd') return "is no folder";
         const Folder folder = root.folder(name);
         if (!folder) return "";  // removed by another process
-        if (folder.size(manifest_name) < 0) return "has no " + manifest_name;
+        if (const std::string why = manifest_problem(folder); !why.empty()) return why;
         const std::string why = not_ours(folder);
         return why.empty() ? "" : why + ", so it is read but never removed";
     }
@@ -216,15 +227,43 @@ private:
         posix_store::fail("set aside", root.path() + "/" + name, EEXIST);
     }
 
-    /// Deletes what is ours; keeps anything else, under another name.
-    void erase_or_move(const Folder& root, const std::string& name) const {
+    /// A committed step, marked or not, or one that was: not what others put there or took a part of.
+    static bool is_copy_of_ours(const Folder& root, const std::string& name) {
+        const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
+        return folder && not_ours(folder).empty() && manifest_problem(folder).empty();
+    }
+
+    /// Of a step's own copies only the newest stays: a run that diverges and is started again makes one each time.
+    /// Returns what to say of it.
+    std::string drop_older(const Folder& root, const std::string& name, const std::string& kept) {
+        std::string said;
+        for (const std::string& other : root.names()) {
+            if (!other.starts_with(name + aside) || kept == root.path() + "/" + other) continue;
+            if (!is_copy_of_ours(root, other)) continue;
+            remove_whole(root, other, step_of(name, ""));
+            said += " (the older " + other + " is removed)";
+        }
+        return said;
+    }
+
+    /// Removes one of our folders under another name, so that no half of it is ever seen.
+    void remove_whole(const Folder& root, const std::string& name, int64_t step) {
+        const std::string to = step_name(step) + removed;
+        erase_or_move(root, to);  // of a removal that was cut off
+        if (!root.rename(name, to)) posix_store::fail("rename", root.path() + "/" + name, EEXIST);
+        root.sync();
+        erase(root, to);
+    }
+
+    /// Deletes what is ours; keeps anything else, under another name, which the next set_aside tells.
+    void erase_or_move(const Folder& root, const std::string& name) {
         const char kind = root.kind(name);
         if (kind == ' ') return;
         const Folder folder = kind == 'd' ? root.folder(name) : Folder();
         if (folder && (folder.names().empty() || not_ours(folder).empty()))
             erase(root, name);
         else
-            move_aside(root, name);
+            told_.push_back(move_aside(root, name));
     }
 
     /// The folder of an uncommitted step, made by whoever of the ranks comes first.
@@ -275,6 +314,7 @@ private:
     }
 
     std::string place_;
+    std::vector<std::string> told_;  ///< what was moved and is not told yet
 };
 
 void add(orrery::Registry& registry) {
