@@ -1,21 +1,14 @@
 #include "run/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <set>
-#include <system_error>
 
-#include "base/regular_file.h"
 #include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
@@ -176,55 +169,57 @@ std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,
     return file;
 }
 
-SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
-    const auto fail = [&](const char* what) {
-        throw Error(std::string("cannot ") + what + " " + path_ + ": " + std::generic_category().message(errno));
-    };
-    if (const RegularFile kind(path_); kind.there() && !kind.problem().empty())  // opening a pipe would wait
-        throw Error(path_ + " " + kind.problem());
-    const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) fail("open");
-    struct stat info {};
-    if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-        bytes_ = static_cast<size_t>(info.st_size);
-        void* data = ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file, 0);
-        data_ = data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), file_(path_) {
+    if (!file_.problem().empty()) throw Error(path_ + " " + file_.problem());
+    std::vector<std::byte> start(8);
+    start.resize(file_.read(0, start.data(), start.size()));
+    uint64_t length = 0;
+    if (start.size() == 8) std::memcpy(&length, start.data(), 8);
+    if (const int64_t rest = file_.bytes() - 8; rest > 0 && length <= longest_header) {
+        start.resize(8 + std::min(static_cast<size_t>(length), static_cast<size_t>(rest)));
+        start.resize(8 + file_.read(8, start.data() + 8, start.size() - 8));
     }
-    const int code = errno;
-    ::close(file);
-    errno = code;
-    if (bytes_ > 0 && !data_) fail("map");
     try {
-        header_ = parse_safetensors({data_, bytes_}, static_cast<int64_t>(bytes_), path_);
+        header_ = parse_safetensors(start, file_.bytes(), path_);
     } catch (const Error& problem) {
-        if (data_) ::munmap(data_, bytes_);
         const std::string text = problem.what();
         const bool remedied = text.find('\n') != std::string::npos;
         throw Error(text + (remedied ? "" : "\n  copy or export it again, and compare its size with the source's"));
-    } catch (...) {
-        if (data_) ::munmap(data_, bytes_);
-        throw;
     }
 }
 
-SafetensorsFile::~SafetensorsFile() {
-    if (data_) ::munmap(data_, bytes_);
-}
-
-const StoredTensor& SafetensorsFile::need(std::string_view name) const {
+const StoredTensor& SafetensorsFile::tensor(std::string_view name) const {
     if (const StoredTensor* found = header_.find(name)) return *found;
     std::vector<std::string> names;
     for (const StoredTensor& tensor : header_.tensors) names.push_back(tensor.name);
     throw Error(path_ + ": no tensor " + quote(name) + choices("it has", name, std::move(names)));
 }
 
-Tensor SafetensorsFile::tensor(std::string_view name) const {
-    const StoredTensor& found = need(name);
-    return {data_ + found.begin, found.type.dtype, found.type.shape};
+void SafetensorsFile::read_at(const StoredTensor& tensor, int64_t offset, std::span<std::byte> out) const {
+    const int64_t begin = tensor.begin + offset;
+    size_t got = 0;
+    try {
+        got = file_.read(begin, out.data(), out.size());
+    } catch (const Error& problem) {
+        throw Error(fmt::format("tensor {}: {}", quote(tensor.name), problem.what()), Fault::failed);
+    }
+    if (got == out.size()) return;
+    throw Error(fmt::format("{}: tensor {} is cut short: bytes {} to {} were asked for, the file ends at {} and had {} "
+                            "when it was opened\n  put it back as it was, and start again",
+                            path_, quote(tensor.name), begin, begin + static_cast<int64_t>(out.size()) - 1,
+                            begin + static_cast<int64_t>(got), file_.bytes()),
+                Fault::failed);
+}
+
+std::vector<std::byte> SafetensorsFile::bytes_of(std::string_view name) const {
+    const StoredTensor& found = tensor(name);
+    std::vector<std::byte> bytes(static_cast<size_t>(found.end - found.begin));
+    read_at(found, 0, bytes);
+    return bytes;
 }
 
 void SafetensorsFile::read(std::string_view name, const Shape& offset, const Tensor& out) const {
-    const StoredTensor& found = need(name);
+    const StoredTensor& found = tensor(name);
     bool inside = offset.size() == found.type.shape.size() && out.shape.size() == offset.size();
     for (size_t dim = 0; inside && dim < offset.size(); ++dim)
         inside = offset[dim] >= 0 && out.shape[dim] <= found.type.shape[dim] - offset[dim];
@@ -234,8 +229,7 @@ void SafetensorsFile::read(std::string_view name, const Shape& offset, const Ten
     const int64_t size = size_of(out.dtype);
     const Box all{Shape(offset.size(), 0), found.type.shape}, part{offset, out.shape};
     for_runs(part, all, part, [&](int64_t from, int64_t to, int64_t count) {
-        std::memcpy(static_cast<std::byte*>(out.data) + to * size, data_ + found.begin + from * size,
-                    static_cast<size_t>(count * size));
+        read_at(found, from * size, {static_cast<std::byte*>(out.data) + to * size, static_cast<size_t>(count * size)});
     });
 }
 

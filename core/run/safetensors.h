@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/regular_file.h"
 #include "orrery/tensor.h"
 
 namespace orrery {
@@ -44,31 +45,30 @@ std::vector<std::byte> safetensors_start(std::span<const NamedTensor> tensors,
 std::vector<std::byte> write_safetensors(std::span<const NamedTensor> tensors,
                                          std::span<const std::pair<std::string, std::string>> metadata = {});
 
-/// A file mapped read-only. Tensors point into the mapping and end with this object.
+/// A file that is read where it is asked for, not mapped: one that is cut short meanwhile is an error, not a SIGBUS.
 class SafetensorsFile {
 public:
     /// Throws Error naming the path, the tensor and what is wrong.
     explicit SafetensorsFile(std::string path);
-    ~SafetensorsFile();
-    SafetensorsFile(const SafetensorsFile&) = delete;
-    SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
     const std::string& path() const { return path_; }
     const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
     const SafetensorsHeader& header() const { return header_; }
     bool has(std::string_view name) const { return header_.find(name) != nullptr; }
-    /// Read only, at no alignment that can be relied on. Throws Error with the names there are when it is missing.
-    Tensor tensor(std::string_view name) const;
-    /// Copies the block that begins at `offset` and has out.shape, one entry per dim. Same dtype as stored.
+    /// Its name, type and place. Throws Error with the names there are when it is missing.
+    const StoredTensor& tensor(std::string_view name) const;
+    /// All bytes of a tensor.
+    std::vector<std::byte> bytes_of(std::string_view name) const;
+    /// Copies the block that begins at `offset` and has out.shape, one entry per dim. Same dtype as stored. Throws
+    /// Fault::failed naming file and tensor where the file is shorter than it was, or cannot be read.
     void read(std::string_view name, const Shape& offset, const Tensor& out) const;
 
 private:
-    const StoredTensor& need(std::string_view name) const;
+    void read_at(const StoredTensor& tensor, int64_t offset, std::span<std::byte> out) const;
 
     std::string path_;
+    RegularFile file_;
     SafetensorsHeader header_;
-    std::byte* data_ = nullptr;
-    size_t bytes_ = 0;
 };
 
 }  // namespace orrery

@@ -36,7 +36,7 @@ Shape stored_shape(const WeightSource& source, const Shape& param) {
 }
 
 void check_one(const SafetensorsFile& file, const Value& param, const WeightSource& source) {
-    const Tensor stored = file.tensor(source.tensor);
+    const TensorType& stored = file.tensor(source.tensor).type;
     const Shape want = stored_shape(source, param.type.shape);
     const auto refuse = [&](const std::string& why) {
         throw Error(
@@ -101,20 +101,41 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
-/// Throws at a tensor that params are read from in parts which leave some of it out.
+/// Throws at a tensor that params are read from in parts which leave some of it out, or overlap. Params may share a
+/// part.
 void check_parts(const SafetensorsFile& file, const PublishedWeights& weights) {
-    std::map<std::string, int64_t> covered;
-    for (const WeightSource& source : weights.sources)
-        if (source.dim >= 0) covered[source.tensor] += source.size;
+    struct Parts {
+        const WeightSource* first;
+        std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end)
+    };
+    std::map<std::string, Parts> cut;
     for (const WeightSource& source : weights.sources) {
         if (source.dim < 0) continue;
-        const int64_t there = file.tensor(source.tensor).shape.at(static_cast<size_t>(source.dim));
-        if (covered[source.tensor] < there)
+        Parts& parts = cut.try_emplace(source.tensor, Parts{&source, {}}).first->second;
+        if (parts.first->dim != source.dim)
             throw Error(source.origin,
-                        fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
-                                    "  give the model the sizes of the file, or name every part in tensors()",
-                                    file.path(), source.tensor, text_of(file.tensor(source.tensor).shape),
-                                    covered[source.tensor], there, source.dim + 1));
+                        fmt::format("{}: tensor {} is cut along dim {} for param {}, along dim {} for {}\n"
+                                    "  cut it along one dim in tensors()",
+                                    file.path(), source.tensor, source.dim + 1, source.param, parts.first->dim + 1,
+                                    parts.first->param));
+        parts.ranges.insert({source.start, source.start + source.size});
+    }
+    for (const auto& [name, parts] : cut) {
+        const Shape& shape = file.tensor(name).type.shape;
+        const auto dim = static_cast<size_t>(parts.first->dim);
+        std::string ranges;
+        int64_t at = 0;
+        bool tiled = true;
+        for (const auto& [start, end] : parts.ranges) {
+            ranges += fmt::format("{}{} to {}", ranges.empty() ? "" : ", ", start + 1, end);
+            tiled = tiled && start == at;
+            at = end;
+        }
+        if (tiled && at == shape.at(dim)) continue;
+        throw Error(parts.first->origin,
+                    fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
+                                "  give the model the sizes of the file, or name every part once in tensors()",
+                                file.path(), name, text_of(shape), ranges, shape[dim], dim + 1));
     }
 }
 
@@ -122,9 +143,7 @@ bool is_copy(const SafetensorsFile& file, const std::string& tensor, const Publi
              const Origin& origin) {
     for (const WeightCopy& copy : weights.copies) {
         if (copy.tensor != tensor || !file.has(copy.of)) continue;
-        const Tensor a = file.tensor(tensor), b = file.tensor(copy.of);
-        const auto bytes = static_cast<size_t>(a.bytes());
-        if (a.dtype == b.dtype && a.shape == b.shape && (bytes == 0 || std::memcmp(a.data, b.data, bytes) == 0))
+        if (file.tensor(tensor).type == file.tensor(copy.of).type && file.bytes_of(tensor) == file.bytes_of(copy.of))
             return true;
         throw Error(origin, fmt::format("{}: tensor {} differs from {}, and this model reads one for both\n"
                                         "  give the model tied = false (script.tied = \"no\")",
@@ -180,7 +199,7 @@ std::vector<float> read_weights(const SafetensorsFile& file, const Value& param,
     check_one(file, param, source);
     if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
     if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-    const DType dtype = file.tensor(source.tensor).dtype;
+    const DType dtype = file.tensor(source.tensor).type.dtype;
     std::vector<std::byte> raw(static_cast<size_t>(count_of(shape) * size_of(dtype)));
     file.read(source.tensor, offset, {raw.data(), dtype, shape});
     std::vector<float> values(static_cast<size_t>(count_of(shape)));

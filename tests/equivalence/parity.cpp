@@ -45,14 +45,15 @@ struct Parity {
     }
 
     std::vector<char> tokens(const std::string& name) const {
-        const Tensor tensor = expected.tensor(name);
-        const char* first = static_cast<const char*>(tensor.data);
-        return {first, first + tensor.bytes()};
+        const std::vector<std::byte> bytes = expected.bytes_of(name);
+        const char* first = reinterpret_cast<const char*>(bytes.data());
+        return {first, first + bytes.size()};
     }
 
     std::vector<float> array(const std::string& name) const {
-        std::vector<float> values(static_cast<size_t>(expected.tensor(name).count()));
-        std::memcpy(values.data(), expected.tensor(name).data, values.size() * sizeof(float));
+        const std::vector<std::byte> bytes = expected.bytes_of(name);
+        std::vector<float> values(bytes.size() / sizeof(float));
+        std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
         return values;
     }
 

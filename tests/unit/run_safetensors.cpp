@@ -53,10 +53,10 @@ TEST_CASE("safetensors are written and read back, whole and in parts") {
         CHECK(file.header().metadata == metadata);
         REQUIRE(file.tensors().size() == 3);
         CHECK(file.tensors()[0].begin % 64 == 0);
-        CHECK(file.tensor("w").shape == Shape{6, 5});
-        CHECK(std::memcmp(file.tensor("w").data, matrix.data(), 120) == 0);
-        CHECK(*static_cast<const int64_t*>(file.tensor("step").data) == 42);
-        CHECK(file.tensor("none").count() == 0);
+        CHECK(file.tensor("w").type.shape == Shape{6, 5});
+        CHECK(std::memcmp(file.bytes_of("w").data(), matrix.data(), 120) == 0);
+        CHECK(file.bytes_of("step").at(0) == std::byte{42});
+        CHECK(file.bytes_of("none").empty());
         std::vector<float> part(2 * 3);
         file.read("w", {4, 1}, {part.data(), DType::f32, {2, 3}});
         CHECK(part == std::vector<float>{21, 22, 23, 26, 27, 28});
@@ -65,6 +65,24 @@ TEST_CASE("safetensors are written and read back, whole and in parts") {
         CHECK_THROWS_WITH(file.read("w", {0, 0}, {part.data(), DType::i32, {2, 3}}), Contains("asked for i32[2,3]"));
         CHECK_THROWS_WITH(file.tensor("stepp"), Contains("no tensor \"stepp\"") && Contains("did you mean \"step\"?"));
     }
+    std::filesystem::remove(path);
+}
+
+TEST_CASE("a file that is cut short after it was opened is an error of the tensor") {
+    std::vector<float> values(4096, 1.5f);
+    const std::vector<NamedTensor> tensors{{"a", {values.data(), DType::f32, {4096}}},
+                                           {"b", {values.data(), DType::f32, {64, 64}}}};
+    const auto bytes = write_safetensors(tensors);
+    const std::string path = in_build("cut.safetensors");
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    const SafetensorsFile file(path);
+    std::filesystem::resize_file(path, bytes.size() - 100);
+    CHECK(file.bytes_of("a").size() == 16384);
+    CHECK_THROWS_WITH(file.read("b", {32, 0}, {values.data(), DType::f32, {32, 64}}),
+                      Contains(path + ": tensor \"b\" is cut short: bytes ") && Contains("when it was opened"));
+    std::filesystem::resize_file(path, 100);
+    CHECK_THROWS_WITH(file.bytes_of("a"), Contains("tensor \"a\" is cut short") && Contains("the file ends at "));
     std::filesystem::remove(path);
 }
 
@@ -102,7 +120,7 @@ TEST_CASE("damaged and hostile safetensors are refused with the reason") {
                        3),
                Contains("tensor \"b\" begins at byte 1 of the data, inside"));
     CHECK_THAT(refusal(R"({"__metadata__":{"x":1}})", 0), Contains("which is not a text"));
-    CHECK_THROWS_WITH(SafetensorsFile("/no/such/file"), Contains("cannot open /no/such/file: No such file"));
+    CHECK_THROWS_WITH(SafetensorsFile("/no/such/file"), Contains("/no/such/file cannot be opened: No such file"));
 }
 
 TEST_CASE("a damaged file says what to do, unless its message does") {
