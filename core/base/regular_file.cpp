@@ -43,6 +43,13 @@ RegularFile::~RegularFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+struct stat RegularFile::now() const {
+    struct stat info {};
+    if (::fstat(descriptor_, &info) != 0)
+        throw Error("cannot look at " + path_ + ": " + std::generic_category().message(errno), Fault::failed);
+    return info;
+}
+
 size_t RegularFile::read(int64_t offset, void* out, size_t bytes) const {
     size_t done = 0;
     while (done < bytes) {

@@ -20,6 +20,8 @@ public:
     bool there() const { return there_; }  ///< false: nothing has that name, or it may not be read
     int64_t bytes() const { return info_.st_size; }
     const struct stat& info() const { return info_; }  ///< as it was opened
+    /// As it is now, also when its name is another file's by now. Throws Fault::failed.
+    struct stat now() const;
     /// Fills the range from `offset` on; fewer bytes than asked for at the end of the file. Throws Fault::failed.
     size_t read(int64_t offset, void* out, size_t bytes) const;
     /// The first `most` bytes, or all where there are fewer.

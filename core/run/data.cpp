@@ -55,14 +55,14 @@ Dataset::Dataset(const DataSpec& spec) : spec_(spec), file_(spec.path) {
     if (!file_.problem().empty())
         throw Error(spec_.origin, fmt::format("data file {} {}\n  set data.path to a file of text or of tokens",
                                               spec_.path, file_.problem()));
-    known_ = file_.info();
+    known_ = named_ = file_.info();
     width_ = spec_.kind == DataSpec::Kind::text ? 1 : spec_.token_bytes;
     file_bytes_ = file_.bytes();
     tokens_ = file_bytes_ / width_;
     all_samples_ = (tokens_ - 1) / spec_.sequence;
     check_size();
     if (file_bytes_ <= scan_limit) check_all();
-    digest_ = read_digest();
+    digest_ = read_digest(file_);
 }
 
 void Dataset::check_size() {
@@ -93,11 +93,16 @@ const Dataset::Bytes& Dataset::stored(int64_t from, int64_t count, int64_t sampl
     const int64_t begin = from * width_;
     const size_t got = file_.read(begin, buffer.data(), buffer.size());
     if (got == buffer.size()) return buffer;
-    const std::string of = sample < 0 ? "it" : fmt::format("sample {}", sample);
+    if (sample < 0)
+        throw Error(spec_.origin,
+                    fmt::format("data file {} was cut short while its tokens were checked: it ends at byte {}, and had "
+                                "{} when it was opened\n  start again when it is whole",
+                                spec_.path, begin + static_cast<int64_t>(got), file_bytes_),
+                    Fault::failed);
     throw Error(spec_.origin,
-                fmt::format("data file {} is cut short: {} is bytes {} to {}, and it had {} when the run began\n"
+                fmt::format("data file {} is cut short: sample {} is bytes {} to {}, and it had {} when the run began\n"
                             "  put it back as it was, and start again to go on from the last checkpoint",
-                            spec_.path, of, begin, begin + static_cast<int64_t>(buffer.size()) - 1, file_bytes_),
+                            spec_.path, sample, begin, begin + static_cast<int64_t>(buffer.size()) - 1, file_bytes_),
                 Fault::failed);
 }
 
@@ -123,6 +128,7 @@ void Dataset::check_range(const Bytes& bytes, int64_t from, int64_t count) const
 }
 
 void Dataset::check_all() const {
+    if (spec_.vocab <= 0) return;
     Bytes bytes;
     for (int64_t from = 0; from < tokens_; from += piece_tokens) {
         const int64_t count = std::min(piece_tokens, tokens_ - from);
@@ -137,7 +143,7 @@ int64_t Dataset::samples(Split split) const {
     return split == Split::validation ? held_out : all_samples_ - held_out;
 }
 
-std::string Dataset::read_digest() const {
+std::string Dataset::read_digest(const RegularFile& file) const {
     const bool whole = file_bytes_ <= scan_limit;
     const int64_t most = whole ? 1 << 20 : 64 << 10;
     const int64_t pieces = whole ? (file_bytes_ + most - 1) / most : 1024;
@@ -146,13 +152,12 @@ std::string Dataset::read_digest() const {
     for (int64_t i = 0; i < pieces; ++i) {
         const int64_t from = whole ? i * most : (file_bytes_ - most) / (pieces - 1) * i;
         const auto size = static_cast<size_t>(std::min(most, file_bytes_ - from));
-        crc = crc32c(std::span(bytes).first(file_.read(from, bytes.data(), size)), crc);
+        crc = crc32c(std::span(bytes).first(file.read(from, bytes.data(), size)), crc);
     }
     return fmt::format("{:08x}", crc);
 }
 
-void Dataset::require_unchanged() {
-    struct stat now {};
+std::string Dataset::require_unchanged() {
     const auto changed = [&](const std::string& what) {
         throw Error(spec_.origin,
                     fmt::format("data file {} {} since the run began: what is trained on is no longer what its "
@@ -161,14 +166,29 @@ void Dataset::require_unchanged() {
                                 spec_.path, what),
                     Fault::failed);
     };
-    if (::stat(spec_.path.c_str(), &now) != 0) changed("is gone");
-    if (now.st_ino != known_.st_ino) changed("was replaced by another");
+    const struct stat now = file_.now();
     if (now.st_size != known_.st_size) changed(fmt::format("has {} bytes, not the {}", now.st_size, known_.st_size));
     const bool touched = now.st_mtim.tv_sec != known_.st_mtim.tv_sec || now.st_mtim.tv_nsec != known_.st_mtim.tv_nsec;
-    if (!touched) return;
-    if (file_bytes_ > scan_limit) changed("was written to");
-    if (read_digest() != digest_) changed("has other contents");
+    if (touched && file_bytes_ > scan_limit) changed("was written to");
+    if (touched && read_digest(file_) != digest_) changed("has other contents");
     known_ = now;
+    return name_changed();
+}
+
+std::string Dataset::name_changed() {
+    struct stat there {};
+    const bool gone = ::stat(spec_.path.c_str(), &there) != 0;
+    const auto same = [&](const struct stat& a) { return a.st_ino == there.st_ino && a.st_dev == there.st_dev; };
+    if (same(known_) || (same(named_) && there.st_mtime == named_.st_mtime)) return "";
+    named_ = there;
+    if (!gone) {
+        const RegularFile other(spec_.path);
+        if (other.problem().empty() && other.bytes() == file_bytes_ && read_digest(other) == digest_) return "";
+    }
+    return fmt::format(
+        "data file {} {}: what was opened at the start is still read, but a restart would refuse this "
+        "one; put the first one back before this run ends",
+        spec_.path, gone ? "is gone" : "is another file now, with other contents");
 }
 
 int64_t Dataset::position(Split split, int64_t index) const {
@@ -250,11 +270,16 @@ int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path
     if (!out) throw Error(fmt::format("cannot write token file {}: {}", bin_path, std::strerror(errno)));
     std::vector<char> text(1 << 20), tokens;
     int64_t count = 0;
-    while (const size_t n = in.read(count, text.data(), text.size())) {
-        tokens.assign(n * static_cast<size_t>(token_bytes), 0);
-        for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // little-endian
-        out.write(tokens.data(), static_cast<std::streamsize>(tokens.size()));
-        count += static_cast<int64_t>(n);
+    try {
+        while (const size_t n = in.read(count, text.data(), text.size())) {
+            tokens.assign(n * static_cast<size_t>(token_bytes), 0);
+            for (size_t i = 0; i < n; ++i) tokens[i * static_cast<size_t>(token_bytes)] = text[i];  // little-endian
+            out.write(tokens.data(), static_cast<std::streamsize>(tokens.size()));
+            count += static_cast<int64_t>(n);
+        }
+    } catch (...) {
+        ::unlink(partial.c_str());
+        throw;
     }
     out.close();
     if (!out || ::rename(partial.c_str(), bin_path.c_str()) != 0) {

@@ -50,9 +50,11 @@ public:
     /// Writes `count` tokens and their successors of a drawn sample, from token `first` of it. O(count).
     /// Throws Fault::failed naming file and sample where the file is shorter than it was.
     void read(Split split, int64_t index, int64_t first, int64_t count, int32_t* tokens, int32_t* targets) const;
-    /// Throws Fault::failed when the path has another file by now, or the file another size or contents: what is
-    /// trained on is no longer what `digest` says. A new time alone has the file read again, up to 256 MiB.
-    void require_unchanged();
+    /// Throws Fault::failed when the file that is read has another size or contents: what is trained on is no longer
+    /// what `digest` says. A new time alone has it read again, up to 256 MiB. Returns what to say where its name is
+    /// gone or is another file's, of other contents: what was opened is read on, but a restart would not find it.
+    /// "" where nothing has changed since the last call.
+    std::string require_unchanged();
 
 private:
     using Bytes = std::vector<unsigned char>;
@@ -62,11 +64,13 @@ private:
     void check_range(const Bytes& bytes, int64_t from, int64_t count) const;
     void check_size();
     void check_all() const;
-    std::string read_digest() const;
+    std::string name_changed();
+    std::string read_digest(const RegularFile& file) const;
 
     DataSpec spec_;
     RegularFile file_;
-    struct stat known_ {};  ///< of the path, when it was last looked at
+    struct stat known_ {};  ///< of the file, when it was last looked at
+    struct stat named_ {};  ///< what had its name then
     int width_ = 1;
     int64_t file_bytes_ = 0;
     int64_t tokens_ = 0;

@@ -205,7 +205,7 @@ private:
 
     void evaluate(int64_t step) {
         evaluated_ = true;
-        data_.require_unchanged();
+        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
         const int64_t held_out = eval_feed_ ? data_.samples(Split::validation) : 0;
         if (run_.options.evaluate_batches == 0 || held_out == 0) return;
         const Program& program = session_.compiled().eval->program;
@@ -239,7 +239,7 @@ private:
 
     void save(int64_t step) {
         const auto begin = Clock::now();
-        data_.require_unchanged();
+        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
         const auto moved = state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1), loss_);
         for (const std::string& said : moved) note(said);
         saved_ = step;
