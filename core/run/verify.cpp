@@ -209,13 +209,17 @@ private:
         std::vector<Norm> norms;
         double all = 0, all_own = 0;
         report_.unjudged.clear();
+        report_.noisy.clear();
         for (const auto& [param, gradient] : plan_.program.grads()) {
             const auto& standing = gradients_.of(gradient);
             const auto judged = [&](const auto& s) {
                 return !oracle_.uncertain(s.value) && (s.multiple ? squares.count(s.value) != 0 : compared(s.value));
             };
             if (standing.empty() || !std::all_of(standing.begin(), standing.end(), judged)) {
-                if (gradients_.matters(gradient)) report_.unjudged.push_back(param);
+                if (!gradients_.matters(gradient)) continue;
+                report_.unjudged.push_back(param);
+                const auto noisy = [&](const auto& s) { return oracle_.uncertain(s.value); };
+                if (std::any_of(standing.begin(), standing.end(), noisy)) report_.noisy.push_back(param);
                 continue;
             }
             for (const auto& s : standing) {

@@ -87,6 +87,7 @@ struct VerifyReport {
     ValueId worst_gradient = none;
     bool judges_gradients = false;     ///< f32 throughout
     std::vector<ValueId> unjudged;     ///< params whose gradient could be compared nowhere
+    std::vector<ValueId> noisy;        ///< those of them whose gradient noise on one device leaves uncertain
     int64_t exact = 0, reordered = 0;  ///< bitwise: values compared bit by bit, and those exempt
     std::vector<ValueId> sums;         ///< bitwise: where the order of a sum first changes
     std::vector<Finding> roots;        ///< what went wrong by itself, the first one first

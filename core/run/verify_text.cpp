@@ -123,12 +123,24 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
                           "have no bytes of their own\n",
                           count_text(values), count_text(elements), count_text(comparisons), count_text(unseen));
     if (roots.empty() && further == 0 && !unjudged.empty()) {
-        std::vector<std::string> names;
-        for (ValueId param : unjudged) names.push_back(program.value(param).name);
-        return text + fmt::format("NOT JUDGED: the gradient of {}\n"
-                                  "  what the update makes of it is not known for certain on one device either: "
-                                  "noise has moved the params that go in\n",
-                                  join_few(names));
+        std::vector<std::string> nowhere, uncertain;
+        for (ValueId param : unjudged) {
+            const bool noise = std::find(noisy.begin(), noisy.end(), param) != noisy.end();
+            (noise ? uncertain : nowhere).push_back(program.value(param).name);
+        }
+        if (!nowhere.empty())
+            text += fmt::format(
+                "NOT JUDGED: the gradient of {}\n"
+                "  compared nowhere: nothing that is whole on the ranks is the gradient, or what linear "
+                "ops make of it\n",
+                join_few(nowhere));
+        if (!uncertain.empty())
+            text += fmt::format(
+                "NOT JUDGED: the gradient of {}\n"
+                "  what the update makes of it is not known for certain on one device either: "
+                "noise has moved the params that go in\n",
+                join_few(uncertain));
+        return text;
     }
     if (roots.empty()) return text + "FAIL: a gradient is outside its tolerance, though every value is near\n";
     text += "FAIL: the first divergence\n" + finding_text(plan, roots.front());

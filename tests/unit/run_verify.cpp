@@ -186,7 +186,11 @@ TEST_CASE("verify: a gradient that is compared nowhere is no pass") {
     CHECK(report.unjudged.empty());
     report.unjudged.push_back(*m.program.find("up.w"));
     CHECK_FALSE(report.passed());
-    CHECK(report.text(lowered.plan, {}).find("NOT JUDGED: the gradient of up.w\n") != std::string::npos);
+    CHECK(report.text(lowered.plan, {}).find("NOT JUDGED: the gradient of up.w\n  compared nowhere") !=
+          std::string::npos);
+    report.noisy = report.unjudged;
+    CHECK(report.text(lowered.plan, {}).find("noise has moved the params") != std::string::npos);
+    CHECK(report.text(lowered.plan, {}).find("compared nowhere") == std::string::npos);
     // Without an optimizer a gradient that the run keeps is compared where it stands complete; others are not made.
     Model bare = mlp(8, 4, 12);
     bare.program.updates.clear();
