@@ -12,8 +12,10 @@ namespace orrery::lua {
 Deadline::Deadline(double seconds, std::function<void(const Origin&)> late) : late_(std::move(late)) {
     ::pthread_getcpuclockid(::pthread_self(), &clock_);
     end_s_ = used_s() + seconds;
-    sigset_t all, before;  // signals are for the threads that are there to take them
+    // Signals are for the threads that are there to take them, but for those of a fault of its own.
+    sigset_t all, before;
     ::sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { watch(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -47,6 +47,14 @@ int run_loaded(lua_State* L) {
     return 0;
 }
 
+/// While a module loads, its name is among those that are being loaded.
+struct Loading {
+    std::vector<std::string>& names;
+    Loading(std::vector<std::string>& all, const std::string& module) : names(all) { names.push_back(module); }
+    ~Loading() { names.pop_back(); }
+    Loading(const Loading&) = delete;
+};
+
 int require_module(lua_State* L) {
     state_of(L).require(L, check_text(L, 1));
     return 1;
@@ -261,10 +269,11 @@ void State::require(lua_State* L, const std::string& module) {
     const std::vector<std::filesystem::path> tried = places(module, shown);
     for (size_t i = 0; i < tried.size(); ++i) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
-        loading_.push_back(module);
-        load_text(L, read_file(tried[i], shown[i]), shown[i]);
-        lua_call(L, 0, 1);  // when it fails the run is over, and with it `loading_`
-        loading_.pop_back();
+        {
+            const Loading loading(loading_, module);  // a pcall may go on after a failure
+            load_text(L, read_file(tried[i], shown[i]), shown[i]);
+            lua_call(L, 0, 1);
+        }
         if (lua_isnil(L, -1))
             fail(L, fmt::format("module {} in {} returned nothing; end it with `return`", quote(module), shown[i]));
         lua_pushvalue(L, -1);

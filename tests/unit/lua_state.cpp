@@ -182,6 +182,9 @@ TEST_CASE("require finds the library and modules beside the script") {
     CHECK(has(failure("require 'circle'"), "requires itself"));
     CHECK(has(failure("require 'broken'"), "broken.lua:2: on purpose"));
     CHECK(has(failure("require 'broken'"), "called from a.lua:1"));
+    const std::string twice = run("for _ = 1, 2 do print(select(2, pcall(require, 'broken'))) end");
+    CHECK(twice.find("broken.lua:2: on purpose") != twice.rfind("broken.lua:2: on purpose"));
+    CHECK(twice.find("requires itself") == std::string::npos);
     CHECK(has(failure("", "[lua]\nlibrary = \"/nowhere\"\n"), "no script library"));
 }
 
