@@ -106,8 +106,8 @@ namespace {
 std::string values_text(const Program& program, const Instruction& i) {
     std::vector<std::string> names;
     const bool joined = i.what == Do::all_reduce && i.operands.size() > 2;
-    for (size_t o = joined ? 2 : 0; o < i.operands.size();
-         o += joined ? 2 : 1)  // of each member the place it comes from
+    // Of each member the place it comes from.
+    for (size_t o = joined ? 2 : 0; o < i.operands.size(); o += joined ? 2 : 1)
         if (i.operands[o].value != none) names.push_back(label_of(program, i.operands[o].value));
     constexpr size_t few = 6;
     if (!joined && names.size() <= few) return names.empty() ? "" : " " + join(names, " ");

@@ -39,8 +39,8 @@ private:
     const Plan& plan_;
     const size_t known_;
     std::vector<char> live_;
-    std::map<ValueId, Carried>
-        carried_;  ///< by value: gradients and partial values that linear ops made of their terms
+    /// By value: gradients and partial values that linear ops made of their terms.
+    std::map<ValueId, Carried> carried_;
     std::vector<ValueId> multiple_of_;
     std::map<ValueId, std::vector<Standing>> standing_;
 };

@@ -1,12 +1,9 @@
 --- Learning rates as functions of the step: numbers in, an f32 scalar value out. The step counts from 1.
 local native = require "orrery.native"
 local numbers = require "orrery.numbers"
+local must = numbers.must
 
 local lr = {}
-
-local function must(value, problem)
-  if value == nil then native.fail(problem) end
-end
 
 --- A rate that a user may give as a number or as a function of the step.
 function lr.of(rate)

@@ -1,6 +1,13 @@
 --- Bounds of options: an optimizer that is given nan trains without an error. Each returns the value, or nil and what
 -- is wrong with it.
+local native = require "orrery.native"
+
 local numbers = {}
+
+--- Ends the run with `problem` where the value is nil.
+function numbers.must(value, problem)
+  if value == nil then native.fail(problem) end
+end
 
 local function wrong(what, value, expected)
   return nil, ("%s is %s, expected %s"):format(what, value ~= value and "nan" or tostring(value), expected)

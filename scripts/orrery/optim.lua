@@ -4,13 +4,10 @@ local native = require "orrery.native"
 local lr = require "orrery.lr"
 local groups = require "orrery.groups"
 local numbers = require "orrery.numbers"
+local must = numbers.must
 local group_of = groups.of
 
 local optim = {}
-
-local function must(value, problem)
-  if value == nil then native.fail(problem) end
-end
 
 local function check(name, options, known)
   for key in pairs(options) do
