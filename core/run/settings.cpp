@@ -180,10 +180,7 @@ void refuse_apart(const Settings& settings, Config& config, const std::map<std::
                   int64_t per_host) {
     const Mesh& mesh = settings.mesh;
     for (const auto& [axis, contract] : contracts) {
-        const auto shared = [](MemoryKind kind) { return kind == MemoryKind::shared; };
-        const bool one_host =
-            contract.same_process || std::all_of(contract.memory.begin(), contract.memory.end(), shared);
-        if (!one_host) continue;
+        if (!contract.same_host) continue;
         for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
             const std::vector<int64_t> members = mesh.group(rank, *mesh.find(axis));
             const auto away = std::find_if(members.begin(), members.end(),
