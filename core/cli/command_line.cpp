@@ -204,7 +204,8 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
     const auto commands = app.get_subcommands();
     const CLI::App& command = commands.empty() ? app : *commands.front();
     const std::string given = text.substr(std::min(text.size(), text.rfind(": ") + 2));
-    const std::string first = given.substr(0, given.find_first_of(" ="));
+    const size_t dashes = given.starts_with("--") ? 0 : given.find(" --") + 1;  // CLI11 says them last to first
+    const std::string first = given.substr(dashes, given.find_first_of(" =", dashes) - dashes);
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options())
         for (const std::string& name : option->get_lnames()) names.push_back("--" + name);

@@ -169,5 +169,6 @@ refused "a command that there is not" 'no command "chek"|there are: bench, check
     "$orrery" chek
 refused "an option that there is not" 'check: it does not take --confg|did you mean "--config"?' -- \
     "$orrery" check "$gpt" --confg=a.toml
+refused "the same, its value apart" 'did you mean "--config"?' -- "$orrery" check "$gpt" --confg a.toml
 [ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }
 echo "1 passed, 0 failed"
