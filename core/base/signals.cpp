@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <iterator>
+#include <mutex>
 
 namespace orrery {
 namespace {
@@ -12,6 +13,9 @@ constexpr int all_stop[4] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
 
 static_assert(std::atomic<pthread_t>::is_always_lock_free);
 std::atomic<pthread_t> taker{0};
+
+std::mutex order;
+int opening = 0;  // how many SignalsForChildren live: ranks may be threads
 
 void hand_over(int signal) { ::pthread_kill(taker.load(), signal); }
 
@@ -50,20 +54,26 @@ SignalsForChildren::SignalsForChildren() {
     ::sigemptyset(&opened_);
     ::pthread_sigmask(SIG_SETMASK, nullptr, &before_);
     if (taker.load() == 0) return;
+    counted_ = true;
     struct sigaction action {};
     action.sa_handler = hand_over;  // exec puts the default back
     action.sa_flags = SA_RESTART;
+    const std::lock_guard lock(order);
     const sigset_t held = stop_signals();
     for (const int signal : all_stop) {
         if (::sigismember(&held, signal) != 1 || ::sigismember(&before_, signal) != 1) continue;
-        ::sigaction(signal, &action, nullptr);
         ::sigaddset(&opened_, signal);
+        if (opening == 0) ::sigaction(signal, &action, nullptr);
     }
+    ++opening;
     ::pthread_sigmask(SIG_UNBLOCK, &opened_, nullptr);
 }
 
 SignalsForChildren::~SignalsForChildren() {
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    if (!counted_) return;
+    const std::lock_guard lock(order);
+    if (--opening > 0) return;
     for (const int signal : all_stop)
         if (::sigismember(&opened_, signal) == 1) ::signal(signal, SIG_DFL);
 }

@@ -37,6 +37,7 @@ public:
 
 private:
     sigset_t opened_, before_;
+    bool counted_ = false;
 };
 
 }  // namespace orrery
