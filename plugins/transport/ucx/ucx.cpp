@@ -112,7 +112,7 @@ public:
         for (const std::string& host : hosts)
             options.hosts.push_back(number.emplace(host, static_cast<int>(number.size())).first->second);
         const bool local = number.size() == 1;
-        const Reach reach = reach_.narrowed(local, [&] { return reached_at(group, rendezvous); });
+        const Reach reach = reach_.narrowed(local, [&] { return reached_at(group, rendezvous, local); });
         auto made =
             std::make_unique<UcxCommunicator>(group, rendezvous, options, reach, static_cast<int>(slots_), timeout);
         const std::string here = Place::here(made->worker().address()).text();
@@ -126,14 +126,17 @@ public:
     }
 
 private:
-    /// The address by which this rank reaches the rendezvous: it is in the network that the job uses. "" among threads.
-    static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
+    /// The address by which this rank reaches the rendezvous: it is in the network that the job uses. "" where there is
+    /// none, as among threads, and no other host to reach.
+    static std::string reached_at(const Group& group, Rendezvous& rendezvous, bool local) {
         const std::string rank = std::to_string(group.ranks[static_cast<size_t>(group.me)]);
         try {
             return rendezvous.get("address/" + rank, Milliseconds(1000));
         } catch (const Error&) {
             if (!rendezvous.lost().empty()) throw;
-            return "";
+            if (local) return "";
+            throw Error("transport ucx: members of " + group.name + " are on other hosts, and it is not known by which "
+                        "address this rank reaches them; set transport.ucx.devices");
         }
     }
 
