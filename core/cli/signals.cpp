@@ -67,9 +67,15 @@ void SignalTaker::end(int signal) {
     const auto said = std::make_shared<std::binary_semaphore>(0);
     std::thread([said, line = fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to go on\n",
                                           who_, signal)] {
+        const auto say = [&] {
+            [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+        };
+        pollfd reader{STDERR_FILENO, POLLOUT, 0};
+        const bool reads = ::poll(&reader, 1, 0) == 1;  // the others may take all of that second
+        if (reads) say();
         tell_stopped();
         if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
-        [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+        if (!reads) say();
         said->release();
     }).detach();
     (void)said->try_acquire_for(std::chrono::seconds(1));
