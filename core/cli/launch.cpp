@@ -92,22 +92,21 @@ struct Watch {
 
     void ended(Child& child, int status, int grace_ms) {
         child.running = false;
-        int own = 0;
+        const bool first = !deadline;
+        const int own = WIFSIGNALED(status) ? 1 : WEXITSTATUS(status);
+        if (weight(own) == 3 && first)  // before others are told, which may take long
+            deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
         if (WIFSIGNALED(status)) {
-            own = 1;
             const std::string how = fmt::format("(pid {}) was killed by signal {} ({})", child.pid, WTERMSIG(status),
                                                 ::strsignal(WTERMSIG(status)));
-            if (!deadline && !at_once)
+            if (first && !at_once)
                 std::fprintf(stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
                              tell_gone(child, how) ? "" : " before it joined");
-        } else if (WEXITSTATUS(status) != 0) {
-            own = WEXITSTATUS(status);
-            if (!deadline && weight(own) == 3)
-                tell_gone(child, fmt::format("(pid {}) ended with exit code {}", child.pid, own));
+        } else if (first && weight(own) == 3) {
+            tell_gone(child, fmt::format("(pid {}) ended with exit code {}", child.pid, own));
         }
         if (own == 0) return;
         if (weight(own) > weight(code)) code = own;
-        if (weight(own) == 3 && !deadline) deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
         if (weight(own) == 3 || stopping) return;
         stopping = true;  // a scheduler may signal one rank alone, before it has met the others
         forward(SIGTERM);
