@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "orrery/error.h"
+#include "run/address.h"
 
 namespace orrery {
 
@@ -36,9 +37,7 @@ FolderLock::FolderLock(const std::string& folder) {
         throw Error(fmt::format("{} is in use by another run{}\n  wait for it, stop it, or choose another run.folder",
                                 folder, read > 0 ? fmt::format(" ({})", holder) : ""));
     }
-    char host[65] = {};
-    ::gethostname(host, 64);
-    const std::string me = fmt::format("pid {} on host {}", ::getpid(), host);
+    const std::string me = fmt::format("pid {} on host {}", ::getpid(), host_name());
     // For the message alone: without it the lock holds as well.
     if (::ftruncate(file_, 0) == 0 && ::pwrite(file_, me.data(), me.size(), 0) < 0) return;
 }

@@ -18,6 +18,7 @@
 
 #include "base/limits.h"
 #include "orrery/p2p.h"
+#include "run/address.h"
 #include "run/rendezvous.h"
 #include "run/rendezvous_strangers.h"
 #include "run/rendezvous_wire.h"
@@ -46,9 +47,7 @@ struct Peer {
 
 /// What a silent member does, when it is of this host and tells.
 std::string state_of(const Peer& peer) {
-    char host[65] = {};
-    gethostname(host, 64);
-    return peer.host == host ? "its process " + process_state(peer.pid) : "stopped or unreachable";
+    return peer.host == host_name() ? "its process " + process_state(peer.pid) : "stopped or unreachable";
 }
 
 }  // namespace
