@@ -95,3 +95,20 @@ TEST_CASE("every key of the schema is read") {
     }
     fs::remove_all(folder);
 }
+
+TEST_CASE("a transport of one host is refused where its ranks are on two, whatever memory it has") {
+    Settings settings;
+    settings.mesh = Mesh({{"dp", 4, false}});
+    settings.transport = "own";
+    Config config;
+    TransportContract contract;
+    contract.memory = {MemoryKind::device};
+    const auto refuse = [&](int64_t per_host) { refuse_apart(settings, config, {{"dp", contract}}, per_host); };
+    refuse(2);
+    contract.same_host = true;
+    refuse(4);
+    CHECK_THROWS_WITH(refuse(2), Catch::Contains("transport own joins ranks of one host"));
+    contract.same_host = false;
+    contract.memory = {MemoryKind::shared};
+    refuse(2);
+}
