@@ -189,18 +189,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     LaunchSpec spec = over_hosts(hosts, ranks);
     bench_sizes(bench, form, ranks);  // mistakes show before a rank starts
     refuse_hosts(bench, *open_backends(bench, config).transport, bench.nodes > 1);
-    std::unique_ptr<RendezvousServer> server;
-    spec.before = [&](Job& shared) {
-        if (bench.node_rank != 0) return;
-        RendezvousServer::Options options;
-        options.host = shared.host;
-        options.port = shared.port;
-        options.world = ranks;
-        options.token = {shared.token, shared.id, shared.generation};
-        server = std::make_unique<RendezvousServer>(options);
-        shared.port = server->port();
-    };
-    return launch(spec);
+    return launch_meeting(std::move(spec), bench.node_rank, [] {});
 }
 
 }  // namespace orrery

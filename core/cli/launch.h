@@ -43,6 +43,9 @@ struct ScriptCommand;  // cli/commands.h
 /// What --nodes, --node-rank and --rendezvous of a command say of `ranks` ranks; one secret for all. Throws Error for
 /// what cannot be.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
+/// launch(), with the store of the job in the launcher of node 0: every rank's end is told there. `claim` is called
+/// where the store is, before a rank starts; what it throws is told to the other nodes' ranks.
+int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);
 

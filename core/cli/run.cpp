@@ -18,6 +18,7 @@
 #include "cli/tell.h"
 #include "run/address.h"
 #include "run/rendezvous.h"
+#include "run/stop_request.h"
 
 namespace orrery {
 namespace {
@@ -69,11 +70,17 @@ std::string token_of(const ScriptCommand& command) {
     return make_secret();
 }
 
+/// A script may catch what ended its training; a signal to this process stays one.
+void refuse_stopped() {
+    if (stop_signal() != 0)
+        throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
+}
+
 /// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
 int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     RendezvousServer::Options options;
     options.world = ranks;
-    options.token = {make_secret(), fs::path(command.script).stem().string(), 0};
+    options.token = {make_secret(), job_name(command), 0};
     RendezvousServer server(options);
     std::mutex order;
     std::exception_ptr first;
@@ -89,12 +96,14 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
             try {
                 ScriptHost(command, Mode::run, job).run_script();
             } catch (...) {
+                ends_by_itself();
                 const std::lock_guard lock(order);
                 if (!first) first = std::current_exception();
             }
         });
     for (std::thread& thread : threads) thread.join();
     if (first) std::rethrow_exception(first);
+    refuse_stopped();
     return 0;
 }
 
@@ -108,27 +117,8 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
     spec.job.threads = threads_of(settings, local);
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
-    std::unique_ptr<RendezvousServer> server;
-    spec.before = [&](Job& shared) {
-        if (command.node_rank != 0) return;
-        RendezvousServer::Options options;
-        options.host = shared.host;
-        options.port = shared.port;
-        options.world = ranks;
-        options.per_host = spec.local_ranks;
-        options.token = {shared.token, shared.id, shared.generation};
-        server = std::make_unique<RendezvousServer>(options);
-        shared.port = server->port();
-        claim();
-    };
     spec.taken_by = &signals;
-    spec.gone = [&](int64_t rank, const std::string& how) {
-        if (server) return server->gone(rank, how);
-        tell_gone(spec.job, command.node_rank, rank, how);
-        return true;
-    };
-    spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    return launch(spec);
+    return launch_meeting(std::move(spec), command.node_rank, claim);
 }
 
 void check_nodes(const ScriptCommand& command) {
@@ -141,16 +131,25 @@ void check_nodes(const ScriptCommand& command) {
 /// One rank that a launcher has started.
 int run_rank(const ScriptCommand& command, const Job& job) {
     std::optional<ScriptHost> host;
+    const auto end = [&](const std::string& what, Fault fault) {
+        Job here = job;
+        here.session = host ? host->trained() : 0;
+        return end_rank(here, what, exit_code(fault), host ? host->server() : nullptr);
+    };
     try {
         host.emplace(command, Mode::run, job);
         host->run_script();
+        refuse_stopped();
         return 0;
     } catch (const Error& error) {
-        if (error.fault() == Fault::requeue || (host && host->met())) throw;  // the session has told the others
-        return end_rank(job, error.what(), exit_code(error.fault()));
+        ends_by_itself();
+        const bool told = error.fault() == Fault::requeue || error.fault() == Fault::peer;
+        if (told || (host && host->met())) throw;  // the session has told the others, or nobody was there
+        return end(error.what(), error.fault());
     } catch (const std::exception& error) {
+        ends_by_itself();
         if (host && host->met()) throw;
-        return end_rank(job, explain(error), exit_code(Fault::failed));
+        return end(explain(error), Fault::failed);
     }
 }
 
@@ -172,6 +171,7 @@ int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& sign
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);
     ScriptHost(command, Mode::run, job).run_script();
+    refuse_stopped();
     return 0;
 }
 
@@ -205,6 +205,28 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     return spec;
 }
 
+int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
+    std::unique_ptr<RendezvousServer> server;
+    spec.before = [&](Job& shared) {
+        if (node_rank != 0) return;
+        server = std::make_unique<RendezvousServer>(options_of(shared, spec.local_ranks));
+        shared.port = server->port();
+        claim();
+    };
+    spec.gone = [&](int64_t rank, const std::string& how) {
+        if (server) return server->gone(rank, how);
+        tell_gone(spec.job, node_rank, rank, how);
+        return true;
+    };
+    spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
+    try {
+        return launch(spec);
+    } catch (const std::exception& error) {
+        if (server) tell_end(*server, explain(error));
+        throw;
+    }
+}
+
 int run_command(const ScriptCommand& command) {
     const Job job = job_from_environment();
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
@@ -222,6 +244,8 @@ int run_command(const ScriptCommand& command) {
         return launch_ranks(command, job, signals);
     } catch (const Error& error) {
         return end_launcher(command, error.what(), exit_code(error.fault()));
+    } catch (const std::exception& error) {
+        return end_launcher(command, explain(error), exit_code(Fault::failed));
     }
 }
 

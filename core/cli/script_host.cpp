@@ -258,6 +258,8 @@ void ScriptHost::train_here(const DataSpec& data, const TrainOptions& options) {
         orrery::train({session, *store, metrics ? &*metrics : nullptr, data, options, settings_.seed, settings_.keep,
                        settings_.weights, experiment_->weights});
         session.leave();
+        met_ = false;
+        ++trained_;
     } catch (const Error& error) {
         ends_by_itself();
         if (error.fault() == Fault::requeue)
@@ -275,12 +277,15 @@ void ScriptHost::train_here(const DataSpec& data, const TrainOptions& options) {
 }
 
 std::unique_ptr<Session> ScriptHost::meet() {
+    met_ = false;
     try {
-        return std::make_unique<Session>(settings_, config_, registry_, next_session(), *compiled_, std::move(device_));
+        return std::make_unique<Session>(settings_, config_, registry_, next_session(), *compiled_, std::move(device_),
+                                         &met_);
     } catch (const Error& error) {
+        if (!met_ && error.fault() != Fault::peer) throw;  // who tells the others names the rank
         throw Error(of_rank(error.what()), error.fault());
     } catch (const std::exception& error) {
-        throw Error(of_rank(explain(error)), Fault::failed);
+        throw Error(met_ ? of_rank(explain(error)) : explain(error), Fault::failed);
     }
 }
 

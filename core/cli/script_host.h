@@ -66,8 +66,12 @@ public:
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
-    /// A session was to be made: the other ranks learn from it why this one ends.
-    bool met() const { return sessions_ > 0; }
+    /// The other ranks learn from a session why this one ends.
+    bool met() const { return met_; }
+    /// How many trainings have come to their end.
+    int64_t trained() const { return trained_; }
+    /// Where this rank serves it, from the first session on; else nullptr.
+    RendezvousServer* server() { return server_.get(); }
     /// The script has asked for training.
     bool trains() const { return trains_; }
     bool summary_shown() const { return summary_shown_; }
@@ -104,7 +108,8 @@ private:
     Loader loader_;
     Registry registry_;
     std::unique_ptr<RendezvousServer> server_;  ///< when this rank serves it: for every session of the script
-    int64_t sessions_ = 0;
+    int64_t sessions_ = 0, trained_ = 0;
+    bool met_ = false;
     std::map<std::string, TransportContract> contracts_;
     std::map<std::string, std::vector<ChunkTable>> collectives_;
     std::optional<Compiled> compiled_;

@@ -5,11 +5,13 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "orrery/error.h"
 #include "run/address.h"
 #include "run/rendezvous.h"
+#include "run/stop_request.h"
 
 namespace orrery {
 namespace {
@@ -20,6 +22,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto stays = 2s;
 constexpr size_t most_told = 4000;  // less than a frame of fail() keeps
+
+/// A signal ends the last words, not the failure that they are about.
+bool hurried() { return stop_signal() != 0; }
+
+void stay(Milliseconds limit, const std::function<bool()>& done) {
+    const auto until = Clock::now() + limit;
+    while (!done() && !hurried() && Clock::now() < until) std::this_thread::sleep_for(5ms);
+}
 
 void print(const std::string& what) { std::fprintf(stderr, "orrery: %s\n", what.c_str()); }
 
@@ -33,14 +43,13 @@ void serve_end(RendezvousServer::Options options, const std::string& why) {
     options.linger = 0ms;
     try {
         const RendezvousServer server(options);
-        std::this_thread::sleep_for(stays);
+        stay(stays, [] { return false; });
     } catch (const Error&) {  // its place is taken: nobody of this job will come
     }
 }
 
 std::string wait_lost(const TcpRendezvous& rendezvous, Milliseconds limit) {
-    const auto until = Clock::now() + limit;
-    while (rendezvous.lost().empty() && Clock::now() < until) std::this_thread::sleep_for(5ms);
+    stay(limit, [&] { return !rendezvous.lost().empty(); });
     return rendezvous.lost();
 }
 
@@ -49,6 +58,7 @@ enum class Told : uint8_t { now, before, not_at_all };
 /// `before`: another one has failed of the same.
 Told tell(TcpRendezvous::Options options, const std::string& what, Milliseconds limit) {
     options.timeout = limit;
+    options.give_up = hurried;
     try {
         TcpRendezvous rendezvous(options);
         if (const std::string lost = wait_lost(rendezvous, 100ms); !lost.empty())
@@ -72,27 +82,31 @@ TcpRendezvous::Options place_of(const Job& job) {
 
 }  // namespace
 
-int end_rank(const Job& job, const std::string& what, int code) {
+int end_rank(const Job& job, const std::string& what, int code, RendezvousServer* server) {
+    ends_by_itself();
     const std::string said = job.ranks > 1 ? fmt::format("[rank {}] {}", job.rank, what) : what;
     if (job.ranks == 1 || job.serves) print(said);
     if (job.ranks == 1) return code;
+    if (job.serves && server) {
+        server->fail(failed("rank 0", what));
+        stay(stays, [] { return false; });
+        return code;
+    }
     if (job.serves) {
-        RendezvousServer::Options options;
-        options.host = job.host;
-        options.port = job.port;
-        options.world = job.ranks;
+        RendezvousServer::Options options = options_of(job, 0);
         options.home = job.rank;
-        options.token = {job.token, job.id, job.generation};
         serve_end(options, failed("rank 0", what));
         return code;
     }
     const Told told = tell(place_of(job), what, 2s);
     if (told != Told::before) print(said);
-    if (told == Told::not_at_all) tell(place_of(job), what, 28s);
+    // After a session of theirs the others may have ended, with the place where they met.
+    if (told == Told::not_at_all && job.session == 0) tell(place_of(job), what, 28s);
     return code;
 }
 
 int end_launcher(const ScriptCommand& command, const std::string& what, int code) {
+    ends_by_itself();
     print(what);
     const auto place = parse_place(command.rendezvous);
     const auto token = user_token();
@@ -112,6 +126,10 @@ int end_launcher(const ScriptCommand& command, const std::string& what, int code
     options.token = {*token, job_name(command), 0};
     tell(options, what, 30s);
     return code;
+}
+
+void tell_end(RendezvousServer& server, const std::string& what) {
+    server.fail(failed("the launcher of node 0", what));
 }
 
 void tell_gone(const Job& shared, int64_t node, int64_t rank, const std::string& how) {

@@ -4,19 +4,25 @@
 
 #include "cli/commands.h"
 #include "run/job.h"
+#include "run/rendezvous.h"
 
 namespace orrery {
 
 // A process that ends before it meets the others of its job tells them why, through the rendezvous: they would wait for
 // it until run.join_timeout_s.
 
-/// The exit code for an error of a rank that has met nobody yet. Prints it, unless another rank has told the same: of
-/// what all ranks find, one speaks. `what` goes to the others; where this rank serves the rendezvous it stays for 2 s.
-int end_rank(const Job& job, const std::string& what, int code);
+/// The exit code for an error of a rank that is in no session, `job.session` being how many it has been in. Prints it,
+/// unless another rank has told the same: of what all ranks find, one speaks. `what` goes to the others; where this
+/// rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it, and changes
+/// no code; the same holds for end_launcher.
+int end_rank(const Job& job, const std::string& what, int code, RendezvousServer* server);
 
 /// Prints the error of a launcher of several nodes, and tells the others' ranks: node 0 for 2 s to those who come,
 /// where they are to meet; another one as soon as it reaches that place, within 30 s.
 int end_launcher(const ScriptCommand& command, const std::string& what, int code);
+
+/// To the ranks that come to `server`, which node 0's launcher holds.
+void tell_end(RendezvousServer& server, const std::string& what);
 
 /// Node `node`'s launcher, of another host than the rendezvous, tells that a rank of its is gone.
 void tell_gone(const Job& shared, int64_t node, int64_t rank, const std::string& how);

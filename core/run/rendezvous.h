@@ -62,6 +62,8 @@ private:
     std::unique_ptr<Loop> loop_;
 };
 
+/// Where `job`'s store is, and whose; `home` is left to the caller.
+RendezvousServer::Options options_of(const Job& job, int64_t per_host);
 /// The store of a job whose rank 0 serves it.
 std::unique_ptr<RendezvousServer> serve(const Job& job);
 
@@ -76,6 +78,7 @@ public:
         JobToken token;
         std::chrono::milliseconds timeout{30'000};  ///< to reach and join the server
         std::chrono::milliseconds silence{10'000};  ///< longer without a word from the server: it is lost
+        std::function<bool()> give_up = {};         ///< asked while it tries to join: true ends that within a second
     };
     /// Retries until the server is up. Throws Fault::peer naming host, port and reason on timeout or refusal. Then the
     /// address by which this rank reaches the server is there for all, as key "address/RANK".

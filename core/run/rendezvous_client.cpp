@@ -181,10 +181,11 @@ private:
     void join(Clock::time_point deadline) {
         std::string why = "no answer";
         for (Milliseconds pause(5);; pause = std::min(pause * 2, Milliseconds(200))) {
-            socket_ = try_connect(options_.host, options_.port, deadline, why);
+            const auto once = options_.give_up ? std::min(deadline, Clock::now() + Milliseconds(1000)) : deadline;
+            socket_ = try_connect(options_.host, options_.port, once, why);
             if (socket_ && shake_hands(deadline)) return;
             if (socket_) why = "it closes the connection";
-            if (Clock::now() + pause >= deadline) break;
+            if (Clock::now() + pause >= deadline || (options_.give_up && options_.give_up())) break;
             std::this_thread::sleep_for(pause);
         }
         throw Error(fmt::format("rank {} cannot reach the rendezvous at {} within {} s (run.join_timeout_s): {}; is "
@@ -216,7 +217,8 @@ private:
         hello.pid = ::getpid();
         hello.world = options_.world;
         hello.per_host = options_.per_host;
-        gethostname(hello.host, sizeof hello.host - 1);
+        const std::string host = host_name();
+        host.copy(hello.host, sizeof hello.host - 1);
         wire::fill_random(hello.nonce);
         hello.proof = wire::prove(options_.token, hello, challenge.nonce);
         const std::string_view text(reinterpret_cast<const char*>(&hello), sizeof hello);

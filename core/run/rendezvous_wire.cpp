@@ -28,14 +28,19 @@ std::string make_secret() {
     return text;
 }
 
-std::unique_ptr<RendezvousServer> serve(const Job& job) {
+RendezvousServer::Options options_of(const Job& job, int64_t per_host) {
     RendezvousServer::Options options;
     options.host = job.host;
     options.port = job.port;
     options.world = job.ranks;
-    options.home = job.rank;
-    options.per_host = per_host(job);
+    options.per_host = per_host;
     options.token = {job.token, job.id, job.generation};
+    return options;
+}
+
+std::unique_ptr<RendezvousServer> serve(const Job& job) {
+    RendezvousServer::Options options = options_of(job, per_host(job));
+    options.home = job.rank;
     return std::make_unique<RendezvousServer>(options);
 }
 

@@ -19,6 +19,7 @@
 namespace orrery {
 namespace {
 
+constexpr auto late = std::chrono::milliseconds(1500);
 constexpr auto settled = std::chrono::milliseconds(300);  // by then news of a lost rank has come
 
 /// The memory that every transport of the mesh can use.
@@ -31,9 +32,10 @@ MemoryKind wanted_memory(const std::map<std::string, TransportContract>& contrac
 }  // namespace
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-                 std::unique_ptr<Device> device)
+                 std::unique_ptr<Device> device, bool* met)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
+    if (met) *met = true;
     try {
         start(config, registry, std::move(device));
     } catch (const std::exception& error) {
@@ -54,7 +56,6 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
-    if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
     allocate();
     connect(config, registry);
     if (compiled_.train) train_ = executor(*compiled_.train);
@@ -62,6 +63,7 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
     if (compiled_.eval) eval_ = executor(*compiled_.eval);
     if (compiled_.logits) logits_ = executor(*compiled_.logits);
     watch();
+    if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
 }
 
 std::unique_ptr<Executor> Session::executor(const Plan& plan) {
@@ -168,7 +170,7 @@ void Session::connect(Config& config, const Registry& registry) {
         // The watch, which knows who is behind, speaks before a transport that only knows who did not come.
         const bool staged = !serves(transport->contract(), settings_.device);
         communicators_[id] = transport->make(group, *rendezvous_, staged ? std::span<const Memory>() : arenas_,
-                                             bound_ + std::chrono::milliseconds(1500));
+                                             std::max(settings_.join_timeout, bound_) + late);
         const auto made = compiled_.collectives.find(axis.name);
         if (made != compiled_.collectives.end())
             communicators_[id] = std::make_unique<ChunkCommunicator>(std::move(communicators_[id]), made->second);

@@ -23,8 +23,9 @@ class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
+    /// `met`: set as soon as the others learn from this session why this rank ends.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-            std::unique_ptr<Device> device = nullptr);
+            std::unique_ptr<Device> device = nullptr, bool* met = nullptr);
     ~Session();
     Session(const Session&) = delete;
 

@@ -14,7 +14,8 @@ bool ask_to_stop(int signal);
 /// After ask_to_stop() said false: every session tells its other ranks. Returns when they are told, or cannot be.
 void tell_stopped();
 
-/// This process is about to end and says why: from here on ask_to_stop() is true.
+/// This process is about to end and says why: from here on ask_to_stop() is true. Said in a session, until
+/// 2 s after the last one's end, as a script may catch the reason and go on; said without one, for good.
 void ends_by_itself();
 
 /// What a rank tells the others that ends on a signal with nothing to save.

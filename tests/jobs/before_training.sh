@@ -55,6 +55,14 @@ drill "missing data on node 1" "launcher of node 1|nowhere.txt;nowhere.txt|data.
     -- --set data.path=nowhere.txt
 teller=0 head_start=0 drill "missing data on node 0" "nowhere.txt|data.path;launcher of node 0|nowhere.txt" "2 1" -- \
     --set data.path=nowhere.txt --
+# A folder in use is found out when the ranks of node 1 may have come already.
+mkdir in_use
+flock in_use/.lock sleep 60 2> /dev/null &
+holder=$!
+head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of node 0|in use by another" "2 1" -- \
+    --set run.folder=in_use -- --set run.folder=in_use
+kill $holder
+wait $holder 2> /dev/null
 shape="1 on each host, this one 4 ranks, 2 on each host"
 nodes=4 drill "another --nodes" "1 on each host|--nodes;--nodes|$shape" "1 1" -- --set mesh.dp=4 -- --set mesh.dp=4
 hosts="rank 1 on host $(hostname) and rank 0 on host $(hostname)"

@@ -140,6 +140,28 @@ code=$?
 [ $code -eq 75 ] || { cat after.log; fail "after: exit code $code, expected 75"; }
 [ -d after/checkpoints/step-00000005 ] || { cat after.log; fail "after: no checkpoint"; }
 
+# A script that catches the end of its training and goes on: the first signal is not forgotten, a second one ends it.
+saved='local function saved() local f = io.open("caught/metrics.jsonl") if f then f:close() end return f end'
+for rest in 'print("caught")' "$saved while saved() do end"; do
+    rm -rf caught
+    sed 's/^run:train(data).*/pcall(run.train, run, data) /' "$source_root/scripts/gpt.lua" > caught.lua
+    echo "$rest" >> caught.lua
+    $orrery run caught.lua --set run.folder=caught --set data.path=text.txt --set data.tokens_per_sequence=32 \
+        --set train.sequences_per_step=4 --set train.steps=100000 --set script.layers=1 --set script.embed=48 \
+        --set 'lua.allow=["io"]' --set lua.instructions_million=4000000 > caught.log 2>&1 &
+    launcher=$!
+    wait_for steps_done caught 3 || { cat caught.log; fail "caught: no steps"; }
+    kill -TERM $launcher
+    if [[ $rest == *while* ]]; then
+        wait_for grep -q "step [0-9]* committed" caught.log || { cat caught.log; fail "caught: no checkpoint"; }
+        until_ended() { kill -TERM $launcher 2> /dev/null || return 0; sleep 0.5; return 1; }
+        wait_for until_ended || fail "caught: further signals do not end it"
+    fi
+    wait $launcher
+    code=$?
+    [ $code -eq 75 ] || { cat caught.log; fail "caught, then $rest: exit code $code, expected 75"; }
+done
+
 # What nobody reads is dropped, and what is ignored stays so: the run goes on.
 run_tiny unread 12 2>&1 | head -n 1 > /dev/null
 code=${PIPESTATUS[0]}
