@@ -6,7 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <new>
@@ -214,6 +216,15 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
                             given, guess, guess.empty() ? "" : " ", command.get_name()));
 }
 
+/// What a command prints is what it is for: a full disk is no success.
+int written(int code) {
+    errno = 0;
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    throw Error(
+        fmt::format("cannot write standard output{}{}", errno == 0 ? "" : ": ", errno == 0 ? "" : std::strerror(errno)),
+        Fault::failed);
+}
+
 /// `before`: the signal mask of before.
 int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
@@ -261,16 +272,16 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
         std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
         if (script.script.empty()) return 0;
     }
-    if (run->parsed()) return run_command(script);
+    if (run->parsed()) return run_command(script);     // trains on when nobody reads
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);  // the others have nothing to save: a signal ends them
-    if (check->parsed()) return check_command(script);
-    if (verify->parsed()) return verify_command(script);
-    if (sample->parsed()) return sample_command(script);
-    if (draw->parsed()) return draw_command(script, drawing);
-    if (tokens->parsed()) return tokenize_command(tokenize);
-    if (plugins->parsed()) return plugins_command(folders);
-    if (new_plugin->parsed()) return new_plugin_command(fresh);
-    return bench_command(bench);
+    if (check->parsed()) return written(check_command(script));
+    if (verify->parsed()) return written(verify_command(script));
+    if (sample->parsed()) return written(sample_command(script));
+    if (draw->parsed()) return written(draw_command(script, drawing));
+    if (tokens->parsed()) return written(tokenize_command(tokenize));
+    if (plugins->parsed()) return written(plugins_command(folders));
+    if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    return written(bench_command(bench));
 }
 
 }  // namespace
@@ -291,6 +302,17 @@ void end_process(const std::string& text) {
     ::_exit(1);
 }
 
+namespace {
+
+/// Behind what was printed before, where both go to one file.
+int tell(const std::string& text, int code) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "orrery: %s\n", text.c_str());
+    return code;
+}
+
+}  // namespace
+
 int command_line(int argc, char** argv) {
     const sigset_t before = hold_stop_signals();  // the first of all: threads inherit it, also those of libraries
     watch_lifeline();
@@ -299,21 +321,16 @@ int command_line(int argc, char** argv) {
     } catch (const SaidElsewhere& error) {
         return exit_code(error.fault());
     } catch (const Error& error) {
-        std::fprintf(stderr, "orrery: %s\n", error.what());
-        return exit_code(error.fault());
+        return tell(error.what(), exit_code(error.fault()));
     } catch (const std::filesystem::filesystem_error& error) {
-        std::fprintf(stderr, "orrery: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
-        return 1;
+        return tell(fmt::format("{}: {}", error.path1().string(), error.code().message()), 1);
     } catch (const std::bad_alloc& error) {
-        std::fprintf(stderr, "orrery: %s\n", explain(error).c_str());
-        return 1;
+        return tell(explain(error), 1);
     } catch (const std::system_error& error) {
-        std::fprintf(stderr, "orrery: %s\n", explain(error).c_str());
-        return 1;
+        return tell(explain(error), 1);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "orrery: internal error: %s\n  this is a mistake of Orrery's; please report it\n",
-                     error.what());
-        return 1;
+        return tell(fmt::format("internal error: {}\n  this is a mistake of Orrery's; please report it", error.what()),
+                    1);
     }
 }
 

@@ -170,5 +170,9 @@ refused "a command that there is not" 'no command "chek"|there are: bench, check
 refused "an option that there is not" 'check: it does not take --confg|did you mean "--config"?' -- \
     "$orrery" check "$gpt" --confg=a.toml
 refused "the same, its value apart" 'did you mean "--config"?' -- "$orrery" check "$gpt" --confg a.toml
+# ---- what is printed and cannot be written
+"$orrery" plugins > /dev/full 2> full.log
+[ $? -eq 1 ] && grep -q "cannot write standard output: No space left on device" full.log ||
+    { echo "FAILED output onto a full disk: $(cat full.log)"; failures=$((failures + 1)); }
 [ $failures -eq 0 ] || { echo "0 passed, $failures failed"; exit 1; }
 echo "1 passed, 0 failed"
