@@ -1,6 +1,8 @@
 // Manifests that are damaged, or signed anew with numbers that do not fit.
 #include "run/manifest.h"
 
+#include <fmt/format.h>
+
 #include "damage.h"
 #include "run/safetensors.h"
 #include "run/tiling.h"

@@ -1,6 +1,8 @@
 // Damage by chance to a folder with three checkpoints: the newest sound one is used and what is damaged is named, or
 // the start is refused with what to do. 100 folders, or 2,000 and a table in the file that ORRERY_LONG names.
 #include <cstdlib>
+
+#include <fmt/format.h>
 #include <map>
 
 #include "base/text.h"
