@@ -75,7 +75,7 @@ private:
         return local_[static_cast<size_t>(rank * micros_ + micro)][static_cast<size_t>(id)];
     }
     Array cut(const Array& whole, const Layout& layout, int64_t rank, int64_t micro) const {
-        const Piece block = block_of(layout, whole.type.shape, mesh_, rank, micro);
+        const Block block = block_of(layout, whole.type.shape, mesh_, rank, micro);
         Array piece(TensorType{whole.type.dtype, block.shape});
         slice(whole.data.data(), whole.type.shape, block, size_of(whole.type.dtype), piece.data.data());
         return piece;
@@ -207,7 +207,7 @@ private:
     Array part(const Op&, const Array& whole, int64_t rank, int64_t micro, AxisId axis, int64_t dim) const {
         const auto d = static_cast<size_t>(dim);
         const int64_t place = mesh_.axis(axis).sequential ? micro : mesh_.coordinates(rank)[static_cast<size_t>(axis)];
-        Piece block{Shape(whole.type.shape.size(), 0), whole.type.shape};
+        Block block{Shape(whole.type.shape.size(), 0), whole.type.shape};
         REQUIRE(block.shape[d] % mesh_.size(axis) == 0);
         block.shape[d] /= mesh_.size(axis);
         block.offset[d] = place * block.shape[d];
@@ -220,7 +220,7 @@ private:
         type.shape[dim] *= static_cast<int64_t>(pieces.size());
         Array whole(type);
         for (size_t i = 0; i < pieces.size(); ++i) {
-            Piece block{Shape(type.shape.size(), 0), pieces[i].type.shape};
+            Block block{Shape(type.shape.size(), 0), pieces[i].type.shape};
             block.offset[dim] = static_cast<int64_t>(i) * block.shape[dim];
             place(whole.data.data(), type.shape, block, size_of(type.dtype), pieces[i].data.data());
         }

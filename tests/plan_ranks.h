@@ -1,24 +1,26 @@
-// Runs plans with ranks as threads: the CPU device with reference kernels, the threads transport. Contents of sources
-// are functions of name and global index, so that every mesh starts alike.
+// Runs plans with ranks as threads: by default the CPU device with reference kernels, the threads transport. Contents
+// of sources are functions of name and global index, so that every mesh starts alike. All of them go by way of the
+// device's copies: the host may not touch every device's memory.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 
+#include "assemble.h"
+#include "check_passes.h"
+#include "compile/pipeline.h"
 #include "folders.h"
-#include "layout/propagate.h"
 #include "layout/shards.h"
 #include "orrery/registry.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
 #include "plugin/loader.h"
 #include "ranks.h"
-#include "run/executor.h"
-#include "run/group.h"
+#include "run/rank_context.h"
 
 namespace orrery::test {
 
@@ -28,10 +30,11 @@ struct Lowered {
 };
 
 /// Propagated, lowered and proved.
-inline Lowered compile(const Program& annotated, const Mesh& mesh, const LowerOptions& options = {}) {
+inline Lowered compile(const Program& annotated, const Mesh& mesh, CompileOptions options = {}) {
     Lowered lowered;
-    lowered.plan = lower(propagate(annotated, mesh), mesh, lowered.persistent, options);
-    check(lowered.plan, options.contracts);
+    options.look = check_passes();
+    lowered.plan = plan_of(distribute(annotated, mesh, options), mesh, lowered.persistent, options);
+    prove(lowered.plan, options);
     return lowered;
 }
 
@@ -77,12 +80,27 @@ inline Layout at_rest(const Value& value, const Mesh& mesh) {
     return layout;
 }
 
-/// How to run a plan: what sources hold, which kernels, whether to look at every step.
+inline std::unique_ptr<Device> cpu_device(bool reference = true) {
+    Config config;
+    config.set("reference", {reference, {}, false});
+    config.set("threads", {int64_t{1}, {}, false});
+    return registry().device("cpu", {})(config);
+}
+
+inline std::unique_ptr<Transport> threads_transport() {
+    Config config;
+    return registry().transport("threads", {})(config);
+}
+
+/// How to run a plan: what sources hold, which kernels, whether to look at every step, on what.
 struct Running {
     int64_t steps = 1;
-    bool reference = true;
+    bool reference = true;  ///< of the CPU device
     std::function<std::vector<char>(const Value&, int64_t step)> contents = test::contents;
     bool every_step = false;
+    std::string kind = "cpu";                                          ///< of the device
+    std::function<std::unique_ptr<Device>(int64_t rank)> device = {};  ///< empty: the CPU
+    std::function<std::unique_ptr<Transport>()> transport = threads_transport;
 };
 
 struct Ran {
@@ -90,6 +108,8 @@ struct Ran {
     std::vector<Contents> steps;                ///< every_step: the same after each step
     std::vector<std::vector<Traffic>> traffic;  ///< per rank and axis
     std::vector<std::vector<Executor::Time>> times;
+    int64_t captured = 0;  ///< ranks whose step was
+    std::string why;       ///< of a rank whose step was not
 };
 
 /// What one rank holds, by value.
@@ -139,6 +159,14 @@ inline Contents gather(const Plan& plan, const std::vector<HeldBlocks>& held) {
     return values;
 }
 
+/// A rank's context for one plan.
+inline RankSetting setting_of(const Lowered& lowered, int64_t rank, Device& device, Rendezvous* rendezvous) {
+    RankSetting setting{rank, device, "cpu", lowered.persistent, {&lowered.plan}};
+    setting.rendezvous = rendezvous;
+    setting.transport = [](const Axis&) { return threads_transport(); };
+    return setting;
+}
+
 /// Runs the steps on every rank and gathers what they leave behind.
 inline Ran run_steps(const Lowered& lowered, const Running& how) {
     const Plan& plan = lowered.plan;
@@ -149,57 +177,65 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
     Ran ran;
     ran.traffic.resize(static_cast<size_t>(ranks));
     ran.times.resize(static_cast<size_t>(ranks));
-    const Registry& plugins = registry();
+    std::mutex mutex;
+    registry();  // made before the ranks' threads ask for it
     run_ranks(ranks, [&](int64_t rank, Rendezvous& rendezvous) {
-        Config device_config, transport_config;
-        device_config.set("reference", {how.reference, {}, false});
-        device_config.set("threads", {int64_t{1}, {}, false});
-        const auto device = plugins.device("cpu", {})(device_config);
-        const auto transport = plugins.transport("threads", {})(transport_config);
-        const RankClass& c = plan.class_of(rank);
-        std::vector<Memory> arenas{
-            device->allocate(std::max<int64_t>(64, lowered.persistent.most()), MemoryKind::device),
-            device->allocate(std::max<int64_t>(64, c.scratch_bytes), MemoryKind::device)};
-        // What lowering forgets to write shows as NaN.
-        for (const Memory& arena : arenas) std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
-        {
-            std::vector<std::unique_ptr<Communicator>> communicators;
-            std::vector<Communicator*> by_axis;
-            for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
-                const Axis& a = plan.mesh.axes()[axis];
-                by_axis.push_back(nullptr);
-                if (a.sequential || a.size == 1) continue;
-                const Group group = group_along(plan.mesh, rank, static_cast<AxisId>(axis));
-                communicators.push_back(transport->make(group, rendezvous, arenas, std::chrono::seconds(20)));
-                by_axis.back() = communicators.back().get();
-            }
-            Executor executor(plan, rank, *device, by_axis, arenas[0].data, arenas[1].data);
-            const auto hold = [&](int64_t look) {
-                for (const Operand& place : c.places) {
-                    const Tensor local = executor.tensor(place.value);
-                    const char* data = static_cast<const char*>(local.data);
-                    held[static_cast<size_t>(look)][static_cast<size_t>(rank)][place.value].assign(
-                        data, data + local.bytes());
-                }
-            };
-            for (int64_t step = 1; step <= how.steps; ++step) {
-                for (const Operand& place : c.places) {
-                    const Value& v = plan.program.value(place.value);
-                    if (v.role == Role::temporary || (v.role != Role::input && step > 1)) continue;
-                    const std::vector<char> whole = how.contents(v, step);
-                    const Tensor local = executor.tensor(place.value);
-                    slice(whole.data(), v.type.shape, block_of(at_rest(v, plan.mesh), v.type.shape, plan.mesh, rank),
-                          size_of(v.type.dtype), local.data);
-                }
-                executor.run();
-                if (how.every_step) hold(step - 1);
-            }
-            if (!how.every_step) hold(0);  // also after no step at all
-            for (Communicator* communicator : by_axis)
-                ran.traffic[static_cast<size_t>(rank)].push_back(communicator ? communicator->traffic() : Traffic{});
-            ran.times[static_cast<size_t>(rank)] = executor.times();
+        const auto r = static_cast<size_t>(rank);
+        const auto device = how.device ? how.device(rank) : cpu_device(how.reference);
+        RankSetting setting = setting_of(lowered, rank, *device, &rendezvous);
+        setting.device_kind = how.kind;
+        const std::shared_ptr<Transport> transport = ranks > 1 ? how.transport() : nullptr;
+        setting.transport = [&](const Axis&) { return transport; };
+        setting.vote = [&](const std::string& mine) {
+            const auto key = [](int64_t other) { return "captured/" + std::to_string(other); };
+            rendezvous.set(key(rank), mine);
+            std::vector<std::string> all;
+            for (int64_t other = 0; other < ranks; ++other)
+                all.push_back(rendezvous.get(key(other), std::chrono::seconds(20)));
+            return all;
+        };
+        RankContext context(setting);
+        const auto copy = [&](void* to, const void* from, int64_t bytes) {
+            device->copy(0, to, from, bytes);
+            device->synchronize(0);
+        };
+        for (const Memory& arena : context.arenas()) {  // what lowering forgets to write shows as NaN
+            const std::vector<char> unwritten(static_cast<size_t>(arena.bytes), '\xff');
+            copy(arena.data, unwritten.data(), arena.bytes);
         }
-        for (Memory& arena : arenas) device->release(arena);
+        const auto executor = context.executor(plan);
+        const std::vector<Operand>& places = plan.class_of(rank).places;
+        const auto hold = [&](int64_t look) {
+            for (const Operand& place : places) {
+                const Tensor local = executor->tensor(place.value);
+                std::vector<char>& block = held[static_cast<size_t>(look)][r][place.value];
+                block.resize(static_cast<size_t>(local.bytes()));
+                copy(block.data(), local.data, local.bytes());
+            }
+        };
+        for (int64_t step = 1; step <= how.steps; ++step) {
+            for (const Operand& place : places) {
+                const Value& v = plan.program.value(place.value);
+                if (v.role == Role::temporary || (v.role != Role::input && step > 1)) continue;
+                const std::vector<char> whole = how.contents(v, step);
+                const Tensor local = executor->tensor(place.value);
+                std::vector<char> block(static_cast<size_t>(local.bytes()));
+                slice(whole.data(), v.type.shape, block_of(at_rest(v, plan.mesh), v.type.shape, plan.mesh, rank),
+                      size_of(v.type.dtype), block.data());
+                copy(local.data, block.data(), local.bytes());
+            }
+            executor->run();
+            if (how.every_step) hold(step - 1);
+        }
+        if (!how.every_step) hold(0);  // also after no step at all
+        for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
+            const Communicator* communicator = context.along(static_cast<AxisId>(axis));
+            ran.traffic[r].push_back(communicator ? communicator->traffic() : Traffic{});
+        }
+        ran.times[r] = executor->times();
+        const std::lock_guard lock(mutex);
+        ran.captured += executor->captured();
+        if (!executor->captured()) ran.why = executor->not_captured();
     });
     for (const auto& step : held) ran.steps.push_back(gather(plan, step));
     if (!ran.steps.empty()) ran.values = ran.steps.back();

@@ -37,7 +37,7 @@ public:
 
 private:
     enum class State : uint8_t { waiting, issued, begun, met, done };
-    using Lane = std::tuple<bool, int, Do>;  ///< compute or not, peer, direction
+    using Lane = std::tuple<bool, int, Opcode>;  ///< compute or not, peer, direction
     struct Rank {
         std::vector<State> states;
         std::vector<int> first, last;           ///< by instruction: of its group
@@ -67,7 +67,7 @@ private:
     int first(int r, int i) const { return of(r).first[static_cast<size_t>(i)]; }
     int last(int r, int i) const { return of(r).last[static_cast<size_t>(i)]; }
     std::string name(int r, int i) const {
-        return std::string(name_of(at(r, i).what)) + " " + std::to_string(i) + " of rank " + std::to_string(r);
+        return std::string(name_of(at(r, i).opcode)) + " " + std::to_string(i) + " of rank " + std::to_string(r);
     }
 
     void prepare(int r) {
@@ -78,23 +78,23 @@ private:
         rank.last.resize(size);
         const bool grouped = contract_.send == TransportContract::Send::grouped;
         for (int i = 0, begin = 0; i < end(r); ++i) {
-            if (i == 0 || !grouped || !is_message(at(r, i).what) || !is_message(at(r, i - 1).what)) begin = i;
+            if (i == 0 || !grouped || !is_message(at(r, i).opcode) || !is_message(at(r, i - 1).opcode)) begin = i;
             rank.first[static_cast<size_t>(i)] = begin;
             for (int member = begin; member <= i; ++member) rank.last[static_cast<size_t>(member)] = i;
         }
     }
 
     Lane lane(const Instruction& in) const {
-        if (in.axis == none) return {true, none, Do::kernel};
-        if (!is_message(in.what) || contract_.lanes == TransportContract::Lanes::communicator)
-            return {false, none, Do::kernel};
+        if (in.axis == none) return {true, none, Opcode::kernel};
+        if (!is_message(in.opcode) || contract_.lanes == TransportContract::Lanes::communicator)
+            return {false, none, Opcode::kernel};
         const bool direction = contract_.lanes == TransportContract::Lanes::peer_and_direction;
-        return {false, in.peer, direction ? in.what : Do::kernel};
+        return {false, in.peer, direction ? in.opcode : Opcode::kernel};
     }
 
     /// All compute before `until` is done.
     bool computed(int r, int until) const {
-        const auto found = of(r).lanes.find({true, none, Do::kernel});
+        const auto found = of(r).lanes.find({true, none, Opcode::kernel});
         return found == of(r).lanes.end() || found->second.empty() || found->second.front() >= until;
     }
 
@@ -110,7 +110,7 @@ private:
         if (calls && !at(r, next).waits.empty() && !computed(r, next)) return false;
         for (const auto& [key, queue] : of(r).lanes)
             for (int i : queue)
-                if (at(r, i).axis != none && at(r, i).what != Do::send && next > last(r, i)) return false;
+                if (at(r, i).axis != none && at(r, i).opcode != Opcode::send && next > last(r, i)) return false;
         return true;
     }
 
@@ -144,9 +144,9 @@ private:
                 const Instruction& in = at(r, i);
                 if (may_begin(r, i)) can.push_back({What::begin, r, i});
                 const bool begun = state(r, i) == State::begun;
-                if (begun && (in.axis == none || (in.what == Do::send && fits_slot(r, i))))
+                if (begun && (in.axis == none || (in.opcode == Opcode::send && fits_slot(r, i))))
                     can.push_back({What::end, r, i});
-                here |= begun && is_collective(in.what);
+                here |= begun && is_collective(in.opcode);
             }
             gathered &= here;
             for (int from = 0; from < count(); ++from) {
@@ -173,15 +173,15 @@ private:
             case What::meet: meet(edges_[{action.from, r}], action.from, r); break;
             case What::gather:
                 for (int rank = 0; rank < count(); ++rank)
-                    finish(rank, of(rank).lanes[{false, none, Do::kernel}].front());
+                    finish(rank, of(rank).lanes[{false, none, Opcode::kernel}].front());
         }
     }
 
     void begin(int r, int i) {
         state(r, i) = State::begun;
         const Instruction& in = at(r, i);
-        if (in.what == Do::send) edges_[{r, in.peer}].sends.push_back(i);
-        if (in.what == Do::receive) edges_[{in.peer, r}].receives.push_back(i);
+        if (in.opcode == Opcode::send) edges_[{r, in.peer}].sends.push_back(i);
+        if (in.opcode == Opcode::receive) edges_[{in.peer, r}].receives.push_back(i);
         for (const auto& [key, queue] : of(r).lanes)
             for (int other : queue)
                 if (other != i && state(r, other) >= State::begun) apart(r, i, other);

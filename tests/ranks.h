@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 namespace orrery::test {
 

@@ -1,7 +1,7 @@
 // `verify` on a lowered plan, with the CPU device and ranks as threads.
 #pragma once
 #include "plan_ranks.h"
-#include "run/verify.h"
+#include "run/verify/verify.h"
 
 namespace orrery::test {
 
@@ -14,23 +14,14 @@ struct Verifying {
 };
 
 inline VerifyReport verify_plan(const Program& annotated, const Lowered& lowered, const Verifying& how = {}) {
-    const auto device = [&] {
-        Config config;
-        config.set("reference", {how.reference, {}, false});
-        config.set("threads", {int64_t{1}, {}, false});
-        return registry().device("cpu", {})(config);
-    };
-    const auto transport = [] {
-        Config config;
-        return registry().transport("threads", {})(config);
-    };
+    const auto device = [&] { return cpu_device(how.reference); };
     const auto contents = [&](const Value& value, int64_t step) {
         const std::vector<char> bytes = how.contents(value, step);
         const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
         return std::vector<std::byte>(first, first + bytes.size());
     };
     registry();  // made before the ranks' threads ask for it
-    return verify({annotated, lowered.plan, lowered.persistent, device, transport, contents,
+    return verify({annotated, lowered.plan, lowered.persistent, device, threads_transport, contents,
                    std::chrono::milliseconds(60'000), how.collectives},
                   how.options);
 }

@@ -71,20 +71,31 @@ std::vector<std::string> Config::keys() const {
     return names;
 }
 
+/// The table to read a key in where it is not here; nullptr: this one.
+Config* Config::behind(std::string_view key) {
+    if (!defaults_ || !find(key)) return defaults_;
+    remember(defaults_->asked_, key);
+    if (ConfigValue* hidden = defaults_->find(key)) hidden->used = true;
+    return nullptr;
+}
+
 bool Config::flag(std::string_view key, bool fallback) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->flag(key, fallback);
     const bool* data = read<bool>(*this, key, "true or false");
     return data ? *data : fallback;
 }
 
 int64_t Config::integer(std::string_view key, int64_t fallback) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->integer(key, fallback);
     const int64_t* data = read<int64_t>(*this, key, "an integer");
     return data ? *data : fallback;
 }
 
 double Config::number(std::string_view key, double fallback) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->number(key, fallback);
     if (ConfigValue* value = find(key)) {
         if (const int64_t* whole = std::get_if<int64_t>(&value->data)) {
             value->used = true;
@@ -97,12 +108,14 @@ double Config::number(std::string_view key, double fallback) {
 
 std::string Config::text(std::string_view key, std::string_view fallback) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->text(key, fallback);
     const std::string* data = read<std::string>(*this, key, "a text");
     return data ? *data : std::string(fallback);
 }
 
 std::vector<std::string> Config::texts(std::string_view key) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->texts(key);
     std::vector<std::string> out;
     // Lua cannot tell an empty list from an empty table.
     if (const ConfigValue* item = find(key))
@@ -120,6 +133,7 @@ std::vector<std::string> Config::texts(std::string_view key) {
 
 Config& Config::table(std::string_view key) {
     remember(asked_, key);
+    if (Config* defaults = behind(key)) return defaults->table(key);
     if (const auto* data = read<std::shared_ptr<Config>>(*this, key, "a table")) return **data;
     const std::string path = path_.empty() ? std::string(key) : path_ + "." + std::string(key);
     auto empty = std::make_shared<Config>(path, origin_);
@@ -152,6 +166,7 @@ void Config::reject_unused() const {
 
 Origin Config::where(std::string_view key) const {
     const ConfigValue* value = find(key);
+    if (!value && defaults_ && defaults_->has(key)) return defaults_->where(key);
     return value ? value->origin : origin_;
 }
 

@@ -40,9 +40,9 @@ std::string beginning(const std::string& text, size_t bytes) {
 
 /// Builds a document. nlohmann's own parser looks at all keys of an object for each that it adds: minutes for the
 /// header of a file with 100,000 tensors.
-class Builder final : public nlohmann::json_sax<Json> {
+class JsonReader final : public nlohmann::json_sax<Json> {
 public:
-    explicit Builder(const Origin& where) : where_(where) {}
+    explicit JsonReader(const Origin& where) : where_(where) {}
 
     Json take() { return std::move(whole_); }
 
@@ -135,7 +135,7 @@ int64_t whole_number(const Json& value, const std::string& what) {
 
 Json parse_json(std::string_view text, const Origin& where) {
     if (const std::string bad = not_utf8(text); !bad.empty()) throw Error(where, "not valid json: " + bad);
-    Builder builder(where);
+    JsonReader builder(where);
     Json::sax_parse(text.begin(), text.end(), &builder);
     return builder.take();
 }

@@ -6,8 +6,6 @@
 #include <new>
 #include <system_error>
 
-#include "orrery/error.h"
-
 namespace orrery {
 
 void need_descriptors(int64_t count, const std::string& who) {
@@ -45,6 +43,11 @@ std::string explain(const std::exception& error) {
         return "the system refuses this process another thread: out of memory or of threads" + limits_text();
     if (system && system->code() == std::errc::not_enough_memory) return "out of memory" + limits_text();
     return error.what();
+}
+
+Fault fault_of(const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    return known ? known->fault() : Fault::failed;
 }
 
 }  // namespace orrery

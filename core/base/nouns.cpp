@@ -1,12 +1,13 @@
 // Out-of-line anchors of the interfaces: one vtable each, in liborrery.so.
 #include "orrery/checkpoint.h"
 #include "orrery/communicator.h"
+#include "orrery/data.h"
 #include "orrery/device.h"
 #include "orrery/strategy.h"
 
 namespace orrery {
 
-Completer::~Completer() = default;
+EventSource::~EventSource() = default;
 Kernel::~Kernel() = default;
 Device::~Device() = default;
 std::unique_ptr<Kernel> Device::capture(const std::function<void()>&, std::string& why_not) {
@@ -18,6 +19,14 @@ Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;
 std::vector<Stray> CheckpointStore::strays() { return {}; }
+
+DataSource::~DataSource() = default;
+std::string DataSource::path() const { return ""; }
+std::string DataSource::require_unchanged() { return ""; }
+std::vector<std::pair<std::string, int64_t>> DataSource::identity() const { return {{"data_samples", samples()}}; }
+int64_t DataSource::vocabulary() const {
+    throw Error(place() + " has no ids, and so no vocabulary\n  give the model its sizes in the script");
+}
 
 void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) {
     std::vector<std::byte> whole;

@@ -7,6 +7,10 @@
 
 namespace orrery {
 
+std::string plural(int64_t count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with('h') ? "es" : "s");
+}
+
 std::string bytes_text(int64_t bytes) {
     constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
@@ -38,22 +42,6 @@ std::string short_text(double amount) {
     if (unit == 0 && amount == std::floor(amount)) return fmt::format("{:.0f}", amount);
     const int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
     return fmt::format("{:.{}f}{}", amount, decimals, units[unit]);
-}
-
-std::string seconds_text(double seconds) {
-    if (seconds < 0) return "-" + seconds_text(-seconds);
-    if (seconds == 0) return "0 s";
-    const auto scaled = [](double amount, std::string_view unit) {
-        const int decimals = amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
-        return fmt::format("{:.{}f} {}", amount, decimals, unit);
-    };
-    if (seconds < 999.5e-9) return scaled(seconds * 1e9, "ns");
-    if (seconds < 999.5e-6) return scaled(seconds * 1e6, "us");
-    if (seconds < 0.9995) return scaled(seconds * 1e3, "ms");
-    if (seconds < 59.95) return scaled(seconds, "s");
-    const auto whole = static_cast<int64_t>(std::llround(seconds));
-    if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-    return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
 std::string quote(std::string_view text) {

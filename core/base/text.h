@@ -6,14 +6,14 @@
 
 namespace orrery {
 
+/// "1 stage", "2 stages", "8 micro-batches"
+std::string plural(int64_t count, std::string_view what);
 /// "512 B", "8.0 KiB", "1.5 GiB"
 std::string bytes_text(int64_t bytes);
 /// "1,234,567"
 std::string count_text(int64_t count);
 /// Three digits and a unit of thousands: "950", "10.7 M", "1.20 T"
 std::string short_text(double amount);
-/// "1.20 us", "35.0 ms", "2.50 s", "3 min 20 s", "2 h 5 min"
-std::string seconds_text(double seconds);
 
 /// `"a b"`, with control characters, quotes and backslashes escaped, cut after 200 bytes.
 std::string quote(std::string_view text);

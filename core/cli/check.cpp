@@ -4,10 +4,13 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "cli/commands.h"
-#include "cli/script_host.h"
+#include "cli/dump.h"
+#include "cli/script_runner.h"
 #include "ir/describe.h"
 #include "plan/lint.h"
+#include "run/checkpoint/pretrained.h"
+#include "run/data/input_feed.h"
+#include "run/metrics.h"
 
 namespace orrery {
 namespace {
@@ -19,7 +22,7 @@ std::string named(const Program& program, ValueId id) {
 
 /// What strategies left as it is, and marks that came after another one's.
 void list_marks(const Program& program) {
-    for (const Note& note : program.notes())
+    for (const Remark& note : program.remarks())
         std::printf("left: %s%s (%s)\n", note.value == none ? "" : named(program, note.value).c_str(),
                     note.text.c_str(), note.origin.text().c_str());
     for (const Mark& mark : program.ignored())
@@ -28,35 +31,184 @@ void list_marks(const Program& program) {
 }
 
 /// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
-void look_at(const DataSpec& data) {
-    if (data.path.empty())
+void prove_there(const DataSpec& data) {
+    const std::string path = data.source->path();
+    if (!data.source->complete())
         return void(std::printf("no data: the plan is proved for its shapes; training needs data.path\n"));
     std::error_code ignored;
-    if (!std::filesystem::exists(data.path, ignored))
+    if (!path.empty() && !std::filesystem::exists(path, ignored))
         throw Error(data.origin,
                     fmt::format("no data file {}, seen from {}\n  set data.path to one; to check a plan where its data "
                                 "is not, leave the path out (--set data.path=)",
-                                data.path, std::filesystem::current_path(ignored).string()));
+                                path, std::filesystem::current_path(ignored).string()));
     const Dataset looked_at(data);
+}
+
+/// Compiles and proves, starts nothing.
+struct CheckScript : ScriptRunner {
+    std::optional<Dump> dump;
+    std::string lowered;  ///< the train step that was compiled last, as it is lowered
+    bool summary_asked = false;
+
+    using ScriptRunner::ScriptRunner;
+
+    PassLook look() override {
+        return [this](std::string_view pass, const Program& program, const Mesh* mesh) {
+            if (dump) dump->look(pass, program, mesh);
+            if (command_.show == "program" && pass == passes().back().name && lowered.empty())
+                lowered = program_text(program, mesh);  // the full step is compiled first
+        };
+    }
+
+    void compile(Experiment experiment) override {
+        lowered.clear();
+        ScriptRunner::compile(std::move(experiment));
+        if (dump) dump->plans(compiled());
+    }
+
+    void print(const std::string& line) override {
+        if (command_.show.empty()) ScriptRunner::print(line);
+    }
+
+    std::string summary() override {
+        summary_asked = true;
+        return ScriptRunner::summary();
+    }
+
+    void train(const DataSpec& data, const TrainOptions& options) override {
+        ScriptRunner::train(data, options);
+        check_inputs(experiment_->train, *data_->source);
+        look_at(*data_);
+        if (!settings_.weights.empty()) check_weights(experiment_->train, settings_.weights, experiment_->weights);
+    }
+
+    std::string sample(const SampleOptions&) override {
+        refuse_unsaved();
+        const Compiled sampling = compile_sampling().compiled;
+        if (dump) dump->plans(sampling);
+        notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.arena_bytes())));
+        return "";
+    }
+
+    void prepare() override {
+        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
+        ScriptRunner::prepare();
+        refuse_apart(settings_, config_, contracts_, job_.local_ranks);
+        check_tables();
+    }
+
+    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
+        return device_or_note(job, settings);
+    }
+
+    /// The data of a training; `check` looks at it when it has told of the plan.
+    virtual void look_at(const DataSpec&) {}
+    /// This process makes none of theirs.
+    virtual bool leaves_device_to_ranks() const { return false; }
+
+    /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
+    void check_tables() {
+        for (const std::string kind : {"device", "store", "transport"}) {
+            Config& tables = config_.table(kind);
+            for (const std::string& name : tables.keys()) {
+                const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
+                if (!is_table || (kind == "transport" && name == "axis")) continue;
+                Config& options = tables.table(name);
+                try {
+                    loader_.load(kind, name, registry_, options.origin());
+                } catch (const Error& problem) {
+                    // A table for another machine's backend; a backend of this run has been loaded before.
+                    notes_.push_back(fmt::format("not looked at: [{}]: {}", options.path(), problem.what()));
+                    continue;
+                }
+                if (const std::string why = loader_.cannot_run(kind, name); !why.empty()) {
+                    notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
+                    continue;
+                }
+                if (kind == "device" && name != "cpu" && leaves_device_to_ranks()) continue;
+                if (kind == "device") registry_.device(name, options.origin())(options);
+                if (kind == "store") registry_.store(name, options.origin())(options, folder() + "/checkpoints");
+                if (kind == "transport") registry_.transport(name, options.origin())(options);
+                options.reject_unused();
+            }
+        }
+    }
+};
+
+/// The same before ranks start: bad data is an error, too, and the script prints nothing.
+struct LaunchScript final : CheckScript {
+    using CheckScript::CheckScript;
+
+    void print(const std::string&) override {}
+
+    void look_at(const DataSpec& data) override {
+        const Dataset looked_at(data);
+        check_resume(settings_, config_, *open_store(), command_.fresh);
+    }
+
+    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
+        if (const std::string why = loader_.cannot_run("device", settings.device); !why.empty())  // nor can the ranks
+            throw Error(config_.table("run").where("device"),
+                        fmt::format("device {} cannot run here: {}", settings.device, why));
+        return leaves_device_to_ranks() ? nullptr : ScriptRunner::counting_device(job, settings);
+    }
+
+    /// A device may keep something of a process for as long as that lives, as a CUDA context: the ranks find out what
+    /// is wrong with theirs before their first step.
+    bool leaves_device_to_ranks() const override {
+        return settings_.mesh.ranks() > 1 && !ranks_are_threads() && settings_.device != "cpu";
+    }
+};
+
+/// A program that --dump has written.
+int check_dumped(const ScriptCommand& command) {
+    if (!command.config.empty() || !command.sets.empty() || !command.dump.empty() || !command.show.empty())
+        throw Error(fmt::format("check {}: a dumped program is checked as it is, without a configuration\n  leave out "
+                                "the options, or name the script",
+                                command.script),
+                    Fault::usage);
+    const std::string text = checked_text(command.script);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return 0;
 }
 
 }  // namespace
 
+std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job) {
+    auto script = std::make_unique<LaunchScript>(command, job);
+    script->run_script();
+    return script;
+}
+
 int check_command(const ScriptCommand& given) {
+    if (given.script_help) return show_options(given, Job{});
+    std::error_code ignored;
+    if (given.script.ends_with(".ir") && !std::filesystem::is_directory(given.script, ignored))
+        return check_dumped(given);
+    if (given.rank >= 0 && given.show != "plan")
+        throw Error("--rank: only with --print plan, whose class it chooses", Fault::usage);
     ScriptCommand command = given;
     command.nodes = 0;  // as many as it takes
-    ScriptHost host(command, command.script_help ? Mode::help : Mode::check, Job{});
-    host.run_script();
-    if (command.script_help) return 0;
-    if (!host.compiled())
-        throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
-    if (!host.summary_shown()) std::printf("%s\n", host.summary().c_str());
-    list_marks(host.compiled()->train->program);
-    std::printf("%s", lint_text(redistributions(*host.compiled()->train, wires_of(*host.compiled()))).c_str());
-    if (host.data()) look_at(*host.data());
-    for (const std::string& note : host.notes()) std::printf("%s\n", note.c_str());
+    CheckScript script(command, Job{});
+    if (!command.dump.empty()) script.dump.emplace(command.dump);
+    script.run_script();
+    const Compiled& compiled = script.compiled();
+    const std::vector<RecordedResult> results = recorded_results(compiled.train->program);
+    if (!command.show.empty()) {
+        if (script.data() && script.data()->source->complete()) prove_there(*script.data());
+        const std::string text = command.show == "plan" ? plan_text(*compiled.train, command.rank) : script.lowered;
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        return 0;
+    }
+    if (!script.summary_asked) std::printf("%s\n", script.summary().c_str());
+    list_marks(compiled.train->program);
+    for (const RecordedResult& result : results)
+        if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
+    std::printf("%s", lint_text(redistributions(*compiled.train, wire_bytes_of(compiled))).c_str());
+    if (script.data()) prove_there(*script.data());
+    for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
-                host.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
+                script.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");
     return 0;
 }
 

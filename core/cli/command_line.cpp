@@ -18,13 +18,13 @@
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
-#include "cli/bench_collectives.h"
+#include "cli/bench/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/signals.h"
 #include "config/load.h"
-#include "run/job.h"
-#include "run/stop_request.h"
+#include "run/control/job.h"
+#include "run/control/stop_request.h"
 
 namespace orrery {
 namespace {
@@ -56,6 +56,22 @@ CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
                         "run scripts/gpt.lua --config configs/four_ranks.toml --set train.steps=500",
                         "run my.lua --config two.toml --nodes 2 --node-rank 0 --rendezvous n1:29500"});
     return run;
+}
+
+CLI::App* add_check(CLI::App& app, ScriptCommand& command) {
+    CLI::App* check = app.add_subcommand("check", "compile and prove a script's plan, start nothing");
+    add_script_options(*check, command, "experiment, a .lua file; or a dumped program, a .ir file");
+    check->add_option("--dump", command.dump, "write each program after each pass, and each plan, to this new folder");
+    CLI::Option* print =
+        check->add_option("--print", command.show, "print only this of the train step: program or plan")
+            ->check(CLI::IsMember({"program", "plan"}));
+    check->add_option("--rank", command.rank, "with --print plan: of the class of this rank")
+        ->check(CLI::NonNegativeNumber)
+        ->needs(print);
+    add_examples(*check, {"check scripts/gpt.lua --config configs/llama70b.toml",
+                          "check scripts/gpt.lua --config configs/four_ranks.toml --dump passes",
+                          "check passes/gpt/13-fuse.ir"});
+    return check;
 }
 
 CLI::App* add_verify(CLI::App& app, ScriptCommand& command) {
@@ -241,10 +257,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     std::vector<std::string> folders;
 
     CLI::App* run = add_run(app, script);
-    CLI::App* check = app.add_subcommand("check", "compile and prove a script's plan, start nothing");
-    add_script_options(*check, script, "experiment, a .lua file");
+    CLI::App* check = add_check(app, script);
     CLI::App* verify = add_verify(app, script);
-    add_examples(*check, {"check scripts/gpt.lua --config configs/llama70b.toml"});
     CLI::App* sample = add_sample(app, script);
     CLI::App* draw = add_draw(app, script, drawing);
     CLI::App* tokens = app.add_subcommand("tokenize", "write a token file from text, one token a byte");

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "run/verify.h"
+#include "run/verify/verify.h"
 namespace orrery {
 
 /// What the command line says over [sample].
@@ -22,6 +22,9 @@ struct ScriptCommand {
     std::vector<std::string> sets;       ///< "table.key=value", later ones win
     bool fresh = false;                  ///< run: move what the folder holds aside and start over
     bool script_help = false;            ///< print the options that the script declares
+    std::string dump;                    ///< check: the folder for programs after each pass and plans
+    std::string show;                    ///< check: "program" or "plan", and nothing else
+    int64_t rank = -1;                   ///< check: of that plan; -1: all classes
     int64_t nodes = 1, node_rank = 0;    ///< nodes 0 (check): as many hosts as it takes
     std::string rendezvous;              ///< "host:port", for several nodes
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
@@ -48,6 +51,11 @@ struct NewPluginCommand {
     std::string kind, name;
     std::string folder;  ///< "": the name, in the current folder
 };
+
+struct Job;  // run/control/job.h
+
+/// Prints the options that the command's script declares, for --help. Returns the exit code.
+int show_options(const ScriptCommand& command, const Job& job);
 
 /// Ends the process at once, with exit code 1, from any thread.
 [[noreturn]] void end_process(const std::string& text);

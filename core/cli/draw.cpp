@@ -9,15 +9,30 @@
 #include <set>
 
 #include "base/text.h"
-#include "cli/commands.h"
-#include "cli/script_host.h"
+#include "cli/script_runner.h"
 #include "config/load.h"
+#include "draw/picture.h"
 #include "lua/script.h"
-#include "plan/check_schedule.h"
-#include "plan/draw.h"
+#include "plan/check/check_schedule.h"
 
 namespace orrery {
 namespace {
+
+/// Compiles for a picture: the script prints nothing and its data may be missing.
+struct DrawScript final : ScriptRunner {
+    using ScriptRunner::ScriptRunner;
+
+    void print(const std::string&) override {}
+
+    void prepare() override {
+        job_.local_ranks = ranks_per_host(settings_, config_, command_.nodes);
+        ScriptRunner::prepare();
+    }
+
+    std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
+        return device_or_note(job, settings);
+    }
+};
 
 /// A schedule, and for messages where each rank's order stands.
 struct Orders {
@@ -85,6 +100,7 @@ public:
     Config& config() override { return config_; }
     const Mesh& mesh() override { return mesh_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
+    std::unique_ptr<DataSource> make_data(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
     void compile(Experiment) override { refuse({}); }
     std::string summary() override { refuse({}); }
     void train(const DataSpec&, const TrainOptions&) override { refuse({}); }
@@ -170,13 +186,12 @@ int draw_command(const ScriptCommand& given, const DrawCommand& command) {
         return 0;
     }
     if (script.script.empty()) throw Error("draw what? name a script, or --schedule");
-    ScriptHost host(script, script.script_help ? Mode::help : Mode::draw, Job{});
-    host.run_script();
-    if (script.script_help) return 0;
-    if (!host.compiled() || !host.compiled()->train)
-        throw Error(script.script + ": the script compiled no program\n  call program:compile() in it");
-    for (const std::string& note : host.notes()) std::fprintf(stderr, "%s\n", note.c_str());
-    show(picture(*host.compiled()->train, command.by == "flops", host.settings().memory_bytes), command);
+    if (script.script_help) return show_options(script, Job{});
+    DrawScript drawn(script, Job{});
+    drawn.run_script();
+    const Plan& plan = *drawn.compiled().train;
+    for (const std::string& note : drawn.notes()) std::fprintf(stderr, "%s\n", note.c_str());
+    show(picture(plan, command.by == "flops", drawn.settings().memory_bytes), command);
     return 0;
 }
 

@@ -17,10 +17,15 @@
 #include <string_view>
 #include <thread>
 
+#include "base/limits.h"
 #include "base/processors.h"
 #include "base/signals.h"
+#include "cli/commands.h"
 #include "cli/signals.h"
+#include "cli/tell.h"
 #include "orrery/error.h"
+#include "run/control/address.h"
+#include "run/control/rendezvous.h"
 
 extern char** environ;
 
@@ -155,6 +160,33 @@ struct SignalsHeld {
     SignalsHeld(const SignalsHeld&) = delete;
 };
 
+Place address_of(const ScriptCommand& command) {
+    if (command.rendezvous.empty()) {
+        if (command.nodes > 1)
+            throw Error(fmt::format(
+                "--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
+        return {"127.0.0.1", 0};
+    }
+    const auto place = parse_place(command.rendezvous);
+    if (!place)
+        throw Error(fmt::format("--rendezvous {}: expected HOST:PORT, as n1:29500, 10.0.0.1:29500 or [fd00::1]:29500",
+                                command.rendezvous));
+    if (command.nodes > 1 && place->port == 0)
+        throw Error(
+            fmt::format("--rendezvous {}: port 0 is any free one, which the other nodes cannot know\n"
+                        "  name a port that is free on node 0",
+                        command.rendezvous));
+    if (command.nodes > 1) refuse_loopback(place->host, "--rendezvous " + command.rendezvous);
+    return *place;
+}
+
+std::string token_of(const ScriptCommand& command) {
+    if (const auto shared = user_token()) return *shared;
+    if (command.nodes > 1)
+        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same 16 or more characters on each");
+    return make_secret();
+}
+
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
@@ -192,6 +224,62 @@ int launch(const LaunchSpec& spec) {
     ::close(lifeline[1]);
     if (watch.at_once) return *watch.at_once;
     return watch.interrupted && weight(watch.code) < 3 ? 128 + SIGINT : watch.code;
+}
+
+void check_nodes(const ScriptCommand& command) {
+    if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
+    if (command.node_rank < 0 || command.node_rank >= command.nodes)
+        throw Error(fmt::format("--node-rank {} of --nodes {}: expected 0 to {}", command.node_rank, command.nodes,
+                                command.nodes - 1));
+}
+
+void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
+    const char* flag = command.fresh                 ? "--fresh"
+                       : command.nodes != 1          ? "--nodes"
+                       : !command.rendezvous.empty() ? "--rendezvous"
+                                                     : nullptr;
+    if (flag)
+        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
+                                launcher, flag,
+                                command.fresh ? "; move the run's folder aside before the job starts" : ""));
+}
+
+LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
+    if (ranks % command.nodes != 0)
+        throw Error(fmt::format("{} ranks do not divide over --nodes {}", ranks, command.nodes));
+    const Place address = address_of(command);
+    LaunchSpec spec;
+    spec.arguments = command.arguments;
+    spec.job.id = job_name(command);
+    spec.job.token = token_of(command);
+    spec.job.ranks = ranks;
+    spec.job.host = address.host;
+    spec.job.port = address.port;
+    spec.local_ranks = ranks / command.nodes;
+    spec.first_rank = command.node_rank * spec.local_ranks;
+    return spec;
+}
+
+int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
+    std::unique_ptr<RendezvousServer> server;
+    spec.before = [&](Job& shared) {
+        if (node_rank != 0) return;
+        server = std::make_unique<RendezvousServer>(options_of(shared, spec.local_ranks));
+        shared.port = server->port();
+        claim();
+    };
+    spec.gone = [&](int64_t rank, const std::string& how) {
+        if (server) return server->gone(rank, how);
+        tell_gone(spec.job, node_rank, rank, how);
+        return true;
+    };
+    spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
+    try {
+        return launch(spec);
+    } catch (const std::exception& error) {
+        if (server) tell_end(*server, explain(error));
+        throw;
+    }
 }
 
 void watch_lifeline() {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "run/job.h"
+#include "run/control/job.h"
 
 namespace orrery {
 
@@ -40,8 +40,10 @@ int launch(const LaunchSpec& spec);
 
 struct ScriptCommand;  // cli/commands.h
 
-/// What --nodes, --node-rank and --rendezvous of a command say of `ranks` ranks; one secret for all. Throws Error for
-/// what cannot be.
+/// Throws Error where --nodes and --node-rank of a command cannot be.
+void check_nodes(const ScriptCommand& command);
+/// What --nodes, --node-rank and --rendezvous, checked, say of `ranks` ranks; one secret for all. Throws Error for what
+/// cannot be.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch(), with the store of the job in the launcher of node 0: every rank's end is told there. `claim` is called
 /// where the store is, before a rank starts; what it throws is told to the other nodes' ranks.

@@ -8,17 +8,20 @@
 #include <optional>
 #include <thread>
 
+#include "base/env.h"
 #include "base/limits.h"
 #include "base/processors.h"
 #include "cli/command_line.h"
-#include "cli/commands.h"
 #include "cli/launch.h"
-#include "cli/script_host.h"
+#include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/tell.h"
-#include "run/address.h"
-#include "run/rendezvous.h"
-#include "run/stop_request.h"
+#include "config/load.h"
+#include "run/checkpoint/shared_folder.h"
+#include "run/control/rendezvous.h"
+#include "run/control/stop_request.h"
+#include "run/session.h"
+#include "run/train.h"
 
 namespace orrery {
 namespace {
@@ -43,37 +46,147 @@ void move_aside(std::string folder) {
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 
-Place address_of(const ScriptCommand& command) {
-    if (command.rendezvous.empty()) {
-        if (command.nodes > 1)
-            throw Error(fmt::format(
-                "--nodes {} needs --rendezvous HOST:PORT, an address of node 0 that all nodes reach", command.nodes));
-        return {"127.0.0.1", 0};
-    }
-    const auto place = parse_place(command.rendezvous);
-    if (!place)
-        throw Error(fmt::format("--rendezvous {}: expected HOST:PORT, as n1:29500, 10.0.0.1:29500 or [fd00::1]:29500",
-                                command.rendezvous));
-    if (command.nodes > 1 && place->port == 0)
-        throw Error(
-            fmt::format("--rendezvous {}: port 0 is any free one, which the other nodes cannot know\n"
-                        "  name a port that is free on node 0",
-                        command.rendezvous));
-    if (command.nodes > 1) refuse_loopback(place->host, "--rendezvous " + command.rendezvous);
-    return *place;
-}
-
-std::string token_of(const ScriptCommand& command) {
-    if (const auto shared = user_token()) return *shared;
-    if (command.nodes > 1)
-        throw Error("several nodes need one secret: set ORRERY_TOKEN to the same 16 or more characters on each");
-    return make_secret();
-}
-
 /// A script may catch what ended its training; a signal to this process stays one.
 void refuse_stopped() {
     if (stop_signal() != 0)
         throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
+}
+
+/// What a process knows of the sessions that it has been in.
+struct Sessions {
+    int64_t begun = 0, trained = 0;
+    bool met = false;                          ///< the others learn from the present one why this rank ends
+    std::unique_ptr<RendezvousServer> server;  ///< when this rank serves it: for every session of the script
+};
+
+/// A script may train more than once: each time is a session of its own, over one store.
+Job next_session(Job job, Sessions& sessions) {
+    job.session = sessions.begun++;
+    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(job);
+    job.serves = false;
+    return job;
+}
+
+/// Joins the other ranks that run `compiled` on the mesh of `settings`.
+std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
+                              std::unique_ptr<Device> device, Sessions& sessions) {
+    bool& met = sessions.met = false;
+    try {
+        return std::make_unique<Session>(settings, script.config(), script.registry(),
+                                         next_session(script.job(), sessions), compiled, std::move(device), &met);
+    } catch (const std::exception& error) {
+        const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
+        throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
+    }
+}
+
+/// A checkpoint goes on under the settings of now; what it was trained with until now is in the folder.
+void tell_changes(const std::string& folder, const Config& now) {
+    const std::string saved = folder + "/config.toml";
+    if (!fs::exists(saved)) return;
+    try {
+        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
+        if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
+    } catch (const Error& error) {
+        std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
+    }
+}
+
+void prepare_folder(const std::string& folder, const std::string& script, const Config& config) {
+    const auto env = system_env();
+    const std::string resolved = render(config), copy = folder + "/script.lua";
+    env->replace_file(folder + "/config.toml", resolved);
+    std::error_code ignored;
+    if (!fs::equivalent(script, copy, ignored)) env->replace_file(copy, env->read_file(script));
+    std::printf("%s\n", resolved.c_str());
+    std::fflush(stdout);
+}
+
+/// This rank's part of a training; ends with its session.
+void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
+                const DataSpec& data, const TrainOptions& options) {
+    const Settings& settings = script.settings();
+    const std::string folder = script.folder();
+    const bool first = script.job().rank == 0;
+    std::unique_ptr<FolderLock> lock;
+    if (first) lock = script.lock_folder();
+    const auto store = script.open_store();
+    // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
+    if (sessions.begun == 0) check_resume(settings, script.config(), *store, false);
+    if (first && !store->steps().empty()) tell_changes(folder, script.config());
+    if (first) prepare_folder(folder, script.script(), script.config());
+    const auto met = meet(script, settings, compiled, std::move(device), sessions);
+    Session& session = *met;
+    try {
+        if (store->place().starts_with(folder)) require_shared(session, folder);
+        std::optional<MetricsWriter> metrics;
+        if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
+        train({session, *store, metrics ? &*metrics : nullptr, data, options, settings.seed, settings.keep,
+               settings.weights, script.experiment().weights});
+        session.leave();
+        sessions.met = false;
+        ++sessions.trained;
+    } catch (const std::exception& error) {  // also memory that is out, a plugin's own kind: the others must know
+        ends_by_itself();
+        const Fault fault = fault_of(error);
+        if (fault == Fault::requeue)
+            session.leave();
+        else if (fault == Fault::peer && session.other_stopped())
+            throw Error(script.of_rank(other_stopped), Fault::requeue);
+        else
+            session.fail(explain(error));
+        throw Error(script.of_rank(explain(error)), fault);
+    }
+}
+
+/// One rank of a run.
+struct RankScript final : ScriptRunner {
+    Sessions& sessions;
+    std::unique_ptr<Device> device = nullptr;  ///< has counted scratch; the first session takes what it searched for
+
+    RankScript(const ScriptCommand& command, const Job& job, Sessions& sessions)
+        : ScriptRunner(command, job), sessions(sessions) {}
+
+    void compile(Experiment experiment) override { device = compile_with_device(std::move(experiment)); }
+
+    void train(const DataSpec& data, const TrainOptions& options) override {
+        ScriptRunner::train(data, options);
+        train_here(*this, *compiled_, std::move(device), sessions, *data_, options);
+        if (stop_signal() != 0)  // it came when no step was left to stop at
+            throw Error(of_rank(fmt::format("stopped by signal {} after the last step: start again for what the "
+                                            "script does next",
+                                            stop_signal())),
+                        Fault::requeue);
+    }
+
+    std::string sample(const SampleOptions& options) override {
+        if (job_.rank != 0) return "";
+        refuse_unsaved();
+        return sample_newest(*this, options);
+    }
+
+    void prepare() override {
+        if (job_.ranks != settings_.mesh.ranks())
+            throw Error(config_.table("mesh").origin(),
+                        fmt::format("mesh {} has {} ranks, {} started {}\n  start as many, or change [mesh]",
+                                    settings_.mesh.text(), settings_.mesh.ranks(),
+                                    job_.launcher.empty() ? "this command" : job_.launcher, job_.ranks));
+        const bool counted = job_.assigned && job_.launcher != "slurm";  // srun may leave the count out
+        if (settings_.ranks > 0 && counted && job_.local_ranks != settings_.ranks)
+            throw Error(config_.table("run").where("ranks"),
+                        fmt::format("run.ranks = {}, but {} started {} on this host (mesh {} has {})\n  change one of "
+                                    "them, or leave run.ranks out",
+                                    settings_.ranks, job_.launcher, job_.local_ranks, settings_.mesh.text(),
+                                    settings_.mesh.ranks()));
+        ScriptRunner::prepare();
+    }
+};
+
+/// The rank that is this process.
+int run_alone(const ScriptCommand& command, const Job& job, Sessions& sessions) {
+    RankScript(command, job, sessions).run_script();
+    refuse_stopped();
+    return 0;
 }
 
 /// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
@@ -94,7 +207,8 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
             job.ranks = job.local_ranks = ranks;
             job.port = server.port();
             try {
-                ScriptHost(command, Mode::run, job).run_script();
+                Sessions sessions;
+                RankScript(command, job, sessions).run_script();
             } catch (...) {
                 ends_by_itself();
                 const std::lock_guard lock(order);
@@ -121,119 +235,46 @@ int start_ranks(const ScriptCommand& command, const Settings& settings, const st
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }
 
-void check_nodes(const ScriptCommand& command) {
-    if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
-    if (command.node_rank < 0 || command.node_rank >= command.nodes)
-        throw Error(fmt::format("--node-rank {} of --nodes {}: expected 0 to {}", command.node_rank, command.nodes,
-                                command.nodes - 1));
-}
-
 /// One rank that a launcher has started.
 int run_rank(const ScriptCommand& command, const Job& job) {
-    std::optional<ScriptHost> host;
-    const auto end = [&](const std::string& what, Fault fault) {
-        Job here = job;
-        here.session = host ? host->trained() : 0;
-        return end_rank(here, what, exit_code(fault), host ? host->server() : nullptr);
-    };
+    Sessions sessions;
     try {
-        host.emplace(command, Mode::run, job);
-        host->run_script();
-        refuse_stopped();
-        return 0;
-    } catch (const Error& error) {
-        ends_by_itself();
-        const bool told = error.fault() == Fault::requeue || error.fault() == Fault::peer;
-        if (told || (host && host->met())) throw;  // the session has told the others, or nobody was there
-        return end(error.what(), error.fault());
+        return run_alone(command, job, sessions);
     } catch (const std::exception& error) {
         ends_by_itself();
-        if (host && host->met()) throw;
-        return end(explain(error), Fault::failed);
+        const Fault fault = fault_of(error);
+        // The session has told the others, or nobody was there.
+        if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
+        Job here = job;
+        here.session = sessions.trained;
+        return end_rank(here, explain(error), exit_code(fault), sessions.server.get());
     }
 }
 
-/// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
-/// only several GPUs' own ranks can tell.
 int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& signals) {
-    ScriptHost checked(command, Mode::launch, job);
-    checked.run_script();
+    const auto checked = check_launch(command, job);
     const auto claim = [&] {
-        if (!checked.trains()) return;
-        if (command.fresh) move_aside(checked.folder());
-        checked.lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
+        if (!checked->data()) return;
+        if (command.fresh) move_aside(checked->folder());
+        checked->lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
     };
-    const int64_t ranks = checked.settings().mesh.ranks();
-    const bool threads = checked.ranks_are_threads();
+    const int64_t ranks = checked->settings().mesh.ranks();
+    const bool threads = checked->ranks_are_threads();
     if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
-    if (ranks > 1 && !threads) return start_ranks(command, checked.settings(), claim, signals);
+    if (ranks > 1 && !threads) return start_ranks(command, checked->settings(), claim, signals);
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);
-    ScriptHost(command, Mode::run, job).run_script();
-    refuse_stopped();
-    return 0;
+    Sessions sessions;
+    return run_alone(command, job, sessions);
 }
 
 }  // namespace
 
-void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher) {
-    const char* flag = command.fresh                 ? "--fresh"
-                       : command.nodes != 1          ? "--nodes"
-                       : !command.rendezvous.empty() ? "--rendezvous"
-                                                     : nullptr;
-    if (flag)
-        throw Error(fmt::format("{}: {} has started the ranks and says where they meet\n  leave {} out{}", flag,
-                                launcher, flag,
-                                command.fresh ? "; move the run's folder aside before the job starts" : ""));
-}
-
-LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
-    check_nodes(command);
-    if (ranks % command.nodes != 0)
-        throw Error(fmt::format("{} ranks do not divide over --nodes {}", ranks, command.nodes));
-    const Place address = address_of(command);
-    LaunchSpec spec;
-    spec.arguments = command.arguments;
-    spec.job.id = job_name(command);
-    spec.job.token = token_of(command);
-    spec.job.ranks = ranks;
-    spec.job.host = address.host;
-    spec.job.port = address.port;
-    spec.local_ranks = ranks / command.nodes;
-    spec.first_rank = command.node_rank * spec.local_ranks;
-    return spec;
-}
-
-int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
-    std::unique_ptr<RendezvousServer> server;
-    spec.before = [&](Job& shared) {
-        if (node_rank != 0) return;
-        server = std::make_unique<RendezvousServer>(options_of(shared, spec.local_ranks));
-        shared.port = server->port();
-        claim();
-    };
-    spec.gone = [&](int64_t rank, const std::string& how) {
-        if (server) return server->gone(rank, how);
-        tell_gone(spec.job, node_rank, rank, how);
-        return true;
-    };
-    spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    try {
-        return launch(spec);
-    } catch (const std::exception& error) {
-        if (server) tell_end(*server, explain(error));
-        throw;
-    }
-}
-
 int run_command(const ScriptCommand& command) {
     const Job job = job_from_environment();
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
-    if (command.script_help) {
-        ScriptHost(command, Mode::help, job).run_script();
-        return 0;
-    }
+    if (command.script_help) return show_options(command, job);
     check_nodes(command);
     if (job.assigned) {
         if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
@@ -242,10 +283,8 @@ int run_command(const ScriptCommand& command) {
     if (command.nodes == 1) return launch_ranks(command, job, signals);
     try {
         return launch_ranks(command, job, signals);
-    } catch (const Error& error) {
-        return end_launcher(command, error.what(), exit_code(error.fault()));
     } catch (const std::exception& error) {
-        return end_launcher(command, explain(error), exit_code(Fault::failed));
+        return end_launcher(command, explain(error), exit_code(fault_of(error)));
     }
 }
 

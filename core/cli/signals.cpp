@@ -15,7 +15,7 @@
 
 #include "base/signals.h"
 #include "orrery/error.h"
-#include "run/stop_request.h"
+#include "run/control/stop_request.h"
 
 namespace orrery {
 

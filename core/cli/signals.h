@@ -5,9 +5,9 @@
 namespace orrery {
 
 /// Takes the stop signals that hold_stop_signals() holds, on a thread of its own and by signalfd. A run that has
-/// something to save is asked to (run/stop_request.h) and ends by itself; else the process ends at once, with 75, or
-/// 130 for SIGINT. A second SIGINT ends it at once with 130 in any case. SIGPIPE is ignored from here on: what nobody
-/// reads is dropped.
+/// something to save is asked to (run/control/stop_request.h) and ends by itself; else the process ends at once, with
+/// 75, or 130 for SIGINT. A second SIGINT ends it at once with 130 in any case. SIGPIPE is ignored from here on: what
+/// nobody reads is dropped.
 class SignalTaker {
 public:
     /// `who`: "[rank 1] ", before what is said.

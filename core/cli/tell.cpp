@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "orrery/error.h"
-#include "run/address.h"
-#include "run/rendezvous.h"
-#include "run/stop_request.h"
+#include "run/control/address.h"
+#include "run/control/rendezvous.h"
+#include "run/control/stop_request.h"
 
 namespace orrery {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "run/job.h"
-#include "run/rendezvous.h"
+#include "run/control/job.h"
+#include "run/control/rendezvous.h"
 
 namespace orrery {
 
@@ -12,9 +12,9 @@ namespace orrery {
 // it until run.join_timeout_s.
 
 /// The exit code for an error of a rank that is in no session, `job.session` being how many it has been in. Prints it,
-/// unless another rank has told the same: of what all ranks find, one speaks. `what` goes to the others; where this
-/// rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it, and changes
-/// no code; the same holds for end_launcher.
+/// unless another rank has printed the same: what all ranks find is printed by one. `what` goes to the others; where
+/// this rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it, and
+/// changes no code; the same holds for end_launcher.
 int end_rank(const Job& job, const std::string& what, int code, RendezvousServer* server);
 
 /// Prints the error of a launcher of several nodes, and tells the others' ranks: node 0 for 2 s to those who come,

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
-#include "run/data.h"
+#include "run/data/data.h"
 
 namespace orrery {
 

@@ -1,20 +1,78 @@
-#include <cstdio>
+#include <fmt/format.h>
 
-#include "cli/commands.h"
-#include "cli/script_host.h"
+#include <cstdio>
+#include <mutex>
+
+#include "cli/script_runner.h"
+#include "run/verify/oracle_inputs.h"
 
 namespace orrery {
+namespace {
+
+constexpr const char* threads = "threads";
+
+/// Compiles as a run does, with ranks as threads, and runs the plan beside one device. The script prints nothing.
+struct VerifyScript final : ScriptRunner {
+    using ScriptRunner::ScriptRunner;
+
+    void print(const std::string&) override {}
+
+    VerifyReport verify(const VerifyOptions& options) {
+        std::mutex one_at_a_time;  // plugins read their table of the configuration
+        const auto device = [&] {
+            const std::lock_guard lock(one_at_a_time);
+            return make_device(settings_, config_, registry_, job_);
+        };
+        const auto transport = [&] {
+            const std::lock_guard lock(one_at_a_time);
+            const Origin asked = config_.table("run").where("transport");
+            return registry_.transport(threads, asked)(config_.table("transport").table(threads));
+        };
+        std::optional<Dataset> data;
+        if (data_) data.emplace(*data_);
+        const auto sources_device = device();
+        WholeSources sources(*sources_device, settings_.seed, experiment_->train, data ? &*data : nullptr);
+        const VerifyCase verified{experiment_->train, *compiled_->train, compiled_->persistent, device,
+                                  transport,          std::ref(sources), settings_.timeout,     compiled_->collectives};
+        return orrery::verify(verified, options);
+    }
+
+    /// The transports of the configuration that threads stand for, as a line; "" when there are none.
+    std::string not_verified() const {
+        std::string text;
+        for (const auto& [axis, transport] : replaced_)
+            text += fmt::format("{}{} of axis {}", text.empty() ? "" : ", ", transport, axis);
+        if (text.empty()) return text;
+        return fmt::format("  not verified: transport {}; ranks are threads here, and the plan is made for those\n",
+                           text);
+    }
+
+    void prepare() override {
+        for (const Axis& axis : settings_.mesh.axes())
+            if (axis.size > 1 && settings_.transport_of(axis.name) != threads)
+                replaced_[axis.name] = settings_.transport_of(axis.name);
+        settings_.transport = threads;
+        settings_.axis_transport.clear();
+        job_.local_ranks = settings_.mesh.ranks();
+        load_plugins();
+        load_transports();
+        loader_.load("transport", threads, registry_, config_.table("run").where("transport"));  // on one rank, too
+    }
+
+    std::map<std::string, std::string> replaced_;  ///< by axis
+};
+
+}  // namespace
 
 int verify_command(const ScriptCommand& command) {
-    ScriptHost host(command, command.script_help ? Mode::help : Mode::verify, Job{});
-    host.run_script();
-    if (command.script_help) return 0;
-    if (!host.compiled())
-        throw Error(command.script + ": the script compiled no program\n  call program:compile() in it");
+    if (command.script_help) return show_options(command, Job{});
+    VerifyScript script(command, Job{});
+    script.run_script();
+    const Compiled& compiled = script.compiled();
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
-    const VerifyReport report = host.verify(options);
-    std::printf("%s%s", host.not_verified().c_str(), report.text(*host.compiled()->train, options).c_str());
+    const VerifyReport report = script.verify(options);
+    std::printf("%s%s", script.not_verified().c_str(), report.text(*compiled.train, options).c_str());
     return report.passed() ? 0 : 1;
 }
 

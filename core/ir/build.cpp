@@ -80,19 +80,19 @@ ValueId Builder::state(ValueId param, std::string_view name, TensorType type, At
 namespace {
 
 // Names given by the caller against those that inference found.
-void apply_names(const std::string& kind, Typed& output, const Builder::DimNames& given, const Origin& origin) {
+void apply_names(const OpDef& def, Typed& output, const Builder::DimNames& given, const Origin& origin) {
     if (given.empty()) return;
     if (given.size() != output.dims.size()) {
-        throw Error(origin, fmt::format("{}: the result {} has {} dims but {} dim names", kind,
+        throw Error(origin, fmt::format("{}: the result {} has {} dims but {} dim names", def.name,
                                         text_of(output.type, output.dims), output.dims.size(), given.size()));
     }
     for (size_t d = 0; d < given.size(); ++d) {
         std::string& known = output.dims[d];
         if (given[d].empty()) continue;
-        if (!known.empty() && known != given[d] && kind != "reshape") {
+        if (!known.empty() && known != given[d] && !def.alias) {
             throw Error(origin, fmt::format("{}: dim {} of the result {} is named \"{}\" by its operands, not \"{}\"; "
                                             "rename with reshape",
-                                            kind, d, text_of(output.type, output.dims), known, given[d]));
+                                            def.name, d, text_of(output.type, output.dims), known, given[d]));
         }
         known = given[d];
     }
@@ -117,7 +117,7 @@ std::vector<ValueId> Builder::add(std::string_view kind, std::vector<ValueId> in
     op.origin = origin;
     const auto op_id = static_cast<OpId>(program_.ops.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
-        if (i < names.size()) apply_names(op.kind, outputs[i], names[i], origin);
+        if (i < names.size()) apply_names(def, outputs[i], names[i], origin);
         Value value;
         value.type = std::move(outputs[i].type);
         value.dims = std::move(outputs[i].dims);

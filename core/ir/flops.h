@@ -9,11 +9,11 @@ namespace orrery {
 /// attention half of the full square, an element of a cheap op 1 and of one with exponentials or divisions 10.
 int64_t flops(const Program& program, const Op& op);
 
-/// The sum over all ops of one phase.
-int64_t flops(const Program& program, Phase phase);
+/// flops() of a matrix product or an attention, 0 of any other op.
+int64_t product_flops(const Program& program, const Op& op);
 
-/// The convention of model flops utilisation for one training step: 6 x (elements of params that are read by products)
-/// x tokens, plus 12 x B x T x S x H x D for each attention (half when causal). `tokens`: positions of the step.
-int64_t model_flops(const Program& program, int64_t tokens);
+/// Of one training step, for model flops utilisation: three times the forward pass' matrix products and attentions,
+/// since each has two of its size in the backward pass. What is recomputed does not count. More than 64 bits can hold.
+double model_flops(const Program& program);
 
 }  // namespace orrery

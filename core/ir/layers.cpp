@@ -13,9 +13,9 @@ namespace {
 std::string numbered(const std::string& scope) {
     for (size_t begin = 0; begin < scope.size();) {
         const size_t end = std::min(scope.find('.', begin), scope.size());
-        const bool number = std::all_of(scope.begin() + static_cast<std::ptrdiff_t>(begin),
-                                        scope.begin() + static_cast<std::ptrdiff_t>(end),
-                                        [](char c) { return c >= '0' && c <= '9'; });
+        const bool number =
+            std::all_of(scope.begin() + static_cast<std::ptrdiff_t>(begin),
+                        scope.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return c >= '0' && c <= '9'; });
         if (number && end > begin) return scope.substr(0, end);
         begin = end + 1;
     }
@@ -35,8 +35,7 @@ std::vector<Layer> layers(const Program& program) {
     double behind = 0;  // what may still turn out to lie behind the last layer
     for (const Op& op : program.ops) {
         if (op.phase != Phase::forward) continue;
-        const bool counts = op.kind == "matmul" || op.kind == "matmul_bias_gelu" || op.kind == "attention";
-        const double cost = counts ? static_cast<double>(flops(program, op)) : 0;
+        const auto cost = static_cast<double>(product_flops(program, op));
         const std::string scope = any ? numbered(op.scope) : outermost(op.scope);
         if (scope.empty()) {
             behind += cost;

@@ -162,6 +162,10 @@ void check_count(const Infer& at, const OpDef& def) {
 
 }  // namespace
 
+bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }
+bool is_sum(const OpDef& def) { return def.combines == ReduceOp::sum; }
+std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
+
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin) {
     for (ValueId id : inputs) {

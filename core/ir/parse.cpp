@@ -76,7 +76,9 @@ Attributes attributes(Line& line) {
 
 class Parser {
 public:
-    Parser(std::string_view text, std::string_view file) : text_(text) { place_.file = file; }
+    Parser(std::string_view text, std::string_view file) : text_(text), most_values_(text.size()) {
+        place_.file = file;
+    }
 
     Program run() {
         while (!text_.empty()) {
@@ -89,6 +91,8 @@ public:
         if (!begun_) throw Error(place_, "expected \"program NAME\", found nothing");
         return std::move(program_);
     }
+
+    const std::optional<Mesh>& mesh() const { return mesh_; }
 
 private:
     void read(std::string_view text) {
@@ -132,13 +136,17 @@ private:
             axis.sequential = axis.name == "micro";
             axes.push_back(std::move(axis));
         }
-        mesh_ = Mesh(std::move(axes));
+        try {
+            mesh_ = Mesh(std::move(axes));
+        } catch (const Error& error) {
+            throw Error(place_, error.what());
+        }
     }
 
     // Ids are dense but may come in any order.
     Value& slot(ValueId id) {
         if (static_cast<size_t>(id) >= program_.values.size()) {
-            if (static_cast<size_t>(id) > program_.values.size() + text_.size()) {
+            if (static_cast<size_t>(id) > most_values_) {
                 throw Error(place_, fmt::format("%{} is far beyond the number of values", id));
             }
             program_.values.resize(static_cast<size_t>(id) + 1);
@@ -207,19 +215,21 @@ private:
             Line ahead = line;
             const std::string axis = ahead.sees("#") || ahead.sees(",") || ahead.done() ? "" : ahead.word();
             if (axis.empty() || !ahead.take(":")) return;
-            const auto id = mesh_.find(axis);
-            if (!id) line.fail(fmt::format("an axis of the mesh {}", mesh_.text()));
+            const auto id = mesh_ ? mesh_->find(axis) : std::nullopt;
+            if (!id) line.fail(fmt::format("an axis of the mesh {}", mesh_ ? mesh_->text() : "(the program has none)"));
             line = ahead;
-            value.layout.set(*id, placement(line));
+            value.layout.set(*id, placement(line, value.type.shape.size()));
         }
     }
 
-    static Placement placement(Line& line) {
+    static Placement placement(Line& line, size_t rank) {
         if (line.take("R")) return Placement::replicated();
         if (line.take("S(")) {
-            const auto dim = static_cast<int>(line.integer());
+            const int64_t dim = line.integer();
+            if (dim < 0 || dim >= static_cast<int64_t>(rank))
+                line.fail(fmt::format("a dim of the {} that there are", rank));
             line.expect(")");
-            return Placement::split(dim);
+            return Placement::split(static_cast<int>(dim));
         }
         line.expect("P(");
         const std::string name = line.word();
@@ -283,7 +293,7 @@ private:
     void mark(Line& line, bool store) {
         const ValueId id = known(line);
         const std::string axis = line.word();
-        const Placement where = placement(line);
+        const Placement where = placement(line, program_.value(id).type.shape.size());
         const Keep keep = line.take("fragment") ? Keep::fragment : Keep::step;
         const bool optional = line.take("optional");
         const Origin origin = note_origin(line);
@@ -299,10 +309,10 @@ private:
         if (what == "store" || what == "use") {
             mark(line, what == "store");
         } else if (what == "microbatches") {
-            program_.microbatches(line.integer(), {});
+            program_.microbatches(line.integer(), place_);
         } else if (what == "bucket") {
             const std::string axis = line.word();
-            program_.bucket(axis, line.integer(), {});
+            program_.bucket(axis, line.integer(), place_);
         } else if (what == "stage") {
             const std::string scope = line.word();
             const auto stage = static_cast<int>(line.integer());
@@ -336,9 +346,10 @@ private:
     }
 
     std::string_view text_;
+    size_t most_values_;  ///< each has a line
     Origin place_;
     Program program_;
-    Mesh mesh_;
+    std::optional<Mesh> mesh_;
     bool begun_ = false;
     bool in_notes_ = false;
     Phase phase_ = Phase::forward;
@@ -347,6 +358,11 @@ private:
 
 }  // namespace
 
-Program parse(std::string_view text, std::string_view file) { return Parser(text, file).run(); }
+Program parse(std::string_view text, std::string_view file, std::optional<Mesh>* mesh) {
+    Parser parser(text, file);
+    Program program = parser.run();
+    if (mesh) *mesh = parser.mesh();
+    return program;
+}
 
 }  // namespace orrery

@@ -48,7 +48,7 @@ public:
             line(op);
         }
         flush();
-        notes();
+        remarks();
         return std::move(text_);
     }
 
@@ -150,7 +150,7 @@ private:
     }
 
     void note(const std::string& text, const Origin& origin = {}) {
-        notes_ += "  " + text + comment(origin, "") + '\n';
+        remarks_ += "  " + text + comment(origin, "") + '\n';
     }
 
     void mark(const Mark& mark) {
@@ -160,7 +160,7 @@ private:
              mark.origin);
     }
 
-    void notes() {
+    void remarks() {
         if (program_.microbatches() != 1) note(fmt::format("microbatches {}", program_.microbatches()));
         for (const auto& [axis, bytes] : program_.buckets()) note(fmt::format("bucket {} {}", word(axis), bytes));
         for (const Mark& m : program_.marks()) mark(m);
@@ -171,13 +171,13 @@ private:
             for (const std::string& kind : m.kinds) kinds += ' ' + word(kind);
             if (m.recompute) note("recompute " + word(m.scope) + kinds, m.origin);
         }
-        for (const Note& n : program_.notes())
+        for (const Remark& n : program_.remarks())
             note(fmt::format("note {} {}", n.value == none ? "-" : fmt::format("%{}", n.value), word(n.text)),
                  n.origin);
         for (const auto& [param, grad] : program_.grads()) note(fmt::format("grad %{} %{}", param, grad));
         for (const Update& u : program_.updates) note(fmt::format("update %{} %{}", u.target, u.value));
         for (const Result& r : program_.results) note(fmt::format("result {} %{}", word(r.name), r.value));
-        if (!notes_.empty()) text_ += "notes\n" + notes_;
+        if (!remarks_.empty()) text_ += "notes\n" + remarks_;
     }
 
     struct Row {
@@ -188,7 +188,7 @@ private:
     const Mesh* mesh_;
     std::string text_;
     std::vector<Row> rows_;
-    std::string notes_;
+    std::string remarks_;
     bool headed_ = false;
     Phase phase_ = Phase::forward;
     std::string scope_;

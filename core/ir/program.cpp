@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
+
+#include "ir/op.h"
+#include "orrery/mesh.h"
 
 namespace orrery {
 
@@ -30,6 +34,16 @@ std::vector<ValueId> select(const Program& program, Accept accept) {
         if (accept(program.values[i])) ids.push_back(static_cast<ValueId>(i));
     }
     return ids;
+}
+
+void collect_terms(const Program& program, ValueId sum, std::vector<ValueId>& terms) {
+    const Value& total = program.value(sum);
+    if (total.op == none || !is_sum(op_def(program.op(total.op).kind))) return;
+    for (ValueId term : program.op(total.op).inputs) {
+        if (program.value(term).op == none || program.value(term).type != total.type) continue;
+        terms.push_back(term);
+        collect_terms(program, term, terms);
+    }
 }
 
 }  // namespace
@@ -62,6 +76,24 @@ void Program::set_grad(ValueId param, ValueId grad) {
     grads_.emplace_back(param, grad);
 }
 
+std::vector<ValueId> Program::grad_terms(ValueId param) const {
+    std::vector<ValueId> terms;
+    if (const ValueId grad = grad_of(param); grad != none) collect_terms(*this, grad, terms);
+    return terms;
+}
+
+std::vector<bool> Program::params_with_low_copies() const {
+    std::vector<bool> low(values.size());
+    for (const Op& op : ops) {
+        if (op.phase != Phase::forward || !op_def(op.kind).casts) continue;
+        const Value& from = value(op.inputs[0]);
+        const Value& to = value(op.outputs[0]);
+        if (from.role == Role::param && size_of(to.type.dtype) < size_of(from.type.dtype))
+            low[static_cast<size_t>(op.inputs[0])] = true;
+    }
+    return low;
+}
+
 std::optional<ValueId> Program::find(std::string_view value_name) const {
     for (size_t i = 0; i < values.size(); ++i) {
         if (values[i].name == value_name) return static_cast<ValueId>(i);
@@ -81,6 +113,21 @@ std::optional<int> Program::dim(ValueId id, std::string_view dim_name) const {
     const auto place = std::find(dims.begin(), dims.end(), dim_name);
     if (place == dims.end()) return std::nullopt;
     return static_cast<int>(place - dims.begin());
+}
+
+std::optional<int> Program::first_dim_divisible_by(ValueId id, int64_t n, const Mesh& mesh) const {
+    assert(n >= 1);
+    const Shape& shape = value(id).type.shape;
+    std::vector<int64_t> parts(shape.size(), n);
+    if (static_cast<size_t>(id) < marks_of_.size())
+        for (int place : marks_of_[static_cast<size_t>(id)]) {
+            const Mark& mark = marks_[static_cast<size_t>(place)];
+            if (mark.what == Mark::What::store && mark.placement.kind == Placement::Kind::split)
+                parts[static_cast<size_t>(mark.placement.dim)] *= mesh.size(mark.axis);
+        }
+    for (size_t dim = 0; dim < shape.size(); ++dim)
+        if (shape[dim] % parts[dim] == 0) return static_cast<int>(dim);
+    return std::nullopt;
 }
 
 void Program::mark(Mark mark) {
@@ -127,7 +174,7 @@ void Program::recompute(std::string_view scope, const Origin& origin, const std:
 }
 
 void Program::note(ValueId value, std::string_view text, const Origin& origin) {
-    notes_.push_back({value, std::string(text), origin});
+    remarks_.push_back({value, std::string(text), origin});
 }
 
 void Program::microbatches(int64_t n, const Origin& origin) {

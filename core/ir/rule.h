@@ -22,7 +22,7 @@ struct Factor {
 
 /// Every legal layout of one op. In operand order; per dim the ids of its factors, major to minor. An empty list is a
 /// dim of size 1 (broadcast): it cannot be split.
-struct Rule {
+struct FactorRule {
     using Dims = std::vector<std::vector<int>>;
     std::vector<Factor> factors;
     std::vector<Dims> inputs;
@@ -38,7 +38,7 @@ struct Rule {
 /// Makes rules dim by dim; a dim of size 1 gets no factor.
 class RuleMaker {
 public:
-    Rule rule;
+    FactorRule rule;
 
     /// A new factor as a list for one dim; empty when size is 1.
     std::vector<int> dim(Factor::Kind kind, int64_t size, ReduceOp reduce = ReduceOp::sum);

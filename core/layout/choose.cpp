@@ -17,18 +17,20 @@ constexpr int passed_on = -2;
 /// Where an axis order came from: the layout of an input or of a demanded output.
 struct Source {
     const Layout* layout;
-    const Rule::Dims* dims;
+    const FactorRule::Dims* dims;
 };
 
 class Chooser {
 public:
-    Chooser(const Rule& rule, std::span<const Offer> inputs, std::span<const Demand> demands, Resharder& resharder,
-            const Mesh& mesh)
-        : rule_(rule), inputs_(inputs), demands_(demands), resharder_(resharder), mesh_(mesh) {
-        wanted_.reserve(demands.size());
-        for (const Demand& demand : demands) wanted_.push_back(demand.from(Layout(demand.type->shape.size())));
-        for (size_t i = 0; i < inputs.size(); ++i) sources_.push_back({inputs[i].wish, &rule.inputs[i]});
-        for (size_t i = 0; i < demands.size(); ++i) sources_.push_back({&wanted_[i], &rule.outputs[demands[i].output]});
+    Chooser(const FactorRule& rule, std::span<const Candidate> inputs, std::span<const Constraint> constraints,
+            Resharder& resharder, const Mesh& mesh)
+        : rule_(rule), inputs_(inputs), demands_(constraints), resharder_(resharder), mesh_(mesh) {
+        wanted_.reserve(constraints.size());
+        for (const Constraint& constraint : constraints)
+            wanted_.push_back(constraint.from(Layout(constraint.type->shape.size())));
+        for (size_t i = 0; i < inputs.size(); ++i) sources_.push_back({inputs[i].preferred, &rule.inputs[i]});
+        for (size_t i = 0; i < constraints.size(); ++i)
+            sources_.push_back({&wanted_[i], &rule.outputs[constraints[i].output]});
     }
 
     Assignment run() {
@@ -47,11 +49,11 @@ private:
             if (mesh_.size(axis) > 1 && passes_on(axis)) options_[i].push_back(passed_on);
         }
         for (const Source& source : sources_)
-            for (const Wish& wish : wishes_of(*source.layout, *source.dims, rule_, mesh_)) {
-                if (wish.blocked != Blocked::no) continue;
-                auto& options = options_[static_cast<size_t>(wish.axis)];
-                if (std::find(options.begin(), options.end(), wish.factor) == options.end())
-                    options.push_back(wish.factor);
+            for (const Preference& preferred : preferences_of(*source.layout, *source.dims, rule_, mesh_)) {
+                if (preferred.blocked != Blocked::no) continue;
+                auto& options = options_[static_cast<size_t>(preferred.axis)];
+                if (std::find(options.begin(), options.end(), preferred.factor) == options.end())
+                    options.push_back(preferred.factor);
             }
         for (auto& options : options_) options.push_back(replicated);
     }
@@ -59,26 +61,27 @@ private:
     bool passes_on(AxisId axis) const {
         if (rule_.linear_in.empty() || mesh_.axis(axis).sequential) return false;
         return std::all_of(rule_.linear_in.begin(), rule_.linear_in.end(), [&](int i) {
-            return inputs_[static_cast<size_t>(i)].wish->at(axis) == Placement::partial(ReduceOp::sum);
+            return inputs_[static_cast<size_t>(i)].preferred->at(axis) == Placement::partial(ReduceOp::sum);
         });
     }
 
     /// Tries every combination, in order; most ops have one or two. Stops at one that moves nothing.
     void walk(size_t axis, std::vector<int>& pick) {
         if (done_) return;
-        if (axis == options_.size()) return judge(pick);
+        if (axis == options_.size()) return enforce_budget(pick);
         for (int option : options_[axis]) {
             pick[axis] = option;
             walk(axis + 1, pick);
         }
     }
 
-    void judge(const std::vector<int>& pick) {
+    void enforce_budget(const std::vector<int>& pick) {
         std::vector<int> count(rule_.factors.size(), 0);
         bool ordered = false;
         for (int option : pick)
             if (option >= 0 && ++count[static_cast<size_t>(option)] > 1) ordered = true;
-        for (size_t leader = 0; leader < (ordered ? sources_.size() : 1); ++leader) judge(assemble(pick, leader));
+        for (size_t leader = 0; leader < (ordered ? sources_.size() : 1); ++leader)
+            enforce_budget(assemble(pick, leader));
     }
 
     /// The axes of a factor in the order of the leader's layout, then of the others', `micro` always innermost.
@@ -106,7 +109,7 @@ private:
         return result;
     }
 
-    void judge(Assignment assignment) {
+    void enforce_budget(Assignment assignment) {
         if (!legal(rule_, assignment, mesh_)) return;
         int64_t pinned = 0;
         int64_t all = 0;
@@ -116,9 +119,9 @@ private:
             // What cannot be reached is worse than moving what is pinned.
             if (inputs_[i].pinned || cost >= unreachable) pinned += cost;
         }
-        for (const Demand& demand : demands_) {
-            const Layout natural = output_layout(rule_, demand.output, assignment);
-            const ReshardPath* path = resharder_.path(*demand.type, natural, demand.from(natural));
+        for (const Constraint& constraint : demands_) {
+            const Layout natural = output_layout(rule_, constraint.output, assignment);
+            const ReshardPath* path = resharder_.path(*constraint.type, natural, constraint.from(natural));
             all += path ? path->cost : unreachable;
         }
         if (best_ && std::tie(pinned, all) >= std::tie(best_pinned_, best_all_)) return;
@@ -128,18 +131,18 @@ private:
         done_ = all == 0;
     }
 
-    int64_t cost_of(const Offer& offer, const Layout& needed) const {
-        if (offer.free) return 0;
+    int64_t cost_of(const Candidate& candidate, const Layout& needed) const {
+        if (candidate.free) return 0;
         int64_t best = unreachable;
-        for (const Layout* held : offer.held)
-            if (const ReshardPath* path = resharder_.path(*offer.type, *held, needed))
+        for (const Layout* held : candidate.held)
+            if (const ReshardPath* path = resharder_.path(*candidate.type, *held, needed))
                 best = std::min(best, path->cost);
         return best;
     }
 
-    const Rule& rule_;
-    std::span<const Offer> inputs_;
-    std::span<const Demand> demands_;
+    const FactorRule& rule_;
+    std::span<const Candidate> inputs_;
+    std::span<const Constraint> demands_;
     Resharder& resharder_;
     const Mesh& mesh_;
     std::vector<Layout> wanted_;
@@ -153,9 +156,9 @@ private:
 
 }  // namespace
 
-Assignment choose(const Rule& rule, std::span<const Offer> inputs, std::span<const Demand> demands,
+Assignment choose(const FactorRule& rule, std::span<const Candidate> inputs, std::span<const Constraint> constraints,
                   Resharder& resharder, const Mesh& mesh) {
-    return Chooser(rule, inputs, demands, resharder, mesh).run();
+    return Chooser(rule, inputs, constraints, resharder, mesh).run();
 }
 
 }  // namespace orrery

@@ -7,8 +7,8 @@ namespace orrery {
 namespace {
 
 /// Reads one dim. `left`: how much of the current factor is not split yet.
-void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const Rule& rule,
-              const Mesh& mesh, std::vector<Wish>& wishes) {
+void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, int dim, const FactorRule& rule,
+              const Mesh& mesh, std::vector<Preference>& preferences) {
     size_t at = 0;
     const auto size = [&] { return at < factors.size() ? rule.factors[static_cast<size_t>(factors[at])].size : 1; };
     int64_t left = size();
@@ -27,12 +27,12 @@ void read_dim(const std::vector<AxisId>& axes, const std::vector<int>& factors, 
             else if (left % n != 0)
                 blocked = Blocked::uneven;
         }
-        wishes.push_back({axis, factor, dim, blocked});
+        preferences.push_back({axis, factor, dim, blocked});
         if (blocked == Blocked::no) left /= n;
     }
 }
 
-bool contiguous(const Rule::Dims& dims, const Rule& rule, const std::vector<int64_t>& parts) {
+bool contiguous(const FactorRule::Dims& dims, const FactorRule& rule, const std::vector<int64_t>& parts) {
     for (const auto& factors : dims) {
         bool complete = true;
         for (int id : factors) {
@@ -44,13 +44,13 @@ bool contiguous(const Rule::Dims& dims, const Rule& rule, const std::vector<int6
     return true;
 }
 
-bool has(const Rule::Dims& dims, int factor) {
+bool has(const FactorRule::Dims& dims, int factor) {
     return std::any_of(dims.begin(), dims.end(), [&](const auto& factors) {
         return std::find(factors.begin(), factors.end(), factor) != factors.end();
     });
 }
 
-Layout layout_of(const Rule::Dims& dims, const Assignment& assignment) {
+Layout layout_of(const FactorRule::Dims& dims, const Assignment& assignment) {
     Layout layout(dims.size());
     for (size_t dim = 0; dim < dims.size(); ++dim)
         for (int factor : dims[dim])
@@ -61,14 +61,15 @@ Layout layout_of(const Rule::Dims& dims, const Assignment& assignment) {
 
 }  // namespace
 
-std::vector<Wish> wishes_of(const Layout& layout, const Rule::Dims& dims, const Rule& rule, const Mesh& mesh) {
-    std::vector<Wish> wishes;
+std::vector<Preference> preferences_of(const Layout& layout, const FactorRule::Dims& dims, const FactorRule& rule,
+                                       const Mesh& mesh) {
+    std::vector<Preference> preferences;
     for (size_t dim = 0; dim < dims.size(); ++dim)
-        read_dim(layout.splits()[dim], dims[dim], static_cast<int>(dim), rule, mesh, wishes);
-    return wishes;
+        read_dim(layout.splits()[dim], dims[dim], static_cast<int>(dim), rule, mesh, preferences);
+    return preferences;
 }
 
-bool legal(const Rule& rule, const Assignment& assignment, const Mesh& mesh) {
+bool legal(const FactorRule& rule, const Assignment& assignment, const Mesh& mesh) {
     std::vector<int64_t> parts(rule.factors.size(), 1);
     for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
         for (AxisId axis : assignment.splits[factor]) parts[factor] *= mesh.size(axis);
@@ -79,19 +80,19 @@ bool legal(const Rule& rule, const Assignment& assignment, const Mesh& mesh) {
         for (const auto& output : rule.outputs)
             if (!has(output, static_cast<int>(factor))) return false;
     }
-    const auto good = [&](const Rule::Dims& dims) { return contiguous(dims, rule, parts); };
+    const auto good = [&](const FactorRule::Dims& dims) { return contiguous(dims, rule, parts); };
     return std::all_of(rule.inputs.begin(), rule.inputs.end(), good) &&
            std::all_of(rule.outputs.begin(), rule.outputs.end(), good);
 }
 
-Layout input_layout(const Rule& rule, size_t input, const Assignment& assignment) {
+Layout input_layout(const FactorRule& rule, size_t input, const Assignment& assignment) {
     Layout layout = layout_of(rule.inputs[input], assignment);
     if (std::find(rule.linear_in.begin(), rule.linear_in.end(), static_cast<int>(input)) != rule.linear_in.end())
         for (const auto& partial : assignment.linear) layout.set(partial.axis, Placement::partial(partial.op));
     return layout;
 }
 
-Layout output_layout(const Rule& rule, size_t output, const Assignment& assignment) {
+Layout output_layout(const FactorRule& rule, size_t output, const Assignment& assignment) {
     Layout layout = layout_of(rule.outputs[output], assignment);
     for (size_t factor = 0; factor < rule.factors.size(); ++factor) {
         if (assignment.splits[factor].empty() || has(rule.outputs[output], static_cast<int>(factor))) continue;

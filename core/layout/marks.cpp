@@ -151,23 +151,23 @@ Layout with_targets(Layout layout, const std::vector<Target>& targets) {
 
 Layout with_uses(const Layout& lies, const Shape& shape, const std::vector<Target>& uses,
                  const std::vector<Target>& stores, const Mesh& mesh) {
-    Layout wish = with_targets(lies, uses);
+    Layout preferred = with_targets(lies, uses);
     const auto names = [](const std::vector<Target>& targets, AxisId axis) {
         return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return t.axis == axis; });
     };
     for (const Target& use : uses) {
         if (use.placement.kind != Kind::split) continue;
         const auto dim = static_cast<size_t>(use.placement.dim);
-        const std::vector<AxisId> axes = wish.splits()[dim];
+        const std::vector<AxisId> axes = preferred.splits()[dim];
         int64_t parts = 1;
         for (AxisId axis : axes) parts *= mesh.size(axis);
         for (size_t i = axes.size(); i-- > 0 && shape[dim] % parts != 0;) {
             if (names(uses, axes[i]) || names(stores, axes[i]) || mesh.axis(axes[i]).sequential) continue;
             parts /= mesh.size(axes[i]);
-            wish.set(axes[i], Placement::replicated());
+            preferred.set(axes[i], Placement::replicated());
         }
     }
-    return wish;
+    return preferred;
 }
 
 }  // namespace orrery

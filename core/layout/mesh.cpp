@@ -40,7 +40,12 @@ int64_t Mesh::ranks() const {
     return n;
 }
 
-int64_t Mesh::microbatches() const { return !axes_.empty() && axes_.back().sequential ? axes_.back().size : 1; }
+int64_t Mesh::microbatches() const { return sequential_axis() ? axes_.back().size : 1; }
+
+std::optional<AxisId> Mesh::sequential_axis() const {
+    if (axes_.empty() || !axes_.back().sequential) return std::nullopt;
+    return static_cast<AxisId>(axes_.size()) - 1;
+}
 
 std::vector<int64_t> Mesh::coordinates(int64_t rank) const {
     assert(rank >= 0 && rank < ranks());

@@ -7,12 +7,10 @@
 
 #include "ir/describe.h"
 #include "ir/op.h"
-#include "ir/recompute.h"
 #include "layout/choose.h"
-#include "layout/composites.h"
-#include "layout/join.h"
-#include "layout/ledger.h"
+#include "layout/decompose.h"
 #include "layout/stages.h"
+#include "layout/versions.h"
 
 namespace orrery {
 
@@ -27,7 +25,7 @@ public:
           mesh_(mesh),
           marks_(collect_marks(annotated, mesh)),
           sums_(annotated),
-          ledger_(annotated, mesh, options) {
+          versions_(annotated, mesh, options) {
         for (const Update& update : annotated.updates) targets_[update.value] = update.target;
         for (size_t id = 0; id < annotated.values.size(); ++id)
             if (annotated.values[id].role != Role::temporary) rest(static_cast<ValueId>(id));
@@ -37,36 +35,36 @@ public:
         for (size_t i = 0; i < annotated_.ops.size(); ++i)
             if (!sums_.inner(i)) propagate(annotated_.ops[i], static_cast<int>(i));
         finish();
-        return ledger_.finish();
+        return versions_.finish();
     }
 
 private:
     /// Inputs, params and states lie as they are marked.
     void rest(ValueId id) {
-        Value& value = ledger_.program.value(id);
+        Value& value = versions_.program.value(id);
         const auto& store = marks_.store[static_cast<size_t>(id)];
         value.layout = with_targets(Layout(value.type.shape.size()), store);
         add_uses(id, marks_.use[static_cast<size_t>(id)]);
-        ledger_.held(id).pinned = value.role != Role::input && !(store.empty() && ledger_.held(id).uses.empty());
-        ledger_.held(id).versions = {id};
-        ledger_.held(id).fragments = {-1};
-        for (const Target& target : store) ledger_.set_cause(id, target.axis, target.origin);
+        versions_.held(id).pinned = value.role != Role::input && !(store.empty() && versions_.held(id).uses.empty());
+        versions_.held(id).versions = {id};
+        versions_.held(id).fragments = {-1};
+        for (const Target& target : store) versions_.set_cause(id, target.axis, target.origin);
     }
 
     void add_uses(ValueId id, const std::vector<Target>& uses) {
-        ledger_.held(id).uses = uses;
-        ledger_.held(id).wish = wish_for(id, ledger_.program.value(id).layout);
+        versions_.held(id).uses = uses;
+        versions_.held(id).preferred = preferred_for(id, versions_.program.value(id).layout);
     }
 
-    Layout wish_for(ValueId id, const Layout& lies) const {
+    Layout preferred_for(ValueId id, const Layout& lies) const {
         const auto place = static_cast<size_t>(id);
         const bool marked = place < marks_.store.size();
-        return with_uses(lies, ledger_.program.value(id).type.shape, ledger_.held(id).uses,
+        return with_uses(lies, versions_.program.value(id).type.shape, versions_.held(id).uses,
                          marked ? marks_.store[place] : std::vector<Target>{}, mesh_);
     }
 
     void propagate(const Op& op, int index) {
-        if (sums_.terms(index) && !sums_.mixed(index, ledger_))
+        if (sums_.terms(index) && !sums_.mixed(index, versions_))
             for (OpId inner : sums_.additions(index)) propagate_one(annotated_.op(inner), inner);
         propagate_one(op, index);
     }
@@ -77,31 +75,31 @@ private:
             return add_part(like, at, std::move(kind), std::move(inputs), std::move(attributes), made);
         };
         if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, index, part);
-        if (sums_.terms(index) && sums_.mixed(index, ledger_)) return sums_.combine(index, ledger_, mesh_, part);
-        Rule rule = op_def(op.kind).rule(annotated_, op);
+        if (sums_.terms(index) && sums_.mixed(index, versions_)) return sums_.combine(index, versions_, mesh_, part);
+        FactorRule rule = op_def(op.kind).rule(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
         // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
         Op bare = op;
         bare.inputs.erase(bare.inputs.begin() + rule.added_once.front());
-        const Rule bare_rule = op_def(bare.kind).rule(annotated_, bare);
+        const FactorRule bare_rule = op_def(bare.kind).rule(annotated_, bare);
         const Assignment assignment = decide(bare, bare_rule);
         if (!contracts(bare_rule, assignment)) return apply(op, index, rule, decide(op, rule));
         Value sum = annotated_.value(op.outputs[0]);
         sum.name.clear();
         sum.role = Role::temporary;
-        const ValueId product = ledger_.add_value(std::move(sum));
+        const ValueId product = versions_.add_value(std::move(sum));
         bare.outputs = {product};
         apply(bare, index, bare_rule, assignment);
         Op add = op;
         add.kind = "add";
         add.attributes = {};
         add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
-        const Rule add_rule = op_def(add.kind).rule(ledger_.program, add);
+        const FactorRule add_rule = op_def(add.kind).rule(versions_.program, add);
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
     bool splits_vocabulary(const Op& op) const {
-        return op.kind == "cross_entropy" && !ledger_.held(op.inputs[0]).wish.splits().back().empty();
+        return op.kind == "cross_entropy" && !versions_.held(op.inputs[0]).preferred.splits().back().empty();
     }
 
     /// Appends an op of the composite; what `made` does not name becomes a new value.
@@ -113,22 +111,22 @@ private:
         op.attributes = std::move(attributes);
         op.outputs = made;
         const OpDef& def = op_def(op.kind);
-        for (Typed& typed : infer(def, ledger_.program, op.inputs, op.attributes, op.origin)) {
+        for (Typed& typed : infer(def, versions_.program, op.inputs, op.attributes, op.origin)) {
             if (!made.empty()) break;
             Value value;
             value.type = std::move(typed.type);
             value.dims = std::move(typed.dims);
             value.origin = op.origin;
-            op.outputs.push_back(ledger_.add_value(std::move(value)));
+            op.outputs.push_back(versions_.add_value(std::move(value)));
         }
         const std::vector<ValueId> outputs = op.outputs;
-        const Rule rule = def.rule(ledger_.program, op);
+        const FactorRule rule = def.rule(versions_.program, op);
         const Assignment assignment = decide(op, rule);
         apply(std::move(op), index, rule, assignment);
         return outputs;
     }
 
-    static bool contracts(const Rule& rule, const Assignment& assignment) {
+    static bool contracts(const FactorRule& rule, const Assignment& assignment) {
         for (size_t factor = 0; factor < rule.factors.size(); ++factor)
             if (!assignment.splits[factor].empty() && rule.factors[factor].kind == Factor::Kind::contracted)
                 return true;
@@ -137,49 +135,49 @@ private:
 
     /// A cast of a param reads it at rest: what `use` asks for then concerns the cast copy, which has half the bytes.
     bool casts_param(const Op& op) const {
-        return op.kind == "cast" && op.phase != Phase::update && annotated_.value(op.inputs[0]).role == Role::param;
+        return op.phase != Phase::update && op_def(op.kind).casts && annotated_.value(op.inputs[0]).role == Role::param;
     }
 
-    Assignment decide(const Op& op, const Rule& rule) {
-        const int fragment = Ledger::fragment_of(op);
+    Assignment decide(const Op& op, const FactorRule& rule) {
+        const int fragment = Versions::fragment_of(op);
         const bool at_rest = op.phase == Phase::update || casts_param(op);
-        std::vector<Offer> offers;
+        std::vector<Candidate> candidates;
         for (ValueId input : op.inputs) {
-            const Ledger::Held& held = ledger_.held(input);
-            const Value& value = ledger_.program.value(input);
-            Offer offer{&value.type,
-                        at_rest && value.role == Role::param ? &value.layout : &held.wish,
-                        {},
-                        held.pinned,
-                        held.source >= 0};
+            const Versions::Held& held = versions_.held(input);
+            const Value& value = versions_.program.value(input);
+            Candidate candidate{&value.type,
+                                at_rest && value.role == Role::param ? &value.layout : &held.preferred,
+                                {},
+                                held.pinned,
+                                held.source >= 0};
             for (size_t i = 0; i < held.versions.size(); ++i)
-                if (ledger_.usable(held, i, fragment))
-                    offer.held.push_back(&ledger_.program.value(held.versions[i]).layout);
-            refuse_uneven(op, input, *offer.wish, rule, offers.size());
-            offers.push_back(std::move(offer));
+                if (versions_.usable(held, i, fragment))
+                    candidate.held.push_back(&versions_.program.value(held.versions[i]).layout);
+            refuse_uneven(op, input, *candidate.preferred, rule, candidates.size());
+            candidates.push_back(std::move(candidate));
         }
-        std::vector<Demand> demands;
+        std::vector<Constraint> constraints;
         for (size_t i = 0; i < op.outputs.size(); ++i)
-            if (auto demand = demand_of(op.outputs[i], i)) demands.push_back(std::move(*demand));
-        return choose(rule, offers, demands, ledger_.resharder, mesh_);
+            if (auto constraint = demand_of(op.outputs[i], i)) constraints.push_back(std::move(*constraint));
+        return choose(rule, candidates, constraints, versions_.resharder, mesh_);
     }
 
-    std::optional<Demand> demand_of(ValueId value, size_t output) const {
+    std::optional<Constraint> demand_of(ValueId value, size_t output) const {
         if (static_cast<size_t>(value) >= annotated_.values.size()) return std::nullopt;
-        Demand demand{output, &annotated_.value(value).type, {}, marks_.store[static_cast<size_t>(value)]};
+        Constraint constraint{output, &annotated_.value(value).type, {}, marks_.store[static_cast<size_t>(value)]};
         const auto target = targets_.find(value);
-        if (target != targets_.end()) demand.rest = ledger_.program.value(target->second).layout;
-        if (!demand.rest && demand.targets.empty()) return std::nullopt;
-        return demand;
+        if (target != targets_.end()) constraint.rest = versions_.program.value(target->second).layout;
+        if (!constraint.rest && constraint.targets.empty()) return std::nullopt;
+        return constraint;
     }
 
     /// The dim of an operand that is one factor alone tells the factor's name.
-    std::string name_of_factor(const Op& op, const Rule& rule, int factor) const {
-        const auto look = [&](const std::vector<ValueId>& operands, const std::vector<Rule::Dims>& dims) {
+    std::string name_of_factor(const Op& op, const FactorRule& rule, int factor) const {
+        const auto look = [&](const std::vector<ValueId>& operands, const std::vector<FactorRule::Dims>& dims) {
             for (size_t i = 0; i < operands.size(); ++i)
                 for (size_t d = 0; d < dims[i].size(); ++d)
                     if (dims[i][d] == std::vector<int>{factor}) {
-                        const auto& names = ledger_.program.value(operands[i]).dims;
+                        const auto& names = versions_.program.value(operands[i]).dims;
                         if (d < names.size() && !names[d].empty()) return names[d];
                     }
             return std::string();
@@ -190,59 +188,59 @@ private:
 
     static std::string title(const Op& op) { return fmt::format("{} %{}", op.kind, op.outputs[0]); }
 
-    void refuse_uneven(const Op& op, ValueId input, const Layout& wish, const Rule& rule, size_t i) const {
-        for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_)) {
+    void refuse_uneven(const Op& op, ValueId input, const Layout& preferred, const FactorRule& rule, size_t i) const {
+        for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_)) {
             if (w.blocked != Blocked::uneven) continue;
             const std::string name = name_of_factor(op, rule, w.factor);
-            const std::string cause = ledger_.cause(input, w.axis).text();
+            const std::string cause = versions_.cause(input, w.axis).text();
             std::string others;
-            for (AxisId axis : wish.splits()[static_cast<size_t>(w.dim)])
+            for (AxisId axis : preferred.splits()[static_cast<size_t>(w.dim)])
                 if (axis != w.axis) others += fmt::format(" and {}={}", mesh_.axis(axis).name, mesh_.size(axis));
             const std::string axis = fmt::format("{}={}", mesh_.axis(w.axis).name, mesh_.size(w.axis));
             throw Error(
                 op.origin,
                 fmt::format("{} cannot be split over {}: {} is split in dim {}{}, which holds {}of size {}; "
                             "choose a size that {}{} divide, or keep that dim whole over {}",
-                            title(op), axis, describe(ledger_.program, input), w.dim,
+                            title(op), axis, describe(versions_.program, input), w.dim,
                             cause.empty() ? "" : " by " + cause, name.empty() ? "a factor " : name + " ",
                             rule.factors[static_cast<size_t>(w.factor)].size, axis, others, mesh_.axis(w.axis).name));
         }
     }
 
     /// Gives the op its inputs as the assignment needs them, and lays out what it makes.
-    void apply(Op op, int index, const Rule& rule, const Assignment& assignment) {
+    void apply(Op op, int index, const FactorRule& rule, const Assignment& assignment) {
         bool inside = false;
         ValueId late = none;
         const std::vector<ValueId> read = op.inputs;
         for (size_t i = 0; i < read.size(); ++i) {
             const Layout needed = input_layout(rule, i, assignment);
             const Reader reader{index, "for " + title(op), why(op, rule, assignment, read, i), op.origin, false};
-            op.inputs[i] = ledger_.obtain(read[i], needed, reader);
-            if (ledger_.leaves_loop(op.inputs[i], needed)) late = read[i];
+            op.inputs[i] = versions_.reshard_to(read[i], needed, reader);
+            if (versions_.leaves_loop(op.inputs[i], needed)) late = read[i];
             inside = inside || in_loop(needed);
         }
         for (size_t i = 0; i < op.outputs.size(); ++i) {
             const Layout layout = output_layout(rule, i, assignment);
             inside = inside || in_loop(layout);
-            ledger_.program.value(op.outputs[i]).layout = layout;
+            versions_.program.value(op.outputs[i]).layout = layout;
         }
         blame(rule, assignment, read, op.outputs);
         if (inside && late != none) refuse_sum_inside(op, read, late);
         for (ValueId output : op.outputs) {
-            auto& held = ledger_.held(output);
+            auto& held = versions_.held(output);
             held.versions = {output};
             held.fragments = {-1};
-            if (late != none) ledger_.set_late(output);
+            if (late != none) versions_.set_late(output);
             const bool cast = casts_param(op) && read.size() == 1;
             add_uses(output, cast ? marks_.use[static_cast<size_t>(read[0])]
                              : static_cast<size_t>(output) < marks_.use.size() ? marks_.use[static_cast<size_t>(output)]
                                                                                : std::vector<Target>{});
-            held.pinned = cast && ledger_.held(read[0]).pinned;
+            held.pinned = cast && versions_.held(read[0]).pinned;
         }
         const std::vector<ValueId> made = op.outputs;
-        const bool source = op.kind == "full" || op.kind == "random";
-        ledger_.emit(std::move(op), index);
-        if (source) ledger_.mark_source(made[0]);
+        const bool source = op_def(op.kind).source;
+        versions_.emit(std::move(op), index);
+        if (source) versions_.mark_source(made[0]);
         for (ValueId output : made) satisfy(output, index);
     }
 
@@ -253,34 +251,34 @@ private:
 
     /// Moves a fresh value to where marks or the target of an update want it.
     void satisfy(ValueId value, int index) {
-        const auto demand = demand_of(value, 0);
-        if (!demand) return;
-        const Layout natural = ledger_.program.value(value).layout;
+        const auto constraint = demand_of(value, 0);
+        if (!constraint) return;
+        const Layout natural = versions_.program.value(value).layout;
         std::vector<Target> targets;
-        if (demand->rest) {
+        if (constraint->rest) {
             const ValueId target = targets_.at(value);
             const Reader reader{index, "update of " + label_of(annotated_, target),
                                 "an updated value must lie as its target rests", annotated_.value(target).origin, true};
-            ledger_.held(value).wish = *demand->rest;
-            ledger_.obtain(value, *demand->rest, reader);
+            versions_.held(value).preferred = *constraint->rest;
+            versions_.reshard_to(value, *constraint->rest, reader);
             return;
         }
         Layout wanted = natural;
-        for (const Target& target : demand->targets) {
+        for (const Target& target : constraint->targets) {
             const Layout next = with_targets(wanted, {target});
-            if (target.optional && !ledger_.resharder.path(*demand->type, wanted, next)) continue;
+            if (target.optional && !versions_.resharder.path(*constraint->type, wanted, next)) continue;
             wanted = next;
-            ledger_.set_cause(value, target.axis, target.origin);
+            versions_.set_cause(value, target.axis, target.origin);
         }
         const Reader reader{index, "store of " + label_of(annotated_, value), "it is marked so",
-                            demand->targets.front().origin, true};
-        ledger_.obtain(value, wanted, reader);
-        if (ledger_.held(value).wish == natural) ledger_.held(value).wish = wish_for(value, wanted);
+                            constraint->targets.front().origin, true};
+        versions_.reshard_to(value, wanted, reader);
+        if (versions_.held(value).preferred == natural) versions_.held(value).preferred = preferred_for(value, wanted);
     }
 
     /// An output does on an axis what the first input that splits the same factor does there; who caused that, caused
     /// this. Otherwise the first input that is not replicated over the axis.
-    void blame(const Rule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
+    void blame(const FactorRule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
                const std::vector<ValueId>& made) {
         std::vector<int> factor(mesh_.axes().size(), -1);
         for (size_t f = 0; f < assignment.splits.size(); ++f)
@@ -288,39 +286,40 @@ private:
         std::vector<Origin> first(factor.size());
         std::vector<Origin> same(factor.size());
         for (size_t i = 0; i < read.size(); ++i) {
-            const Layout& wish = ledger_.held(read[i]).wish;
-            for (const auto& partial : wish.partials()) keep(first, partial.axis, read[i]);
-            for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_)) {
+            const Layout& preferred = versions_.held(read[i]).preferred;
+            for (const auto& partial : preferred.partials()) keep(first, partial.axis, read[i]);
+            for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_)) {
                 keep(first, w.axis, read[i]);
                 if (w.factor == factor[static_cast<size_t>(w.axis)]) keep(same, w.axis, read[i]);
             }
         }
         for (ValueId output : made)
             for (size_t a = 0; a < factor.size(); ++a)
-                if (splits(ledger_.program.value(output).layout, static_cast<AxisId>(a)))
-                    ledger_.set_cause(output, static_cast<AxisId>(a), same[a] == Origin{} ? first[a] : same[a]);
+                if (splits(versions_.program.value(output).layout, static_cast<AxisId>(a)))
+                    versions_.set_cause(output, static_cast<AxisId>(a), same[a] == Origin{} ? first[a] : same[a]);
     }
     void keep(std::vector<Origin>& causes, AxisId axis, ValueId input) const {
         Origin& cause = causes[static_cast<size_t>(axis)];
-        if (cause == Origin{}) cause = ledger_.cause(input, axis);
+        if (cause == Origin{}) cause = versions_.cause(input, axis);
     }
 
     /// For messages: why input i has to lie as the assignment says.
-    std::string why(const Op& op, const Rule& rule, const Assignment& assignment, const std::vector<ValueId>& read,
-                    size_t i) const {
-        const Layout& wish = ledger_.held(read[i]).wish;
-        if (wish == input_layout(rule, i, assignment)) return "";
-        for (const Wish& w : wishes_of(wish, rule.inputs[i], rule, mesh_))
+    std::string why(const Op& op, const FactorRule& rule, const Assignment& assignment,
+                    const std::vector<ValueId>& read, size_t i) const {
+        const Layout& preferred = versions_.held(read[i]).preferred;
+        if (preferred == input_layout(rule, i, assignment)) return "";
+        for (const Preference& w : preferences_of(preferred, rule.inputs[i], rule, mesh_))
             if (w.blocked == Blocked::whole) {
                 const std::string name = name_of_factor(op, rule, w.factor);
                 return fmt::format("{} reads dim {}{} whole", op.kind, w.dim, name.empty() ? "" : " (" + name + ")");
             }
         for (size_t other = 0; other < read.size(); ++other) {
             if (other == i) continue;
-            for (const Wish& w : wishes_of(ledger_.held(read[other]).wish, rule.inputs[other], rule, mesh_)) {
-                if (w.blocked != Blocked::no || wish.at(w.axis) == Placement::replicated()) continue;
-                const std::string cause = ledger_.cause(read[other], w.axis).text();
-                return fmt::format("{} lies {}:{}{}", label_of(ledger_.program, read[other]), mesh_.axis(w.axis).name,
+            for (const Preference& w :
+                 preferences_of(versions_.held(read[other]).preferred, rule.inputs[other], rule, mesh_)) {
+                if (w.blocked != Blocked::no || preferred.at(w.axis) == Placement::replicated()) continue;
+                const std::string cause = versions_.cause(read[other], w.axis).text();
+                return fmt::format("{} lies {}:{}{}", label_of(versions_.program, read[other]), mesh_.axis(w.axis).name,
                                    Placement::split(w.dim).text(), cause.empty() ? "" : " (by " + cause + ")");
             }
         }
@@ -330,16 +329,16 @@ private:
     [[noreturn]] void refuse_sum_inside(const Op& op, const std::vector<ValueId>& read, ValueId late) const {
         std::string piece;
         for (ValueId input : read)
-            if (input != late && in_loop(ledger_.held(input).wish)) piece = describe(ledger_.program, input);
+            if (input != late && in_loop(versions_.held(input).preferred)) piece = describe(versions_.program, input);
         throw Error(op.origin,
                     fmt::format("{} uses {}, a sum over all {} micro-batches, together with {}, of which there is one "
                                 "micro-batch at a time; compute it per sample, or use one micro-batch",
-                                title(op), describe(ledger_.program, late), mesh_.microbatches(),
+                                title(op), describe(versions_.program, late), mesh_.microbatches(),
                                 piece.empty() ? "another value" : piece));
     }
 
     void finish() {
-        Program& program = ledger_.program;
+        Program& program = versions_.program;
         for (Result& result : program.results) result.value = complete(result.value, "result " + result.name);
         for (Update& update : program.updates) {
             const Layout rest = program.value(update.target).layout;
@@ -347,50 +346,38 @@ private:
             const Reader reader{index, "update of " + label_of(annotated_, update.target),
                                 "an updated value must lie as its target rests", annotated_.value(update.target).origin,
                                 true};
-            update.value = ledger_.obtain(update.value, rest, reader);
+            update.value = versions_.reshard_to(update.value, rest, reader);
         }
         for (ValueId param : annotated_.params()) {
             const ValueId grad = annotated_.grad_of(param);
             if (grad == none) continue;
-            for (ValueId version : ledger_.held(grad).versions)
-                if (program.value(version).layout == ledger_.held(grad).wish) program.set_grad(param, version);
+            for (ValueId version : versions_.held(grad).versions)
+                if (program.value(version).layout == versions_.held(grad).preferred) program.set_grad(param, version);
         }
     }
 
     /// The value without anything partial.
     ValueId complete(ValueId value, const std::string& cause) {
-        Layout wanted = ledger_.held(value).wish;
+        Layout wanted = versions_.held(value).preferred;
         const auto partials = wanted.partials();
         for (const auto& partial : partials) wanted.set(partial.axis, Placement::replicated());
         const int index = std::max(annotated_.value(value).op, 0);
-        return ledger_.obtain(value, wanted, {index, cause, "the host reads it", annotated_.value(value).origin, true});
+        return versions_.reshard_to(value, wanted,
+                                    {index, cause, "the host reads it", annotated_.value(value).origin, true});
     }
 
     const Program& annotated_;
     const Mesh& mesh_;
     const Marks marks_;
     const ScalarSums sums_;
-    Ledger ledger_;
+    Versions versions_;
     std::map<ValueId, ValueId> targets_;  // updated value -> param or state
 };
 
 }  // namespace
 
-Program propagate(const Program& annotated, const Mesh& mesh, const PropagateOptions& options) {
-    const auto& marks = annotated.scope_marks();
-    const bool again = std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
-    const bool stages = stage_count(annotated, mesh) > 1;
-    Program done;
-    if (!again && !stages) {
-        done = Propagation(annotated, mesh, options).run();
-    } else {
-        Program source = annotated;
-        assign_stages(source, mesh);  // first: what is made again is made on its own stage
-        if (again) source = recompute(source);
-        done = Propagation(source, mesh, options).run();
-    }
-    join_collectives(done, mesh);
-    return done;
+Program propagate(const Program& placed, const Mesh& mesh, const PropagateOptions& options) {
+    return Propagation(placed, mesh, options).run();
 }
 
 }  // namespace orrery

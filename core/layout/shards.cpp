@@ -1,11 +1,67 @@
 #include "layout/shards.h"
 
 #include <cassert>
+
+#include <algorithm>
 #include <cstring>
 
 namespace orrery {
 
-Piece block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro) {
+std::optional<Block> intersect(const Block& a, const Block& b) {
+    assert(a.shape.size() == b.shape.size());
+    Block both{a.offset, a.shape};
+    for (size_t dim = 0; dim < a.shape.size(); ++dim) {
+        const int64_t begin = std::max(a.offset[dim], b.offset[dim]);
+        const int64_t end = std::min(a.offset[dim] + a.shape[dim], b.offset[dim] + b.shape[dim]);
+        if (begin >= end) return std::nullopt;
+        both.offset[dim] = begin;
+        both.shape[dim] = end - begin;
+    }
+    return both;
+}
+
+void for_runs(const Block& part, const Block& from, const Block& to,
+              const std::function<void(int64_t, int64_t, int64_t)>& visit) {
+    const size_t rank = part.shape.size();
+    if (part.count() == 0) return;
+    // Trailing dims that are whole in both blocks join the run; the dim before them is its outermost.
+    size_t first = rank;
+    int64_t run = 1;
+    while (first > 0) {
+        --first;
+        run *= part.shape[first];
+        if (part.shape[first] != from.shape[first] || part.shape[first] != to.shape[first]) break;
+    }
+    std::vector<int64_t> from_stride(rank, 1), to_stride(rank, 1);
+    for (size_t dim = rank; dim-- > 1;) {
+        from_stride[dim - 1] = from_stride[dim] * from.shape[dim];
+        to_stride[dim - 1] = to_stride[dim] * to.shape[dim];
+    }
+    int64_t from_at = 0, to_at = 0;
+    for (size_t dim = 0; dim < rank; ++dim) {
+        from_at += (part.offset[dim] - from.offset[dim]) * from_stride[dim];
+        to_at += (part.offset[dim] - to.offset[dim]) * to_stride[dim];
+    }
+    Shape index(first, 0);  // counts the dims outside the run
+    for (;;) {
+        visit(from_at, to_at, run);
+        size_t dim = first;
+        for (; dim > 0; --dim) {
+            const size_t d = dim - 1;
+            from_at += from_stride[d];
+            to_at += to_stride[d];
+            if (++index[d] < part.shape[d]) break;
+            from_at -= part.shape[d] * from_stride[d];
+            to_at -= part.shape[d] * to_stride[d];
+            index[d] = 0;
+        }
+        if (dim == 0) return;
+    }
+}
+
+Block whole(const Shape& global) { return {Shape(global.size(), 0), global}; }
+
+Block block_of(const Layout& layout, const Shape& global, const Mesh& mesh, int64_t rank, int64_t micro) {
     return {layout.offset(global, mesh, rank, micro), layout.local_shape(global, mesh)};
 }
 
@@ -16,56 +72,18 @@ bool first_holder(const Layout& layout, const Mesh& mesh, int64_t rank) {
     return true;
 }
 
-void for_each_run(const Shape& global, const Piece& block,
-                  const std::function<void(int64_t global, int64_t local, int64_t count)>& run) {
-    assert(global.size() == block.shape.size() && global.size() == block.offset.size());
-    if (count_of(block.shape) == 0) return;
-    size_t outer = global.size();  // dims [outer, rank) are one run
-    int64_t count = 1;
-    while (outer > 0) {
-        --outer;
-        count *= block.shape[outer];
-        if (block.shape[outer] != global[outer]) break;
-    }
-    Shape strides(global.size(), 1);
-    for (size_t d = global.size(); d-- > 1;) strides[d - 1] = strides[d] * global[d];
-    int64_t start = 0;
-    for (size_t d = 0; d < global.size(); ++d) start += block.offset[d] * strides[d];
-    Shape at(outer, 0);
-    for (int64_t local = 0;; local += count) {
-        run(start, local, count);
-        size_t d = outer;
-        for (; d-- > 0;) {
-            start += strides[d];
-            if (++at[d] < block.shape[d]) break;
-            start -= at[d] * strides[d];
-            at[d] = 0;
-        }
-        if (d == static_cast<size_t>(-1)) return;
-    }
-}
-
-void slice(const void* global, const Shape& global_shape, const Piece& block, int64_t item, void* local) {
-    for_each_run(global_shape, block, [&](int64_t from, int64_t to, int64_t count) {
+void slice(const void* global, const Shape& global_shape, const Block& block, int64_t item, void* local) {
+    for_runs(block, whole(global_shape), block, [&](int64_t from, int64_t to, int64_t count) {
         std::memcpy(static_cast<char*>(local) + to * item, static_cast<const char*>(global) + from * item,
                     static_cast<size_t>(count * item));
     });
 }
 
-void place(void* global, const Shape& global_shape, const Piece& block, int64_t item, const void* local) {
-    for_each_run(global_shape, block, [&](int64_t to, int64_t from, int64_t count) {
+void place(void* global, const Shape& global_shape, const Block& block, int64_t item, const void* local) {
+    for_runs(block, whole(global_shape), block, [&](int64_t to, int64_t from, int64_t count) {
         std::memcpy(static_cast<char*>(global) + to * item, static_cast<const char*>(local) + from * item,
                     static_cast<size_t>(count * item));
     });
-}
-
-void assemble(void* global, const Shape& global_shape, const Layout& layout, const Mesh& mesh, int64_t item,
-              std::span<const void* const> locals) {
-    assert(layout.partials().empty() && static_cast<int64_t>(locals.size()) == mesh.ranks());
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
-        if (first_holder(layout, mesh, rank))
-            place(global, global_shape, block_of(layout, global_shape, mesh, rank), item,
-                  locals[static_cast<size_t>(rank)]);
 }
 
 }  // namespace orrery

@@ -40,10 +40,10 @@ int move_text(lua_State* L) {
     return 1;
 }
 
-constexpr Do made_of_chunks[] = {Do::all_reduce, Do::all_gather, Do::reduce_scatter};
+constexpr Opcode made_of_chunks[] = {Opcode::all_reduce, Opcode::all_gather, Opcode::reduce_scatter};
 
 /// The table that the function on top of the stack returns for so many ranks. Pops it.
-ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Do collective) {
+ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Opcode collective) {
     const std::string title = fmt::format("collective {}.{}", choice.name, name_of(collective));
     if (!lua_isfunction(L, -1))
         throw Error(choice.asked,
@@ -91,7 +91,7 @@ ChunkTable expand(lua_State* L, const CollectiveChoice& choice, Do collective) {
 
 /// "ring.all_reduce": of the module ring that collective alone; "ring": all that it has.
 std::pair<std::string, std::string> one_of(const std::string& name) {
-    for (const Do collective : made_of_chunks)
+    for (const Opcode collective : made_of_chunks)
         if (name.ends_with("." + std::string(name_of(collective))))
             return {name.substr(0, name.size() - name_of(collective).size() - 1), std::string(name_of(collective))};
     return {name, ""};
@@ -116,7 +116,7 @@ int expand_collectives(lua_State* L) {
         const int table = lua_gettop(L);
         Fields fields(L, table, "collective " + choice.name);
         std::vector<ChunkTable> tables;
-        for (const Do collective : made_of_chunks) {
+        for (const Opcode collective : made_of_chunks) {
             if (!fields.has(name_of(collective)) || (!only.empty() && only != name_of(collective))) continue;
             fields.push_field(name_of(collective));
             tables.push_back(expand(L, choice, collective));

@@ -3,8 +3,8 @@
 
 #include "base/text.h"
 #include "ir/op.h"
+#include "lua/record/tape.h"
 #include "lua/state.h"
-#include "lua/tape.h"
 
 namespace orrery::lua {
 

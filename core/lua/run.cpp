@@ -1,7 +1,7 @@
 // run:summary, train, sample.
-#include "lua/data.h"
-#include "lua/experiment.h"
 #include "lua/fields.h"
+#include "lua/record/data.h"
+#include "lua/record/traced.h"
 #include "lua/state.h"
 #include "run/settings.h"
 

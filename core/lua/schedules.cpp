@@ -19,10 +19,6 @@ Origin origin_of(lua_State* L, const std::string& name) {
     return {"schedule " + name, *frame.source == '@' ? frame.source + 1 : frame.short_src, frame.linedefined, 0};
 }
 
-std::string plural(int64_t count, std::string_view what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with('h') ? "es" : "s");
-}
-
 /// "pipeline, gpt.lua:69: asked for: 2 ranks over pp, 3 micro-batches, 1 chunk a rank", the line behind an error.
 std::string asked(const Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
     const std::string who = pipeline.origin.text();

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "run/host.h"
+#include "run/script_interface.h"
 
 namespace orrery {
 

@@ -54,12 +54,36 @@ bool is_plumbing(std::string_view file) {
            !file.starts_with("orrery/collectives/");
 }
 
+namespace {
+
+int stand_in(lua_State* L) {
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+bool is_stand_in(lua_State* L, lua_Debug& frame) {
+    lua_getinfo(L, "f", &frame);
+    const bool found = lua_tocfunction(L, -1) == guard<stand_in>;
+    lua_pop(L, 1);
+    return found;
+}
+
+}  // namespace
+
+void call_for(lua_State* L, int arguments, int results, const Origin& asked) {
+    state_of(L).stand_in = asked;
+    lua_pushcfunction(L, guard<stand_in>);
+    lua_insert(L, -(arguments + 2));
+    lua_call(L, arguments + 1, results);
+}
+
 Origin where(lua_State* L) {
     Origin plumbing;
     lua_Debug frame;
     constexpr int deepest = 200;  // lua_getstack walks to its level
     for (int level = 0; level < deepest && lua_getstack(L, level, &frame); ++level) {
         lua_getinfo(L, "Sl", &frame);
+        if (*frame.what == 'C' && is_stand_in(L, frame)) return state_of(L).stand_in;
         if (frame.currentline <= 0 || frame.source[0] != '@') continue;
         Origin origin{"", frame.source + 1, frame.currentline, 0};
         if (!is_plumbing(origin.file)) return origin;

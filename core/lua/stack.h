@@ -23,6 +23,8 @@ State& state_of(lua_State* L);
 /// The script line that is being run: the innermost line of a script or of a model or strategy of the library. Lines of
 /// the library's plumbing (orrery/nn.lua, ...) count only when nothing else is there.
 Origin where(lua_State* L);
+/// lua_call for a line that asked earlier: it is where() in plumbing that the function calls.
+void call_for(lua_State* L, int arguments, int results, const Origin& asked);
 
 /// Pushes an error value that keeps the exception.
 void push_exception(lua_State* L, std::exception_ptr error);

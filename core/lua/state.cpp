@@ -8,9 +8,9 @@
 #include "base/regular_file.h"
 #include "base/text.h"
 #include "lua/libraries.h"
+#include "lua/record/tape.h"
 #include "lua/schedules.h"
 #include "lua/script.h"
-#include "lua/tape.h"
 
 namespace orrery::lua {
 
@@ -226,10 +226,6 @@ Schedule State::schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches
 
 void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
 
-void State::run_file(const std::filesystem::path& file, const std::string& shown) {
-    run_chunk(read_file(file, shown), shown);
-}
-
 std::vector<std::filesystem::path> State::places(const std::string& module, std::vector<std::string>& shown) const {
     const std::string path = join(split(module, '.'), "/");
     const bool ours = module == "orrery" || module.starts_with("orrery.");
@@ -297,9 +293,7 @@ void expand_collectives(lua::State& state) {
 }  // namespace
 
 void run_script(const std::filesystem::path& script, Host& host) {
-    lua::State state(host, script.parent_path());
-    expand_collectives(state);
-    state.run_file(script, script.string());
+    run_script_text(lua::read_file(script, script.string()), script.string(), script.parent_path(), host);
 }
 
 void run_script_text(std::string_view text, const std::string& shown, const std::filesystem::path& folder, Host& host) {

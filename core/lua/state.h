@@ -9,7 +9,7 @@
 
 #include "lua/deadline.h"
 #include "lua/stack.h"
-#include "run/host.h"
+#include "run/script_interface.h"
 
 namespace orrery::lua {
 
@@ -34,8 +34,6 @@ public:
     lua_State* lua() const { return L_; }
     Host& host() const { return host_; }
     const std::filesystem::path& library() const { return library_; }  ///< holds orrery/
-    /// Runs a file; `shown` is its name in messages. Throws Error or what the host threw.
-    void run_file(const std::filesystem::path& file, const std::string& shown);
     /// Runs a text, for tests.
     void run_text(std::string_view text, const std::string& shown);
 
@@ -60,6 +58,7 @@ public:
     Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
 
     bool options_declared = false;
+    Origin stand_in;             ///< what `call_for` calls a function for
     std::shared_ptr<Tape> tape;  ///< what is being recorded, by o.trace or an optimizer
 
     void open_libraries();

@@ -6,16 +6,16 @@
 
 namespace orrery {
 
-inline bool is_message(Do what) { return what == Do::send || what == Do::receive; }
-inline bool is_collective(Do what) { return what != Do::kernel && what != Do::copy && !is_message(what); }
+inline bool is_message(Opcode what) { return what == Opcode::send || what == Opcode::receive; }
+inline bool is_collective(Opcode what) { return what != Opcode::kernel && what != Opcode::copy && !is_message(what); }
 
 /// Calls use(operand, reads, writes) for each place that an instruction touches. Members of a joined all_reduce lie
 /// inside its flat operands and are left out. An accumulating kernel reads what it adds to.
 template <class Use>
 void for_each_access(const RankClass& rank_class, const Instruction& instruction, Use&& use) {
     const std::vector<Operand>& operands = instruction.operands;
-    switch (instruction.what) {
-        case Do::kernel: {
+    switch (instruction.opcode) {
+        case Opcode::kernel: {
             const KernelSpec& spec = rank_class.kernels[static_cast<size_t>(instruction.kernel)];
             const bool adds = spec.attributes.flag("accumulate");
             const std::vector<int> sums = adds ? op_def(spec.op).accumulates : std::vector<int>{};
@@ -31,17 +31,16 @@ void for_each_access(const RankClass& rank_class, const Instruction& instruction
             }
             break;
         }
-        case Do::copy:
-        case Do::all_reduce:
-        case Do::all_gather:
-        case Do::reduce_scatter:
-        case Do::all_to_all:
+        case Opcode::copy:
+        case Opcode::all_reduce:
+        case Opcode::all_gather:
+        case Opcode::reduce_scatter:
+        case Opcode::all_to_all:
             use(operands[0], true, false);
             use(operands[1], false, true);
             break;
-        case Do::broadcast: use(operands[0], true, true); break;
-        case Do::send: use(operands[0], true, false); break;
-        case Do::receive: use(operands[0], false, true); break;
+        case Opcode::send: use(operands[0], true, false); break;
+        case Opcode::receive: use(operands[0], false, true); break;
     }
 }
 

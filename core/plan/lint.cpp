@@ -31,7 +31,7 @@ std::string without_numbers(const std::string& text) {
 
 class Lint {
 public:
-    Lint(const Plan& plan, const Wires& wires) : plan_(plan), wires_(wires), program_(plan.program) {
+    Lint(const Plan& plan, const WireBytes& wires) : plan_(plan), wires_(wires), program_(plan.program) {
         for (const Mark& mark : program_.marks()) {
             axes_of_[mark.origin.text()].insert(mark.axis);
             if (mark.what == Mark::What::use) used_.emplace(mark.value, mark.axis);
@@ -41,7 +41,7 @@ public:
     std::vector<Redistribution> run() {
         for (const RankClass& c : plan_.classes) {
             for (const Instruction& i : c.stream)
-                if (i.axis != none && i.what != Do::receive) add(i);
+                if (i.axis != none && i.opcode != Opcode::receive) add(i);
             take_most();
         }
         std::vector<Redistribution> entries;
@@ -66,7 +66,7 @@ private:
 
     /// One message; of a joined one each member by itself.
     void add(const Instruction& i) {
-        if (i.what != Do::all_reduce || i.operands.size() <= 2)
+        if (i.opcode != Opcode::all_reduce || i.operands.size() <= 2)
             return add(i, i.op, i.operands[0].value, wires_.bytes_sent(i, plan_.mesh));
         for (size_t k = 2; k + 1 < i.operands.size(); k += 2) {
             Instruction member = i;
@@ -82,7 +82,7 @@ private:
         const ValueId value = inserted ? op->inputs[0] : operand;
         if (value == none) return;
         Redistribution entry;
-        entry.kind = inserted ? op->kind : std::string(name_of(i.what));
+        entry.kind = inserted ? op->kind : std::string(name_of(i.opcode));
         entry.axis = plan_.mesh.axis(i.axis).name;
         entry.what = title(value);
         entry.why = inserted ? without_numbers(op->attributes.text("cause")) : "to another stage";
@@ -124,7 +124,7 @@ private:
         if (used_.count({original, axis})) return false;
         // A low-precision copy of a param is read as the param is marked.
         const OpId maker = program_.value(original).op;
-        if (maker != none && program_.op(maker).kind == "cast") original = program_.op(maker).inputs[0];
+        if (maker != none && op_def(program_.op(maker).kind).casts) original = program_.op(maker).inputs[0];
         return used_.count({original, axis}) == 0;
     }
 
@@ -133,7 +133,7 @@ private:
     };
 
     const Plan& plan_;
-    const Wires& wires_;
+    const WireBytes& wires_;
     const Program& program_;
     std::map<std::string, Own> own_;                        ///< of the stream at hand, by entry
     std::map<std::string, std::set<std::string>> axes_of_;  ///< by a mark's origin
@@ -144,7 +144,9 @@ private:
 
 }  // namespace
 
-std::vector<Redistribution> redistributions(const Plan& plan, const Wires& wires) { return Lint(plan, wires).run(); }
+std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires) {
+    return Lint(plan, wires).run();
+}
 
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most) {
     if (entries.empty()) return "";

@@ -23,7 +23,7 @@ struct Redistribution {
 };
 
 /// Every redistribution of a step, the dearest first. Linear in the program and its streams.
-std::vector<Redistribution> redistributions(const Plan& plan, const Wires& wires = {});
+std::vector<Redistribution> redistributions(const Plan& plan, const WireBytes& wires = {});
 
 /// A table of the entries, at most `most` of them, and a line about the implicit ones. "" when nothing is moved.
 std::string lint_text(const std::vector<Redistribution>& entries, size_t most = 40);

@@ -4,30 +4,29 @@
 
 namespace orrery {
 
-std::string_view name_of(Holds holds) {
-    switch (holds) {
-        case Holds::input: return "input";
-        case Holds::param: return "param";
-        case Holds::state: return "state";
-        case Holds::result: return "result";
-        case Holds::gradient: return "gradient";
-        case Holds::activation: return "activation";
-        case Holds::workspace: return "workspace";
+std::string_view name_of(BufferUse use) {
+    switch (use) {
+        case BufferUse::input: return "input";
+        case BufferUse::param: return "param";
+        case BufferUse::state: return "state";
+        case BufferUse::result: return "result";
+        case BufferUse::gradient: return "gradient";
+        case BufferUse::activation: return "activation";
+        case BufferUse::workspace: return "workspace";
     }
     return "?";
 }
 
-std::string_view name_of(Do what) {
-    switch (what) {
-        case Do::kernel: return "kernel";
-        case Do::copy: return "copy";
-        case Do::all_reduce: return "all_reduce";
-        case Do::all_gather: return "all_gather";
-        case Do::reduce_scatter: return "reduce_scatter";
-        case Do::all_to_all: return "all_to_all";
-        case Do::broadcast: return "broadcast";
-        case Do::send: return "send";
-        case Do::receive: return "receive";
+std::string_view name_of(Opcode opcode) {
+    switch (opcode) {
+        case Opcode::kernel: return "kernel";
+        case Opcode::copy: return "copy";
+        case Opcode::all_reduce: return "all_reduce";
+        case Opcode::all_gather: return "all_gather";
+        case Opcode::reduce_scatter: return "reduce_scatter";
+        case Opcode::all_to_all: return "all_to_all";
+        case Opcode::send: return "send";
+        case Opcode::receive: return "receive";
     }
     return "?";
 }

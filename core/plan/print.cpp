@@ -48,17 +48,18 @@ std::string kernel_text(const Plan& plan, const RankClass& c, int index) {
 }
 
 std::string what_text(const Plan& plan, const RankClass& c, const Instruction& i) {
-    if (i.what == Do::kernel) return kernel_text(plan, c, i.kernel);
-    std::string text(name_of(i.what));
+    if (i.opcode == Opcode::kernel) return kernel_text(plan, c, i.kernel);
+    std::string text(name_of(i.opcode));
     if (i.axis != none) text += " " + plan.mesh.axis(i.axis).name;
-    if (i.what == Do::all_reduce || i.what == Do::reduce_scatter) text += fmt::format(" {}", name_of(i.reduce));
+    if (i.opcode == Opcode::all_reduce || i.opcode == Opcode::reduce_scatter)
+        text += fmt::format(" {}", name_of(i.reduce));
     if (i.peer != none) text += fmt::format(" peer={} tag={}", i.peer, i.tag);
     return text;
 }
 
 std::string instruction_text(const Plan& plan, const RankClass& c, size_t index) {
     const Instruction& i = c.stream[index];
-    const size_t inputs = i.what == Do::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+    const size_t inputs = i.opcode == Opcode::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
     std::string line =
         fmt::format("  {:>5} {:<4} q{} {}", index, fragment_text(i.fragment), i.queue, what_text(plan, c, i));
     for (size_t o = 0; o < i.operands.size(); ++o)
@@ -80,23 +81,36 @@ std::string ranks_text(const RankClass& c) {
 
 }  // namespace
 
-std::string print(const Plan& plan) {
-    std::string out = fmt::format("plan {}  mesh {}  schedule {}  threads_per_rank {}\n", plan.program.name,
-                                  plan.mesh.text(), plan.schedule.name, plan.threads_per_rank);
-    for (size_t k = 0; k < plan.classes.size(); ++k) {
-        const RankClass& c = plan.classes[k];
-        out += fmt::format("class {}  {}  persistent {}  scratch {} of at least {}\n", k, ranks_text(c),
-                           bytes_text(c.persistent_bytes), bytes_text(c.scratch_bytes), bytes_text(c.scratch_floor));
-        for (size_t b = 0; b < c.buffers.size(); ++b) {
-            const Buffer& buffer = c.buffers[b];
-            const std::string life = buffer.first < 0 ? "untouched" : fmt::format("{}..{}", buffer.first, buffer.last);
-            out += fmt::format("  b{:<4} {:<10} {:>10}+{:<10} {:<10} {:<12} {}\n", b,
-                               buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset,
-                               buffer.bytes, name_of(buffer.holds), life,
-                               buffer.value == none ? "" : label_of(plan.program, buffer.value));
-        }
-        for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
+namespace {
+
+std::string heading(const Plan& plan) {
+    return fmt::format("plan {}  mesh {}  schedule {}  threads_per_rank {}\n", plan.program.name, plan.mesh.text(),
+                       plan.schedule.name, plan.threads_per_rank);
+}
+
+std::string class_text(const Plan& plan, size_t rank_class) {
+    const RankClass& c = plan.classes.at(rank_class);
+    std::string out =
+        fmt::format("class {}  {}  persistent {}  scratch {} of at least {}\n", rank_class, ranks_text(c),
+                    bytes_text(c.persistent_bytes), bytes_text(c.scratch_bytes), bytes_text(c.scratch_floor));
+    for (size_t b = 0; b < c.buffers.size(); ++b) {
+        const Buffer& buffer = c.buffers[b];
+        const std::string life = buffer.first < 0 ? "untouched" : fmt::format("{}..{}", buffer.first, buffer.last);
+        out += fmt::format("  b{:<4} {:<10} {:>10}+{:<10} {:<10} {:<12} {}\n", b,
+                           buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset, buffer.bytes,
+                           name_of(buffer.use), life, buffer.value == none ? "" : label_of(plan.program, buffer.value));
     }
+    for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
+    return out;
+}
+
+}  // namespace
+
+std::string print(const Plan& plan, size_t rank_class) { return heading(plan) + class_text(plan, rank_class); }
+
+std::string print(const Plan& plan) {
+    std::string out = heading(plan);
+    for (size_t k = 0; k < plan.classes.size(); ++k) out += class_text(plan, k);
     return out;
 }
 
@@ -105,7 +119,7 @@ namespace {
 /// Its values; of what joins many, two and a count.
 std::string values_text(const Program& program, const Instruction& i) {
     std::vector<std::string> names;
-    const bool joined = i.what == Do::all_reduce && i.operands.size() > 2;
+    const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
     // Of each member the place it comes from.
     for (size_t o = joined ? 2 : 0; o < i.operands.size(); o += joined ? 2 : 1)
         if (i.operands[o].value != none) names.push_back(label_of(program, i.operands[o].value));
@@ -119,8 +133,8 @@ std::string values_text(const Program& program, const Instruction& i) {
 std::string describe(const Plan& plan, const RankClass& c, int index) {
     const Instruction& i = c.stream.at(static_cast<size_t>(index));
     const auto place = &c - plan.classes.data();
-    std::string what(name_of(i.what));
-    if (i.what == Do::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
+    std::string what(name_of(i.opcode));
+    if (i.opcode == Opcode::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
         what = c.kernels[static_cast<size_t>(i.kernel)].op;
     std::string text = fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), index, what);
     text += values_text(plan.program, i);

@@ -10,6 +10,8 @@ namespace orrery {
 /// The plan as text: buffers with their lifetimes, then one line an instruction. The same for equal plans; knows no
 /// script lines.
 std::string print(const Plan& plan);
+/// The same of one class.
+std::string print(const Plan& plan, size_t rank_class);
 
 /// "class 0 (ranks 0..3), instruction 12: all_reduce %7 grad over dp, train.lua:9"
 std::string describe(const Plan& plan, const RankClass& rank_class, int index);

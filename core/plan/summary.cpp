@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "ir/op.h"
-#include "plan/buffers.h"
+#include "plan/lower/buffers.h"
 
 namespace orrery {
 
@@ -18,10 +18,10 @@ void count_persistent(const RankClass& c, ClassSummary& s) {
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::persistent) continue;
         const int64_t bytes = aligned(b.bytes);
-        switch (b.holds) {
-            case Holds::input: s.inputs += bytes; break;
-            case Holds::param: s.params += bytes; break;
-            case Holds::state: s.states += bytes; break;
+        switch (b.use) {
+            case BufferUse::input: s.inputs += bytes; break;
+            case BufferUse::param: s.params += bytes; break;
+            case BufferUse::state: s.states += bytes; break;
             default: s.results += bytes; break;
         }
     }
@@ -34,13 +34,15 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
         int part;
         int64_t bytes;
     };
-    const auto part_of = [](Holds holds) { return holds == Holds::gradient ? 1 : holds == Holds::workspace ? 2 : 0; };
+    const auto part_of = [](BufferUse use) {
+        return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0;
+    };
     std::vector<Change> changes;
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
         const int64_t bytes = aligned(b.bytes + slack(b));
-        changes.push_back({b.first, part_of(b.holds), bytes});
-        changes.push_back({b.last + 1, part_of(b.holds), -bytes});
+        changes.push_back({b.first, part_of(b.use), bytes});
+        changes.push_back({b.last + 1, part_of(b.use), -bytes});
     }
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
@@ -56,8 +58,7 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
 
 }  // namespace
 
-Wires::Wires(const std::map<std::string, TransportContract>& contracts,
-             const std::map<std::string, std::vector<ChunkTable>>& collectives) {
+WireBytes::WireBytes(const Network& contracts, const std::map<std::string, std::vector<ChunkTable>>& collectives) {
     for (const auto& [axis, contract] : contracts) small_[axis] = contract.small_bytes;
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables) {
@@ -66,35 +67,34 @@ Wires::Wires(const std::map<std::string, TransportContract>& contracts,
         }
 }
 
-int64_t Wires::bytes_sent(const Instruction& i, const Mesh& mesh) const {
+int64_t WireBytes::bytes_sent(const Instruction& i, const Mesh& mesh) const {
     if (i.axis == none) return 0;
     const int64_t members = mesh.size(i.axis);
     const std::string& axis = mesh.axis(i.axis).name;
-    if (const auto made = parts_.find({axis, i.what}); made != parts_.end()) {
+    if (const auto made = parts_.find({axis, i.opcode}); made != parts_.end()) {
         const auto [chunks, of] = made->second;
-        const int64_t bytes = i.operands[i.what == Do::all_gather].type.bytes();
+        const int64_t bytes = i.operands[i.opcode == Opcode::all_gather].type.bytes();
         return bytes / of * chunks + bytes % of * chunks / of;
     }
-    if (const auto small = small_.find(axis); small != small_.end() && i.what == Do::all_reduce && members > 2) {
+    if (const auto small = small_.find(axis); small != small_.end() && i.opcode == Opcode::all_reduce && members > 2) {
         const int64_t bytes = i.operands[0].type.bytes();
         if (bytes <= small->second) return bytes * std::bit_width(static_cast<uint64_t>(members - 1));
     }
     auto share = [&](int64_t bytes) {
         return bytes / members * (members - 1) + bytes % members * (members - 1) / members;
     };
-    switch (i.what) {
-        case Do::all_reduce: return 2 * share(i.operands[0].type.bytes());
-        case Do::all_gather: return share(i.operands[1].type.bytes());
-        case Do::reduce_scatter:
-        case Do::all_to_all: return share(i.operands[0].type.bytes());
-        case Do::broadcast:
-        case Do::send: return i.operands[0].type.bytes();
+    switch (i.opcode) {
+        case Opcode::all_reduce: return 2 * share(i.operands[0].type.bytes());
+        case Opcode::all_gather: return share(i.operands[1].type.bytes());
+        case Opcode::reduce_scatter:
+        case Opcode::all_to_all: return share(i.operands[0].type.bytes());
+        case Opcode::send: return i.operands[0].type.bytes();
         default: return 0;
     }
 }
 
 double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
-    if (i.what != Do::kernel || i.op == none) return 0;
+    if (i.opcode != Opcode::kernel || i.op == none) return 0;
     const Op& op = plan.program.op(i.op);
     if (c.kernels[static_cast<size_t>(i.kernel)].op != op.kind) return 0;
     const OpDef& def = op_def(op.kind);
@@ -111,7 +111,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
     return flops;
 }
 
-PlanSummary summary(const Plan& plan, const Wires& wires) {
+PlanSummary summary(const Plan& plan, const WireBytes& wires) {
     PlanSummary all;
     all.stage_axis = plan.stage_axis;
     for (const RankClass& c : plan.classes) {
@@ -122,18 +122,18 @@ PlanSummary summary(const Plan& plan, const Wires& wires) {
         s.scratch = c.scratch_bytes;
         s.floor = c.scratch_floor;
         s.total = c.persistent_bytes + c.scratch_bytes;
-        std::map<std::pair<AxisId, Do>, ClassSummary::Traffic> traffic;
+        std::map<std::pair<AxisId, Opcode>, ClassSummary::Traffic> traffic;
         std::map<OpId, double> flops;  // the same for every micro-batch
         for (const Instruction& i : c.stream) {
-            s.kernels += i.what == Do::kernel;
-            if (i.what == Do::kernel && i.op != none) {
+            s.kernels += i.opcode == Opcode::kernel;
+            if (i.opcode == Opcode::kernel && i.op != none) {
                 const auto [found, fresh] = flops.try_emplace(i.op, 0.0);
                 if (fresh) found->second = local_flops(plan, i, c);
                 if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind) s.flops += found->second;
             }
-            if (i.axis == none || i.what == Do::receive) continue;
+            if (i.axis == none || i.opcode == Opcode::receive) continue;
             ClassSummary::Traffic& t =
-                traffic.try_emplace({i.axis, i.what}, ClassSummary::Traffic{i.what, i.axis, 0, 0}).first->second;
+                traffic.try_emplace({i.axis, i.opcode}, ClassSummary::Traffic{i.opcode, i.axis, 0, 0}).first->second;
             ++t.count;
             t.bytes_sent += wires.bytes_sent(i, plan.mesh);
         }
@@ -158,7 +158,7 @@ std::string body_of(const ClassSummary& s, const Mesh& mesh) {
     line("results", s.results);
     line("gaps", s.scratch - s.floor);
     for (const ClassSummary::Traffic& t : s.traffic)
-        out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.what), mesh.axis(t.axis).name,
+        out += fmt::format("  {} over {}: {} a step, {} sent\n", name_of(t.opcode), mesh.axis(t.axis).name,
                            count_text(t.count), bytes_text(t.bytes_sent));
     return out + fmt::format("  {} launches, {} flop a step\n", count_text(s.kernels), short_text(s.flops));
 }

@@ -4,26 +4,26 @@
 #include <utility>
 #include <vector>
 
-#include "orrery/communicator.h"
 #include "orrery/plan.h"
-#include "plan/chunks.h"
+#include "plan/chunks/chunks.h"
+#include "plan/network.h"
 
 namespace orrery {
 
 /// The algorithms that carry collectives, as far as they send other bytes than orrery/communicator.h's formulas.
-class Wires {
+class WireBytes {
 public:
-    Wires() = default;  ///< no others
-    Wires(const std::map<std::string, TransportContract>& contracts,
-          const std::map<std::string, std::vector<ChunkTable>>& collectives);
+    WireBytes() = default;  ///< no others
+    WireBytes(const Network& contracts, const std::map<std::string, std::vector<ChunkTable>>& collectives);
 
     /// Bytes that a communication instruction puts on the wire: the most that one member sends, where the algorithm
     /// lets them send differently much or (up to TransportContract::small_bytes) leaves it open.
     int64_t bytes_sent(const Instruction& instruction, const Mesh& mesh) const;
 
 private:
-    std::map<std::string, int64_t> small_;                                     ///< by axis
-    std::map<std::pair<std::string, Do>, std::pair<int64_t, int64_t>> parts_;  ///< by axis: chunks sent, of how many
+    std::map<std::string, int64_t> small_;  ///< by axis
+    std::map<std::pair<std::string, Opcode>, std::pair<int64_t, int64_t>>
+        parts_;  ///< by axis: chunks sent, of how many
 };
 
 /// What one step costs a rank of one class. Bytes and counts are per rank.
@@ -40,7 +40,7 @@ struct ClassSummary {
 
     /// One kind of communication over one axis.
     struct Traffic {
-        Do what = Do::all_reduce;
+        Opcode opcode = Opcode::all_reduce;
         AxisId axis = none;
         int64_t count = 0;
         int64_t bytes_sent = 0;
@@ -57,6 +57,6 @@ struct PlanSummary {
 /// Floating-point operations of one launch, on its local shapes.
 double local_flops(const Plan& plan, const Instruction& instruction, const RankClass& rank_class);
 
-PlanSummary summary(const Plan& plan, const Wires& wires = {});
+PlanSummary summary(const Plan& plan, const WireBytes& wires = {});
 
 }  // namespace orrery

@@ -8,25 +8,24 @@ template <class Machine>
 void visit(const RankClass& rank_class, int index, Machine& machine) {
     const Instruction& instruction = rank_class.stream[static_cast<size_t>(index)];
     for (int earlier : instruction.waits) machine.wait(index, earlier);
-    switch (instruction.what) {
-        case Do::kernel: machine.kernel(index); break;
-        case Do::copy: machine.copy(index); break;
-        case Do::all_reduce:
-        case Do::all_gather:
-        case Do::reduce_scatter:
-        case Do::all_to_all:
-        case Do::broadcast: machine.collective(index); break;
-        case Do::send: machine.send(index); break;
-        case Do::receive: machine.receive(index); break;
+    switch (instruction.opcode) {
+        case Opcode::kernel: machine.kernel(index); break;
+        case Opcode::copy: machine.copy(index); break;
+        case Opcode::all_reduce:
+        case Opcode::all_gather:
+        case Opcode::reduce_scatter:
+        case Opcode::all_to_all: machine.collective(index); break;
+        case Opcode::send: machine.send(index); break;
+        case Opcode::receive: machine.receive(index); break;
     }
 }
 
-/// The one loop over a stream. The executor gives it a device and communicators, the checker and the simulator a clock.
+/// The one loop over a stream. The executor gives it a device and communicators.
 /// `index` is the instruction's place in the stream. A Machine has
 ///   void wait(int index, int earlier)   what instruction `earlier` (of another queue) does must be done before `index`
 ///   void kernel(int index)
 ///   void copy(int index)
-///   void collective(int index)          all_reduce, all_gather, reduce_scatter, all_to_all, broadcast
+///   void collective(int index)          all_reduce, all_gather, reduce_scatter, all_to_all
 ///   void send(int index)
 ///   void receive(int index)
 /// Whatever it throws ends the walk.

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"device", "store", "strategy", "transport"};
+constexpr std::string_view kinds[] = {"data", "device", "store", "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
@@ -207,6 +207,7 @@ void move_into(Registry& to, const Found& file, const Registry& from) {
     if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
     if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
+    if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "orrery/data.h"
 
 namespace orrery {
 
@@ -46,6 +47,7 @@ void Registry::add_strategy(std::string name, StrategyFactory make) {
 void Registry::add_store(std::string name, StoreFactory make) {
     add(stores_, "store", std::move(name), std::move(make));
 }
+void Registry::add_data(std::string name, DataFactory make) { add(data_, "data", std::move(name), std::move(make)); }
 
 const DeviceFactory& Registry::device(std::string_view name, const Origin& asked) const {
     return find(devices_, "device", name, asked);
@@ -59,6 +61,9 @@ const StrategyFactory& Registry::strategy(std::string_view name, const Origin& a
 const StoreFactory& Registry::store(std::string_view name, const Origin& asked) const {
     return find(stores_, "store", name, asked);
 }
+const DataFactory& Registry::data(std::string_view name, const Origin& asked) const {
+    return find(data_, "data", name, asked);
+}
 
 std::vector<std::string> Registry::names() const {
     std::vector<std::string> names;
@@ -66,6 +71,7 @@ std::vector<std::string> Registry::names() const {
     collect(transports_, "transport", names);
     collect(strategies_, "strategy", names);
     collect(stores_, "store", names);
+    collect(data_, "data", names);
     std::sort(names.begin(), names.end());
     return names;
 }

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 
+#include "collective/communication_thread.h"
 #include "plan/print.h"
 #include "plan/walk.h"
 #include "run/capture_vote.h"
-#include "run/communication_thread.h"
 
 namespace orrery {
 
@@ -90,12 +91,12 @@ struct Executor::Machine {
         if (e.thread_) e.thread_->mark(index);
         const Tensor& in = tensor(index, 0);
         Event& done = e.events_[static_cast<size_t>(index)];
-        switch (i.what) {
-            case Do::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
-            case Do::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
-            case Do::reduce_scatter: done = c.reduce_scatter(in, tensor(index, 1), i.reduce, ready); break;
-            case Do::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
-            default: done = c.broadcast(in, i.peer, ready); break;
+        switch (i.opcode) {
+            case Opcode::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
+            case Opcode::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
+            case Opcode::reduce_scatter: done = c.reduce_scatter(in, tensor(index, 1), i.reduce, ready); break;
+            case Opcode::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
+            default: assert(false);
         }
         charge(launch(index).time);
     }
@@ -175,7 +176,7 @@ void Executor::prepare_kernels() {
     std::vector<int> first_use(class_.kernels.size(), none);
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
-        if (instruction.what != Do::kernel) continue;
+        if (instruction.opcode != Opcode::kernel) continue;
         int& use = first_use[static_cast<size_t>(instruction.kernel)];
         if (use == none) use = static_cast<int>(i);
     }
@@ -191,7 +192,7 @@ void Executor::prepare_kernels() {
     int64_t beside = 0;  // of kernels that the plan gives no workspace
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
-        if (instruction.what != Do::kernel) continue;
+        if (instruction.opcode != Opcode::kernel) continue;
         const int64_t needs = kernels_[static_cast<size_t>(instruction.kernel)]->scratch_bytes();
         if (instruction.workspace == none) {
             beside = std::max(beside, needs);
@@ -222,26 +223,26 @@ void Executor::resolve(const Instruction& instruction, int index) {
     launch.first = tensors_.size();
     launch.count = instruction.operands.size();
     for (const Operand& operand : instruction.operands) tensors_.push_back(at(operand));
-    if (instruction.what == Do::kernel) {
+    if (instruction.opcode == Opcode::kernel) {
         launch.kernel = kernels_[static_cast<size_t>(instruction.kernel)].get();
         const int own = instruction.workspace;
         launch.workspace =
             own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[static_cast<size_t>(own)].offset;
         launch.time = time_id(class_.kernels[static_cast<size_t>(instruction.kernel)].op, Time::Kind::compute);
-    } else if (instruction.what == Do::copy) {
+    } else if (instruction.opcode == Opcode::copy) {
         launch.time = time_id("copy", Time::Kind::compute);
     } else {
         const std::string& axis = plan_.mesh.axis(instruction.axis).name;
         launch.communicator = by_axis_[static_cast<size_t>(instruction.axis)];
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
-        launch.time = time_id(fmt::format("{} {}", name_of(instruction.what), axis), Time::Kind::communication);
+        launch.time = time_id(fmt::format("{} {}", name_of(instruction.opcode), axis), Time::Kind::communication);
         const auto on_compute = [&](int wait) { return class_.stream[static_cast<size_t>(wait)].queue == 0; };
         launch.after_compute = std::any_of(instruction.waits.begin(), instruction.waits.end(), on_compute);
         const auto pairs = [&](size_t i) {
             if (i >= class_.stream.size()) return false;
             const Instruction& other = class_.stream[i];
-            return (other.what == Do::send || other.what == Do::receive) && other.axis == instruction.axis;
+            return (other.opcode == Opcode::send || other.opcode == Opcode::receive) && other.axis == instruction.axis;
         };
         const auto here = static_cast<size_t>(index);
         if (pairs(here)) {
@@ -374,7 +375,7 @@ void Executor::finish() {
 
 void Executor::complete(int index) {
     const Instruction& instruction = class_.stream[static_cast<size_t>(index)];
-    if (instruction.what == Do::send) return;
+    if (instruction.opcode == Opcode::send) return;
     if (instruction.queue == 0)
         device_.synchronize(0);
     else
@@ -383,13 +384,6 @@ void Executor::complete(int index) {
 
 const Tensor& Executor::operand(int index, size_t which) const {
     return tensors_[launches_[static_cast<size_t>(index)].first + which];
-}
-
-void Executor::reset_times() {
-    for (Time& time : times_) {
-        time.seconds = 0;
-        time.count = 0;
-    }
 }
 
 }  // namespace orrery

@@ -71,7 +71,6 @@ public:
         int64_t count = 0;
     };
     const std::vector<Time>& times() const { return times_; }
-    void reset_times();
     /// The instruction at hand, and where that is a wait for a collective beside the kernels the collective that runs;
     /// any thread may ask, for a report about a hang.
     int position() const;

@@ -6,6 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "ir/flops.h"
+
 namespace orrery {
 namespace {
 
@@ -38,10 +40,8 @@ double measure(Device& device, DType dtype) {
 DType matrix_type(const Program& program) {
     std::map<DType, double> flops;
     for (const Op& op : program.ops) {
-        if (op.kind != "matmul" && op.kind != "matmul_bias_gelu") continue;
-        const TensorType& a = program.value(op.inputs[0]).type;
-        const int64_t inner = a.shape.at(a.shape.size() - (op.attributes.flag("trans_a") ? 2 : 1));
-        flops[a.dtype] += static_cast<double>(program.value(op.outputs[0]).type.count()) * static_cast<double>(inner);
+        const int64_t count = product_flops(program, op);
+        if (count > 0) flops[program.value(op.inputs[0]).type.dtype] += static_cast<double>(count);
     }
     DType most = DType::f32;
     for (const auto& [dtype, count] : flops)

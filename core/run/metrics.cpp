@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "base/env.h"
@@ -50,6 +51,49 @@ void trim(const std::string& path, int64_t last_step) {
 
 }  // namespace
 
+bool has_loss_scale(const Program& program) {
+    const auto state = program.find("loss_scale");
+    return state && program.value(*state).role == Role::state && program.result("loss_scale");
+}
+
+std::vector<RecordedResult> recorded_results(const Program& program) {
+    static const std::set<std::string> columns = {"loss_sum", "count", "grad_norm", "lr"};
+    static const std::set<std::string> scaling = {"loss_scale", "skipped"};
+    static const std::set<std::string> keys = {"step", "loss",   "tok/s",     "TFLOP/s",
+                                               "MFU",  "memory", "eval_loss", "eval_tokens"};
+    constexpr int64_t most_elements = 1024;
+    std::vector<RecordedResult> results;
+    for (const Result& result : program.results) {
+        if (columns.count(result.name) || (scaling.count(result.name) && has_loss_scale(program))) continue;
+        const Value& value = program.value(result.value);
+        if (keys.count(result.name))
+            throw Error(value.origin,
+                        fmt::format("a result is called {}, as a key of metrics.jsonl is\n  give it another name",
+                                    result.name));
+        RecordedResult& made = results.emplace_back(RecordedResult{result.name, ""});
+        const auto& splits = value.layout.splits();
+        const bool whole = std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
+        if (value.type.dtype != DType::f32 || value.type.count() > most_elements || !whole)
+            made.why_not = fmt::format(
+                "result {} is {}{}: metrics.jsonl takes f32 of at most {} elements that lie whole "
+                "on every rank; cast or sum it",
+                result.name, value.type.text(), whole ? "" : ", split over ranks", most_elements);
+    }
+    return results;
+}
+
+void require_same_results(const Program& full, const Program& smaller) {
+    const auto names = [](const Program& program) {
+        std::set<std::string> all;
+        for (const Result& result : program.results) all.insert(result.name);
+        return all;
+    };
+    if (names(full) != names(smaller))
+        throw Error(
+            "the step of a smaller batch of the ramp records other results than the full one\n"
+            "  let the optimizer record the same ones each time that it is called");
+}
+
 MetricsWriter::MetricsWriter(const std::string& path, std::FILE* terminal)
     : path_(path), terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {}
 
@@ -90,6 +134,11 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
                      {"lr", number(m.lr)},       {"tok/s", number(tokens_per_s)}, {"TFLOP/s", number(tflops)},
                      {"MFU", number(mfu_of(m))}, {"memory", m.memory_bytes}};
         if (m.scaled) line["loss_scale"] = number(m.loss_scale), line["skipped"] = m.skipped;
+        for (const auto& [name, values] : m.results) {
+            Json list = Json::array();
+            for (const float value : values) list.push_back(number(static_cast<double>(value)));
+            line[name] = values.size() == 1 ? list[0] : list;
+        }
         write(line.dump());
     }
     if (print_line)

@@ -2,11 +2,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "orrery/program.h"
 
 namespace orrery {
 
-/// What one training step showed. `flops`: model flops of the step on all ranks, by 6 N per token plus attention.
+/// What one training step showed. `flops`: model flops of the step on all ranks.
 struct StepMetrics {
     int64_t step = 0, steps = 0;
     double loss = 0;  ///< nats per token
@@ -21,7 +24,21 @@ struct StepMetrics {
     double loss_scale = 0;     ///< that the gradients of this step were multiplied by
     int64_t skipped = 0;       ///< steps without an update so far, with those before a restart
     bool skips = false;        ///< this is one: its gradients overflowed and have no norm
+    /// Further results that the script has recorded: one number, or as many as the result has elements.
+    std::vector<std::pair<std::string, std::vector<float>>> results = {};
 };
+
+/// A result that a script records beside what every step shows.
+struct RecordedResult {
+    std::string name;
+    std::string why_not;  ///< a line that says why metrics.jsonl does not have it; "": it does
+};
+/// Of a compiled train step. Throws Error at a result that is called as a key of metrics.jsonl is.
+std::vector<RecordedResult> recorded_results(const Program& program);
+/// Throws Error where a step of a ramp has other results than the full one.
+void require_same_results(const Program& full, const Program& smaller);
+/// Whether its gradients are scaled: "loss_scale" and "skipped" are columns then, not a script's own results.
+bool has_loss_scale(const Program& program);
 
 /// Writes step lines, a progress bar on a terminal, and metrics.jsonl. Only rank 0 has one. Throws Fault::failed,
 /// naming path and reason, when a line cannot be written.

@@ -10,20 +10,12 @@
 namespace orrery {
 namespace {
 
-std::vector<const Plan*> plans_of(const Compiled& compiled) {
-    std::vector<const Plan*> plans;
-    for (const auto* plan : {&compiled.train, &compiled.eval, &compiled.logits})
-        if (*plan) plans.push_back(&**plan);
-    for (const Plan& plan : compiled.smaller) plans.push_back(&plan);
-    return plans;
-}
-
 /// Transports over which a rank's plans send messages.
 std::set<std::string> with_messages(const Settings& settings, int64_t rank, const Compiled& compiled) {
     std::set<std::string> names;
-    for (const Plan* plan : plans_of(compiled))
+    for (const Plan* plan : compiled.plans())
         for (const Instruction& i : plan->class_of(rank).stream)
-            if (i.what == Do::send || i.what == Do::receive)
+            if (i.opcode == Opcode::send || i.opcode == Opcode::receive)
                 names.insert(settings.transport_of(plan->mesh.axis(i.axis).name));
     return names;
 }
@@ -34,7 +26,7 @@ bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis)
     const std::vector<Instruction>& stream = plan.class_of(rank).stream;
     std::vector<int> kernels_before(stream.size() + 1, 0);
     for (size_t i = 0; i < stream.size(); ++i)
-        kernels_before[i + 1] = kernels_before[i] + (stream[i].what == Do::kernel);
+        kernels_before[i + 1] = kernels_before[i] + (stream[i].opcode == Opcode::kernel);
     std::vector<char> waited(stream.size(), 0);
     for (size_t i = 0; i < stream.size(); ++i)
         for (const int wait : stream[i].waits) {
@@ -68,7 +60,7 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Compiled
         else if (messages.count(transport))
             why = fmt::format("transport {} also sends messages", transport);
         if (on && !why.empty()) out.notes.push_back(fmt::format("collectives of {} run inline: {}", axis, why));
-        const std::vector<const Plan*> plans = plans_of(compiled);
+        const std::vector<const Plan*> plans = compiled.plans();
         const bool pays = std::any_of(plans.begin(), plans.end(),
                                       [&](const Plan* plan) { return has_kernels_beside(*plan, job.rank, axis); });
         if (why.empty() && (on || pays)) out.axes.insert(axis);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "run/compile.h"
+#include "compile/compile.h"
 #include "run/settings.h"
 
 namespace orrery {

@@ -8,7 +8,7 @@
 #include <random>
 #include <sstream>
 
-#include "run/feed.h"
+#include "run/data/input_feed.h"
 
 namespace orrery {
 namespace {
@@ -69,7 +69,7 @@ std::string draw_text(Session& session, const SampleOptions& options) {
     if (!input || !result)
         throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
                                 program.name));
-    Executor& executor = *session.logits();
+    Executor& executor = session.main();
     const Tensor window = executor.tensor(*input), logits = executor.tensor(*result);
     const int64_t length = window.shape.back(), vocab = logits.shape.back();
     std::vector<int32_t> tokens = tokens_of(options.prompt, vocab);

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "run/host.h"
+#include "run/script_interface.h"
 #include "run/session.h"
 
 namespace orrery {

@@ -4,21 +4,21 @@
 #include <string>
 #include <vector>
 
+#include "compile/compile.h"
 #include "orrery/registry.h"
-#include "run/communication_thread.h"
-#include "run/compile.h"
-#include "run/exchange.h"
-#include "run/executor.h"
-#include "run/job.h"
-#include "run/rendezvous.h"
+#include "run/control/agreement.h"
+#include "run/control/exchange.h"
+#include "run/control/job.h"
+#include "run/control/rendezvous.h"
+#include "run/control/stop_request.h"
+#include "run/control/watch.h"
+#include "run/rank_context.h"
 #include "run/settings.h"
-#include "run/stop_request.h"
-#include "run/watch.h"
 
 namespace orrery {
 
-/// One rank of a running job. Owns everything, in order: rendezvous, device, arenas, transports, communicators,
-/// executors; destroyed in reverse. Construction is collective: every rank of the job must come.
+/// One rank of a running job. Owns everything, in order: rendezvous, device, context, executors; destroyed in reverse.
+/// Construction is collective: every rank of the job must come.
 class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
@@ -32,11 +32,10 @@ public:
     const Job& job() const { return job_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    Executor* train() { return train_.get(); }
-    /// The train step at another size of the ramp, by its place in Compiled::smaller.
-    Executor* smaller(size_t i) { return smaller_[i].get(); }
-    Executor* eval() { return eval_.get(); }
-    Executor* logits() { return logits_.get(); }
+    /// Of one of the compiled plans.
+    Executor& executor(const Plan& plan);
+    /// Of the program whose params and states a checkpoint holds: train, or logits where it is only sampled.
+    Executor& main() { return *executors_.front(); }
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
@@ -53,11 +52,11 @@ public:
 
     /// Every rank's text in rank order. Collective; `topic` is for messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
-                                      Patience patience = Patience::step);
+                                      WaitLimit limit = WaitLimit::step);
     /// Throws Fault::peer naming a rank that has another value, and of which part. Collective.
     void agree(const std::string& topic, const Agreement& parts);
     /// The same on rank 0, nothing elsewhere.
-    std::vector<std::string> to_first(const std::string& topic, const std::string& text, Patience patience);
+    std::vector<std::string> to_first(const std::string& topic, const std::string& text, WaitLimit limit);
     /// Tells the others why this rank gives up.
     void fail(const std::string& why);
     /// Ends in agreement: from here on, a closing connection is no loss.
@@ -72,11 +71,8 @@ private:
     void meet();
     void tell_stopped();
     void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);
-    void allocate();
-    void connect(Config& config, const Registry& registry);
+    void assemble(Config& config, const Registry& registry);
     void watch();
-    std::unique_ptr<Executor> executor(const Plan& plan);
-    void fill(const Program& program, ValueId id, uint64_t seed);
 
     Settings settings_;
     Job job_;
@@ -86,13 +82,9 @@ private:
     std::unique_ptr<TcpRendezvous> rendezvous_;
     std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
-    std::vector<Memory> arenas_;  ///< persistent, scratch
-    std::map<std::string, std::unique_ptr<Transport>> transports_;
-    std::unique_ptr<CommunicationThread> thread_;
     std::vector<std::string> notes_;
-    std::vector<std::unique_ptr<Communicator>> communicators_;  ///< by axis, null for axes of size 1
-    std::unique_ptr<Executor> train_, eval_, logits_;
-    std::vector<std::unique_ptr<Executor>> smaller_;
+    std::optional<RankContext> context_;
+    std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans()
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
 };

@@ -176,8 +176,7 @@ void need_descriptors(const Mesh& mesh) {
     need_descriptors(count, fmt::format("a rank of mesh {}", mesh.text()));
 }
 
-void refuse_apart(const Settings& settings, Config& config, const std::map<std::string, TransportContract>& contracts,
-                  int64_t per_host) {
+void refuse_apart(const Settings& settings, Config& config, const Network& contracts, int64_t per_host) {
     const Mesh& mesh = settings.mesh;
     for (const auto& [axis, contract] : contracts) {
         if (!contract.same_host) continue;
@@ -196,8 +195,8 @@ void refuse_apart(const Settings& settings, Config& config, const std::map<std::
     }
 }
 
-std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry) {
-    std::map<std::string, TransportContract> contracts;
+Network contracts_of(Settings& settings, Config& config, const Registry& registry) {
+    Network contracts;
     for (const Axis& axis : settings.mesh.axes()) {
         if (axis.size == 1) continue;
         const std::string& name = settings.transport_of(axis.name);

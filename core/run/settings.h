@@ -7,8 +7,9 @@
 
 #include "orrery/mesh.h"
 #include "orrery/registry.h"
-#include "run/host.h"
-#include "run/job.h"
+#include "plan/network.h"
+#include "run/control/job.h"
+#include "run/script_interface.h"
 
 namespace orrery {
 
@@ -77,10 +78,9 @@ void need_descriptors(const Mesh& mesh);
 
 /// Throws Error, naming the key of the transport, where members of an axis are on several hosts, `per_host` ranks each,
 /// and its transport needs them on one: it offers shared memory alone, or threads.
-void refuse_apart(const Settings& settings, Config& config, const std::map<std::string, TransportContract>& contracts,
-                  int64_t per_host);
+void refuse_apart(const Settings& settings, Config& config, const Network& contracts, int64_t per_host);
 
 /// The contract of each axis' transport, made from its plugin without opening anything.
-std::map<std::string, TransportContract> contracts_of(Settings& settings, Config& config, const Registry& registry);
+Network contracts_of(Settings& settings, Config& config, const Registry& registry);
 
 }  // namespace orrery

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <map>
 
+#include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/saved_state.h"
+#include "run/control/preemption.h"
 #include "run/matrix_rate.h"
-#include "run/saved_state.h"
-#include "run/stop.h"
-#include "run/weights.h"
 
 namespace orrery {
 namespace {
@@ -25,15 +25,16 @@ public:
           data_(run.data),
           state_(session_, run.store, run.keep) {
         const Compiled& compiled = session_.compiled();
-        const auto add = [&](const Plan& plan, Executor* executor) {
-            sized_.push_back({plan.program, *executor, Feed(plan.program, plan.mesh, session_.job().rank, data_)});
+        const auto add = [&](const Plan& plan) {
+            sized_.push_back({plan.program, session_.executor(plan),
+                              InputFeed(plan.program, plan.mesh, session_.job().rank, data_, compiled.ids)});
         };
-        for (size_t i = 0; i < compiled.smaller.size(); ++i) add(compiled.smaller[i], session_.smaller(i));
-        add(*compiled.train, session_.train());
-        if (session_.eval()) {
-            const Plan& plan = *session_.compiled().eval;
-            eval_feed_.emplace(plan.program, plan.mesh, session_.job().rank, data_);
-        }
+        for (const Plan& plan : compiled.smaller) add(plan);
+        add(*compiled.train);
+        for (const Plan& plan : compiled.smaller) require_same_results(compiled.train->program, plan.program);
+        results_ = recorded_results(compiled.train->program);
+        if (const auto& plan = compiled.eval)
+            eval_feed_.emplace(plan->program, plan->mesh, session_.job().rank, data_, compiled.ids);
     }
 
     void run() {
@@ -48,6 +49,8 @@ public:
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         for (const std::string& line : session_.notes()) note(line);
+        for (const RecordedResult& result : results_)
+            if (!result.why_not.empty()) note(result.why_not);
         if (run_.metrics) run_.metrics->resume(resumed.step);
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled());
         const auto begin = Clock::now();
@@ -76,6 +79,7 @@ private:
                                         {"sequences per step", std::to_string(run_.data.sequences_per_step)},
                                         {"data.validation", fmt::format("{}", run_.data.validation)},
                                         {"seed of the data", std::to_string(run_.data.seed)},
+                                        {"the data's samples", std::to_string(data_.source().samples())},
                                         {"the data's digest", data_.digest()}});
     }
 
@@ -83,7 +87,7 @@ private:
     struct Sized {
         const Program& program;
         Executor& executor;
-        Feed feed;
+        InputFeed feed;
     };
 
     const Sized& at(int64_t step) const {
@@ -144,6 +148,13 @@ private:
         m.grad_norm = session_.scalar(now.executor, now.program, "grad_norm");
         m.lr = session_.scalar(now.executor, now.program, "lr");
         if (scaled()) tell_scale(m, now);
+        for (const RecordedResult& result : results_) {
+            if (!result.why_not.empty()) continue;
+            const Tensor from = now.executor.tensor(*now.program.result(result.name));
+            auto& values = m.results.emplace_back(result.name, std::vector<float>()).second;
+            values.resize(static_cast<size_t>(from.count()));
+            session_.download(values.data(), from);
+        }
         m.tokens = session_.compiled().tokens_per_step / sizes_.full() * now.feed.batch();
         m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
                   static_cast<double>(now.feed.batch());
@@ -153,7 +164,7 @@ private:
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    bool scaled() const { return sized_.back().program.result("loss_scale").has_value(); }
+    bool scaled() const { return has_loss_scale(sized_.back().program); }
 
     void tell_scale(StepMetrics& m, const Sized& now) {
         m.scaled = true;
@@ -209,17 +220,18 @@ private:
         const int64_t held_out = eval_feed_ ? data_.samples(Split::validation) : 0;
         if (run_.options.evaluate_batches == 0 || held_out == 0) return;
         const Program& program = session_.compiled().eval->program;
+        Executor& executor = session_.executor(*session_.compiled().eval);
         const int64_t whole = std::max<int64_t>(1, held_out / eval_feed_->batch());
         const int64_t batches = std::min(run_.options.evaluate_batches, whole);
         double sum = 0, count = 0;
         Prefetch::Batch batch;
         for (int64_t i = 0; i < batches; ++i) {
             eval_feed_->fill(Split::validation, i * eval_feed_->batch(), batch);
-            eval_feed_->upload(session_, *session_.eval(), batch);
-            set_step(session_, *session_.eval(), program, run_.seed, step);
-            session_.eval()->run();
-            sum += session_.scalar(*session_.eval(), program, "loss_sum");
-            count += session_.scalar(*session_.eval(), program, "count");
+            eval_feed_->upload(session_, executor, batch);
+            set_step(session_, executor, program, run_.seed, step);
+            executor.run();
+            sum += session_.scalar(executor, program, "loss_sum");
+            count += session_.scalar(executor, program, "count");
         }
         if (run_.metrics) run_.metrics->evaluation(step, sum / count, static_cast<int64_t>(count));
         if (std::isfinite(sum / count)) return;
@@ -256,8 +268,9 @@ private:
     Session& session_;
     const BatchSizes& sizes_;
     Dataset data_;
+    std::vector<RecordedResult> results_;
     std::vector<Sized> sized_;  ///< one per size of the ramp, the full batch last
-    std::optional<Feed> eval_feed_;
+    std::optional<InputFeed> eval_feed_;
     SavedState state_;
     int64_t saved_ = 0;
     bool evaluated_ = false;

@@ -1,10 +1,10 @@
 #pragma once
 #include <string>
 
-#include "run/checkpoint.h"
-#include "run/feed.h"
-#include "run/host.h"
+#include "run/checkpoint/checkpoint.h"
+#include "run/data/input_feed.h"
 #include "run/metrics.h"
+#include "run/script_interface.h"
 #include "run/session.h"
 
 namespace orrery {

@@ -90,7 +90,7 @@ Launch attention_grad(const Request& r) {
     return r.target.attention_grad(r.target.kernels, attention_sizes(r), r.input(0).type);
 }
 
-constexpr Rule lines[] = {
+constexpr Signature lines[] = {
     {"matmul", "F F F? -> F", matmul, true, true},
     {"matmul_dw", "F F -> F", matmul_dw, true, true},
     {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true, true},
@@ -102,6 +102,6 @@ constexpr Rule lines[] = {
 
 }  // namespace
 
-std::span<const Rule> contraction_rules() { return lines; }
+std::span<const Signature> contraction_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

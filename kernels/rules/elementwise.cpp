@@ -118,7 +118,7 @@ using U = Unary;
 using B = Binary;
 using C = Compare;
 
-constexpr Rule lines[] = {
+constexpr Signature lines[] = {
     {"full", "-> *", full},
     {"random", "u -> s", random},
     {"dropout", "f u -> f", dropout},
@@ -160,6 +160,6 @@ constexpr Rule lines[] = {
 
 }  // namespace
 
-std::span<const Rule> elementwise_rules() { return lines; }
+std::span<const Signature> elementwise_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

@@ -91,9 +91,9 @@ private:
 
 }  // namespace
 
-const Rule* find_rule(std::string_view op) {
-    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
-        const auto at = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return op == rule.op; });
+const Signature* find_signature(std::string_view op) {
+    for (std::span<const Signature> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
+        const auto at = std::find_if(rules.begin(), rules.end(), [&](const Signature& rule) { return op == rule.op; });
         if (at != rules.end()) return &*at;
     }
     return nullptr;
@@ -101,7 +101,7 @@ const Rule* find_rule(std::string_view op) {
 
 Launch resolve(const Spec& spec, const Target& target) {
     const Request request{spec, target};
-    const Rule* rule = find_rule(spec.op);
+    const Signature* rule = find_signature(spec.op);
     if (rule == nullptr) request.refuse("no such kernel");
     for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
         for (const Operand& operand : *side) {
@@ -116,8 +116,8 @@ Launch resolve(const Spec& spec, const Target& target) {
 
 std::vector<std::string> rule_ops() {
     std::vector<std::string> names;
-    for (std::span<const Rule> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
-        for (const Rule& rule : rules) names.emplace_back(rule.op);
+    for (std::span<const Signature> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
+        for (const Signature& rule : rules) names.emplace_back(rule.op);
     }
     return names;
 }

@@ -199,7 +199,7 @@ Launch adamw(const Request& r) {
     };
 }
 
-constexpr Rule lines[] = {
+constexpr Signature lines[] = {
     {"sum", "F -> F", reduce<Reduce::sum>, true, true},
     {"max", "F -> F", reduce<Reduce::max>, false, true},
     {"sumsq", "F -> s", sumsq, false, true},
@@ -222,6 +222,6 @@ constexpr Rule lines[] = {
 
 }  // namespace
 
-std::span<const Rule> row_rules() { return lines; }
+std::span<const Signature> row_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

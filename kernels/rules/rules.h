@@ -61,7 +61,7 @@ struct Request {
 /// One line of the table: an op, its operands and who makes the call.
 /// f: float, all f's of one type; F: float of any type; s: statistic, f32 (f64 where that runs); i: i32; u: u32; b: u8;
 /// n: i32, or the type of an f; *: anything; ?: may be absent; ...: any number of the one before.
-struct Rule {
+struct Signature {
     const char* op;
     const char* operands;
     Launch (*make)(const Request&);
@@ -69,13 +69,13 @@ struct Rule {
     bool scratch = false;  ///< a kernel of the CPU asks its context for scratch, before anything else
 };
 
-std::span<const Rule> elementwise_rules();
-std::span<const Rule> contraction_rules();
-std::span<const Rule> row_rules();
-std::span<const Rule> shape_rules();
+std::span<const Signature> elementwise_rules();
+std::span<const Signature> contraction_rules();
+std::span<const Signature> row_rules();
+std::span<const Signature> shape_rules();
 
 /// nullptr: no such kernel.
-const Rule* find_rule(std::string_view op);
+const Signature* find_signature(std::string_view op);
 /// All ops with a kernel.
 std::vector<std::string> rule_ops();
 /// Throws Refused with the reason when the spec cannot run.

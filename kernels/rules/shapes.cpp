@@ -67,13 +67,13 @@ Launch pad(const Request& r) {
                Context& c, Operands t) { f(c, in(t[0]), shape, dim, before, after, out(t[1])); };
 }
 
-constexpr Rule lines[] = {
+constexpr Signature lines[] = {
     {"reshape", "* -> *", copy}, {"copy", "* -> *", copy},         {"transpose", "* -> *", transpose},
     {"slice", "* -> *", slice},  {"concat", "* ... -> *", concat}, {"pad", "* -> *", pad},
 };
 
 }  // namespace
 
-std::span<const Rule> shape_rules() { return lines; }
+std::span<const Signature> shape_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

@@ -4,7 +4,8 @@
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
 install(TARGETS orrery EXPORT orrery LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT orrery)
-install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT orrery)
+install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT orrery
+        FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY scripts/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery COMPONENT orrery OPTIONAL)

@@ -19,12 +19,13 @@ function(orrery_compiler_abi result sanitizers)
   set(${result} ${abi} PARENT_SCOPE)
 endfunction()
 
-# orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is device,
-# transport, strategy or store; NAME is lower case. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
+# orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
+# device, transport, strategy or store; NAME is lower case. More libraries:
+# target_link_libraries(KIND_NAME PRIVATE ...).
 function(orrery_plugin kind name)
-  if(NOT kind MATCHES "^(device|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
-    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are device, transport, strategy, store; "
-      "names are a-z 0-9 _")
+  if(NOT kind MATCHES "^(data|device|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
+    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are data, device, transport, strategy, "
+      "store; names are a-z 0-9 _")
   endif()
   set(target ${kind}_${name})
   file(REMOVE ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name}.why)

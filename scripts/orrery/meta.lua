@@ -29,6 +29,7 @@
 ---@field validation? number
 ---@field seed? integer
 ---@field token_bytes? integer   tokens only: 2 or 4
+---@field arrays? string[]       arrays only: the names to offer
 
 ---@class AttentionOptions
 ---@field heads integer
@@ -292,9 +293,9 @@ function StateGroup:use(marks) end
 
 --- Where training text comes from.
 ---@class Data
----@field signature Signature   tokens and targets, i32 [batch, seq]
+---@field signature Signature   of text and tokens: tokens and targets, i32 [batch, seq]
 ---@field batch integer
----@field seq integer
+---@field seq integer       any dim of its arrays, by name
 ---@field vocab integer
 ---@field path string
 
@@ -474,7 +475,7 @@ function Mesh:text() end
 ---@field lr orrery.lr
 ---@field data orrery.data
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
----@field strategies table<string, fun(options?: table): Strategy>  their Lua twins
+---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
 local orrery = {}
 --- Declares the script's options: { steps = 300, lr = { 1e-3, "help" } }; [script] and --set script.KEY=VALUE set them.
 ---@param defaults table
@@ -519,6 +520,10 @@ function data.text(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.tokens(options) end
+--- Arrays of a safetensors file, a .npy or a folder of .npy, by name; a sample along the first dim.
+---@param options? DataOptions
+---@return Data
+function data.arrays(options) end
 --- tokens for a path that ends in .bin, else text.
 ---@param options? DataOptions
 ---@return Data

@@ -8,8 +8,25 @@ local strategy = {
   P = native.P,             -- of what an op computes: a part of the sum on every rank
 }
 
+--- strategy.plugins.data { zero = stage }: the plugin strategy/zero marks what strategy/data marks, and more; it takes
+-- its place, in its name.
+local function data(options)
+  if type(options) ~= "table" then return native.strategy("data", options) end   -- refuses it
+  local own = {}
+  for key, value in pairs(options) do own[key] = value end
+  local stage = own.zero
+  own.zero = nil
+  local plain = native.strategy("data", own)         -- refuses what data does not know
+  if stage == nil or stage == 0 then return plain end
+  if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
+    native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "
+      .. "and 3 (params, too)"):format(tostring(stage)))
+  end
+  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, stage = stage }, "data")
+end
+
 --- strategy.plugins.NAME(options): the C++ plugin strategy/NAME.
-strategy.plugins = setmetatable({}, {
+strategy.plugins = setmetatable({ data = data }, {
   __index = function(_, name)
     return function(options) return native.strategy(name, options) end
   end,

@@ -35,7 +35,7 @@ void* map(int64_t bytes, int access) {
     return data;
 }
 
-class ApartDevice : public Device, public Completer {
+class ApartDevice : public Device, public EventSource {
 public:
     explicit ApartDevice(Config& config)
         : reference_(config.flag("reference", false)),

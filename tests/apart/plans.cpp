@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "apart/apart.h"
-#include "device_plans.h"
+#include "plan_ranks.h"
 #include "schedules.h"
 #include "unit/ir_programs.h"
 #include "unit/layout_models.h"
@@ -30,18 +30,24 @@ std::unique_ptr<Device> device_with(const char* key, const ConfigValue& value) {
     return apart::make_device(config);
 }
 
-DeviceRan run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
-    OnDevice how;
-    how.device = [=](int64_t) { return device_with("capture", {capture, {}, false}); };
-    how.transport = [=] { return transport_for(messages); };
-    how.staged = messages == Messages::staged;
+Running on_apart(int64_t steps, std::function<std::unique_ptr<Device>(int64_t rank)> device,
+                 Messages messages = Messages::queued) {
+    Running how;
     how.steps = steps;
-    return run_on_device(lowered, how);
+    how.kind = "apart";
+    how.device = std::move(device);
+    how.transport = [=] { return transport_for(messages); };
+    return how;
+}
+
+Ran run_apart(const Lowered& lowered, int64_t steps, Messages messages, bool capture = true) {
+    const auto device = [=](int64_t) { return device_with("capture", {capture, {}, false}); };
+    return run_steps(lowered, on_apart(steps, device, messages));
 }
 
 /// What lowering must know of the transport.
-LowerOptions options_for(const Mesh& mesh, Messages messages) {
-    LowerOptions options;
+CompileOptions options_for(const Mesh& mesh, Messages messages) {
+    CompileOptions options;
     for (const Axis& axis : mesh.axes())
         if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = transport_for(messages)->contract();
     return options;
@@ -51,16 +57,16 @@ LowerOptions options_for(const Mesh& mesh, Messages messages) {
 void same_apart(const Program& program, const Mesh& mesh, Messages messages, const Schedule* schedule = nullptr) {
     INFO("mesh " << mesh.text() << (messages == Messages::staged ? ", staged" : ", queued"));
     constexpr int64_t steps = 4;
-    LowerOptions options = options_for(mesh, messages);
+    CompileOptions options = options_for(mesh, messages);
     options.schedule = schedule;
     const Lowered lowered = compile(program, mesh, options);
     const Ran expected = run_steps(lowered, steps);
-    const DeviceRan ran = run_apart(lowered, steps, messages);
+    const Ran ran = run_apart(lowered, steps, messages);
     CHECK(difference(ran.values, expected.values, 0) == "");
     const bool alone = mesh.ranks() == 1;
     INFO(ran.why);
-    CHECK(ran.captured == (alone || messages == Messages::queued));
-    if (!ran.captured)
+    CHECK(ran.captured == (alone || messages == Messages::queued ? mesh.ranks() : 0));
+    if (ran.captured == 0)
         CHECK_THAT(ran.why, Catch::Matchers::Contains("its transport moves data when the host asks it to"));
     CHECK(difference(run_apart(lowered, steps, messages, false).values, expected.values, 0) == "");
 }
@@ -78,27 +84,24 @@ TEST_CASE("apart: one rank, recorded and not") {
 TEST_CASE("apart: kernels write over their workspaces in the plan, or beside it, and nothing else") {
     constexpr int64_t scratch = 1000;  // no multiple of an alignment
     const auto run = [](const Lowered& lowered) {
-        OnDevice how;
-        how.device = [](int64_t) { return device_with("scratch", {scratch, {}, false}); };
-        how.steps = 4;
-        return run_on_device(lowered, how);
+        return run_steps(lowered, on_apart(4, [](int64_t) { return device_with("scratch", {scratch, {}, false}); }));
     };
     Model m = block(4, 6, 2, 4, 7, true, true);
-    LowerOptions options;
+    CompileOptions options;
     options.workspace = [](const KernelSpec&) { return scratch; };
     for (const int64_t micro : {1, 2}) {
         const Lowered with = compile(m.program, mesh_of({}, micro), options),
                       beside = compile(m.program, mesh_of({}, micro));
         const Ran expected = run_steps(beside, 4);
         for (const Lowered* lowered : {&with, &beside}) {
-            const DeviceRan ran = run(*lowered);
+            const Ran ran = run(*lowered);
             INFO(ran.why);
-            CHECK(ran.captured);
+            CHECK(ran.captured == 1);
             CHECK(difference(ran.values, expected.values, 0) == "");
         }
         int64_t workspaces = 0;
         for (const Buffer& b : with.plan.classes[0].buffers)
-            if (b.holds == Holds::workspace) {
+            if (b.use == BufferUse::workspace) {
                 ++workspaces;
                 CHECK(b.offset % scratch_alignment == 0);
             }
@@ -139,12 +142,10 @@ TEST_CASE("apart: where one rank cannot capture its step, none does") {
     m.split_names({{"batch", "dp"}});
     const Mesh mesh = mesh_of({{"dp", 4}});
     const Lowered lowered = compile(m.program, mesh, options_for(mesh, Messages::queued));
-    OnDevice how;
-    how.device = [](int64_t rank) { return device_with("capture", {rank != 2, {}, false}); };
-    how.transport = [] { return transport_for(Messages::queued); };
-    how.steps = 4;
-    const DeviceRan ran = run_on_device(lowered, how);
-    CHECK(ran.none_captured);
+    const Ran ran = run_steps(lowered, on_apart(4, [](int64_t rank) {
+                                  return device_with("capture", {rank != 2, {}, false});
+                              }));
+    CHECK(ran.captured == 0);
     CHECK(ran.why == "rank 2 could not: device.apart.capture is false");
     CHECK(difference(ran.values, run_steps(lowered, 4).values, 0) == "");
 }
@@ -152,12 +153,9 @@ TEST_CASE("apart: where one rank cannot capture its step, none does") {
 TEST_CASE("apart: a fault in a captured step is not said to be of the last instruction that was walked") {
     Model m = mlp(8, 4, 12, true, true);
     const Lowered lowered = compile(m.program, mesh_of({}));
-    OnDevice how;
-    how.device = [](int64_t) { return device_with("replay_fails", {true, {}, false}); };
-    how.steps = 1;
-    CHECK_NOTHROW(run_on_device(lowered, how));
-    how.steps = 2;
-    CHECK_THROWS_WITH(run_on_device(lowered, how),
+    const auto device = [](int64_t) { return device_with("replay_fails", {true, {}, false}); };
+    CHECK_NOTHROW(run_steps(lowered, on_apart(1, device)));
+    CHECK_THROWS_WITH(run_steps(lowered, on_apart(2, device)),
                       Catch::Matchers::Contains("device apart: a kernel touched what is not its own\n  in the captured "
                                                 "step (device.apart.capture = false names the kernel)"));
 }

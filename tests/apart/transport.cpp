@@ -1,17 +1,17 @@
 #include <algorithm>
 
 #include "apart/apart.h"
+#include "collective/forwarding_communicator.h"
 
 namespace orrery::apart {
 
 namespace {
 
-class QueuedCommunicator : public Communicator {
+class QueuedCommunicator : public ForwardingCommunicator {
 public:
     QueuedCommunicator(std::unique_ptr<Communicator> inner, std::vector<Memory> arenas)
-        : inner_(std::move(inner)), arenas_(std::move(arenas)) {}
+        : ForwardingCommunicator(std::move(inner)), arenas_(std::move(arenas)) {}
 
-    const Group& group() const override { return inner_->group(); }
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
         return queue(after, [this, a = at(in), b = at(out), op] { inner_->all_reduce(a, b, op).wait(); });
     }
@@ -52,8 +52,6 @@ public:
         guarded_ = work;
         return {this, 0};
     }
-    void abort(std::string_view reason) override { inner_->abort(reason); }
-    Traffic traffic() const override { return inner_->traffic(); }
 
     bool done(uint64_t ticket) override { return ticket == 0 ? guarded_.done() : mark(ticket).done(); }
     void wait(uint64_t ticket) override { ticket == 0 ? guarded_.wait() : mark(ticket).wait(); }
@@ -131,7 +129,6 @@ private:
         });
     }
 
-    std::unique_ptr<Communicator> inner_;
     std::vector<Memory> arenas_;
     std::vector<Event> sent_;  ///< of the messages at hand
     bool grouped_ = false;

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "chosen.h"
+#include "collective/chunk_communicator.h"
 #include "harness.h"
-#include "run/chunk_communicator.h"
 
 using namespace orrery;
 using namespace orrery::conformance;
@@ -117,8 +117,8 @@ TEST_CASE("tables of chunks run over every transport", "[algorithms]") {
     const auto outcome = run(backend, ranks, [&](Member& m) {
         const int members = static_cast<int>(m.size);
         ChunkTable scatter = ring_table(members), gather = scatter;
-        scatter.collective = Do::reduce_scatter;
-        gather.collective = Do::all_gather;
+        scatter.collective = Opcode::reduce_scatter;
+        gather.collective = Opcode::all_gather;
         scatter.moves.clear();
         gather.moves.clear();
         for (const ChunkMove& move : ring_table(members).moves) {
@@ -153,7 +153,7 @@ TEST_CASE("tables of chunks run over every transport", "[algorithms]") {
 }
 
 TEST_CASE("why a collective made of messages may not begin among unmet ones", "[algorithms]") {
-    // What plan/check_tables refuses: in order, the collective takes the plan's message for its own.
+    // What check_collective_tables refuses: in order, the collective takes the plan's message for its own.
     const Backend backend = GENERATE(from_range(backends()));
     const bool met = GENERATE(false, true);
     const C contract = contract_of(backend);

@@ -11,7 +11,7 @@
 
 #include "orrery/p2p.h"
 #include "orrery/registry.h"
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 /// Runs the same body on every member of a group, over any transport, as threads or as processes.
 namespace orrery::conformance {

@@ -6,12 +6,11 @@
 #include "../lua/fake_host.h"
 #include "../unit/layout_models.h"
 #include "chosen.h"
+#include "compile/pipeline.h"
 #include "harness.h"
-#include "layout/propagate.h"
 #include "lua/script.h"
-#include "plan/check.h"
-#include "plan/chunks.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
+#include "plan/chunks/chunks.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -52,13 +51,13 @@ TEST_CASE("every schedule of the library ends under every transport's contract",
                     Model m = network(stages, true);
                     m.program.pipeline({"pp", name, chunks, {}});
                     const Schedule schedule = load_schedule(m.program.pipeline(), ranks, micros, {}, host);
-                    LowerOptions options;
+                    CompileOptions options;
                     options.schedule = &schedule;
                     options.contracts["pp"] = contract;
                     Persistent persistent;
                     const Mesh mesh = Mesh({{"pp", ranks}}).with_microbatches(micros);
-                    const Plan plan = lower(propagate(m.program, mesh), mesh, persistent, options);
+                    const Plan plan = plan_of(distribute(m.program, mesh), mesh, persistent, options);
                     CHECK_NOTHROW(check(plan, options.contracts));
-                    CHECK_NOTHROW(check_tables(plan, {{"pp", {ring_table(ranks)}}}, {}));
+                    CHECK_NOTHROW(check_collective_tables(plan, {{"pp", {ring_table(ranks)}}}, {}));
                 }
 }

@@ -24,20 +24,17 @@ std::unique_ptr<Experiment> made(const std::string& model, const std::string& me
 }
 
 /// Bytes that a rank sends in one step, by kind, as the plan says; the communicators must count the same.
-std::map<Do, int64_t> sent(const Experiment& made) {
+std::map<Opcode, int64_t> sent(const Experiment& made) {
     const auto lowered = test::compile(made.train, made.mesh);
-    std::map<Do, int64_t> bytes;
+    std::map<Opcode, int64_t> bytes;
     int64_t all = 0;
     const PlanSummary planned = summary(lowered.plan);
     for (const auto& traffic : planned.classes.at(0).traffic) {
-        bytes[traffic.what] += traffic.bytes_sent;
+        bytes[traffic.opcode] += traffic.bytes_sent;
         all += traffic.bytes_sent;
     }
-    test::Running how;
-    how.reference = false;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
     int64_t counted = 0;
-    for (const auto& rank : run_steps(lowered, how).traffic)
+    for (const auto& rank : run_drawn(lowered, 1, 40).traffic)
         for (const Traffic& traffic : rank) counted += traffic.bytes_sent;
     CHECK(counted == all * made.mesh.ranks());
     return bytes;
@@ -77,20 +74,20 @@ TEST_CASE("ZeRO sends 2, a + 1 and 3 a units of S (P-1)/P", "[costs]") {
                     const auto zero = made(model, fmt::format("dp = {}", ranks), fmt::format("zero = {}", stage), a);
                     const Sizes sizes = sizes_of(zero->train);
                     // Every param splits; the tied table's gradient does so at the end only, which is said.
-                    REQUIRE(zero->train.notes().size() == (stage > 1 && sizes.tied > 0 ? 1 : 0));
-                    for (const Note& note : zero->train.notes())
+                    REQUIRE(zero->train.remarks().size() == (stage > 1 && sizes.tied > 0 ? 1 : 0));
+                    for (const Remark& note : zero->train.remarks())
                         CHECK_THAT(note.text, Catch::Matchers::Contains("stays whole over dp"));
                     auto bytes = sent(*zero);
                     INFO(model << " dp " << ranks << " micro " << a << " stage " << stage);
-                    CHECK(bytes[Do::reduce_scatter] ==
+                    CHECK(bytes[Opcode::reduce_scatter] ==
                           one(sizes.all - sizes.tied) * (stage == 1 ? 1 : a) + one(sizes.tied));
                     // Biases and embedding tables are not read by the backward pass: 3 a is the most that there is.
-                    CHECK(bytes[Do::all_gather] ==
+                    CHECK(bytes[Opcode::all_gather] ==
                           (stage == 3 ? a * one(sizes.all + sizes.read_backward) : one(sizes.all)));
-                    CHECK(bytes[Do::all_reduce] == scalars);
+                    CHECK(bytes[Opcode::all_reduce] == scalars);
                     fmt::print("  {:<6} dp {} micro {} ZeRO-{}: {:.2f} units of S (P-1)/P, the closed form has {}\n",
                                model, ranks, a, stage,
-                               static_cast<double>(bytes[Do::reduce_scatter] + bytes[Do::all_gather]) /
+                               static_cast<double>(bytes[Opcode::reduce_scatter] + bytes[Opcode::all_gather]) /
                                    static_cast<double>(one(sizes.all)),
                                stage == 1   ? 2
                                : stage == 2 ? a + 1
@@ -110,7 +107,7 @@ TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallel
                 const int64_t statistics = 2 * one(3 * rows * 4);  // row maximum, sum of exponentials, picked logit
                 const int64_t norm = 2 * one(4);
                 auto tensor = sent(*made(model, fmt::format("tp = {}", ranks), "vocab = 400", a));
-                CHECK(tensor[Do::all_reduce] == 2 * one(units * stream) + statistics + norm);
+                CHECK(tensor[Opcode::all_reduce] == 2 * one(units * stream) + statistics + norm);
                 CHECK(tensor.size() == 1);
 
                 const auto split = made(model, fmt::format("tp = {}", ranks), "vocab = 400\nsequence = true", a);
@@ -120,10 +117,10 @@ TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallel
                     const Value& value = split->train.value(param);
                     if (value.dims == std::vector<std::string>{"embed"}) between += value.type.bytes();
                 }
-                CHECK(sequence[Do::all_reduce] == 2 * one(between) + statistics + norm);
-                CHECK(sequence[Do::reduce_scatter] == one(units * stream));
+                CHECK(sequence[Opcode::all_reduce] == 2 * one(between) + statistics + norm);
+                CHECK(sequence[Opcode::reduce_scatter] == one(units * stream));
                 const int64_t positions = std::string(model) == "gpt" ? one(seq * embed * 4) : 0;  // their gradient
-                CHECK(sequence[Do::all_gather] == one(units * stream) + positions);
+                CHECK(sequence[Opcode::all_gather] == one(units * stream) + positions);
             }
 }
 
@@ -147,8 +144,8 @@ int64_t model_state(const Plan& plan) {
     int64_t bytes = 0;
     for (const Buffer& b : c.buffers) {
         const bool alive = b.first <= between && b.last > between;
-        const bool counts = b.arena == Arena::persistent ? b.holds == Holds::param || b.holds == Holds::state
-                                                         : alive && (b.holds == Holds::gradient || low_copy(b.value));
+        const bool counts = b.arena == Arena::persistent ? b.use == BufferUse::param || b.use == BufferUse::state
+                                                         : alive && (b.use == BufferUse::gradient || low_copy(b.value));
         if (counts) bytes += b.bytes;
     }
     return bytes;
@@ -183,11 +180,7 @@ TEST_CASE("recomputation changes no bit and frees the activations of all blocks 
         const auto gpt = made("gpt", "", "dropout = 0.1\nlayers = 6\nrecompute = \"" + recompute + "\"");
         const auto lowered = test::compile(gpt->train, gpt->mesh);
         peak = summary(lowered.plan).classes.at(0).activations;
-        test::Running how;
-        how.steps = 3;
-        how.reference = false;
-        how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-        return run_steps(lowered, how).values;
+        return run_drawn(lowered, 3, 40).values;
     };
     int64_t kept = 0, full = 0, selective = 0;
     const test::Contents plain = run("", kept);

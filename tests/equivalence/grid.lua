@@ -24,18 +24,10 @@ local program = o.trace(opt.model, data.signature, function(batch)
 end)
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 })
 
-local mesh, list = o.config.mesh, {}
-local function add(strategy) list[#list + 1] = strategy end
+local list = {}
 if opt.schedule ~= "" then
   local chunks = (opt.schedule == "interleaved" or opt.schedule == "zbv") and 2 or 1
-  add(o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = chunks })
+  list[1] = o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = chunks }
 end
-if mesh.tp then add(o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil }) end
-if opt.rep then add(o.strategy.data { axis = "rep" }) end
-if opt.zero > 0 then
-  add(o.strategy.zero { axis = "dp", stage = opt.zero })
-elseif mesh.dp then
-  add(o.strategy.data { axis = "dp" })
-end
-program:parallel(list)
+program:parallel(require "spread"(opt, list))
 program:compile()

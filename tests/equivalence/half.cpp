@@ -16,12 +16,7 @@ test::Ran run(const std::string& mesh, const std::string& precision, const std::
         fmt::format("[mesh]\n{}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\nprecision = \"{}\"\n"
                     "[data]\npath = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"llama\"\n{}\n",
                     mesh, steps, microbatches, precision, script));
-    test::Running how;
-    how.steps = steps;
-    how.reference = false;
-    how.every_step = true;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-    return run_steps(compiled(*made), how);
+    return run_drawn(compiled(*made), steps, 40);
 }
 
 float scalar(const test::Contents& step, const std::string& name) { return at(step, name).at(0); }

@@ -45,20 +45,20 @@ local scaling = opt.loss_scale > 0
 program:train_with(o.optim.adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 1.0 },
   { loss_scale = scaling })
 if model.tensors then program:weights(model:tensors()) end
-local strategies = opt.strategy == "twin" and o.strategies or o.strategy
 local layers = {}
 for count in opt.stages:gmatch "%d+" do layers[#layers + 1] = math.tointeger(count) end
 program:parallel {
-  strategies.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
+  o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = layers, ends = opt.ends },
 }
-local asked = { strategies.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
+local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
-  asked[2] = strategies.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib }
+  asked[2] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib }
 end
-if opt.recompute == "full" then asked[#asked + 1] = strategies.recompute {} end
+if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
-  asked[#asked + 1] = strategies.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
+  asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
 end
+local strategies = opt.strategy == "twin" and o.strategies or o.strategy
 asked[#asked + 1] = strategies.data { axis = "dp", bucket_mib = opt.bucket_mib }
 program:parallel(asked)
 program:compile()

@@ -11,12 +11,5 @@ local data = o.data.text {}
 local model = require "orrery.models.gpt" { layers = 1, embed = 32, heads = 4, mlp = 48, vocab = 40, seq = 8 }
 local program = o.trace("gpt", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
 program:train_with(require "updates"[opt.optimizer](1e-3))
-local mesh, list = o.config.mesh, {}
-if mesh.tp then list[#list + 1] = o.strategy.tensor { axis = "tp", sequence = opt.sequence or nil } end
-if opt.zero > 0 then
-  list[#list + 1] = o.strategy.zero { axis = "dp", stage = opt.zero }
-elseif mesh.dp then
-  list[#list + 1] = o.strategy.data { axis = "dp" }
-end
-program:parallel(list)
+program:parallel(require "spread"(opt, {}))
 program:compile()

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "folders.h"
-#include "run/weights.h"
+#include "run/checkpoint/pretrained.h"
 #include "table.h"
 #include "trial.h"
 

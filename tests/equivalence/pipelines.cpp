@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "draw/picture.h"
 #include "follow.h"
-#include "plan/draw.h"
 #include "slots.h"
 #include "verify_plan.h"
 
@@ -23,7 +23,6 @@ struct Asked {
     int64_t chunks = 1;
     std::string stages;
     bool ends = false;
-    std::string strategy = "plugin";
     int64_t micro = 4;
     std::string recompute = {};
 };
@@ -33,14 +32,14 @@ std::unique_ptr<Experiment> made(const Asked& asked) {
         "tests/equivalence/models.lua",
         fmt::format("[mesh]\npp = {}\ndp = {}\n[train]\nsteps = {}\nsequences_per_step = 8\nmicrobatches = {}\n"
                     "[data]\npath = \"none\"\ntokens_per_sequence = 8\n"
-                    "[script]\nmodel = \"{}\"\nlayers = 8\nembed = 16\nstrategy = \"{}\"\nschedule = \"{}\"\n"
+                    "[script]\nmodel = \"{}\"\nlayers = 8\nembed = 16\nschedule = \"{}\"\n"
                     "chunks = {}\nstages = \"{}\"\nends = {}\nrecompute = \"{}\"\n",
-                    asked.pp, asked.dp, steps, asked.micro, asked.model, asked.strategy, asked.schedule, asked.chunks,
-                    asked.stages, asked.ends, asked.recompute));
+                    asked.pp, asked.dp, steps, asked.micro, asked.model, asked.schedule, asked.chunks, asked.stages,
+                    asked.ends, asked.recompute));
 }
 
-LowerOptions options_for(const Experiment& experiment) {
-    LowerOptions options;
+CompileOptions options_for(const Experiment& experiment) {
+    CompileOptions options;
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
     return options;
@@ -52,14 +51,7 @@ test::Lowered compiled(const Asked& asked) {
     return test::compile(experiment->train, experiment->mesh, options_for(*experiment));
 }
 
-test::Ran run(const Asked& asked) {
-    test::Running how;
-    how.steps = steps;
-    how.reference = false;
-    how.every_step = true;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
-    return run_steps(compiled(asked), how);
-}
+test::Ran run(const Asked& asked) { return run_drawn(compiled(asked), steps, vocab); }
 
 std::string title(const Asked& asked) {
     return fmt::format("{}, pp = {} dp = {}, {}{}{}", asked.model, asked.pp, asked.dp, asked.schedule,
@@ -138,32 +130,19 @@ TEST_CASE("with one micro-batch weight gradients run in the slots that are drawn
                 }
 }
 
-TEST_CASE("the pipeline strategy and its twin give the same plans", "[pipelines]") {
-    for (const Asked& asked : {Asked{"gpt", 2}, Asked{"gpt", 4, 2, "zb_h1"}, Asked{"llama", 2, 1, "interleaved", 2},
-                               Asked{"llama", 4, 1, "1f1b", 1, "1 3 3 1"}, Asked{"gpt", 4, 1, "1f1b", 1, "", true}}) {
-        Asked twin = asked;
-        twin.strategy = "twin";
-        INFO(title(asked));
-        CHECK(compiled(twin).plan.fingerprint == compiled(asked).plan.fingerprint);
-    }
-}
-
 TEST_CASE("evaluation runs the schedule's forward fragments on the training's params", "[pipelines]") {
     for (const auto& [schedule, chunks] : schedules) {
         INFO(schedule);
         const auto experiment = made({"gpt", 2, 1, schedule, chunks});
         test::Lowered lowered;
-        const LowerOptions options = options_for(*experiment);
+        const CompileOptions options = options_for(*experiment);
         const Plan train =
-            lower(propagate(experiment->train, experiment->mesh), experiment->mesh, lowered.persistent, options);
+            plan_of(distribute(experiment->train, experiment->mesh), experiment->mesh, lowered.persistent, options);
         lowered.plan =
-            lower(propagate(*experiment->eval, experiment->mesh), experiment->mesh, lowered.persistent, options);
+            plan_of(distribute(*experiment->eval, experiment->mesh), experiment->mesh, lowered.persistent, options);
         check(lowered.plan, options.contracts);
-        test::Running how;
-        how.reference = false;
-        how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
         const auto one = made({"gpt"});
-        const test::Ran alone = run_steps(test::compile(*one->eval, one->mesh), how);
-        CHECK(loss_of(run_steps(lowered, how).values) == Approx(loss_of(alone.values)).epsilon(1e-6));
+        const test::Ran alone = run_drawn(test::compile(*one->eval, one->mesh), 1, vocab);
+        CHECK(loss_of(run_drawn(lowered, 1, vocab).values) == Approx(loss_of(alone.values)).epsilon(1e-6));
     }
 }

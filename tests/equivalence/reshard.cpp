@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "follow.h"
-#include "run/checkpoint.h"
+#include "run/checkpoint/checkpoint.h"
 
 using namespace orrery;
 using namespace orrery::equivalence;
@@ -47,7 +47,7 @@ struct Parts {
             const Value& value = plan.program.value(at.value);
             if (value.role != Role::param && value.role != Role::state) continue;
             const Layout layout = test::at_rest(value, plan.mesh);
-            const Piece piece = block_of(layout, value.type.shape, plan.mesh, rank);
+            const Block piece = block_of(layout, value.type.shape, plan.mesh, rank);
             const TensorType local{value.type.dtype, piece.shape};
             auto& bytes = memory.emplace_back(static_cast<size_t>(local.bytes()), '\xee');
             if (whole) slice(whole->at(value.name).data(), value.type.shape, piece, 4, bytes.data());

@@ -55,7 +55,7 @@ double print(const std::string& title, const std::vector<Line>& lines) {
     for (const Line& line : lines) {
         fmt::print("  {:<30} {:>9.2g} {:<8}  {:>7.2g} of the tolerance  {}\n", line.what, line.error, line.unit,
                    line.part, line.worst);
-        // Nothing compared (below 0) fails as not-a-number does.
+        // Nothing compared (below 0) fails as NaN does.
         most = line.part >= 0 ? std::max(most, line.part) : std::numeric_limits<double>::infinity();
     }
     std::fflush(stdout);

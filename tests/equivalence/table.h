@@ -45,7 +45,7 @@ private:
     std::string worst_;
 };
 
-/// Prints the lines under a title and returns the largest part of a tolerance; not a number counts as infinite.
+/// Prints the lines under a title and returns the largest part of a tolerance; NaN counts as infinite.
 double print(const std::string& title, const std::vector<Line>& lines);
 
 }  // namespace orrery::equivalence

@@ -19,14 +19,7 @@ std::unique_ptr<Experiment> made(const std::string& mesh) {
                                   mesh, steps, batch, seq, blocks, embed));
 }
 
-test::Ran run(const test::Lowered& lowered, int64_t steps) {
-    test::Running how;
-    how.steps = steps;
-    how.reference = false;
-    how.every_step = true;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, 256); };
-    return run_steps(lowered, how);
-}
+test::Ran run(const test::Lowered& lowered, int64_t steps) { return run_drawn(lowered, steps, 256); }
 
 /// All-reduces over tp of one step and the bytes that all ranks send for them: one of activations for `down` and one of
 /// their gradients for `up`, each [batch / dp, seq, embed] a layer; one scalar for the norm of all split gradients.
@@ -47,7 +40,7 @@ void account(const Program& program, const Mesh& mesh) {
     CHECK(sent == bytes);
     const PlanSummary all = summary(lowered.plan);
     for (const ClassSummary::Traffic& planned : all.classes.at(0).traffic) {
-        CHECK(planned.what == Do::all_reduce);
+        CHECK(planned.opcode == Opcode::all_reduce);
         if (planned.axis != tp) continue;
         CHECK(planned.count == count);
         CHECK(std::abs(planned.bytes_sent * mesh.ranks() - bytes) < 2 * mesh.ranks() * count);

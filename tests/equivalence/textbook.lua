@@ -47,12 +47,5 @@ local program = o.trace(opt.model, data.signature, function(batch)
   return nn.linear(x, "head", { "vocab", 40 }):cross_entropy(batch.targets)
 end)
 program:train_with(o.optim.sgd { lr = 0.1, momentum = 0.9, clip = 1 })
-local mesh, list = o.config.mesh, {}
-if mesh.tp then list[1] = wide {} end
-if opt.zero > 0 then
-  list[#list + 1] = o.strategy.zero { axis = "dp", stage = opt.zero }
-elseif mesh.dp then
-  list[#list + 1] = o.strategy.data { axis = "dp" }
-end
-program:parallel(list)
+program:parallel(require "spread"(opt, {}, wide {}))
 program:compile()

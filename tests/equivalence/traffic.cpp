@@ -42,13 +42,7 @@ Program program_of(const std::string& model, int64_t microbatches, int64_t bucke
     return std::move(program);
 }
 
-test::Ran run(const test::Lowered& lowered, int64_t steps) {
-    test::Running how;
-    how.steps = steps;
-    how.reference = false;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-    return run_steps(lowered, how);
-}
+test::Ran run(const test::Lowered& lowered, int64_t steps) { return run_drawn(lowered, steps, 40); }
 
 struct Sent {
     int64_t collectives = 0, messages = 0, bytes = 0;
@@ -66,10 +60,10 @@ Sent counted(const test::Ran& ran, size_t rank, size_t axis, int64_t steps) {
 Sent derived(const Plan& plan, int64_t rank) {
     Sent sent;
     for (const Instruction& i : plan.class_of(rank).stream) {
-        if (i.what != Do::all_reduce) continue;
+        if (i.opcode != Opcode::all_reduce) continue;
         const auto members = static_cast<int>(plan.mesh.size(i.axis));
         const TensorType& type = i.operands[0].type;
-        const int64_t mine = size_of(type.dtype) * block_of(type.count(), members, static_cast<int>(rank)).count;
+        const int64_t mine = size_of(type.dtype) * part_of(type.count(), members, static_cast<int>(rank)).count;
         ++sent.collectives;
         sent.messages += 2 * (members - 1);
         sent.bytes += type.bytes() - mine + (members - 1) * mine;
@@ -88,7 +82,7 @@ int64_t account(const std::string& model, int64_t dp, int64_t microbatches, int6
     const ClassSummary summary = orrery::summary(lowered.plan).classes.at(0);
     REQUIRE(summary.traffic.size() == 1);
     const ClassSummary::Traffic& planned = summary.traffic[0];
-    CHECK(planned.what == Do::all_reduce);
+    CHECK(planned.opcode == Opcode::all_reduce);
     const int64_t steps = 3;
     const test::Ran ran = run(lowered, steps);
     int64_t all = 0;
@@ -106,7 +100,7 @@ int64_t account(const std::string& model, int64_t dp, int64_t microbatches, int6
 
     int64_t largest = 0;
     for (const Instruction& i : lowered.plan.classes[0].stream)
-        if (i.what == Do::all_reduce) largest = std::max(largest, i.operands[0].type.bytes());
+        if (i.opcode == Opcode::all_reduce) largest = std::max(largest, i.operands[0].type.bytes());
     CHECK(largest <= std::max(bucket, sizes.largest));
     if (bucket == 0) CHECK(planned.count == sizes.gradients + 2);
     if (bucket >= sizes.bytes) CHECK(planned.count == 2);  // one of gradients, one of loss_sum and count

@@ -37,14 +37,7 @@ test::Lowered compiled(const Asked& asked) {
     return test::compile(experiment->train, experiment->mesh);
 }
 
-test::Ran run(const test::Lowered& lowered) {
-    test::Running how;
-    how.steps = steps;
-    how.reference = false;
-    how.every_step = true;
-    how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
-    return run_steps(lowered, how);
-}
+test::Ran run(const test::Lowered& lowered) { return run_drawn(lowered, steps, vocab); }
 
 test::Ran run(const Asked& asked) { return run(compiled(asked)); }
 

@@ -3,9 +3,10 @@
 #include <random>
 
 #include "folders.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
-#include "run/feed.h"
+#include "run/data/input_feed.h"
 
 namespace orrery::equivalence {
 namespace {
@@ -48,11 +49,7 @@ std::vector<int32_t> batch(const Value& value, int64_t step, int64_t vocab, uint
 
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& toml) {
     FakeHost host(toml);
-    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
-        static Registry registry;
-        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
-        return registry.strategy(name, asked)(options, asked);
-    };
+    host.strategies = built_strategy;
     run_script(in_source(script), host);
     if (!host.experiment) throw std::runtime_error(script + " compiled nothing");
     return std::move(host.experiment);
@@ -61,7 +58,7 @@ std::unique_ptr<Experiment> experiment(const std::string& script, const std::str
 test::Lowered compiled(const Experiment& experiment) {
     Config none;
     const TransportContract contract = test::registry().transport("threads", {})(none)->contract();
-    LowerOptions lowering;
+    CompileOptions lowering;
     for (const Axis& axis : experiment.mesh.axes()) lowering.contracts[axis.name] = contract;
     if (experiment.schedule) lowering.schedule = &*experiment.schedule;
     return test::compile(experiment.train, experiment.mesh, lowering);
@@ -90,6 +87,15 @@ const std::vector<float>& at(const test::Contents& contents, const std::string& 
     const auto found = contents.find(name);
     if (found == contents.end()) throw std::runtime_error("nothing is called " + name);
     return found->second;
+}
+
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab) {
+    test::Running how;
+    how.steps = steps;
+    how.reference = false;
+    how.every_step = true;
+    how.contents = [=](const Value& value, int64_t step) { return draw(value, step, vocab); };
+    return run_steps(lowered, how);
 }
 
 double loss_of(const test::Contents& step) {

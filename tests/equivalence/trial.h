@@ -4,7 +4,7 @@
 #include <string>
 
 #include "plan_ranks.h"
-#include "run/host.h"
+#include "run/script_interface.h"
 
 namespace orrery::equivalence {
 
@@ -21,6 +21,9 @@ void show_gradients(Program& program);
 /// `vocab` and targets that follow from them, about a quarter of them ignored, most in the first sequences; "step",
 /// "seed". `seed`: other params and tokens.
 std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t seed = 0);
+
+/// Steps on the CPU's own kernels from drawn sources, each looked at.
+test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab);
 
 /// The step's loss_sum / count.
 double loss_of(const test::Contents& step);

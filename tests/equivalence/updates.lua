@@ -3,16 +3,29 @@ local o = require "orrery"
 
 local function sign(x) return x:greater(0):cast "f32" - x:less(0):cast "f32" end
 
---- Lion (Chen et al. 2023): a step of one size, in the direction of the momentum.
-local function lion(lr)
-  return function(update)
-    local scale = 1 / update:count()
-    for p in update:params() do
-      local g, m = p:grad() * scale, update:state(p, "m")
-      update:set(p, p - (sign(m * 0.9 + g * 0.1) + p * 0.1) * lr)
-      update:set(m, m * 0.99 + g * 0.01)
+--- An optimizer of one param after the other: step(update, p, g, lr) gets the mean gradient.
+local function each(step)
+  return function(lr)
+    return function(update)
+      local scale = 1 / update:count()
+      for p in update:params() do step(update, p, p:grad() * scale, lr) end
     end
   end
+end
+
+--- Lion (Chen et al. 2023): a step of one size, in the direction of the momentum.
+local lion = each(function(update, p, g, lr)
+  local m = update:state(p, "m")
+  update:set(p, p - (sign(m * 0.9 + g * 0.1) + p * 0.1) * lr)
+  update:set(m, m * 0.99 + g * 0.01)
+end)
+
+--- The step of Nesterov's momentum: the gradient, and the momentum that it leads to.
+local function ahead(update, p, g, beta)
+  local m = update:state(p, "m")
+  local next_m = m * beta + g
+  update:set(m, next_m)
+  return g + next_m * beta
 end
 
 --- x / |x| with its singular values brought near 1 by five steps of a polynomial.
@@ -28,31 +41,13 @@ local function orthogonal(x)
 end
 
 --- Muon (Jordan et al. 2024): matrices take orthogonal steps, everything else plain ones.
-local function muon(lr)
-  return function(update)
-    local scale = 1 / update:count()
-    for p in update:params() do
-      local g, m = p:grad() * scale, update:state(p, "m")
-      local next_m = m * 0.95 + g
-      local step = g + next_m * 0.95
-      update:set(m, next_m)
-      update:set(p, p - (#p.shape == 2 and orthogonal(step) or step) * lr)
-    end
-  end
-end
+local muon = each(function(update, p, g, lr)
+  local step = ahead(update, p, g, 0.95)
+  update:set(p, p - (#p.shape == 2 and orthogonal(step) or step) * lr)
+end)
 
 --- Stochastic gradient descent with Nesterov's momentum.
-local function nesterov(lr)
-  return function(update)
-    local scale = 1 / update:count()
-    for p in update:params() do
-      local g, m = p:grad() * scale, update:state(p, "m")
-      local next_m = m * 0.9 + g
-      update:set(m, next_m)
-      update:set(p, p - (g + next_m * 0.9) * lr)
-    end
-  end
-end
+local nesterov = each(function(update, p, g, lr) update:set(p, p - ahead(update, p, g, 0.9) * lr) end)
 
 --- AdamW without the fused op.
 local function adamw(lr)
@@ -75,24 +70,19 @@ end
 
 --- As Adafactor (Shazeer and Stern 2018): the second moment of a matrix is that of its rows times that of its columns,
 --- and a step's root mean square is at most 1.
-local function adafactor(lr)
-  return function(update)
-    local scale = 1 / update:count()
-    for p in update:params() do
-      local g, v = p:grad() * scale, update:state(p, "v")
-      local square = g:square() + 1e-30
-      if #p.shape == 2 then
-        local rows = mean(square, 2)
-        square = rows * mean(square, 1) / mean(rows, 1)
-      end
-      local next_v = v * 0.9 + square * 0.1
-      update:set(v, next_v)
-      local step = g / next_v:sqrt()
-      local count = 1
-      for _, size in ipairs(p.shape) do count = count * size end
-      update:set(p, p - step * (lr / (step:sumsq() / count):sqrt():maximum(1)))
-    end
+local adafactor = each(function(update, p, g, lr)
+  local v = update:state(p, "v")
+  local square = g:square() + 1e-30
+  if #p.shape == 2 then
+    local rows = mean(square, 2)
+    square = rows * mean(square, 1) / mean(rows, 1)
   end
-end
+  local next_v = v * 0.9 + square * 0.1
+  update:set(v, next_v)
+  local step = g / next_v:sqrt()
+  local count = 1
+  for _, size in ipairs(p.shape) do count = count * size end
+  update:set(p, p - step * (lr / (step:sumsq() / count):sqrt():maximum(1)))
+end)
 
 return { lion = lion, muon = muon, nesterov = nesterov, adamw = adamw, adafactor = adafactor }

@@ -101,8 +101,8 @@ std::vector<std::string> gradients_of(const Plan& plan, int64_t rank, bool reduc
     std::set<std::string> names;
     const RankClass& c = plan.class_of(rank);
     for (const Instruction& i : c.stream) {
-        const bool reduces = i.what == Do::all_reduce || i.what == Do::reduce_scatter;
-        if (reduced ? !reduces : i.what != Do::kernel || i.fragment.micro > 0) continue;
+        const bool reduces = i.opcode == Opcode::all_reduce || i.opcode == Opcode::reduce_scatter;
+        if (reduced ? !reduces : i.opcode != Opcode::kernel || i.fragment.micro > 0) continue;
         const auto take = [&](const Operand& operand, bool, bool writes) {
             if (operand.value == none || !(reduced || writes)) return;
             const ValueId value = reduced ? original_of(plan.program, operand.value) : operand.value;

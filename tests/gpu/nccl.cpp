@@ -10,7 +10,7 @@
 #include "gpu/gpu.h"
 #include "orrery/communicator.h"
 #include "plugin/loader.h"
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 using namespace orrery;
 

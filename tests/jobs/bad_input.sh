@@ -10,12 +10,8 @@ refused() {
     out=$("$@" 2>&1 > /dev/null)
     code=$?
     [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
-    while read -r -d '|' word; do
-        case "$out" in
-            *"$word"*) ;;
-            *) echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return ;;
-        esac
-    done <<< "$words|"
+    word=$(missing_word "$words" "$out")
+    [ -z "$word" ] || { echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return; }
     [ ! -e run ] || { echo "FAILED $name: it wrote $(find run)"; failures=$((failures + 1)); rm -rf run; return; }
     echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
 }
@@ -93,6 +89,11 @@ refused_set "a ramp of torn micro-batches" 'gpt.lua|batch of 3|whole micro-batch
 refused_set "memory of the whole session" 'memory_gib|too much' device.memory_gib=0.00001
 refused_set "unknown script option" 'layerz|layers' \
     script.layerz=3
+echo 'print("nothing to train")' > none.lua
+for command in check draw verify sample; do
+    refused "a script without a program, $command" 'none.lua|compiled no program|program:compile' -- \
+        "$orrery" $command none.lua
+done
 refused_set "missing data" 'nowhere.txt|data.path' \
     data.path=nowhere.txt
 : > empty.bin

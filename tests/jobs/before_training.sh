@@ -37,12 +37,8 @@ drill() {
     code0=$?
     local took=$((SECONDS - begin))
     for number in 0 1; do
-        local list
-        list=$(echo "$words" | cut -d';' -f$((number + 1)))
-        while read -r -d '|' word; do
-            grep -qF -- "$word" "$folder.$number.log" ||
-                { head -20 "$folder".?.log; fail "$name: node $number does not say \"$word\""; }
-        done <<< "$list|"
+        word=$(missing_word "$(echo "$words" | cut -d';' -f$((number + 1)))" "$(< "$folder.$number.log")")
+        [ -z "$word" ] || { head -20 "$folder".?.log; fail "$name: node $number does not say \"$word\""; }
     done
     [ "$code0 $code1" = "$codes" ] ||
         { head -20 "$folder".?.log; fail "$name: exit codes $code0 $code1, expected $codes"; }

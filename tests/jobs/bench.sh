@@ -143,9 +143,8 @@ refused() {
     out=$("$orrery" bench all_reduce -b 1K -e 1K "$@" 2>&1)
     code=$?
     [ $code -eq 2 ] || fail "bench $*: exit code $code, expected 2: $out"
-    while read -r -d '|' word; do
-        [[ $out == *"$word"* ]] || fail "bench $*: no \"$word\" in: $out"
-    done <<< "$words|"
+    word=$(missing_word "$words" "$out")
+    [ -z "$word" ] || fail "bench $*: no \"$word\" in: $out"
     [[ $out != *algbw* ]] || fail "bench $*: it printed a table: $out"
 }
 typo='--set transport.gloo.intreface=x|unknown key "intreface" in [transport.gloo]|did you mean "interface"'

@@ -10,12 +10,8 @@ refused() {
     out=$(bounded "$@" 2>&1 > /dev/null < /dev/null)
     code=$?
     [ $code -eq 2 ] || { echo "FAILED $name: exit code $code, expected 2: $out"; failures=$((failures + 1)); return; }
-    while read -r -d '|' word; do
-        case "$out" in
-            *"$word"*) ;;
-            *) echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return ;;
-        esac
-    done <<< "$words|"
+    word=$(missing_word "$words" "$out")
+    [ -z "$word" ] || { echo "FAILED $name: no \"$word\" in: $out"; failures=$((failures + 1)); return; }
     echo "$name: $(echo "$out" | head -1 | cut -c1-150)"
 }
 bounded() {
@@ -83,15 +79,16 @@ p:compile():train(data, { steps = 2 })
 LUA
 refused "an input that nothing fills" 'float_input.lua:4|nothing fills the input "noise" f32[4]' -- \
     "$orrery" check float_input.lua
-script no_targets << LUA
+script other_dims << LUA
 $trains
-local p = o.trace("m", { data.signature[1] }, function(b)
+local p = o.trace("m", { tokens = o.array("i32", { { "batch", 4 }, { "seq", 8 } }) }, function(b)
   return require "orrery.models.mlp" {}:loss(b.tokens, b.tokens)
 end)
 p:train_with(o.optim.sgd {})
 p:compile():train(data, { steps = 2 })
 LUA
-refused "no targets" 'has no input "targets"' -- "$orrery" check no_targets.lua
+refused "an input of other dims" 'other_dims.lua:3|input "tokens" is i32[4,8]|"tokens" i32[batch,seq 16]' -- \
+    "$orrery" check other_dims.lua
 # rate NAME WORDS OPTIMIZER
 rate() {
     script "$1" << LUA

@@ -73,7 +73,7 @@ for file in lost/checkpoints/*/manifest.json; do echo > "$file"; done
 run lost 40 > lost.log 2>&1 && fail "lost: it started"
 says lost.log "every checkpoint in" "step 20, manifest" "step 30, manifest" "step 40, manifest" "--fresh"
 
-# Runs that diverge, to no numbers or to 1e13: the states are finite and are saved, but no start goes on from them, also
+# Runs that diverge, to NaN or to 1e13: the states are finite and are saved, but no start goes on from them, also
 # where the losses on both sides of a checkpoint are high.
 for lr in 1e17 1e4; do
     name=diverged.$lr

@@ -11,9 +11,8 @@ refuses() {
     "$@" > "$name.log" 2>&1
     code=$?
     [ $code -eq "$expected" ] || { cat "$name.log"; fail "$name: exit code $code, expected $expected"; }
-    while read -r -d '|' word; do
-        grep -qF -- "$word" "$name.log" || { cat "$name.log"; fail "$name: no \"$word\""; }
-    done <<< "$words|"
+    word=$(missing_word "$words" "$(< "$name.log")")
+    [ -z "$word" ] || { cat "$name.log"; fail "$name: no \"$word\""; }
     ! grep -q "internal error" "$name.log" || { cat "$name.log"; fail "$name: called an internal error"; }
     echo "$name: $(grep -m1 'orrery: ' "$name.log" | cut -c1-150)"
 }

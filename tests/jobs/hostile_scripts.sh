@@ -16,9 +16,8 @@ ends() {
     timeout 60 "$orrery" check "$name.lua" "$@" > "$name.log" 2>&1
     code=$?
     [ $code -eq "$expected" ] || { failed "exit code $code, expected $expected"; return; }
-    while read -r -d '|' word; do
-        grep -qF -- "$word" "$name.log" || { failed "no \"$word\""; return; }
-    done <<< "$words|"
+    word=$(missing_word "$words" "$(< "$name.log")")
+    [ -z "$word" ] || { failed "no \"$word\""; return; }
     echo "$name: $(head -1 "$name.log" | cut -c1-140)"
 }
 soon=(--set script.timeout_s=1)

@@ -11,6 +11,14 @@ fail() {
     exit 1
 }
 
+# missing_word WORDS TEXT: the first of the words (separated by |) that the text lacks, nothing where it has all.
+missing_word() {
+    local word
+    while read -r -d '|' word; do
+        [[ $2 == *"$word"* ]] || { echo "$word"; return; }
+    done <<< "$1|"
+}
+
 # 60 kB of text that a model can learn something from.
 awk 'BEGIN {
     for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11

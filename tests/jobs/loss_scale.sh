@@ -19,7 +19,7 @@ check() {
     lines=$(awk '$1 == "step" { print $9, $10 }' "$log" | head -1)
     [ "$lines" = "loss_scale skipped" ] || { cat "$log"; fail "columns 9 and 10 are \"$lines\""; }
     ! grep -qE '(^|[ :])-?(nan|inf)($|[ ,}])' "$log" run/metrics.jsonl ||
-        { cat "$log"; fail "a norm that is no number"; }
+        { cat "$log"; fail "a norm that is NaN or infinite"; }
     skipped=$(grep '"skipped"' run/metrics.jsonl | tail -1 | sed -E 's/.*"skipped":([0-9]+).*/\1/')
     [ "$skipped" -gt 2 ] && [ "$skipped" -lt "$steps" ] ||
         { cat run/metrics.jsonl; fail "$skipped of $steps skipped"; }

@@ -5,8 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "check_passes.h"
 #include "config/load.h"
-#include "run/host.h"
+#include "folders.h"
+#include "orrery/data.h"
+#include "plugin/loader.h"
+#include "run/script_interface.h"
 
 namespace orrery {
 
@@ -16,6 +20,13 @@ inline bool has(const std::string& text, const std::string& part) {
     const bool found = text.find(part) != std::string::npos;
     CHECK(found);
     return found;
+}
+
+/// A data source from the plugins of this build.
+inline std::unique_ptr<DataSource> built_data(std::string_view name, Config& options, const Origin& asked) {
+    static Registry registry;
+    Loader({in_build("plugins")}).load("data", name, registry, asked);
+    return registry.data(name, asked)(options, asked);
 }
 
 /// A host that records what scripts ask for and starts nothing.
@@ -34,7 +45,11 @@ public:
         if (strategies) return strategies(name, options, asked);
         throw Error(asked, "no strategy \"" + std::string(name) + "\"");
     }
+    std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override {
+        return built_data(name, options, asked);
+    }
     const Mesh& mesh() override { return mesh_; }
+    PassLook look() override { return test::check_passes(); }
     void compile(Experiment made) override { experiment = std::make_unique<Experiment>(std::move(made)); }
     std::string summary() override { return "summary"; }
     void train(const DataSpec& spec, const TrainOptions& asked) override {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "nccl/standin.h"
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 using namespace orrery;
 using namespace orrery::nccl_transport;

@@ -8,15 +8,16 @@
 #include <sstream>
 
 #include "base/hash.h"
+#include "compile/compile.h"
 #include "folders.h"
 #include "ir/print.h"
 #include "jobs.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "orrery/registry.h"
 #include "plan/print.h"
 #include "plugin/loader.h"
-#include "run/compile.h"
 
 using namespace orrery;
 using namespace orrery::plans;
@@ -29,8 +30,6 @@ const Registry& registry() {
         const Loader loader({in_build("plugins")});
         loader.load("device", "cpu", r, {});
         for (const char* name : {"threads", "shm", "gloo", "ucx"}) loader.load("transport", name, r, {});
-        for (const char* name : {"data", "pipeline", "recompute", "tensor", "zero"})
-            loader.load("strategy", name, r, {});
         return r;
     }();
     return all;
@@ -71,9 +70,7 @@ Device& reference_device() {
 
 Compiled compiled(const Job& job) {
     FakeHost host(job.config.empty() ? job.toml : read(in_source("configs/" + job.config)));
-    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
-        return registry().strategy(name, asked)(options, asked);
-    };
+    host.strategies = built_strategy;
     run_script(in_source(job.script), host);
     if (!host.experiment) throw std::runtime_error(job.script + " compiled nothing");
     CompileOptions options;
@@ -81,6 +78,7 @@ Compiled compiled(const Job& job) {
         if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = contract_of(job.transport);
     options.workspace = [](const KernelSpec& spec) { return reference_device().prepare(spec)->scratch_bytes(); };
     options.runs = [](const KernelSpec& spec) { return reference_device().why_not(spec).empty(); };
+    options.look = test::check_passes();
     return compile_training(*host.experiment, options);
 }
 

@@ -21,11 +21,16 @@ const std::map<std::string, std::set<std::string>> core_table = {
     {"ir", {"orrery", "base", "ir"}},
     {"layout", {"orrery", "base", "ir", "layout"}},
     {"plan", {"orrery", "base", "ir", "layout", "plan"}},
-    {"run", {"orrery", "base", "ir", "layout", "plan", "run"}},
+    {"compile", {"orrery", "base", "ir", "layout", "plan", "compile"}},
+    {"draw", {"orrery", "base", "ir", "plan", "draw"}},
+    {"collective", {"orrery", "base", "ir", "plan", "collective"}},
+    {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "run"}},
     {"plugin", {"orrery", "base", "plugin"}},
     {"config", {"orrery", "base", "config"}},
-    {"lua", {"orrery", "base", "ir", "layout", "plan", "run", "plugin", "config", "lua"}},
-    {"cli", {"orrery", "base", "ir", "layout", "plan", "run", "plugin", "config", "lua", "cli"}},
+    {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "run", "plugin", "config", "lua"}},
+    {"cli",
+     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "run", "plugin", "config", "lua",
+      "cli"}},
 };
 
 /// Third-party library of a header in <>, "" for the C++ library, the C library and the system.

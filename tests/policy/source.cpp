@@ -52,6 +52,21 @@ const std::vector<Source>& sources() {
     return all;
 }
 
+std::set<std::string> first_column(const Source& manual, const std::string& heading) {
+    static const std::regex name("`([^`]+)`");
+    std::set<std::string> named;
+    bool inside = false;
+    for (const std::string& line : manual.lines) {
+        if (line.starts_with(heading)) inside = true;
+        if (!line.starts_with("|")) inside = false;
+        if (!inside) continue;
+        const std::string first = line.substr(1, line.find('|', 1) - 1);
+        for (auto at = std::sregex_iterator(first.begin(), first.end(), name); at != std::sregex_iterator(); ++at)
+            named.insert((*at)[1]);
+    }
+    return named;
+}
+
 std::vector<Include> includes_of(const Source& source) {
     static const std::regex directive(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"].*)");
     std::vector<Include> found;

@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct Source {
 
 /// Every file of the repository that people write: no build folders, data, runs, nor files with other than text.
 const std::vector<Source>& sources();
+
+/// What the first column of a file's tables that begin with `heading` has in backticks: `lower`, `walk.h`, `ops/`.
+std::set<std::string> first_column(const Source& manual, const std::string& heading);
 
 struct Include {
     std::string name;

@@ -8,10 +8,9 @@
 #include <random>
 
 #include "../unit/layout_models.h"
+#include "compile/pipeline.h"
 #include "harness.h"
-#include "layout/propagate.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
 #include "plan_ranks.h"
 #include "plan_stepper.h"
 
@@ -185,11 +184,11 @@ Mesh mesh(const Drawn& drawn) {
 /// Where it is lowered at least, `lowered` has it.
 std::string refusal(const Schedule& schedule, const Program& program, const Mesh& mesh, const C& contract,
                     Lowered& lowered) {
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     for (const Axis& axis : mesh.axes()) options.contracts[axis.name] = contract;
     try {
-        lowered.plan = lower(Program(program), mesh, lowered.persistent, options);
+        lowered.plan = plan_of(Program(program), mesh, lowered.persistent, options);
         check(lowered.plan, options.contracts);
     } catch (const Error& error) {
         return error.what();
@@ -202,7 +201,7 @@ void swap_messages(Plan& plan, Random& random) {
     auto& stream = plan.classes[below(random, plan.classes.size())].stream;
     std::vector<size_t> messages;
     for (size_t i = 0; i < stream.size(); ++i)
-        if (is_message(stream[i].what)) messages.push_back(i);
+        if (is_message(stream[i].opcode)) messages.push_back(i);
     const size_t one = below(random, messages.size());
     const size_t other = std::min(messages.size() - 1, one + 1 + below(random, 4));
     const auto a = static_cast<int>(messages[one]), b = static_cast<int>(messages[other]);
@@ -235,7 +234,7 @@ Schedule by_hand(const std::vector<const char*>& orders) {
 TEST_CASE("what one group receives never lies where the same group sends from", "[contract][schedules]") {
     // Rank 0 sends F1's value and receives two gradients at one moment; the first of these frees what F1 was made from.
     const Drawn drawn{by_hand({"F2 F0 B0 F1 B2 B1", "F2 F0 B0 F1 B1 B2"}), 1, 3, false};
-    const Program program = propagate(model(drawn, false).program, mesh(drawn));
+    const Program program = distribute(model(drawn, false).program, mesh(drawn));
     for (const auto& [name, contract] : shipped()) {
         INFO(name);
         Lowered lowered;
@@ -262,7 +261,7 @@ TEST_CASE("any legal schedule runs on every transport", "[contract][schedules][a
         }
         const Mesh all =
             more ? Mesh({{"dp", 2}, mesh(drawn).axes()[0], {"tp", 2}}).with_microbatches(drawn.micros) : mesh(drawn);
-        const Program program = propagate(m.program, all);
+        const Program program = distribute(m.program, all);
         for (const auto& [name, contract] : contracts) {
             INFO(fmt::format("schedule {} on {}, {}", at, name, drawn.text()));
             Lowered lowered;
@@ -284,7 +283,7 @@ TEST_CASE("a schedule that cannot run is refused by name and line", "[contract][
     for (int at = 0; at < count; ++at) {
         const Drawn drawn = broken(draw(random), random);
         const bool good = legal(drawn);
-        const Program program = propagate(model(drawn, true).program, mesh(drawn));
+        const Program program = distribute(model(drawn, true).program, mesh(drawn));
         refused += !good;
         for (const auto& [name, contract] : contracts) {
             INFO(fmt::format("mutant {} on {}, {}", at, name, drawn.text()));
@@ -313,20 +312,20 @@ TEST_CASE("whether messages in another order end is judged alike by two", "[cont
         const auto& [name, contract] = *std::next(contracts.begin(), static_cast<int>(below(random, contracts.size())));
         INFO(fmt::format("plan {} on {}, {}", at, name, drawn.text()));
         Lowered lowered;
-        REQUIRE(refusal(drawn.schedule, propagate(model(drawn, false).program, mesh(drawn)), mesh(drawn), contract,
+        REQUIRE(refusal(drawn.schedule, distribute(model(drawn, false).program, mesh(drawn)), mesh(drawn), contract,
                         lowered) == "");
         swap_messages(lowered.plan, random);
         const std::string why = Stepper(lowered.plan, contract, static_cast<uint64_t>(at)).run();
         INFO(why);
-        const std::map<std::string, C> given{{"pp", contract}};
+        const Network given{{"pp", contract}};
         if (why == "") {
-            CHECK_NOTHROW(check_progress(lowered.plan, given));
+            CHECK_NOTHROW(check_deadlock(lowered.plan, given));
             ++ended;
         } else if (why.find("same bytes") != std::string::npos) {
             CHECK_THROWS_AS(check(lowered.plan, given), Error);
             ++raced;
         } else {
-            CHECK_THROWS_AS(check_progress(lowered.plan, given), Error);
+            CHECK_THROWS_AS(check_deadlock(lowered.plan, given), Error);
             ++stuck;
         }
     }
@@ -356,9 +355,9 @@ TEST_CASE("any legal schedule gives the loss of one rank, bit for bit", "[schedu
         const Mesh one = Mesh().with_microbatches(drawn.micros);
         Model m = model(drawn, at % 2 == 1), same = model(drawn, at % 2 == 1);
         Lowered apart, whole;
-        REQUIRE(refusal(drawn.schedule, propagate(m.program, mesh(drawn)), mesh(drawn),
+        REQUIRE(refusal(drawn.schedule, distribute(m.program, mesh(drawn)), mesh(drawn),
                         conformance::contract_of({"threads", false, {}}), apart) == "");
-        REQUIRE(refusal(alone, propagate(same.program, one), one, {}, whole) == "");
+        REQUIRE(refusal(alone, distribute(same.program, one), one, {}, whole) == "");
         Running how;
         how.steps = 2;
         how.every_step = true;

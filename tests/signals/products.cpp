@@ -12,7 +12,7 @@
 
 #include "base/signals.h"
 #include "cli/signals.h"
-#include "run/stop_request.h"
+#include "run/control/stop_request.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <random>
 
-#include "run/manifest.h"
+#include "run/checkpoint/manifest.h"
 #include "states.h"
 
 using namespace orrery;
@@ -143,8 +143,8 @@ TEST_CASE("damage is named and an older checkpoint is used") {
         expected = "step 2, manifest: not valid json";
     }
     const auto store = stores.open(scratch.path);
-    CHECK_THAT(verify(*store, 2), !Catch::Matchers::Equals(""));
-    CHECK(verify(*store, 1) == "");
+    CHECK_THAT(read_back(*store, 2), !Catch::Matchers::Equals(""));
+    CHECK(read_back(*store, 1) == "");
     const Outcome outcome = restore(stores, scratch.path, model(to), to);
     CHECK(outcome.problems == quiet(to));
     CHECK(outcome.step == 1);
@@ -168,12 +168,12 @@ TEST_CASE("a byte flipped anywhere is found") {
         if (file.file_size() == 0) continue;
         for (size_t at = 0; at < file.file_size(); at += 13, ++flips) {
             edit(file.path(), [&](std::string& bytes) { bytes[at] ^= 32; });
-            if (verify(*store, 1).empty()) FAIL_CHECK(file.path() << " byte " << at);
+            if (read_back(*store, 1).empty()) FAIL_CHECK(file.path() << " byte " << at);
             edit(file.path(), [&](std::string& bytes) { bytes[at] ^= 32; });
         }
     }
     CHECK(flips > 100);
-    CHECK(verify(*store, 1) == "");
+    CHECK(read_back(*store, 1) == "");
 }
 
 TEST_CASE("a step that was just saved is not saved again") {

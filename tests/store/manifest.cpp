@@ -1,11 +1,11 @@
 // Manifests that are damaged, or signed anew with numbers that do not fit.
-#include "run/manifest.h"
+#include "run/checkpoint/manifest.h"
 
 #include <fmt/format.h>
 
 #include "damage.h"
-#include "run/safetensors.h"
-#include "run/tiling.h"
+#include "run/checkpoint/tiling.h"
+#include "safetensors_bytes.h"
 #include "states.h"
 
 using namespace orrery;
@@ -33,7 +33,7 @@ struct TwoSteps {
         CHECK(outcome.problems == quiet(dp2));
         CHECK((outcome.step == 1 && outcome.seed == 1 && outcome.equal));
         REQUIRE(outcome.passed_over.size() == 1);
-        const std::string verified = verify(*stores.open(scratch.path), 2);
+        const std::string verified = read_back(*stores.open(scratch.path), 2);
         for (const std::string& part : parts) {
             CHECK_THAT(outcome.passed_over[0], Contains(part));
             CHECK_THAT(verified, Contains(part));
@@ -184,26 +184,26 @@ TEST_CASE("boxes tile a tensor or do not, whatever their order") {
     const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
     int tiled = 0;
     for (int trial = 0; trial < 2000; ++trial) {
-        std::vector<Box> boxes{{{0, 0, 0}, shape}};
+        std::vector<Block> boxes{{{0, 0, 0}, shape}};
         for (int64_t cuts = draw(6); cuts-- > 0;) {  // cuts a box in two
-            Box& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
+            Block& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
             const auto dim = static_cast<size_t>(draw(2));
             if (box.shape[dim] < 2) continue;
-            Box rest = box;
+            Block rest = box;
             box.shape[dim] = 1 + draw(box.shape[dim] - 2);
             rest.offset[dim] += box.shape[dim];
             rest.shape[dim] -= box.shape[dim];
             boxes.push_back(rest);
         }
         if (draw(1) == 1) {  // then moves one, or another size, inside of the tensor
-            Box& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
+            Block& box = boxes[static_cast<size_t>(draw(static_cast<int64_t>(boxes.size()) - 1))];
             const auto dim = static_cast<size_t>(draw(2));
             box.offset[dim] = draw(shape[dim] - 1);
             box.shape[dim] = std::min(box.shape[dim], shape[dim] - box.offset[dim]);
         }
         std::shuffle(boxes.begin(), boxes.end(), random);
         std::vector<int> over(static_cast<size_t>(count_of(shape)), 0);
-        for (const Box& box : boxes)
+        for (const Block& box : boxes)
             for (int64_t i = 0; i < box.count(); ++i) {
                 const int64_t z = i % box.shape[2], y = i / box.shape[2] % box.shape[1],
                               x = i / box.shape[2] / box.shape[1];
@@ -215,14 +215,14 @@ TEST_CASE("boxes tile a tensor or do not, whatever their order") {
     }
     CHECK(tiled > 500);
     CHECK(tiled < 1900);
-    CHECK(tiling_of({0, 3}, std::vector<Box>{}).exact);
-    CHECK_FALSE(tiling_of({2, 3}, std::vector<Box>{}).exact);
-    CHECK_THROWS_WITH(tiling_of(Shape(40, 2), std::vector<Box>{{Shape(40, 0), Shape(40, 1)}}), Contains("40 dims"));
+    CHECK(tiling_of({0, 3}, std::vector<Block>{}).exact);
+    CHECK_FALSE(tiling_of({2, 3}, std::vector<Block>{}).exact);
+    CHECK_THROWS_WITH(tiling_of(Shape(40, 2), std::vector<Block>{{Shape(40, 0), Shape(40, 1)}}), Contains("40 dims"));
 }
 
 TEST_CASE("a manifest of 100,000 shards is looked at in far fewer than all pairs") {
     constexpr int64_t shards = 100'000;
-    std::vector<Box> line, grid;
+    std::vector<Block> line, grid;
     for (int64_t i = 0; i < shards; ++i) {
         line.push_back({{i}, {1}});
         grid.push_back({{i / 100, i % 100}, {1, 1}});
@@ -244,18 +244,18 @@ TEST_CASE("as many objects and names as shards are found by their places") {
     for (int64_t i = 0; i < count; ++i) {
         const std::string name = "w" + std::to_string(i), key = "rank-" + std::to_string(i);
         const std::vector<std::byte> bytes =
-            write_safetensors(std::vector<NamedTensor>{{name, {const_cast<float*>(&value), DType::f32, {}}}});
+            safetensors_bytes(std::vector<NamedTensor>{{name, {const_cast<float*>(&value), DType::f32, {}}}});
         store->put(1, key, bytes);
         const auto size = static_cast<int64_t>(bytes.size());
         manifest.objects.push_back({key, 0, size, sha256(bytes), {crc32c(bytes)}});
         manifest.tensors.push_back({name, {DType::f32, {}}, "", {{i, size - 4, {{}, {}}}}});
     }
     store->commit(1, manifest.text());
-    CHECK(verify(*store, 1) == "");
+    CHECK(read_back(*store, 1) == "");
     // One object of 100,000 names: a minute where a parser looks at all of them for each.
     std::vector<NamedTensor> names;
     for (int64_t i = 0; i < 100'000; ++i)
         names.push_back({"w" + std::to_string(i), {const_cast<float*>(&value), DType::f32, {}}});
-    const std::vector<std::byte> bytes = write_safetensors(names);
+    const std::vector<std::byte> bytes = safetensors_bytes(names);
     CHECK(parse_safetensors(bytes, static_cast<int64_t>(bytes.size()), "a").tensors.size() == 100'000);
 }

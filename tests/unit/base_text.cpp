@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 
-#include "base/log.h"
 #include "base/text.h"
 
 using namespace orrery;
@@ -17,10 +16,6 @@ TEST_CASE("bytes, counts and times print with units") {
     CHECK(short_text(950) == "950");
     CHECK(short_text(10.7e6) == "10.7 M");
     CHECK(short_text(999.7e3) == "1.00 M");
-    CHECK(seconds_text(1.2e-6) == "1.20 us");
-    CHECK(seconds_text(0.035) == "35.0 ms");
-    CHECK(seconds_text(200) == "3 min 20 s");
-    CHECK(seconds_text(7500) == "2 h 5 min");
 }
 
 TEST_CASE("quoting escapes what a terminal would act on") {
@@ -30,16 +25,4 @@ TEST_CASE("quoting escapes what a terminal would act on") {
     CHECK(join({"a", "b"}, ", ") == "a, b");
     CHECK(split("a..b", '.') == std::vector<std::string>{"a", "", "b"});
     CHECK(trim(" \tx y\n") == "x y");
-}
-
-TEST_CASE("a log prefixes each line and is silent without a sink") {
-    const auto env = system_env();
-    std::vector<std::string> lines;
-    const Log log([&](std::string_view line) { lines.emplace_back(line); }, "rank 1", *env);
-    log.debug("dropped");
-    log.warning("one\ntwo");
-    REQUIRE(lines.size() == 2);
-    CHECK(lines[0].substr(12) == " [rank 1] warning: one");
-    CHECK(lines[1].substr(12) == " [rank 1] warning: two");
-    Log().info("nothing happens");
 }

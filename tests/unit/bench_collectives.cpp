@@ -1,4 +1,4 @@
-#include "cli/bench_rows.h"
+#include "cli/bench/bench_rows.h"
 
 #include <catch2/catch.hpp>
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/text.h"
-#include "cli/script_host.h"
+#include "cli/script_runner.h"
 #include "config/schema.h"
 #include "config/toml_text.h"
 #include "folders.h"
@@ -85,11 +85,10 @@ TEST_CASE("every key of the schema is read") {
     }
     ScriptCommand command;
     command.script = folder;
-    ScriptHost host(command, Mode::launch, Job{});
-    host.run_script();
+    const auto script = check_launch(command, Job{});
     for (const SchemaKey& key : schema()) {
         INFO(key.table << "." << key_of(key) << " is accepted, but nothing reads it: honour it or take it out");
-        const ConfigValue* value = find(host.config(), key);
+        const ConfigValue* value = find(script->config(), key);
         REQUIRE(value);
         CHECK(value->used);
     }

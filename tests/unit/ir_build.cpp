@@ -6,9 +6,9 @@
 
 #include "folders.h"
 #include "ir/build.h"
+#include "ir/check_program.h"
 #include "ir/op.h"
 #include "ir/parse.h"
-#include "ir/verify.h"
 #include "ir_programs.h"
 
 using namespace orrery;
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(Fixture, "dim names flow through ops, and unnamed dims take any
     const ValueId other = b.input("other", {DType::f32, {8, 512}}, {"batch", "heads"}, at(18));
     CHECK(fails("rmsnorm", {bare, row, other}).find("dim names differ") != std::string::npos);
     CHECK(b.add("rmsnorm", {x, row, bare}, {}, at(19)).size() == 3);
-    verify(p);
+    check_program(p);
 }
 
 TEST_CASE_METHOD(Fixture, "reshape declares split, merge and renaming") {
@@ -150,9 +150,9 @@ TEST_CASE("marks: earlier ones stay, later ones that differ are kept apart") {
 TEST_CASE("verify names what is illegal") {
     auto broken = [](const std::function<void(Program&)>& damage) {
         Program p = test::mlp();
-        verify(p);
+        check_program(p);
         damage(p);
-        return message([&] { verify(p); });
+        return message([&] { check_program(p); });
     };
     CHECK(broken([](Program& p) { p.values[5].type.shape[0] = 9; }).find("which should be f32[batch=8,mlp=10]") !=
           std::string::npos);

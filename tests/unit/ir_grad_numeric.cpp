@@ -9,10 +9,10 @@
 #include <random>
 #include <set>
 
+#include "compile/differentiate.h"
 #include "interpreter.h"
+#include "ir/check_program.h"
 #include "ir/describe.h"
-#include "ir/grad.h"
-#include "ir/verify.h"
 #include "ir_programs.h"
 
 using namespace orrery;
@@ -58,7 +58,7 @@ public:
     void check() {
         Program full = program_;
         const std::vector<ValueId> gradients = differentiate(full, loss_);
-        verify(full);
+        check_program(full);
         for (size_t i = 0; i < gradients.size(); ++i) {
             if (gradients[i] == none || full.values[i].role == Role::param) continue;
             INFO(describe(full, static_cast<ValueId>(i)) << " and its gradient " << describe(full, gradients[i]));

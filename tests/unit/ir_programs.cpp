@@ -247,7 +247,7 @@ auto key(const Mark& m) {
     return std::tuple(m.value, m.what, m.axis, m.placement.text(), m.keep, m.optional, m.origin.text());
 }
 auto key(const ScopeMark& m) { return std::tuple(m.scope, m.stage, m.recompute, m.origin.text(), m.kinds); }
-auto key(const Note& n) { return std::tuple(n.value, n.text, n.origin.text()); }
+auto key(const Remark& n) { return std::tuple(n.value, n.text, n.origin.text()); }
 auto key(const Update& u) { return std::tuple(u.target, u.value); }
 auto key(const Result& r) { return std::tuple(r.name, r.value); }
 
@@ -282,7 +282,7 @@ std::string difference(const Program& a, const Program& b) {
     if (!same(a.marks(), b.marks())) return "marks";
     if (!same(a.ignored(), b.ignored())) return "ignored marks";
     if (!same(a.scope_marks(), b.scope_marks())) return "scope marks";
-    if (!same(a.notes(), b.notes())) return "notes";
+    if (!same(a.remarks(), b.remarks())) return "remarks";
     if (a.grads() != b.grads()) return "gradients";
     if (a.buckets() != b.buckets()) return "buckets";
     return a.microbatches() == b.microbatches() ? "" : "micro-batches";

@@ -1,9 +1,9 @@
 // Small programs for the tests of propagation: a perceptron and a transformer block with their backward pass and
 // update.
 #pragma once
+#include "compile/differentiate.h"
+#include "compile/precision.h"
 #include "ir/build.h"
-#include "ir/grad.h"
-#include "ir/precision.h"
 #include "orrery/program.h"
 
 namespace orrery::test {

@@ -1,5 +1,5 @@
 // Whole programs on meshes: every value equals the one-device run, and the collectives are those expected.
-#include "layout/propagate.h"
+#include "compile/pipeline.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -8,8 +8,8 @@
 #include <map>
 
 #include "golden.h"
+#include "ir/check_program.h"
 #include "ir/print.h"
-#include "ir/verify.h"
 #include "layout_models.h"
 #include "mesh_interpreter.h"
 
@@ -48,8 +48,8 @@ std::set<ValueId> partial_sums(const Program& program) {
 
 /// Propagates and compares every value on every rank.
 Program sound(const Program& program, const Mesh& mesh) {
-    Program result = propagate(program, mesh);
-    CHECK_NOTHROW(verify(result));
+    Program result = distribute(program, mesh);
+    CHECK_NOTHROW(check_program(result));
     MeshInterpreter(result, mesh, small).compare(evaluate(program, small), partial_sums(program));
     for (const Result& r : result.results)
         CHECK(result.value(r.value).layout.partials().size() <= (mesh.microbatches() > 1));
@@ -84,7 +84,7 @@ TEST_CASE("gradient accumulation adds no collective and keeps every value") {
     m.split_names({{"batch", "dp"}});
     CHECK(count(sound(m.program, mesh_of({{"dp", 2}}, 2))) == Counts{{"all_reduce dp", 5}});
     CHECK(count(sound(m.program, mesh_of({{"dp", 1}}, 4))) == Counts{});
-    const Program p = propagate(m.program, mesh_of({{"dp", 2}}, 2));
+    const Program p = distribute(m.program, mesh_of({{"dp", 2}}, 2));
     const ValueId grad = m.program.grad_of(*m.program.find("up.w"));
     CHECK(p.value(grad).layout.text(mesh_of({{"dp", 2}}, 2)) == "dp:P(sum) micro:P(sum)");
     CHECK(p.value(p.grad_of(*p.find("up.w"))).layout.replicated());
@@ -196,12 +196,12 @@ TEST_CASE("ten thousand ops on a mesh of four axes take well under a second") {
     }
     const Mesh mesh = mesh_of({{"pod", 2}, {"fsdp", 2}, {"dp", 2}, {"tp", 2}}, 2);
     const std::clock_t start = std::clock();
-    const Program p = propagate(m.program, mesh);
+    const Program p = distribute(m.program, mesh);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     INFO(seconds << " s for " << m.program.ops.size() << " ops");
     CHECK(p.ops.size() > m.program.ops.size());
     CHECK_NOFAIL(seconds < 3);  // 0.3 s of one core; sanitizers take longer, a quadratic pass takes minutes
-    CHECK_NOTHROW(verify(p));
+    CHECK_NOTHROW(check_program(p));
 }
 
 TEST_CASE("a gradient used split is scattered once, after the loop") {
@@ -244,7 +244,7 @@ TEST_CASE("a program without ops, and results that are inputs") {
     Model m;
     m.build.result("x", m.input("x", {4, 6}, {"batch", "embed"}), {});
     m.store("x", "dp", S(0));
-    CHECK(propagate(m.program, mesh_of({{"dp", 2}})).value(0).layout.text(mesh_of({{"dp", 2}})) == "dp:S(0)");
+    CHECK(distribute(m.program, mesh_of({{"dp", 2}})).value(0).layout.text(mesh_of({{"dp", 2}})) == "dp:S(0)");
 }
 
 TEST_CASE("the printed perceptron on dp=2 tp=2") {
@@ -252,7 +252,7 @@ TEST_CASE("the printed perceptron on dp=2 tp=2") {
     m.program.name = "mlp";
     m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
     const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}});
-    check_golden("layout_mlp.txt", print(propagate(m.program, mesh), &mesh));
+    check_golden("layout_mlp.txt", print(distribute(m.program, mesh), &mesh));
 }
 
 TEST_CASE("the printed block with heads, mlp and the sequence over tp") {
@@ -261,7 +261,7 @@ TEST_CASE("the printed block with heads, mlp and the sequence over tp") {
     m.split_names({{"heads", "tp"}, {"mlp", "tp"}, {"batch", "dp"}});
     for (const char* name : {"residual1", "residual2"}) m.store(name, "tp", S(1), "sequence");
     const Mesh mesh = mesh_of({{"dp", 2}, {"tp", 2}}, 2);
-    check_golden("layout_block.txt", print(propagate(m.program, mesh), &mesh));
+    check_golden("layout_block.txt", print(distribute(m.program, mesh), &mesh));
 }
 
 TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right") {

@@ -1,7 +1,7 @@
 // What cannot be laid out as asked is an error that names value, dim, axis, bytes, both causes and the remedy.
 #include <catch2/catch.hpp>
 
-#include "layout/propagate.h"
+#include "compile/pipeline.h"
 #include "layout_models.h"
 
 using namespace orrery;
@@ -13,9 +13,11 @@ const auto S = Placement::split;
 const Placement R = Placement::replicated();
 const Mesh tp2({{"tp", 2}});
 
-std::string refusal(const Program& program, const Mesh& mesh, const PropagateOptions& options = {}) {
+std::string refusal(const Program& program, const Mesh& mesh, const PropagateOptions& redistribution = {}) {
+    CompileOptions options;
+    options.redistribution = redistribution;
     try {
-        propagate(program, mesh, options);
+        distribute(program, mesh, options);
     } catch (const Error& error) {
         return error.what();
     }

@@ -1,9 +1,11 @@
 // Soundness of the factor rules: every op, run sharded on a mesh in every layout of its operands, gives what one
 // device gives.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 
+#include "compile/pipeline.h"
 #include "ir/build.h"
-#include "layout/propagate.h"
 #include "mesh_interpreter.h"
 
 using namespace orrery;
@@ -147,7 +149,7 @@ bool check(const Case& c, const Small& small, const Mesh& mesh, const std::vecto
                 marked.store(small.inputs[k], mesh.axes()[a].name, Placement::split(placements[a][k] - 1), {});
     Program propagated;
     try {
-        propagated = propagate(marked, mesh);
+        propagated = distribute(marked, mesh);
     } catch (const Error&) {
         return false;  // uneven: refused, as the next test case checks
     }
@@ -225,4 +227,68 @@ TEST_CASE("every op is right in drawn layouts on two and three axes, with ordere
             }
         }
     }
+}
+
+namespace {
+
+std::vector<double> sorted(const Array& array) {
+    std::vector<double> all(array.f64(), array.f64() + array.type.count());
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+double combined(ReduceOp how, double a, double b) {
+    return how == ReduceOp::sum ? a + b : how == ReduceOp::max ? std::max(a, b) : std::min(a, b);
+}
+
+/// All values of the case's program, where each element of input `k` is `times` what it was.
+std::vector<Array> values_of(const Case& c, const Small& small, size_t k, double times) {
+    return evaluate(small.program, [&](const Value& value, ValueId id) {
+        Array array = fill_of(c)(value, id);
+        if (id == small.inputs[k])
+            for (int64_t e = 0; e < array.type.count(); ++e) array.f64()[e] *= times;
+        return array;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("traits of ops are true of what their kernels do") {
+    std::set<std::string> seen;
+    for (const Case& c : cases) {
+        const OpDef& def = op_def(c.kind);
+        if (c.inputs.empty() || c.inputs[0].dtype != DType::f32) continue;
+        INFO(c.kind);
+        const Small small(c, 0);
+        const std::vector<Array> values = values_of(c, small, 0, 1);
+        const auto value = [&](ValueId id) -> const Array& { return values[static_cast<size_t>(id)]; };
+        const Array& y = value(small.program.ops[0].outputs[0]);
+        if (def.moves != Moves::no) {
+            std::vector<double> from;
+            for (ValueId input : small.inputs)
+                for (double element : sorted(value(input))) from.push_back(element);
+            std::sort(from.begin(), from.end());
+            const std::vector<double> to = sorted(y);
+            CHECK((def.moves == Moves::cuts || to == from));
+            CHECK(std::includes(from.begin(), from.end(), to.begin(), to.end()));
+            seen.insert("moves");
+        }
+        if (def.reduces) {
+            CHECK(y.type.count() < value(small.inputs[0]).type.count());
+            seen.insert("reduces");
+        }
+        if (def.combines && c.inputs[0] == c.inputs[1]) {
+            const double *const a = value(small.inputs[0]).f64(), *const b = value(small.inputs[1]).f64();
+            for (int64_t e = 0; e < y.type.count(); ++e) CHECK(y.f64()[e] == combined(*def.combines, a[e], b[e]));
+            seen.insert("combines");
+        }
+        for (int k : def.multiplies) {
+            const std::vector<Array> doubled = values_of(c, small, static_cast<size_t>(k), 2);
+            const Array& twice = doubled[static_cast<size_t>(small.program.ops[0].outputs[0])];
+            CHECK(y.type.count() == value(small.inputs[static_cast<size_t>(k)]).type.count());
+            for (int64_t e = 0; e < y.type.count(); ++e) CHECK(twice.f64()[e] == 2 * y.f64()[e]);
+            seen.insert("multiplies");
+        }
+    }
+    CHECK(seen.size() == 4);
 }

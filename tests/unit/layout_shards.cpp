@@ -1,3 +1,4 @@
+#include "assemble.h"
 #include "layout/shards.h"
 
 #include <catch2/catch.hpp>
@@ -25,7 +26,7 @@ TEST_CASE("the blocks of all ranks put together give the whole array") {
         std::vector<std::vector<int32_t>> locals;
         std::vector<const void*> pointers;
         for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-            const Piece block = block_of(l, shape, mesh, rank);
+            const Block block = block_of(l, shape, mesh, rank);
             locals.emplace_back(static_cast<size_t>(count_of(block.shape)), -1);
             slice(whole.data(), shape, block, 4, locals.back().data());
             // Element by element, from the definition.
@@ -38,15 +39,15 @@ TEST_CASE("the blocks of all ranks put together give the whole array") {
         }
         for (const auto& local : locals) pointers.push_back(local.data());
         std::vector<int32_t> back(whole.size(), -1);
-        assemble(back.data(), shape, l, mesh, 4, pointers);
+        test::assemble(back.data(), shape, l, mesh, 4, pointers);
         CHECK(back == whole);
     }
 }
 
 TEST_CASE("runs join the dims that a block has whole") {
-    const auto runs = [](const Piece& block) {
+    const auto runs = [](const Block& block) {
         std::vector<std::array<int64_t, 3>> result;
-        for_each_run(shape, block, [&](int64_t g, int64_t l, int64_t n) { result.push_back({g, l, n}); });
+        for_runs(block, whole(shape), block, [&](int64_t g, int64_t l, int64_t n) { result.push_back({g, l, n}); });
         return result;
     };
     CHECK(runs({{0, 0, 0}, {4, 6, 5}}) == std::vector<std::array<int64_t, 3>>{{0, 0, 120}});
@@ -54,7 +55,7 @@ TEST_CASE("runs join the dims that a block has whole") {
     CHECK(runs({{2, 3, 0}, {2, 3, 5}}) == std::vector<std::array<int64_t, 3>>{{75, 0, 15}, {105, 15, 15}});
     CHECK(runs({{3, 4, 1}, {1, 2, 2}}) == std::vector<std::array<int64_t, 3>>{{111, 0, 2}, {116, 2, 2}});
     int scalars = 0;
-    for_each_run({}, {{}, {}}, [&](int64_t g, int64_t l, int64_t n) { scalars += g == 0 && l == 0 && n == 1; });
+    for_runs({}, {}, {}, [&](int64_t g, int64_t l, int64_t n) { scalars += g == 0 && l == 0 && n == 1; });
     CHECK(scalars == 1);
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("the library's collectives are the built-in ones, move by move", "[lua
         run_script_text("", "script.lua", ".", host);
         REQUIRE(!host.tables.empty());
         const ChunkTable& made = host.tables[0];
-        CHECK(made.collective == Do::all_reduce);
+        CHECK(made.collective == Opcode::all_reduce);
         CHECK(made.chunks == built_in.chunks);
         CHECK(made.moves == built_in.moves);
         CHECK(made.text() == built_in.text());

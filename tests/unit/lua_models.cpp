@@ -6,29 +6,20 @@
 #include <map>
 #include <sstream>
 
+#include "compile/pipeline.h"
 #include "folders.h"
 #include "golden.h"
+#include "ir/check_program.h"
 #include "ir/print.h"
-#include "ir/verify.h"
-#include "layout/propagate.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
-#include "plugin/loader.h"
 
 using namespace orrery;
 
 namespace {
 
 const std::string source = in_source("");
-
-/// Scripts that ask for o.strategy.NAME get the plugin.
-void give_plugins(FakeHost& host) {
-    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
-        static Registry registry;
-        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
-        return registry.strategy(name, asked)(options, asked);
-    };
-}
 
 std::string read(const std::string& path) {
     std::ifstream in(path);
@@ -47,7 +38,7 @@ int64_t parameters(const Program& program) {
 std::unique_ptr<Experiment> experiment(const std::string& script, const std::string& config,
                                        const std::vector<std::string>& sets = {}) {
     FakeHost host(read(source + "/configs/" + config), sets);
-    give_plugins(host);
+    host.strategies = built_strategy;
     run_script(source + "/scripts/" + script, host);
     CHECK(host.trained == 1);
     REQUIRE(host.experiment);
@@ -92,7 +83,7 @@ TEST_CASE("parameter counts are the published ones") {
                             "function(b) return m:loss(b.tokens, b.targets) end)\n"
                             "p:train_with(o.optim.adamw {})\np:weights(m:tensors())\np:compile()",
                         "a.lua", ".", host);
-        verify(host.experiment->train);
+        check_program(host.experiment->train);
         CHECK(host.experiment->weights.sources.size() == host.experiment->train.params().size());
         return parameters(host.experiment->train);
     };
@@ -180,7 +171,7 @@ TEST_CASE("the shipped scripts and configurations compile") {
     experiment("gpt.lua", "two_nodes.toml");
     for (const char* tp : {"mesh.tp=2", "mesh.tp=3"}) {
         const auto made = experiment("mlp.lua", "laptop.toml", {tp});
-        const Program spread = propagate(made->train, made->mesh);
+        const Program spread = distribute(made->train, made->mesh);
         int64_t reduces = 0;
         for (const Op& op : spread.ops) reduces += op.kind == "all_reduce" && op.attributes.text("axis") == "tp";
         CHECK(reduces >= 4);  // two blocks, forward and backward
@@ -206,7 +197,7 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
 
 TEST_CASE("data parallelism of gpt adds one reduction a gradient and two scalars") {
     const auto made = experiment("gpt.lua", "quickstart.toml");
-    const Program spread = propagate(made->train, made->mesh);
+    const Program spread = distribute(made->train, made->mesh);
     std::map<std::string, int64_t> collectives;
     for (const Op& op : spread.ops)
         for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
@@ -224,7 +215,7 @@ TEST_CASE("llama70b traces in the time and memory that check has") {
 TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     const auto spread = [](const std::string& kind) {
         FakeHost host(read(source + "/configs/two_ranks.toml"));
-        give_plugins(host);
+        host.strategies = built_strategy;
         run_script_text(
             "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 2, embed = 12, heads = 2,"
             "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
@@ -234,7 +225,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
             "a.lua", ".", host);
         const Experiment& made = *host.experiment;
         const auto text = [&](const Program& program) {
-            const Program done = propagate(program, made.mesh);
+            const Program done = distribute(program, made.mesh);
             return print(done, &made.mesh);
         };
         return print(made.train) + text(made.train) + text(*made.eval);
@@ -243,4 +234,34 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(plugin.find("all_reduce") != std::string::npos);
     CHECK(plugin.find("by data, a.lua:5") != std::string::npos);
     CHECK(plugin == spread("strategies"));
+}
+
+TEST_CASE("data with zero is the strategy zero in data's name") {
+    const auto train = [](const std::string& strategy) {
+        FakeHost host(read(source + "/configs/two_ranks.toml"));
+        host.strategies = built_strategy;
+        run_script_text(
+            "local o = require 'orrery'\nlocal m = require 'orrery.models.gpt' { layers = 1, embed = 12, heads = 2,"
+            "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
+            "function(b) return m:loss(b.tokens, b.targets) end)\np:train_with(o.optim.adamw {})\n"
+            "p:parallel { o.strategy." +
+                strategy + " }\np:compile()",
+            "a.lua", ".", host);
+        return host.experiment->train;
+    };
+    for (const char* stage : {"1", "2", "3"}) {
+        const Program data = train("data { bucket_mib = 4, zero = " + std::string(stage) + " }");
+        const Program zero = train("zero { bucket_mib = 4, stage = " + std::string(stage) + " }");
+        REQUIRE(data.marks().size() == zero.marks().size());
+        for (size_t i = 0; i < data.marks().size(); ++i) {
+            const Mark &a = data.marks()[i], &b = zero.marks()[i];
+            CHECK((a.value == b.value && a.what == b.what && a.axis == b.axis && a.placement == b.placement &&
+                   a.keep == b.keep && a.optional == b.optional));
+            CHECK(a.origin.text() == "data, a.lua:5");
+        }
+        CHECK(data.bucket_bytes("dp") == 4 << 20);
+        CHECK(zero.marks()[0].origin.text() == "zero, a.lua:5");
+    }
+    CHECK_THROWS_WITH(train("data { zero = 4 }"), Catch::Contains("a.lua:5") && Catch::Contains("zero is 4"));
+    CHECK_THROWS_WITH(train("data { zero = 1, stage = 2 }"), Catch::Contains("stage"));
 }

@@ -8,7 +8,7 @@
 
 #include "folders.h"
 #include "lua/fake_host.h"
-#include "plan/check_schedule.h"
+#include "plan/check/check_schedule.h"
 #include "plan/timeline.h"
 
 using namespace orrery;
@@ -156,10 +156,12 @@ TEST_CASE("schedules: one that needs two stages a rank gets them where nobody sa
             "local m = require 'orrery.models.gpt' { layers = 4, embed = 6, heads = 2, vocab = 11, seq = 4 }\n"
             "local p = o.trace('m', o.data.text {}.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
             "p:train_with(o.optim.adamw {})\no.strategy.pipeline { " +
-            options + " }\np:parallel { o.strategies.pipeline { " + options + " } }\n";
+            options +
+            " }\np:parallel { require 'orrery.strategy'.define('mine', function(program) program:pipeline { " +
+            options + " } end) {} }\n";
         run_script_text(start + "p:compile()", "a.lua", ".", host);
-        const int64_t twin = host.experiment->train.pipeline().chunks;
-        if (mesh == "pp = 2\n") CHECK(twin == given);
+        const int64_t marked = host.experiment->train.pipeline().chunks;
+        if (mesh == "pp = 2\n") CHECK(marked == given);
         return given;
     };
     CHECK(chunks("schedule = 'zbv'") == 2);

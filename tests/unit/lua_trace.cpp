@@ -168,8 +168,8 @@ TEST_CASE("dropout and evaluation") {
     CHECK(host.options.steps == 100);
     CHECK(host.options.evaluate_every == 10);
     CHECK(host.options.origin.text() == "a.lua:8");
-    CHECK(host.data.path == "x.txt");
-    CHECK(host.data.sequence == 8);
+    CHECK(host.data.source->path() == "x.txt");
+    CHECK(host.data.source->arrays()[0].shape() == Shape{8});
     CHECK(host.lines == std::vector<std::string>{"summary"});
 }
 
@@ -201,6 +201,39 @@ TEST_CASE("strategies mark by dim names and errors say what is wrong") {
     CHECK(has(failure(with("S(0)")), "dims count from 1"));
     CHECK(has(failure(start + "strategy.define('m', { axis = 'tp' }, print) { axes = 'dp' }"),
               "strategy \"m\": unknown option \"axes\""));
+}
+
+TEST_CASE("a strategy in Lua asks what one in C++ may ask, and marks scopes") {
+    FakeHost host(config, {"train.precision=bf16"});
+    run("local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\nlocal data = o.data.text {}\n"
+        "local m = require 'orrery.models.gpt' { layers = 2, embed = 16, heads = 2, vocab = 32, seq = 8 }\n"
+        "local p = o.trace('g', data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+        "p:train_with(o.optim.adamw {})\n"
+        "p:parallel { strategy.define('mine', function(program, mesh)\n"
+        "  local row = program:layers()\n"
+        "  for i = 2, #row - 1 do program:stage(row[i].scope, i - 2) end\n"
+        "  for _, scope in ipairs(program:scopes()) do\n"
+        "    if scope:find '^h%.%d$' or scope:find 'mlp$' then program:recompute(scope, { 'gelu' }) end\n  end\n"
+        "  for p in program:params() do\n"
+        "    if p:has_low_copy() then p:store { tp = strategy.S(1), optional = true } end\n"
+        "    p:grad_terms():store { dp = strategy.P }\n  end\n"
+        "  for x in program:activations() do if x.dims[2] == 'seq' then program:note(x, 'seen') break end end\n"
+        "end) {} }\np:compile()",
+        host);
+    const Program& made = host.experiment->train;
+    std::vector<ValueId> low, terms;
+    for (const Mark& mark : made.marks()) (mark.axis == "tp" ? low : terms).push_back(mark.value);
+    const std::vector<bool> copied = made.params_with_low_copies();
+    CHECK(low.size() == static_cast<size_t>(std::count(copied.begin(), copied.end(), true)));
+    CHECK(!low.empty());
+    CHECK(terms == made.grad_terms(*made.find("wte.weight")));  // tied to the head
+    CHECK(terms.size() == 2);
+    std::vector<std::string> stages, again;
+    for (const ScopeMark& mark : made.scope_marks()) (mark.recompute ? again : stages).push_back(mark.scope);
+    CHECK(stages == std::vector<std::string>{"h.0", "h.1"});
+    CHECK(!again.empty());
+    REQUIRE(made.remarks().size() == 1);
+    CHECK(made.remarks()[0].text == "seen");
 }
 
 TEST_CASE("optimizers refuse unknown options and schedules need an end") {

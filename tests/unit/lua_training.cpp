@@ -7,6 +7,7 @@
 
 #include "folders.h"
 #include "interpreter.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "plan_ranks.h"
@@ -18,11 +19,7 @@ namespace {
 std::unique_ptr<Experiment> traced(const std::string& script, const std::string& toml,
                                    const std::vector<std::string>& sets = {}) {
     FakeHost host(toml, sets);
-    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
-        static Registry plugins;
-        Loader({in_build("plugins")}).load("strategy", name, plugins, asked);
-        return plugins.strategy(name, asked)(options, asked);
-    };
+    host.strategies = built_strategy;
     run_script_text(script, "a.lua", in_source("scripts"), host);
     return std::move(host.experiment);
 }

@@ -1,5 +1,5 @@
 // Plans broken on purpose are refused, each with the place named.
-#include "plan/check.h"
+#include "plan/check/check.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,8 +15,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Contracts = std::map<std::string, TransportContract>;
-
 /// A sound plan with buckets, two queues and two micro-batches.
 Plan sound_plan() {
     Model m = mlp(8, 4, 12, true, true);
@@ -26,10 +24,10 @@ Plan sound_plan() {
 }
 
 /// Index of the n-th instruction that does this.
-int find(const Plan& plan, Do what, int n = 0) {
+int find(const Plan& plan, Opcode what, int n = 0) {
     const auto& stream = plan.classes[0].stream;
     for (size_t i = 0; i < stream.size(); ++i)
-        if (stream[i].what == what && n-- == 0) return static_cast<int>(i);
+        if (stream[i].opcode == what && n-- == 0) return static_cast<int>(i);
     FAIL("the plan has no such instruction");
     return none;
 }
@@ -50,7 +48,7 @@ void erase(Plan& plan, int index) {
 
 /// Two pipeline ranks that exchange two tensors, as hand-made streams: each line "send 0" or "recv 1" with a tag.
 struct Line {
-    Do what;
+    Opcode what;
     int64_t tag;
 };
 
@@ -62,10 +60,10 @@ Plan two_stages(const std::vector<Line>& first, const std::vector<Line>& second)
         c.stage = stage;
         c.ranks = stage == 0 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{2, 3};
         c.scratch_bytes = 64;
-        c.buffers.push_back({Arena::scratch, 0, 64, none, Holds::activation, 0, 100});
+        c.buffers.push_back({Arena::scratch, 0, 64, none, BufferUse::activation, 0, 100});
         for (const Line& line : stage == 0 ? first : second) {
             Instruction& i = c.stream.emplace_back();
-            i.what = line.what;
+            i.opcode = line.what;
             i.queue = 1;
             i.axis = 0;
             i.peer = 1 - stage;
@@ -76,9 +74,9 @@ Plan two_stages(const std::vector<Line>& first, const std::vector<Line>& second)
     return plan;
 }
 
-constexpr Do send = Do::send, receive = Do::receive;
+constexpr Opcode send = Opcode::send, receive = Opcode::receive;
 
-Contracts with(TransportContract::Send semantics, int slots, TransportContract::Lanes lanes) {
+Network with(TransportContract::Send semantics, int slots, TransportContract::Lanes lanes) {
     TransportContract contract;
     contract.send = semantics;
     contract.slots = slots;
@@ -114,8 +112,8 @@ TEST_CASE("operands must fit kernels, buffers and arenas") {
         CHECK_THROWS_WITH(check(plan, {}), Contains("outside its lifetime"));
     }
     SECTION("message sizes") {
-        Instruction& message = at(plan, find(plan, Do::all_reduce));
-        message.what = Do::all_gather;
+        Instruction& message = at(plan, find(plan, Opcode::all_reduce));
+        message.opcode = Opcode::all_gather;
         CHECK_THROWS_WITH(check(plan, {}), Contains("all_gather") && Contains("over tp") && Contains("2 members make"));
     }
     SECTION("the transport's dtypes") {
@@ -146,7 +144,7 @@ TEST_CASE("contents: every instruction left out is missed") {
         Plan plan = good;
         erase(plan, i);
         INFO("without " << describe(good, good.classes[0], i));
-        CHECK_THROWS_AS(check_contents(plan), Error);
+        CHECK_THROWS_AS(check_values(plan), Error);
     }
 }
 
@@ -154,11 +152,11 @@ TEST_CASE("contents: every instruction done twice is noticed") {
     const Plan good = sound_plan();
     for (int i = 0; i < static_cast<int>(good.classes[0].stream.size()); ++i) {
         Plan plan = good;
-        if (at(plan, i).what == Do::copy) continue;  // the same bytes again do no harm
+        if (at(plan, i).opcode == Opcode::copy) continue;  // the same bytes again do no harm
         plan.classes[0].stream.push_back(at(plan, i));
         plan.classes[0].stream.back().waits.clear();
         INFO("twice " << describe(good, good.classes[0], i));
-        CHECK_THROWS_AS(check_contents(plan), Error);
+        CHECK_THROWS_AS(check_values(plan), Error);
     }
 }
 
@@ -173,7 +171,7 @@ TEST_CASE("contents: the wrong micro-batch is found") {
     place.last = 1 << 20;
     plan.classes[0].scratch_bytes += 64;
     at(plan, product_of_1 + 1).operands[0].buffer = first.operands[3].buffer;
-    CHECK_THROWS_WITH(check_contents(plan), Contains("of micro-batch 1, but its bytes hold that of 0"));
+    CHECK_THROWS_WITH(check_values(plan), Contains("of micro-batch 1, but its bytes hold that of 0"));
 }
 
 TEST_CASE("order: every wait is needed") {
@@ -208,64 +206,64 @@ TEST_CASE("groups: members must run the same collectives in the same order") {
     for (RankClass& c : plan.classes)
         for (int n : {4, 8}) {
             Instruction& i = c.stream.emplace_back();
-            i.what = Do::all_reduce;
+            i.opcode = Opcode::all_reduce;
             i.queue = 1;
             i.axis = 0;
             i.operands.assign(2, {0, 0, {DType::f32, {n}}, none});
         }
-    CHECK_NOTHROW(check_groups(plan));
+    CHECK_NOTHROW(check_collectives(plan));
     SECTION("order") {
         std::swap(plan.classes[1].stream[0], plan.classes[1].stream[1]);
-        CHECK_THROWS_WITH(check_groups(plan),
+        CHECK_THROWS_WITH(check_collectives(plan),
                           Contains("disagree on its collective number 0") && Contains("f32[4]") && Contains("f32[8]"));
     }
     SECTION("count") {
         plan.classes[1].stream.pop_back();
-        CHECK_THROWS_WITH(check_groups(plan),
+        CHECK_THROWS_WITH(check_collectives(plan),
                           Contains("class 0 (ranks 0..1), instruction 1") && Contains("has no partner in class 1"));
     }
     SECTION("a collective that only some reach") {
         plan.classes[1].stream.pop_back();
-        CHECK_THROWS_WITH(check_progress(plan, {}), Contains("never ends") && Contains("class 0"));
+        CHECK_THROWS_WITH(check_deadlock(plan, {}), Contains("never ends") && Contains("class 0"));
     }
     SECTION("a rank without a stream") {
         plan.classes[1].ranks.pop_back();
-        CHECK_THROWS_WITH(check_groups(plan), Contains("rank 3 has no stream"));
+        CHECK_THROWS_WITH(check_collectives(plan), Contains("rank 3 has no stream"));
     }
 }
 
 TEST_CASE("progress: both sides sending first needs a buffer") {
     const Plan plan = two_stages({{send, 1}, {receive, 2}}, {{send, 2}, {receive, 1}});
     using C = TransportContract;
-    CHECK_THROWS_WITH(check_progress(plan, with(C::Send::rendezvous, 0, C::Lanes::communicator)),
+    CHECK_THROWS_WITH(check_deadlock(plan, with(C::Send::rendezvous, 0, C::Lanes::communicator)),
                       Contains("never ends") && Contains("class 0") && Contains("class 1") && Contains("send over pp"));
-    CHECK_NOTHROW(check_progress(plan, with(C::Send::buffered, 1, C::Lanes::communicator)));
-    CHECK_NOTHROW(check_progress(plan, with(C::Send::grouped, 0, C::Lanes::communicator)));
-    CHECK_NOTHROW(check_progress(plan, with(C::Send::rendezvous, 0, C::Lanes::peer_and_direction)));
-    CHECK_THROWS(check_progress(plan, with(C::Send::rendezvous, 0, C::Lanes::peer)));
+    CHECK_NOTHROW(check_deadlock(plan, with(C::Send::buffered, 1, C::Lanes::communicator)));
+    CHECK_NOTHROW(check_deadlock(plan, with(C::Send::grouped, 0, C::Lanes::communicator)));
+    CHECK_NOTHROW(check_deadlock(plan, with(C::Send::rendezvous, 0, C::Lanes::peer_and_direction)));
+    CHECK_THROWS(check_deadlock(plan, with(C::Send::rendezvous, 0, C::Lanes::peer)));
 }
 
 TEST_CASE("progress: slots are counted") {
     const Plan plan = two_stages({{send, 1}, {send, 2}, {receive, 3}}, {{send, 3}, {receive, 1}, {receive, 2}});
     using C = TransportContract;
-    CHECK_THROWS(check_progress(plan, with(C::Send::rendezvous, 0, C::Lanes::communicator)));
-    CHECK_NOTHROW(check_progress(plan, with(C::Send::buffered, 1, C::Lanes::communicator)));
+    CHECK_THROWS(check_deadlock(plan, with(C::Send::rendezvous, 0, C::Lanes::communicator)));
+    CHECK_NOTHROW(check_deadlock(plan, with(C::Send::buffered, 1, C::Lanes::communicator)));
     const Plan more = two_stages({{send, 1}, {send, 2}, {receive, 3}, {receive, 4}},
                                  {{send, 3}, {send, 4}, {receive, 1}, {receive, 2}});
-    CHECK_THROWS(check_progress(more, with(C::Send::buffered, 1, C::Lanes::communicator)));
-    CHECK_NOTHROW(check_progress(more, with(C::Send::buffered, 2, C::Lanes::communicator)));
+    CHECK_THROWS(check_deadlock(more, with(C::Send::buffered, 1, C::Lanes::communicator)));
+    CHECK_NOTHROW(check_deadlock(more, with(C::Send::buffered, 2, C::Lanes::communicator)));
 }
 
 TEST_CASE("progress: messages pair by order and tag") {
-    CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {{receive, 2}}), {}),
+    CHECK_THROWS_WITH(check_deadlock(two_stages({{send, 1}}, {{receive, 2}}), {}),
                       Contains("tag 1") && Contains("tag 2"));
-    CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {}), {}), Contains("never ends"));
-    CHECK_THROWS_WITH(check_progress(two_stages({{send, 1}}, {}), with(TransportContract::Send::buffered, 1, {})),
+    CHECK_THROWS_WITH(check_deadlock(two_stages({{send, 1}}, {}), {}), Contains("never ends"));
+    CHECK_THROWS_WITH(check_deadlock(two_stages({{send, 1}}, {}), with(TransportContract::Send::buffered, 1, {})),
                       Contains("is sent but never received"));
-    CHECK_THROWS_WITH(check_progress(two_stages({}, {{receive, 1}}), {}), Contains("receive over pp"));
+    CHECK_THROWS_WITH(check_deadlock(two_stages({}, {{receive, 1}}), {}), Contains("receive over pp"));
     Plan sizes = two_stages({{send, 1}}, {{receive, 1}});
     sizes.classes[1].stream[0].operands[0].type.shape = {8};
-    CHECK_THROWS_WITH(check_progress(sizes, {}), Contains("f32[16]") && Contains("f32[8]"));
+    CHECK_THROWS_WITH(check_deadlock(sizes, {}), Contains("f32[16]") && Contains("f32[8]"));
 }
 
 TEST_CASE("memory over the limit says by how much and what is largest") {
@@ -305,7 +303,7 @@ TEST_CASE("the fingerprint sees every part that ranks must agree on") {
 
 TEST_CASE("a kernel's workspace is alive, apart from its operands and of no meaning afterwards") {
     Model m = mlp(8, 4, 12, true, true);
-    LowerOptions options;
+    CompileOptions options;
     int64_t asked = 0;
     options.workspace = [&](const KernelSpec& spec) { return spec.op == "square" ? ++asked, 100 : 0; };
     const Plan bare = compile(m.program, Mesh()).plan;

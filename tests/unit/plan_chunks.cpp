@@ -1,7 +1,7 @@
 // Collectives as tables of chunks: the algebra, the proof of progress, the cost, and the tables that are shipped.
 #include <catch2/catch.hpp>
 
-#include "plan/chunks.h"
+#include "plan/chunks/chunks.h"
 
 using namespace orrery;
 using Kind = ChunkMove::Kind;
@@ -13,7 +13,7 @@ ChunkMove move(Kind kind, int step, int chunk, int from, int to, int line = 0) {
 }
 
 ChunkTable table(int members, int chunks, std::vector<ChunkMove> moves) {
-    return {"mine", Do::all_reduce, members, chunks, std::move(moves), {"", "mine.lua", 1, 0}};
+    return {"mine", Opcode::all_reduce, members, chunks, std::move(moves), {"", "mine.lua", 1, 0}};
 }
 
 void refused(const ChunkTable& t, const std::vector<std::string>& parts) {
@@ -120,7 +120,7 @@ TEST_CASE("moves that cannot be are refused", "[plan_chunks]") {
     refused(table(2, 1, {move(Kind::copy, 0, 0, 1, 1, 4)}), {"two different ranks"});
     refused(table(2, 1, {move(Kind::copy, 0, 1, 0, 1, 4)}), {"a chunk from 0 to 0"});
     auto gather = table(2, 2, {move(Kind::copy, 0, 1, 0, 1, 4)});
-    gather.collective = Do::all_gather;
+    gather.collective = Opcode::all_gather;
     refused(gather, {"rank 0 does not have that chunk yet"});
     gather.chunks = 3;
     refused(gather, {"a multiple of the 2 ranks"});
@@ -151,7 +151,7 @@ TEST_CASE("chunks of a block collective are parts of the members' blocks", "[pla
     ChunkTable t = table(2, 4, {});
     CHECK(t.range(10, 0) == std::pair<int64_t, int64_t>(0, 3));
     CHECK(t.range(10, 3) == std::pair<int64_t, int64_t>(8, 2));
-    t.collective = Do::all_gather;  // two blocks of five
+    t.collective = Opcode::all_gather;  // two blocks of five
     CHECK(t.range(10, 1) == std::pair<int64_t, int64_t>(3, 2));
     CHECK(t.range(10, 2) == std::pair<int64_t, int64_t>(5, 3));
 }

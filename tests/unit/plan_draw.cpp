@@ -1,5 +1,5 @@
 // Drawings of schedules and of plans: golden texts, and what must hold for every drawing.
-#include "plan/draw.h"
+#include "draw/picture.h"
 
 #include <catch2/catch.hpp>
 
@@ -8,7 +8,7 @@
 
 #include "golden.h"
 #include "layout_models.h"
-#include "plan/buffers.h"
+#include "plan/lower/buffers.h"
 #include "plan/summary.h"
 #include "plan_ranks.h"
 #include "schedules.h"

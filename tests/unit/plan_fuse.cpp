@@ -3,11 +3,11 @@
 
 #include <map>
 
+#include "compile/fuse.h"
 #include "interpreter.h"
-#include "ir/fuse.h"
+#include "ir/check_program.h"
 #include "ir/parse.h"
 #include "ir/print.h"
-#include "ir/verify.h"
 #include "layout_models.h"
 #include "verify_plan.h"
 
@@ -97,7 +97,7 @@ TEST_CASE("fuse: a perceptron's products take gelu, its slope and the biases' gr
     for (const DType compute : {DType::f32, DType::bf16}) {
         const Program plain = mlp(8, 4, 12, true, true, compute).program;
         const Program fused = fuse(plain);
-        CHECK_NOTHROW(verify(fused));
+        CHECK_NOTHROW(check_program(fused));
         CHECK(count(fused, "matmul_bias_gelu") == 1);
         CHECK(count(fused, "matmul_gelu_grad") == 1);
         CHECK(count(fused, "matmul_dw_bias") == 2);
@@ -164,7 +164,7 @@ TEST_CASE("fuse: what somebody asked for by name or as a result is made") {
         const Program fused = forward([&](Model& m, ValueId pre) {
             named ? m.build.name(pre, "pre", m.here()) : m.build.result("pre", pre, m.here());
         });
-        CHECK_NOTHROW(verify(fused));
+        CHECK_NOTHROW(check_program(fused));
         CHECK(find(fused, "matmul_bias_gelu").outputs.size() == 2);
         CHECK(!find(fused, "matmul_bias_gelu").attributes.flag("drop_pre"));
     }
@@ -174,12 +174,12 @@ TEST_CASE("fuse: a device that lacks a fused kernel gets the plain ones") {
     const Program plain = mlp(8, 4, 12, true, true).program;
     for (const std::string lacks : {"matmul_bias_gelu", "matmul_gelu_grad", "matmul_dw_bias"}) {
         const Program fused = fuse(plain, [&](const Program&, const Op& op) { return op.kind != lacks; });
-        CHECK_NOTHROW(verify(fused));
+        CHECK_NOTHROW(check_program(fused));
         for (const std::string kind : {"matmul_bias_gelu", "matmul_gelu_grad", "matmul_dw_bias"})
             CHECK((count(fused, kind) == 0) == (kind == lacks));
         same_numbers(plain, fused);
     }
-    LowerOptions options;
+    CompileOptions options;
     std::vector<Shape> asked;
     options.runs = [&](const KernelSpec& spec) {
         if (spec.op == "matmul_bias_gelu") asked.push_back(spec.outputs[0].shape);
@@ -197,11 +197,11 @@ TEST_CASE("fuse: a device that lacks a fused kernel gets the plain ones") {
 TEST_CASE("fuse: what is made again is fused, too, and stays in B") {
     for (const Names& kinds : {Names{}, Names{"gelu"}}) {
         Model m = mlp(8, 4, 12);
-        const Program without = fuse(propagate(m.program, Mesh()));
+        const Program without = fuse(distribute(m.program, Mesh()));
         m.program.recompute("mlp", {}, kinds);
-        const Program plain = propagate(m.program, Mesh());
+        const Program plain = distribute(m.program, Mesh());
         const Program fused = fuse(plain);
-        CHECK_NOTHROW(verify(fused));
+        CHECK_NOTHROW(check_program(fused));
         CHECK(count(fused, "matmul_gelu_grad") == 1);
         CHECK(count(fused, "matmul_bias_gelu") == (kinds.empty() ? 2 : 1));
         CHECK(count(fused, "gelu") == (kinds.empty() ? 0 : 1));
@@ -221,7 +221,7 @@ TEST_CASE("fuse: a norm adds the residual in front of it, its gradient what come
                                       compute)
                                       .program;
             const Program fused = fuse(plain);
-            CHECK_NOTHROW(verify(fused));
+            CHECK_NOTHROW(check_program(fused));
             CHECK(with_residual(plain, norm) == 0);
             CHECK(with_residual(fused, norm) == 2);
             CHECK(count(plain, "add") - count(fused, "add") == 2);
@@ -252,7 +252,7 @@ TEST_CASE("fuse: sums that are no residual of a norm stay") {
         const ValueId y = early.build.add("rmsnorm", {sum, early.param("gain", {4}, {""})}, {}, early.here())[0];
         early.train(early.op("add", {sum_of_squares(early, first), sum_of_squares(early, y)}));
     }
-    CHECK_NOTHROW(verify(fuse(early.program)));
+    CHECK_NOTHROW(check_program(fuse(early.program)));
     CHECK(joined(fuse(early.program)) == 0);
     same_numbers(early.program, fuse(early.program));
 
@@ -309,9 +309,9 @@ TEST_CASE("fuse: sums and norms that are made again are joined, too") {
         Model m = block(4, 6, 2, 4, 7, true);
         m.program.recompute("mlp", {}, kinds);
         m.program.recompute("attn", {}, kinds);
-        const Program plain = propagate(m.program, Mesh());
+        const Program plain = distribute(m.program, Mesh());
         const Program fused = fuse(plain);
-        CHECK_NOTHROW(verify(fused));
+        CHECK_NOTHROW(check_program(fused));
         CHECK(with_residual(fused, "rmsnorm") >= 4);
         same_numbers(plain, fused);
     }

@@ -43,7 +43,7 @@ TEST_CASE("lint: of a pipeline each entry is what one rank sends") {
     m.split_names({{"batch", "dp"}});
     const Mesh mesh = Mesh({{"pp", 4}, {"dp", 2}}).with_microbatches(4);
     const Schedule schedule = hand_1f1b(4, 4);
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     for (const char* axis : {"pp", "dp"}) options.contracts[axis].lanes = TransportContract::Lanes::peer_and_direction;
     const Lowered lowered = compile(m.program, mesh, options);
@@ -85,7 +85,7 @@ TEST_CASE("planned bytes are those of the algorithm that runs") {
     m.split_names({{"batch", "dp"}});
     const Mesh mesh({{"dp", 4}});
     const Lowered lowered = compile(m.program, mesh);
-    const auto sent = [&](const Wires& wires) {
+    const auto sent = [&](const WireBytes& wires) {
         const auto classes = summary(lowered.plan, wires).classes;
         REQUIRE(classes.size() == 1);
         REQUIRE(classes[0].traffic.size() == 1);
@@ -96,7 +96,7 @@ TEST_CASE("planned bytes are those of the algorithm that runs") {
     };
     const int64_t S = sent({}) * 4 / 6;  // 2 S (P-1)/P
     // Everybody to the root and back: the root sends 3 S.
-    ChunkTable star{"star", Do::all_reduce, 4, 1, {}, {}};
+    ChunkTable star{"star", Opcode::all_reduce, 4, 1, {}, {}};
     for (int i = 1; i < 4; ++i) star.moves.push_back({ChunkMove::Kind::reduce, i - 1, 0, i, 0, {}});
     for (int i = 1; i < 4; ++i) star.moves.push_back({ChunkMove::Kind::copy, 3, 0, 0, i, {}});
     prove(star);

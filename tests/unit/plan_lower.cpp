@@ -1,5 +1,5 @@
 // What lowering makes of programs: order, places, sums in place, messages; golden text; speed.
-#include "plan/lower.h"
+#include "compile/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -25,16 +25,16 @@ int kernels(const Plan& plan, std::string_view op, std::string_view flag = "") {
     int count = 0;
     const RankClass& c = plan.classes[0];
     for (const Instruction& i : c.stream) {
-        if (i.what != Do::kernel) continue;
+        if (i.opcode != Opcode::kernel) continue;
         const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
         count += spec.op == op && (flag.empty() || spec.attributes.flag(flag));
     }
     return count;
 }
 
-int count(const Plan& plan, Do what) {
+int count(const Plan& plan, Opcode what) {
     int n = 0;
-    for (const Instruction& i : plan.classes[0].stream) n += i.what == what;
+    for (const Instruction& i : plan.classes[0].stream) n += i.opcode == what;
     return n;
 }
 
@@ -68,10 +68,10 @@ TEST_CASE("plans of small models are as reviewed") {
 TEST_CASE("updates are written in place; nothing is copied but results from buckets") {
     Model m = mlp(8, 4, 12, true);
     const Plan plan = compile(m.program, Mesh()).plan;
-    CHECK(count(plan, Do::copy) == 0);
+    CHECK(count(plan, Opcode::copy) == 0);
     const RankClass& c = plan.classes[0];
     for (const Instruction& i : c.stream) {
-        if (i.what != Do::kernel || c.kernels[static_cast<size_t>(i.kernel)].op != "adamw") continue;
+        if (i.opcode != Opcode::kernel || c.kernels[static_cast<size_t>(i.kernel)].op != "adamw") continue;
         CHECK(i.operands[7].buffer == i.operands[0].buffer);
         CHECK(i.operands[8].buffer == i.operands[2].buffer);
         CHECK(i.operands[9].buffer == i.operands[3].buffer);
@@ -107,9 +107,9 @@ TEST_CASE("params that take each other's contents go through a copy aside") {
     b.update(w, v, {});
     b.update(v, w, {});
     Lowered lowered;
-    lowered.plan = lower(p, Mesh(), lowered.persistent);
+    lowered.plan = plan_of(p, Mesh(), lowered.persistent);
     check(lowered.plan, {});
-    CHECK(count(lowered.plan, Do::copy) == 3);
+    CHECK(count(lowered.plan, Opcode::copy) == 3);
     const Contents values = run_steps(lowered, 1).values;
     std::vector<float> start(4);
     std::memcpy(start.data(), contents(p.value(w), 1).data(), 16);
@@ -186,27 +186,27 @@ TEST_CASE("gradients are reduced as soon as the last of a bucket is made") {
     const Plan single = compile(m.program, mesh_of({{"dp", 2}})).plan;
     const Plan joined = messages(1024);
     const auto params = static_cast<int>(m.program.params().size());
-    CHECK(count(single, Do::all_reduce) == params + 2);
-    CHECK(count(joined, Do::all_reduce) < params / 2);
+    CHECK(count(single, Opcode::all_reduce) == params + 2);
+    CHECK(count(joined, Opcode::all_reduce) < params / 2);
     // Equal bytes, whatever the buckets.
     CHECK(summary(single).classes[0].traffic[0].bytes_sent == summary(joined).classes[0].traffic[0].bytes_sent);
     // The first message leaves while the backward pass goes on.
     const auto& stream = joined.classes[0].stream;
     size_t first = 0, last_backward = 0;
     for (size_t i = stream.size(); i-- > 0;) {
-        if (stream[i].what == Do::all_reduce && stream[i].operands.size() > 6) first = i;
+        if (stream[i].opcode == Opcode::all_reduce && stream[i].operands.size() > 6) first = i;
         if (stream[i].fragment.micro >= 0) last_backward = std::max(last_backward, i);
     }
     CHECK(first + 10 < last_backward);
     for (const Instruction& i : stream)
         for (const Operand& o : i.operands)
-            if (i.what == Do::all_reduce && o.type.bytes() % 64 == 0) CHECK(o.offset % 64 == 0);
+            if (i.opcode == Opcode::all_reduce && o.type.bytes() % 64 == 0) CHECK(o.offset % 64 == 0);
 }
 
 TEST_CASE("a transport that cannot reduce in place gets two places") {
     Model m = mlp(8, 4, 12, true);
     m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
-    LowerOptions options;
+    CompileOptions options;
     options.contracts["dp"].in_place = options.contracts["tp"].in_place = false;
     for (int64_t bucket : {0, 1 << 20}) {
         m.program.bucket("dp", bucket, {});
@@ -219,7 +219,7 @@ TEST_CASE("programs share the places of params, and must agree on their size") {
     const int64_t w = persistent.place("w", 100);
     CHECK(persistent.place("v", 8) == 128);
     CHECK(persistent.place("w", 100) == w);
-    CHECK(persistent.bytes() == 192);
+    CHECK(persistent.most() == 192);
     CHECK_THROWS_WITH(persistent.place("w", 50),
                       Contains("'w' takes 100 bytes per rank in one program and 50 in another"));
 }
@@ -227,13 +227,13 @@ TEST_CASE("programs share the places of params, and must agree on their size") {
 TEST_CASE("schedules that skip, repeat or reorder fragments are refused") {
     Model m = mlp(8, 4, 12, true);
     const Mesh mesh = mesh_of({}, 2);
-    const Program p = propagate(m.program, mesh);
+    const Program p = distribute(m.program, mesh);
     const auto with = [&](const char* text) {
         Persistent persistent;
         const Schedule schedule{"mine", {RankSchedule::parse(text)}, {}};
-        LowerOptions options;
+        CompileOptions options;
         options.schedule = &schedule;
-        return lower(p, mesh, persistent, options);
+        return plan_of(p, mesh, persistent, options);
     };
     CHECK_THROWS_WITH(with("F0 B0 F1"), Contains("schedule mine: never runs B1"));
     CHECK_THROWS_WITH(with("B0 F0 F1 B1"), Contains("runs B0 before F0"));
@@ -251,7 +251,7 @@ TEST_CASE("every order of fragments gives the same numbers") {
     const Contents expected = run_steps(compile(m.program, Mesh()), 2).values;
     for (const char* text : {"F0 F1 B1 B0", "F0 B0 F1 B1 W0 W1", "F0 F1 B0 B1 W1 W0"}) {
         const Schedule schedule{"mine", {RankSchedule::parse(text)}, {}};
-        LowerOptions options;
+        CompileOptions options;
         options.schedule = &schedule;
         INFO(text);
         CHECK(difference(run_steps(compile(m.program, mesh, options), 2).values, expected, 2e-5) == "");
@@ -267,10 +267,10 @@ TEST_CASE("a 70-billion-parameter decoder on 1,024 ranks is lowered and checked 
     m.program.bucket("dp", 64 << 20, {});
     for (ValueId param : m.program.params()) m.build.result(m.program.value(param).name, m.program.grad_of(param), {});
     const Mesh mesh = mesh_of({{"dp", 1024}});
-    const Program propagated = propagate(m.program, mesh);
+    const Program propagated = distribute(m.program, mesh);
     Persistent persistent;
     const auto start = std::chrono::steady_clock::now();
-    const Plan plan = lower(propagated, mesh, persistent);
+    const Plan plan = plan_of(propagated, mesh, persistent);
     const double lowering = seconds_since(start);
     const auto then = std::chrono::steady_clock::now();
     check(plan, {});

@@ -19,8 +19,8 @@ TransportContract lanes(TransportContract::Lanes lanes) {
     return contract;
 }
 
-LowerOptions options_for(const Schedule& schedule) {
-    LowerOptions options;
+CompileOptions options_for(const Schedule& schedule) {
+    CompileOptions options;
     options.schedule = &schedule;
     options.contracts["pp"] = lanes(TransportContract::Lanes::peer_and_direction);
     return options;
@@ -139,7 +139,7 @@ TEST_CASE("pipeline: a tied table is sent once a step, and its gradient once") {
     int64_t table = 0, activations = 0;
     for (const RankClass& c : lowered.plan.classes)
         for (const Instruction& i : c.stream) {
-            if (i.what != Do::send) continue;
+            if (i.opcode != Opcode::send) continue;
             (i.fragment.micro < 0 ? table : activations) += 1;
         }
     CHECK(table == 2);
@@ -153,8 +153,9 @@ TEST_CASE("pipeline: a rank keeps the params of its stages alone") {
     const Mesh mesh = Mesh({{"pp", 2}}).with_microbatches(2);
     Model m = network({0, 0, 0, 1}, false);
     const Lowered lowered = pipelined(m, mesh, hand_1f1b(2, 2));
-    CHECK(lowered.persistent.bytes(0) > 2 * lowered.persistent.bytes(1));
-    CHECK(lowered.persistent.most() == lowered.persistent.bytes(0));
+    const std::vector<RankClass>& classes = lowered.plan.classes;
+    CHECK(classes[0].persistent_bytes > 2 * classes[1].persistent_bytes);
+    CHECK(lowered.persistent.most() == classes[0].persistent_bytes);
 }
 
 TEST_CASE("pipeline: schedules that are wrong are refused before a rank starts") {
@@ -218,12 +219,12 @@ std::string ends(const Schedule& schedule, TransportContract::Send send, int slo
     TransportContract contract = lanes(how);
     contract.send = send;
     contract.slots = slots;
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     options.contracts["pp"] = contract;
     Persistent persistent;
     const Mesh mesh = Mesh({{"pp", 2}}).with_microbatches(4);
-    const Plan plan = lower(propagate(m.program, mesh), mesh, persistent, options);
+    const Plan plan = plan_of(distribute(m.program, mesh), mesh, persistent, options);
     try {
         check(plan, options.contracts);
     } catch (const Error& error) {

@@ -3,14 +3,13 @@
 
 #include <chrono>
 
+#include "compile/pipeline.h"
 #include "ir_programs.h"
-#include "layout/propagate.h"
 #include "layout_models.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "orrery/strategy.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -33,12 +32,12 @@ TEST_CASE("a 405-billion-parameter decoder on 16,384 ranks is lowered and checke
     const Mesh mesh = Mesh({{"pp", 16}, {"dp", 128}, {"tp", 8}}).with_microbatches(16);
     FakeHost host;
     const Schedule schedule = load_schedule(m.program.pipeline(), 16, 16, {}, host);
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
     const auto start = std::chrono::steady_clock::now();
     Persistent persistent;
-    const Plan plan = lower(propagate(m.program, mesh), mesh, persistent, options);
+    const Plan plan = plan_of(distribute(m.program, mesh), mesh, persistent, options);
     check(plan, options.contracts);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     size_t instructions = 0;

@@ -3,9 +3,9 @@
 
 #include "layout_models.h"
 #include "plan/access.h"
-#include "plan/check.h"
+#include "plan/check/check.h"
+#include "plan/lower/insert_waits.h"
 #include "plan/print.h"
-#include "plan/queues.h"
 #include "plan_ranks.h"
 #include "schedules.h"
 
@@ -32,7 +32,7 @@ Plan tied_pipeline() {
     m.split_names({{"batch", "dp"}});
     m.program.pipeline({"pp", "1f1b", 1, {}});
     const Schedule schedule = hand_1f1b(2, 4);
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
     return compile(m.program, Mesh({{"pp", 2}, {"dp", 2}}).with_microbatches(4), options).plan;
@@ -55,7 +55,7 @@ void erase(RankClass& c, int index) {
 /// Lets the queues wait anew for what they share after instructions have moved.
 void order(RankClass& c) {
     for (Instruction& i : c.stream) i.waits.clear();
-    lowering::find_waits(c);
+    lowering::insert_waits(c);
 }
 
 bool overlap(const RankClass& c, const Operand& a, const Operand& b) {
@@ -84,7 +84,7 @@ TEST_CASE("sums: every instruction left out is missed") {
                 Plan plan = good;
                 erase(plan.classes[k], i);
                 INFO(name << " without " << describe(good, good.classes[k], i));
-                CHECK_THROWS_AS(check_contents(plan), Error);
+                CHECK_THROWS_AS(check_values(plan), Error);
             }
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("sums: a kernel that adds where it should write, or the other way roun
         for (size_t k = 0; k < good.classes.size(); ++k)
             for (size_t i = 0; i < good.classes[k].stream.size(); ++i) {
                 const Instruction& in = good.classes[k].stream[i];
-                if (in.what != Do::kernel) continue;
+                if (in.opcode != Opcode::kernel) continue;
                 KernelSpec spec = good.classes[k].kernels[static_cast<size_t>(in.kernel)];
                 if (op_def(spec.op).accumulates.empty()) continue;
                 const bool adds = spec.attributes.flag("accumulate");
@@ -108,10 +108,10 @@ TEST_CASE("sums: a kernel that adds where it should write, or the other way roun
                 INFO(name << (adds ? " overwrites in " : " adds in ")
                           << describe(good, good.classes[k], static_cast<int>(i)));
                 if (adds)
-                    CHECK_THROWS_WITH(check_contents(plan),
+                    CHECK_THROWS_WITH(check_values(plan),
                                       Contains("its bytes hold it without") && Contains("of micro-batch"));
                 else
-                    CHECK_THROWS_AS(check_contents(plan), Error);
+                    CHECK_THROWS_AS(check_values(plan), Error);
             }
     CHECK(dropped > 10);
     CHECK(added > 10);
@@ -123,7 +123,7 @@ TEST_CASE("sums: a gradient reduced before its last micro-batch is found") {
         for (size_t k = 0; k < good.classes.size(); ++k)
             for (int i = 0; i < static_cast<int>(good.classes[k].stream.size()); ++i) {
                 const Instruction& in = good.classes[k].stream[static_cast<size_t>(i)];
-                if (!is_collective(in.what) || in.fragment.micro >= 0) continue;
+                if (!is_collective(in.opcode) || in.fragment.micro >= 0) continue;
                 const int writer = last_writer(good.classes[k], i);
                 if (writer == none) continue;
                 Plan plan = good;
@@ -131,9 +131,9 @@ TEST_CASE("sums: a gradient reduced before its last micro-batch is found") {
                 std::rotate(stream.begin() + writer, stream.begin() + i, stream.begin() + i + 1);
                 order(plan.classes[k]);
                 INFO(name << ": early " << describe(good, good.classes[k], i));
-                CHECK_THROWS_AS(check_contents(plan), Error);
-                if (in.what == Do::reduce_scatter)
-                    CHECK_THROWS_WITH(check_contents(plan), Contains("but its bytes hold it"));
+                CHECK_THROWS_AS(check_values(plan), Error);
+                if (in.opcode == Opcode::reduce_scatter)
+                    CHECK_THROWS_WITH(check_values(plan), Contains("but its bytes hold it"));
                 ++moved;
             }
     CHECK(moved > 5);
@@ -143,8 +143,8 @@ TEST_CASE("sums: what is missing or too much is named") {
     const Plan good = tied_block(true);
     const RankClass& c = good.classes[0];
     const auto joins = [&](const Instruction& i) {
-        return i.what == Do::kernel && c.kernels[static_cast<size_t>(i.kernel)].op == "add" && i.fragment.micro == 1 &&
-               i.operands[0].buffer == i.operands[2].buffer;
+        return i.opcode == Opcode::kernel && c.kernels[static_cast<size_t>(i.kernel)].op == "add" &&
+               i.fragment.micro == 1 && i.operands[0].buffer == i.operands[2].buffer;
     };
     const auto found = std::find_if(c.stream.begin(), c.stream.end(), joins);
     REQUIRE(found != c.stream.end());
@@ -152,12 +152,12 @@ TEST_CASE("sums: what is missing or too much is named") {
     SECTION("left out") {
         Plan plan = good;
         erase(plan.classes[0], index);
-        CHECK_THROWS_WITH(check_contents(plan), Contains("without") && Contains("of micro-batch 1"));
+        CHECK_THROWS_WITH(check_values(plan), Contains("without") && Contains("of micro-batch 1"));
     }
     SECTION("twice") {
         Plan plan = good;
         plan.classes[0].stream.insert(plan.classes[0].stream.begin() + index, *found);
         order(plan.classes[0]);
-        CHECK_THROWS_WITH(check_contents(plan), Contains("with") && Contains("of micro-batch 1 twice"));
+        CHECK_THROWS_WITH(check_values(plan), Contains("with") && Contains("of micro-batch 1 twice"));
     }
 }

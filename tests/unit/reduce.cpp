@@ -127,7 +127,7 @@ TEST_CASE("blocks cover a count evenly", "[reduce]") {
     for (const int64_t count : {0, 1, 7, 12}) {
         int64_t next = 0;
         for (int i = 0; i < 5; ++i) {
-            const Block b = block_of(count, 5, i);
+            const Part b = part_of(count, 5, i);
             CHECK(b.begin == next);
             next += b.count;
         }

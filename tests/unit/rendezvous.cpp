@@ -1,4 +1,4 @@
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 #include "base/limits.h"
 #include "ranks.h"
-#include "run/rendezvous_wire.h"
+#include "run/control/rendezvous_wire.h"
 
 using namespace orrery;
 using namespace std::chrono_literals;

@@ -1,5 +1,5 @@
 // Which part of a plan or setting one rank has otherwise.
-#include "run/agreement.h"
+#include "run/control/agreement.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,7 +19,7 @@ Plan two_stages() {
     Model m = network({0, 1}, true);
     m.program.pipeline({"pp", "1f1b", 1, {}});
     const Schedule schedule = hand_1f1b(2, 4);
-    LowerOptions options;
+    CompileOptions options;
     options.schedule = &schedule;
     options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
     return compile(m.program, Mesh({{"pp", 2}, {"dp", 2}}).with_microbatches(4), options).plan;
@@ -51,8 +51,8 @@ TEST_CASE("agreement: the first rank that differs is named, with its values") {
 TEST_CASE("agreement: of two plans the class and the messages that differ are named") {
     const Plan good = two_stages();
     CHECK(told(good, two_stages()).empty());
-    const auto find = [](RankClass& c, Do what) {
-        return std::find_if(c.stream.begin(), c.stream.end(), [&](const Instruction& i) { return i.what == what; });
+    const auto find = [](RankClass& c, Opcode what) {
+        return std::find_if(c.stream.begin(), c.stream.end(), [&](const Instruction& i) { return i.opcode == what; });
     };
     SECTION("a place of one class") {
         Plan other = good;
@@ -62,7 +62,7 @@ TEST_CASE("agreement: of two plans the class and the messages that differ are na
     }
     SECTION("a message of one edge") {
         Plan other = good;
-        find(other.classes[1], Do::send)->tag += 100;
+        find(other.classes[1], Opcode::send)->tag += 100;
         const std::string text = told(good, other);
         CHECK_THAT(text, Contains("what class 1 sends class 0 over pp") && Contains("class 1 (ranks 2..3)"));
         CHECK_THAT(text, !Contains("is to send"));

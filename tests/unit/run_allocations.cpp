@@ -33,35 +33,27 @@ using namespace orrery::test;
 
 TEST_CASE("a step allocates nothing") {
     Model m = block(4, 6, 2, 4, 7, true, true);
-    Config config;
-    config.set("threads", {int64_t{1}, {}, false});
-    const auto device = registry().device("cpu", {})(config);
-    LowerOptions options;
+    const auto device = cpu_device(false);
+    CompileOptions options;
     options.workspace = [&](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
     const Lowered lowered = compile(m.program, Mesh().with_microbatches(2), options);
-    Memory persistent = device->allocate(lowered.persistent.bytes(), MemoryKind::device);
-    Memory scratch = device->allocate(lowered.plan.classes[0].scratch_bytes, MemoryKind::device);
+    RankContext context(setting_of(lowered, 0, *device, nullptr));
+    const Memory& persistent = context.arenas()[0];
     std::memset(persistent.data, 0, static_cast<size_t>(persistent.bytes));
-    {
-        Executor executor(lowered.plan, 0, *device, {}, persistent.data, scratch.data);
-        CHECK(executor.kernel_scratch_bytes() == 0);  // all of it has a place in the plan
-        executor.run();                               // OpenMP and oneDNN may keep something once
-        const int64_t before = allocations;
-        CHECK(before > 0);
-        for (int step = 0; step < 3; ++step) executor.run();
-        const int64_t during = allocations - before;
-        CHECK(during == 0);
-    }
-    device->release(scratch);
-    device->release(persistent);
+    const auto executor = context.executor(lowered.plan);
+    CHECK(executor->kernel_scratch_bytes() == 0);  // all of it has a place in the plan
+    executor->run();                               // OpenMP and oneDNN may keep something once
+    const int64_t before = allocations;
+    CHECK(before > 0);
+    for (int step = 0; step < 3; ++step) executor->run();
+    const int64_t during = allocations - before;
+    CHECK(during == 0);
 }
 
 TEST_CASE("scratch in the plan gives the bits of scratch beside it") {
     Model m = block(4, 6, 2, 4, 7, true, true);
-    Config config;
-    config.set("threads", {int64_t{1}, {}, false});
-    const auto device = registry().device("cpu", {})(config);
-    LowerOptions options;
+    const auto device = cpu_device(false);
+    CompileOptions options;
     int64_t most = 0;
     options.workspace = [&](const KernelSpec& spec) {
         const int64_t bytes = device->prepare(spec)->scratch_bytes();
@@ -77,7 +69,7 @@ TEST_CASE("scratch in the plan gives the bits of scratch beside it") {
 
 TEST_CASE("a plan that knows less scratch than the device needs is refused") {
     Model m = block(4, 6, 2, 4, 7, true, true);
-    LowerOptions options;
+    CompileOptions options;
     options.workspace = [](const KernelSpec&) { return int64_t{1}; };
     const Lowered lowered = compile(m.program, Mesh(), options);
     CHECK_THROWS_WITH(run_steps(lowered, 1, false), Catch::Matchers::Contains("bytes of workspace, the device needs"));

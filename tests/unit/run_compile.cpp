@@ -1,9 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include "compile/compile.h"
 #include "ir/build.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
-#include "run/compile.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
@@ -16,6 +17,7 @@ std::unique_ptr<Experiment> made(const std::string& mesh, const std::string& str
     FakeHost host(
         "[train]\nsteps = 10\nsequences_per_step = 4\n[data]\npath = \"x\"\ntokens_per_sequence = 4\n[mesh]\n" + mesh,
         sets);
+    host.strategies = built_strategy;
     run_script_text(
         "local o = require 'orrery'\nlocal strategy = require 'orrery.strategy'\n"
         "local m = require 'orrery.models.gpt' { layers = 2, embed = 6, heads = 2, vocab = 11, seq = 4 }\n"
@@ -31,7 +33,7 @@ void judge(const Experiment& experiment) {
     refuse_idle_axes(experiment, mesh);
 }
 
-const std::string data = "o.strategies.data { axis = 'dp' }";
+const std::string data = "o.strategy.data { axis = 'dp' }";
 /// Marks nothing on any axis.
 const std::string named = "strategy.define('none', { axis = 'tp' }, function() end) {}";
 
@@ -66,7 +68,7 @@ TEST_CASE("the vocabulary of a program is that of its tables and logits") {
 }
 
 TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipeline's line") {
-    const std::string pipeline = "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1' }";
+    const std::string pipeline = "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1' }";
     std::vector<std::string> ramp{"train.ramp_start=2", "train.ramp_increment=2", "train.ramp_samples=8",
                                   "train.microbatches=2"};
     CompileOptions options;
@@ -77,7 +79,7 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
     ramp.back() = "train.microbatches=1";  // the remedy
     CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).smaller.size() == 1);
     // The strategy says the number as well.
-    const std::string says = "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = 4 }";
+    const std::string says = "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = 4 }";
     ramp = {"train.sequences_per_step=12", "train.ramp_start=3", "train.ramp_increment=3", "train.ramp_samples=80",
             "train.microbatches=4"};
     CHECK_THROWS_WITH(compile_training(*made("pp = 2\n", says, ramp), options),
@@ -85,7 +87,7 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
                           Contains("step of 3 sequences has 1"));
     ramp.back() = "train.microbatches=1";
     CHECK(compile_training(*made("pp = 2\n",
-                                 "o.strategies.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = "
+                                 "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = "
                                  "3 }",
                                  ramp),
                            options)

@@ -5,7 +5,8 @@
 #include <set>
 #include <sstream>
 
-#include "run/data.h"
+#include "lua/fake_host.h"
+#include "run/data/data.h"
 
 using namespace orrery;
 
@@ -25,14 +26,26 @@ std::string numbered(int n) {
     return text;
 }
 
-DataSpec spec_of(const File& file) {
+/// A source of 10 tokens a sample, with more options, as a script has them.
+DataSpec spec_of(const std::string& path, const std::string& name = "text",
+                 const std::vector<std::pair<std::string, int64_t>>& more = {}) {
+    Config options("o.data." + name);
+    options.set("path", {path, {}});
+    options.set("seq", {int64_t{10}, {}});
+    for (const auto& [key, value] : more) options.set(key, {value, {}});
     DataSpec spec;
-    spec.path = file.path;
-    spec.sequence = 10;
+    spec.source = built_data(name, options, {});
     spec.sequences_per_step = 4;
     spec.validation = 0.1;
     spec.seed = 7;
     return spec;
+}
+DataSpec spec_of(const File& file) { return spec_of(file.path); }
+
+/// Tokens [first, first + count) of a drawn sample, and what follows each.
+void read(const Dataset& data, int64_t index, int64_t first, int64_t count, int32_t* tokens, int32_t* targets) {
+    data.read(Split::train, index, 0, {first}, {tokens, DType::i32, {count}});
+    data.read(Split::train, index, 1, {first}, {targets, DType::i32, {count}});
 }
 
 }  // namespace
@@ -66,11 +79,11 @@ TEST_CASE("a sample's targets are its tokens, one later") {
     const Dataset data(spec_of(file));
     int32_t tokens[10], targets[10];
     for (int64_t i : {0, 5, 77}) {
-        data.read(Split::train, i, 0, 10, tokens, targets);
+        read(data, i, 0, 10, tokens, targets);
         CHECK(tokens[0] == data.position(Split::train, i) * 10 % 251);
         for (int j = 0; j < 9; ++j) CHECK(targets[j] == tokens[j + 1]);
         int32_t part[4], part_targets[4];
-        data.read(Split::train, i, 6, 4, part, part_targets);
+        read(data, i, 6, 4, part, part_targets);
         CHECK(part[0] == tokens[6]);
         CHECK(part_targets[3] == targets[9]);
     }
@@ -78,22 +91,26 @@ TEST_CASE("a sample's targets are its tokens, one later") {
 
 TEST_CASE("bad data files are named with what was found and what to do") {
     using Catch::Matchers::Contains;
-    DataSpec missing;
-    missing.path = "/nowhere/at.txt";
-    missing.sequence = 8;
-    CHECK_THROWS_WITH(Dataset(missing), Contains("/nowhere/at.txt") && Contains("data.path"));
+    CHECK_THROWS_WITH(Dataset(spec_of("/nowhere/at.txt")), Contains("/nowhere/at.txt") && Contains("data.path"));
     const File empty("");
     CHECK_THROWS_WITH(Dataset(spec_of(empty)), Contains("is empty\n  set data.path to a file"));
     const File tiny("abc");
     CHECK_THROWS_WITH(Dataset(spec_of(tiny)), Contains("has 3 tokens; one sample needs 11"));
     const File odd(numbered(4001));
-    DataSpec tokens = spec_of(odd);
-    tokens.kind = DataSpec::Kind::tokens;
-    CHECK_THROWS_WITH(Dataset(tokens), Contains("4001 bytes, not a multiple of 2"));
+    CHECK_THROWS_WITH(Dataset(spec_of(odd.path, "tokens")), Contains("4001 bytes, not a multiple of 2"));
     const File text(numbered(4000));
     DataSpec narrow = spec_of(text);
-    narrow.vocab = 200;
+    narrow.ids = 200;
     CHECK_THROWS_WITH(Dataset(narrow), Contains("token 200 has id 200") && Contains("vocab = 201"));
+    CHECK_THROWS_WITH(Dataset(spec_of(text.path, "text", {{"vocab", 199}})), Contains("token 199 has id 199"));
+    CHECK_THROWS_WITH(spec_of(text.path, "tokens").source->vocabulary(), Contains("data.vocab is missing"));
+    CHECK_THROWS_WITH(spec_of(text.path, "tokens", {{"token_bytes", 3}}),
+                      Contains("token_bytes is 3, expected 2 or 4"));
+    CHECK_THROWS_WITH(spec_of(text.path, "text", {{"seq", 0}}), Contains("seq is the integer 0, expected at least 1"));
+    DataSpec few = spec_of(text);
+    few.validation = 0.01;
+    CHECK_THROWS_WITH(Dataset(few),
+                      Contains(text.path + " has 399 samples; data.validation = 0.01 needs at least 1600"));
 }
 
 TEST_CASE("a token file has the text's bytes as little-endian integers") {
@@ -101,14 +118,12 @@ TEST_CASE("a token file has the text's bytes as little-endian integers") {
     const std::string bin = text.path + ".bin";
     CHECK(tokenize_bytes(text.path, bin, 2) == 3000);
     const File keep("");
-    DataSpec a = spec_of(text), b = spec_of(text);
-    b.path = bin;
-    b.kind = DataSpec::Kind::tokens;
+    DataSpec a = spec_of(text), b = spec_of(bin, "tokens");
     a.validation = b.validation = 0;
     const Dataset left(a), right(b);
     int32_t x[10], y[10], u[10], v[10];
-    left.read(Split::train, 3, 0, 10, x, y);
-    right.read(Split::train, 3, 0, 10, u, v);
+    read(left, 3, 0, 10, x, y);
+    read(right, 3, 0, 10, u, v);
     CHECK(std::equal(x, x + 10, u));
     CHECK(std::equal(y, y + 10, v));
     std::remove(bin.c_str());
@@ -164,7 +179,7 @@ namespace {
 std::string read_all(const Dataset& data) {
     int32_t tokens[10], targets[10];
     try {
-        for (int64_t i = 0; i < data.samples(Split::train); ++i) data.read(Split::train, i, 0, 10, tokens, targets);
+        for (int64_t i = 0; i < data.samples(Split::train); ++i) read(data, i, 0, 10, tokens, targets);
     } catch (const Error& error) {
         CHECK(error.fault() == Fault::failed);
         return error.what();

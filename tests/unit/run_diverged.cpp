@@ -1,4 +1,4 @@
-#include "run/diverged.h"
+#include "run/checkpoint/nonfinite.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -24,7 +24,7 @@ TEST_CASE("elements from which no model can go on are counted", "[diverged]") {
     const std::vector<double> doubles{1e19, 1e20, -1e300, inf, nan};
     CHECK(diverged(DType::f64, doubles, false) == 2);
     CHECK(diverged(DType::f64, doubles, true) == 4);
-    // 1, the largest, infinity, no number; their negatives
+    // 1, the largest, infinity, NaN; their negatives
     CHECK(diverged(DType::bf16, std::vector<uint16_t>{0x3f80, 0x7f7f, 0x7f80, 0xffc0}, false) == 2);
     CHECK(diverged(DType::bf16, std::vector<uint16_t>{0x3f80, 0x7f7f, 0x7f80, 0xffc0}, true) == 3);
     CHECK(diverged(DType::f16, std::vector<uint16_t>{0x3c00, 0x7bff, 0x7c00, 0xfe00}, true) == 2);

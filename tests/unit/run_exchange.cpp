@@ -1,4 +1,4 @@
-#include "run/exchange.h"
+#include "run/control/exchange.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -48,16 +48,16 @@ void must(bool good, const char* what) {
 }  // namespace
 
 TEST_CASE("a rank that works on files may take longer than the job's timeout", "[exchange]") {
-    const auto late = [](Patience patience) {
-        return on_two([patience](int64_t rank, TcpRendezvous& r) {
+    const auto late = [](WaitLimit limit) {
+        return on_two([limit](int64_t rank, TcpRendezvous& r) {
             Exchange exchange(r, "0", rank, 2, 200ms);
             if (rank == 1) std::this_thread::sleep_for(900ms);
-            must(exchange.all("written", rank == 0 ? "a" : "b", patience) == std::vector<std::string>{"a", "b"},
+            must(exchange.all("written", rank == 0 ? "a" : "b", limit) == std::vector<std::string>{"a", "b"},
                  "other texts");
         });
     };
-    CHECK(late(Patience::files) == all_well);
-    CHECK_THAT(late(Patience::step)[0], Contains("rank 0: rank 1 has not come to 'written'") && Contains("200 ms"));
+    CHECK(late(WaitLimit::files) == all_well);
+    CHECK_THAT(late(WaitLimit::step)[0], Contains("rank 0: rank 1 has not come to 'written'") && Contains("200 ms"));
 }
 
 TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
@@ -65,7 +65,7 @@ TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
     const auto problems = on_two([](int64_t rank, TcpRendezvous& r) {
         Exchange exchange(r, "0", rank, 2, 200ms);
         if (rank == 1) throw Error("the disk is full");
-        exchange.all("written", "", Patience::files);
+        exchange.all("written", "", WaitLimit::files);
     });
     CHECK_THAT(problems[0], Contains("rank 1") && Contains("the disk is full"));
     CHECK(std::chrono::steady_clock::now() - start < 3s);
@@ -77,14 +77,14 @@ TEST_CASE("texts larger than a frame of the store pass whole", "[exchange]") {
     CHECK(on_two([&](int64_t rank, TcpRendezvous& r) {
               Exchange exchange(r, "0", rank, 2, 5s);
               const std::string mine = rank == 0 ? "small" : big;
-              const auto first = exchange.to_first("report", mine, Patience::files);
+              const auto first = exchange.to_first("report", mine, WaitLimit::files);
               must(first == (rank == 0 ? std::vector<std::string>{"small", big} : std::vector<std::string>{}), "first");
-              must(exchange.all("again", mine, Patience::step) == std::vector<std::string>{"small", big}, "all");
+              must(exchange.all("again", mine, WaitLimit::step) == std::vector<std::string>{"small", big}, "all");
           }) == all_well);
     const auto problems = on_two([](int64_t rank, TcpRendezvous& r) {
         Exchange exchange(r, "0", rank, 2, 5s);
-        if (rank == 1) exchange.to_first("report", std::string(65 << 20, 'x'), Patience::files);
-        if (rank == 0) exchange.all("report", "", Patience::files);
+        if (rank == 1) exchange.to_first("report", std::string(65 << 20, 'x'), WaitLimit::files);
+        if (rank == 0) exchange.all("report", "", WaitLimit::files);
     });
     CHECK_THAT(problems[1], Contains("68157440 bytes"));
 }
@@ -92,10 +92,10 @@ TEST_CASE("texts larger than a frame of the store pass whole", "[exchange]") {
 TEST_CASE("the store forgets texts that everyone has read", "[exchange]") {
     CHECK(on_two([](int64_t rank, TcpRendezvous& r) {
               Exchange exchange(r, "0", rank, 2, 5s);
-              for (int round = 0; round < 4; ++round) exchange.all("topic", std::string(1000, 'x'), Patience::step);
-              exchange.to_first("report", "text", Patience::step);
-              exchange.all("end", "", Patience::step);
-              exchange.all("settled", "", Patience::step);
+              for (int round = 0; round < 4; ++round) exchange.all("topic", std::string(1000, 'x'), WaitLimit::step);
+              exchange.to_first("report", "text", WaitLimit::step);
+              exchange.all("end", "", WaitLimit::step);
+              exchange.all("settled", "", WaitLimit::step);
               for (const std::string round : {"0/topic", "1/topic", "2/topic", "3/topic", "4/report", "5/end"})
                   must(!r.look("exchange/0/" + round + "/" + std::to_string(rank), 20ms), "a text is left");
               must(r.look("exchange/0/6/settled/" + std::to_string(rank), 20ms).has_value(), "it went too early");
@@ -107,7 +107,7 @@ TEST_CASE("a second exchange of a job does not read the first one's texts", "[ex
               for (const std::string name : {"0", "1"}) {
                   Exchange exchange(r, name, rank, 2, 5s);
                   if (rank == 1) std::this_thread::sleep_for(50ms);  // rank 0 would find a stale text
-                  const auto all = exchange.all("plan", name + std::to_string(rank), Patience::step);
+                  const auto all = exchange.all("plan", name + std::to_string(rank), WaitLimit::step);
                   must(all == std::vector<std::string>{name + "0", name + "1"}, "a stale text");
               }
           }) == all_well);

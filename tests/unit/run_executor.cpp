@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "compile/fuse.h"
 #include "ir/op.h"
 #include "ir_programs.h"
 #include "layout_models.h"
@@ -122,8 +123,7 @@ TEST_CASE("a mesh without a communicator, and a value that is not kept, are erro
     Model m = mlp(8, 4, 12, true);
     m.split_names({{"batch", "dp"}});
     const Lowered lowered = compile(m.program, mesh_of({{"dp", 2}}));
-    Config config;
-    const auto device = registry().device("cpu", {})(config);
+    const auto device = cpu_device();
     CHECK_THROWS_WITH(Executor(lowered.plan, 0, *device, {}, nullptr, nullptr),
                       Catch::Matchers::Contains("there is no communicator for axis dp"));
     CHECK_THROWS_WITH(lowered.plan.class_of(2), Catch::Matchers::Contains("the plan has no rank 2"));
@@ -226,7 +226,7 @@ TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random e
             if (zero == 2) m.program.store(m.program.grad_of(p), "dp", S(dim), {"test", "strategy.lua", 3, 0});
             for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(dim));
         }
-        LowerOptions options;
+        CompileOptions options;
         options.contracts["dp"].in_place = below(2) == 0;
         options.contracts["tp"].in_place = below(2) == 0;
         const int64_t micro = 1 << below(3);
@@ -237,11 +237,11 @@ TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random e
         INFO("seed " << seed << ", mesh " << mesh.text() << ", zero " << zero);
         Lowered lowered;
         try {
-            lowered.plan.program = propagate(m.program, mesh);
+            lowered.plan.program = distribute(m.program, mesh);
         } catch (const Error&) {
             continue;  // marks that do not go together are propagation's to refuse
         }
-        lowered.plan = lower(lowered.plan.program, mesh, lowered.persistent, options);
+        lowered.plan = plan_of(lowered.plan.program, mesh, lowered.persistent, options);
         check(lowered.plan, options.contracts);
         CHECK(difference(run_steps(lowered, 2).values, run_steps(compile(m.program, Mesh()), 2).values, 2e-5) == "");
         ++ran;
@@ -272,7 +272,7 @@ TEST_CASE("random programs give the same whether every value is kept or only the
             }
         const auto run = [&](const Program& program) {
             Lowered lowered;
-            lowered.plan = lower(program, Mesh(), lowered.persistent);
+            lowered.plan = lower(fuse(program), Mesh(), lowered.persistent);  // its gradients are of any shape
             check(lowered.plan, {});
             return run_steps(lowered, 1);
         };

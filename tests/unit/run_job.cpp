@@ -6,8 +6,8 @@
 
 #include "base/processors.h"
 #include "config/load.h"
-#include "run/address.h"
-#include "run/job.h"
+#include "run/control/address.h"
+#include "run/control/job.h"
 #include "run/settings.h"
 
 using namespace orrery;

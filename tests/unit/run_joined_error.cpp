@@ -6,8 +6,7 @@
 #include "layout_models.h"
 #include "plan/print.h"
 #include "plan_ranks.h"
-#include "run/group.h"
-#include "run/rendezvous.h"
+#include "run/control/rendezvous.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -23,26 +22,15 @@ Lowered joined() {
 
 /// What rank `rank` says of a step on communicators that were ended before.
 std::string failure(const Lowered& lowered, int64_t rank, Rendezvous& rendezvous) {
-    Config config;
-    config.set("threads", {int64_t{1}, {}, false});
-    const auto device = registry().device("cpu", {})(config);
-    Config none_set;
-    const auto transport = registry().transport("threads", {})(none_set);
-    const RankClass& c = lowered.plan.class_of(rank);
-    std::vector<Memory> arenas;
-    for (int64_t bytes : {lowered.persistent.bytes(c.stage), c.scratch_bytes})
-        arenas.push_back(device->allocate(std::max<int64_t>(64, bytes), MemoryKind::device));
-    const auto communicator =
-        transport->make(group_along(lowered.plan.mesh, rank, 0, ""), rendezvous, arenas, std::chrono::seconds(20));
-    communicator->abort("the cable is cut");
-    std::string said = "nothing";
+    const auto device = cpu_device(false);
+    RankContext context(setting_of(lowered, rank, *device, &rendezvous));
+    context.abort("the cable is cut");
     try {
-        Executor(lowered.plan, rank, *device, {communicator.get(), nullptr}, arenas[0].data, arenas[1].data).run();
+        context.executor(lowered.plan)->run();
     } catch (const Error& error) {
-        said = error.what();
+        return error.what();
     }
-    for (Memory& arena : arenas) device->release(arena);
-    return said;
+    return "nothing";
 }
 
 }  // namespace
@@ -53,7 +41,7 @@ TEST_CASE("a message that joins many gradients is told by two of them and a coun
     size_t members = 0;
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const size_t operands = c.stream[i].operands.size();
-        if (c.stream[i].what != Do::all_reduce || operands <= 4) continue;
+        if (c.stream[i].opcode != Opcode::all_reduce || operands <= 4) continue;
         members = operands / 2 - 1;
         const std::string text = describe(lowered.plan, c, static_cast<int>(i));
         INFO(text);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "run/numbers.h"
+#include "run/verify/float_distance.h"
 
 using namespace orrery;
 

@@ -34,6 +34,6 @@ TEST_CASE("overlap: gradients leave while the backward pass goes on, a forward s
     m.split_names({{"mlp", "tp"}});
     const Plan plan = compile(m.program, Mesh({{"tp", 2}})).plan;
     CHECK(std::any_of(plan.classes[0].stream.begin(), plan.classes[0].stream.end(),
-                      [](const Instruction& i) { return i.what == Do::all_reduce; }));
+                      [](const Instruction& i) { return i.opcode == Opcode::all_reduce; }));
     CHECK_FALSE(has_kernels_beside(plan, 0, "tp"));
 }

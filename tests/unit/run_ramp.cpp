@@ -1,4 +1,4 @@
-#include "run/ramp.h"
+#include "compile/ramp.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

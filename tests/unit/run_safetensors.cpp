@@ -1,4 +1,4 @@
-#include "run/safetensors.h"
+#include "run/checkpoint/safetensors.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -7,8 +7,9 @@
 #include <numeric>
 
 #include "folders.h"
+#include "layout/shards.h"
 #include "orrery/error.h"
-#include "run/box.h"
+#include "safetensors_bytes.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
@@ -44,7 +45,7 @@ TEST_CASE("safetensors are written and read back, whole and in parts") {
                                            {"step", {&step, DType::i64, {}}},
                                            {"none", {nullptr, DType::bf16, {0, 3}}}};
     const std::vector<std::pair<std::string, std::string>> metadata{{"format", "pt"}};
-    const auto bytes = write_safetensors(tensors, metadata);
+    const auto bytes = safetensors_bytes(tensors, metadata);
     const std::string path = in_build("written.safetensors");
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -72,7 +73,7 @@ TEST_CASE("a file that is cut short after it was opened is an error of the tenso
     std::vector<float> values(4096, 1.5f);
     const std::vector<NamedTensor> tensors{{"a", {values.data(), DType::f32, {4096}}},
                                            {"b", {values.data(), DType::f32, {64, 64}}}};
-    const auto bytes = write_safetensors(tensors);
+    const auto bytes = safetensors_bytes(tensors);
     const std::string path = in_build("cut.safetensors");
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -147,7 +148,7 @@ TEST_CASE("any cut and any flipped byte of a header is refused or harmless") {
     std::vector<uint8_t> data(100);
     const std::vector<NamedTensor> tensors{{"a", {data.data(), DType::u8, {10, 4}}},
                                            {"b", {data.data(), DType::f32, {3}}}};
-    const std::vector<std::byte> good = write_safetensors(tensors);
+    const std::vector<std::byte> good = safetensors_bytes(tensors);
     for (size_t size = 0; size < good.size(); ++size)
         CHECK_THROWS_AS(parse_safetensors(std::span(good).first(size), static_cast<int64_t>(size), "m"), Error);
     int refused = 0;
@@ -169,7 +170,7 @@ TEST_CASE("any cut and any flipped byte of a header is refused or harmless") {
 }
 
 TEST_CASE("runs between blocks are the fewest, ascend and cover the part") {
-    const Box all{{0, 0, 0}, {4, 3, 5}}, rows{{1, 0, 0}, {2, 3, 5}}, columns{{0, 0, 2}, {4, 3, 2}};
+    const Block all{{0, 0, 0}, {4, 3, 5}}, rows{{1, 0, 0}, {2, 3, 5}}, columns{{0, 0, 2}, {4, 3, 2}};
     int runs = 0;
     for_runs(rows, all, rows, [&](int64_t from, int64_t to, int64_t count) {
         CHECK(from == 15);
@@ -178,8 +179,8 @@ TEST_CASE("runs between blocks are the fewest, ascend and cover the part") {
         ++runs;
     });
     CHECK(runs == 1);
-    const Box part = *intersect(rows, columns);
-    CHECK(part == Box{{1, 0, 2}, {2, 3, 2}});
+    const Block part = *intersect(rows, columns);
+    CHECK(part == Block{{1, 0, 2}, {2, 3, 2}});
     std::vector<int64_t> from_at, to_at;
     for_runs(part, rows, columns, [&](int64_t from, int64_t to, int64_t count) {
         CHECK(count == 2);
@@ -188,9 +189,9 @@ TEST_CASE("runs between blocks are the fewest, ascend and cover the part") {
     });
     CHECK(from_at == std::vector<int64_t>{2, 7, 12, 17, 22, 27});
     CHECK(to_at == std::vector<int64_t>{6, 8, 10, 12, 14, 16});
-    CHECK_FALSE(intersect(Box{{0}, {2}}, Box{{2}, {2}}));
+    CHECK_FALSE(intersect(Block{{0}, {2}}, Block{{2}, {2}}));
     int scalars = 0;
-    for_runs(Box{}, Box{}, Box{},
+    for_runs(Block{}, Block{}, Block{},
              [&](int64_t from, int64_t to, int64_t count) { scalars += from == 0 && to == 0 && count == 1; });
     CHECK(scalars == 1);
 }

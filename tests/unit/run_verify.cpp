@@ -115,7 +115,7 @@ TEST_CASE("verify: a rank that keeps the unreduced values of a bucket is named")
             CHECK(finding.rank == 3);
             CHECK_FALSE(finding.edge.empty());
             CHECK(finding.members.empty());
-            const Program propagated = propagate(m.program, mesh);
+            const Program propagated = distribute(m.program, mesh);
             named |= propagated.value(original_of(propagated, finding.value)).name == "down.w.grad";
         }
         CHECK(named);

@@ -70,7 +70,7 @@ Model exchanged(const Case& c) {
 int exchanges(const Plan& plan) {
     int count = 0;
     for (const RankClass& c : plan.classes)
-        for (const Instruction& i : c.stream) count += i.what == Do::all_to_all;
+        for (const Instruction& i : c.stream) count += i.opcode == Opcode::all_to_all;
     return count;
 }
 

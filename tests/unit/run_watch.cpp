@@ -1,12 +1,11 @@
 // Who is behind when a rank waits too long.
 #include <catch2/catch.hpp>
 
-#include "layout/propagate.h"
+#include "compile/pipeline.h"
 #include "layout_models.h"
-#include "plan/lower.h"
 #include "plan/summary.h"
-#include "run/rendezvous.h"
-#include "run/watch.h"
+#include "run/control/rendezvous.h"
+#include "run/control/watch.h"
 
 #include <thread>
 
@@ -85,7 +84,7 @@ TEST_CASE("the first bound is in proportion to the device's rate", "[run_watch]"
     Compiled compiled;
     Persistent persistent;
     const Mesh mesh({{"dp", 1}});
-    compiled.train = lower(propagate(m.program, mesh), mesh, persistent, {});
+    compiled.train = plan_of(distribute(m.program, mesh), mesh, persistent, {});
     const double flops = summary(*compiled.train).classes[0].flops;
     CHECK(flops > 3e11);
     const auto seconds = [&](double rate) {

@@ -1,5 +1,5 @@
 // Published files against the models of scripts/gpt.lua: what no param is read from is an error.
-#include "run/weights.h"
+#include "run/checkpoint/pretrained.h"
 
 #include <catch2/catch.hpp>
 
@@ -9,9 +9,10 @@
 #include <sstream>
 
 #include "folders.h"
+#include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
-#include "plugin/loader.h"
+#include "safetensors_bytes.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;
@@ -43,7 +44,7 @@ struct Published {
             all.push_back({one.name, {values.back().data(), DType::f32, one.shape}});
         }
         if (!copied.empty()) add(as, copied);
-        const auto bytes = write_safetensors(all);
+        const auto bytes = safetensors_bytes(all);
         std::ofstream(path, std::ios::binary)
             .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     }
@@ -56,11 +57,7 @@ struct Published {
 std::string refusal(const Published& file, const std::string& sizes, const std::vector<std::string>& sets = {}) {
     FakeHost host(
         "[train]\nsteps = 10\nsequences_per_step = 3\n[data]\npath = \"x\"\ntokens_per_sequence = 16\n" + sizes, sets);
-    host.strategies = [](std::string_view name, Config& options, const Origin& asked) {
-        static Registry registry;
-        Loader({in_build("plugins")}).load("strategy", name, registry, asked);
-        return registry.strategy(name, asked)(options, asked);
-    };
+    host.strategies = built_strategy;
     run_script(in_source("scripts/gpt.lua"), host);
     try {
         check_weights(host.experiment->train, file.path, host.experiment->weights);

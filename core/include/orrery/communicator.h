@@ -37,8 +37,7 @@ public:
     virtual std::string lost() const { return {}; }
 };
 
-/// What a transport promises. The checker proves plans with it, the simulator prices with it, the conformance suite
-/// tests it.
+/// What a transport promises. The checker proves plans with it, the conformance suite tests it.
 struct TransportContract {
     enum class Send : uint8_t { rendezvous, buffered, grouped };
     enum class Lanes : uint8_t { communicator, peer, peer_and_direction };
@@ -84,7 +83,7 @@ struct Traffic {
 /// event; the same calls must come in the same order on every member. `after`: work that must be done first.
 /// Shapes are flat counts; a wrong count or dtype throws Fault::failed before anything is sent. A timeout or a dead
 /// peer surfaces as Fault::peer from the call or its event, naming op, sequence number and the missing rank.
-class ORRERY_API Communicator : public Completer {
+class ORRERY_API Communicator : public EventSource {
 public:
     virtual const Group& group() const = 0;
 

@@ -31,7 +31,7 @@ public:
 
     const std::string& path() const { return path_; }  ///< "transport.gloo", "" for the root
     const Origin& origin() const { return origin_; }
-    bool has(std::string_view key) const { return find(key) != nullptr; }
+    bool has(std::string_view key) const { return find(key) || (defaults_ && defaults_->has(key)); }
     std::vector<std::string> keys() const;
 
     // Reads with a fallback. A number may be written as an integer.
@@ -53,14 +53,21 @@ public:
     /// Origin of a key, or of the table when absent.
     Origin where(std::string_view key) const;
 
+    /// From here on the reads, has() and where() look in `defaults`, which must outlive them, for what is not here.
+    /// What is here counts as used there, too.
+    void fall_back_on(Config& defaults) { defaults_ = &defaults; }
+
     void set(std::string_view key, ConfigValue value);
     const ConfigValue* find(std::string_view key) const;
     ConfigValue* find(std::string_view key);
     const std::vector<std::pair<std::string, ConfigValue>>& items() const { return items_; }
 
 private:
+    Config* behind(std::string_view key);
+
     std::string path_;
     Origin origin_;
+    Config* defaults_ = nullptr;
     std::vector<std::pair<std::string, ConfigValue>> items_;
     std::vector<std::string> asked_;
 };

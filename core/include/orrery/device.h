@@ -28,9 +28,9 @@ struct Memory {
 };
 
 /// Whoever completes queued work: a device queue or a communicator.
-class ORRERY_API Completer {
+class ORRERY_API EventSource {
 public:
-    virtual ~Completer();
+    virtual ~EventSource();
     /// True when the work behind the ticket is done. Throws the work's own error.
     virtual bool done(uint64_t ticket) = 0;
     /// Blocks until done, at most for the owner's timeout. Throws the work's own error, or Fault::peer on timeout.
@@ -41,7 +41,7 @@ public:
 
 /// Queued work, by value. An empty event is work that is already done.
 struct Event {
-    Completer* owner = nullptr;
+    EventSource* owner = nullptr;
     uint64_t ticket = 0;
 
     bool done() const { return !owner || owner->done(ticket); }
@@ -82,7 +82,6 @@ struct DeviceLimits {
     double copy_bytes_per_s = 0;
     bool host_visible = true;  ///< host code may touch device memory
     int64_t used_bytes = 0;    ///< of memory_bytes, by everybody, at this moment; 0: not known
-    int queues = 1;            ///< compute and copy queues that can run side by side
 };
 
 /// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.

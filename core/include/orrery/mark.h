@@ -36,7 +36,7 @@ struct ScopeMark {
 };
 
 /// What a strategy leaves as it is, and why: `orrery check` lists it.
-struct Note {
+struct Remark {
     ValueId value = none;  ///< none: about a scope or the whole program
     std::string text;
     Origin origin;

@@ -33,7 +33,8 @@ public:
     int64_t size(std::string_view name) const;  ///< 1 when absent
     int64_t size(AxisId id) const { return axis(id).size; }
     int64_t ranks() const;
-    int64_t microbatches() const;  ///< size of the sequential axis, 1 when absent
+    int64_t microbatches() const;                   ///< size of the sequential axis, 1 when absent
+    std::optional<AxisId> sequential_axis() const;  ///< of the micro-batches; nullopt when there are none
 
     /// Coordinates of a rank, one per axis (0 for the sequential axis), and back.
     std::vector<int64_t> coordinates(int64_t rank) const;

@@ -12,12 +12,12 @@ namespace orrery {
 
 // What every transport needs, and collectives for those that can only send and receive.
 
-/// Block `i` of `count` elements cut in `parts`: as even as possible, the longer blocks first.
-struct Block {
+/// Part `i` of `count` elements cut in `parts`: as even as possible, the longer blocks first.
+struct Part {
     int64_t begin = 0;
     int64_t count = 0;
 };
-constexpr Block block_of(int64_t count, int parts, int i) {
+constexpr Part part_of(int64_t count, int parts, int i) {
     const int64_t base = count / parts, longer = count % parts;
     return {i * base + (i < longer ? i : longer), base + (i < longer ? 1 : 0)};
 }
@@ -41,6 +41,9 @@ ORRERY_API void require_member(const Group& group, std::string_view op, int peer
 /// on timeout, naming the rank that did not come.
 ORRERY_API std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, std::string_view what,
                                              std::string_view value, std::chrono::milliseconds timeout);
+/// The address by which this rank reaches the rendezvous, from a network that the job's ranks share. Waits for it for
+/// up to 1 s; throws Fault::peer where nobody has told it, as among threads.
+ORRERY_API std::string own_address(const Group& group, Rendezvous& rendezvous);
 /// A name for the next communicator of this group: the same on all members, another at each call.
 ORRERY_API std::string fresh_name(const Group& group, Rendezvous& rendezvous);
 

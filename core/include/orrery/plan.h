@@ -14,8 +14,8 @@ namespace orrery {
 enum class Arena : uint8_t { persistent, scratch };
 
 /// What a buffer is for, in the words of the memory report.
-enum class Holds : uint8_t { input, param, state, result, gradient, activation, workspace };
-ORRERY_API std::string_view name_of(Holds holds);
+enum class BufferUse : uint8_t { input, param, state, result, gradient, activation, workspace };
+ORRERY_API std::string_view name_of(BufferUse use);
 
 /// A place in an arena. Values share a buffer where one is an alias of, or written in place over, another.
 struct Buffer {
@@ -23,7 +23,7 @@ struct Buffer {
     int64_t offset = 0;  ///< bytes from the arena's start, a multiple of 64; a workspace's of scratch_alignment
     int64_t bytes = 0;
     ValueId value = none;  ///< the first value that lives here
-    Holds holds = Holds::activation;
+    BufferUse use = BufferUse::activation;
     int first = 0;  ///< first and last instruction that touch it
     int last = 0;
 };
@@ -36,22 +36,21 @@ struct Operand {
     ValueId value = none;
 };
 
-/// What an instruction does. One line each; checker, executor, simulator and printer all switch over this list.
-enum class Do : uint8_t {
+/// What an instruction does. One line each; checker, executor and printer all switch over this list.
+enum class Opcode : uint8_t {
     kernel,          ///< spec on operands (inputs, then outputs)
     copy,            ///< operand 0 -> operand 1, same bytes
     all_reduce,      ///< operand 0 -> operand 1 over `axis`; sends 2 S (P-1)/P
     all_gather,      ///< [S/P] -> [S] along dim 0 of both; sends S (P-1)/P
     reduce_scatter,  ///< [S] -> [S/P]; sends S (P-1)/P
     all_to_all,      ///< [S] -> [S], block i goes to member i; sends S (P-1)/P
-    broadcast,       ///< operand 0 in place, from member `peer`
-    send,            ///< operand 0 to member `peer` of `axis`; sends S
+    send = 7,        ///< operand 0 to member `peer` of `axis`; sends S. The number is part of fingerprints
     receive,         ///< operand 0 from member `peer` of `axis`
 };
-ORRERY_API std::string_view name_of(Do what);
+ORRERY_API std::string_view name_of(Opcode opcode);
 
 struct Instruction {
-    Do what = Do::kernel;
+    Opcode opcode = Opcode::kernel;
     int queue = 0;         ///< 0: compute; 1...: communication
     int kernel = none;     ///< kernel: index into RankClass::kernels
     int workspace = none;  ///< kernel: the buffer of its own scratch, of no meaning before and after

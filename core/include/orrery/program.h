@@ -10,6 +10,8 @@
 
 namespace orrery {
 
+class Mesh;
+
 enum class Role : uint8_t { temporary, input, param, state };
 enum class Phase : uint8_t { forward, backward, update };
 
@@ -71,10 +73,17 @@ public:
     /// The gradient of a param, summed over the whole batch; none before differentiation.
     ValueId grad_of(ValueId param) const;
     void set_grad(ValueId param, ValueId grad);
+    /// The values that the gradient of a param is a sum of, inner sums included; none where it is no sum.
+    std::vector<ValueId> grad_terms(ValueId param) const;
+    /// By value: whether it is a param of which forward ops read a copy of lower precision. Linear in the program.
+    std::vector<bool> params_with_low_copies() const;
     std::optional<ValueId> find(std::string_view value_name) const;
     std::optional<ValueId> result(std::string_view result_name) const;
     /// Index of the dim with this logical name; nullopt when there is none.
     std::optional<int> dim(ValueId value, std::string_view dim_name) const;
+    /// The first dim that n more ranks (1 or more) can split; nullopt where none divides. It comes behind the axes that
+    /// store marks split it over already.
+    std::optional<int> first_dim_divisible_by(ValueId value, int64_t n, const Mesh& mesh) const;
 
     // Marks: all that a strategy may write. An axis that the mesh lacks, or of size 1, is skipped by propagation.
     // Earlier marks stay: a later one that differs is kept in `ignored` for `orrery check`.
@@ -94,7 +103,7 @@ public:
     const std::vector<Mark>& marks() const { return marks_; }
     const std::vector<Mark>& ignored() const { return ignored_; }
     const std::vector<ScopeMark>& scope_marks() const { return scope_marks_; }
-    const std::vector<Note>& notes() const { return notes_; }
+    const std::vector<Remark>& remarks() const { return remarks_; }
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
@@ -109,7 +118,7 @@ private:
     std::vector<std::vector<int>> marks_of_;  ///< places in marks_, by value: marking stays linear
     std::vector<Mark> ignored_;
     std::vector<ScopeMark> scope_marks_;
-    std::vector<Note> notes_;
+    std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<std::pair<std::string, int64_t>> buckets_;
     int64_t microbatches_ = 1;

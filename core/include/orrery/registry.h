@@ -13,6 +13,8 @@
 
 namespace orrery {
 
+class DataSource;
+
 /// Made from the plugin's own table, [KIND.NAME]. What a factory does not read there is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
 using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
@@ -20,6 +22,8 @@ using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
+/// `options`: those of the script's call o.data.NAME { ... } at `asked`, and behind them the table [data].
+using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
 
 /// What the loaded plugins offer. Owned by the session; destroyed after everything made from it.
 class ORRERY_API Registry {
@@ -28,12 +32,14 @@ public:
     void add_transport(std::string name, TransportFactory make);
     void add_strategy(std::string name, StrategyFactory make);
     void add_store(std::string name, StoreFactory make);
+    void add_data(std::string name, DataFactory make);
 
     // Each throws Error with the names there are and a "did you mean" when the name is unknown.
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
     const StoreFactory& store(std::string_view name, const Origin& asked) const;
+    const DataFactory& data(std::string_view name, const Origin& asked) const;
 
     /// "transport/gloo", sorted.
     std::vector<std::string> names() const;
@@ -45,6 +51,7 @@ private:
     Table<TransportFactory> transports_;
     Table<StrategyFactory> strategies_;
     Table<StoreFactory> stores_;
+    Table<DataFactory> data_;
 };
 
 }  // namespace orrery

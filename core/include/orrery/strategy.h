@@ -28,16 +28,4 @@ struct Layer {
 /// behind all of them; both are always there. Where no scope is numbered the outermost scopes are the layers.
 ORRERY_API std::vector<Layer> layers(const Program& program);
 
-/// What training keeps of each param, split over a data-parallel axis (ZeRO, Rajbhandari et al. 2020).
-struct Zero {
-    std::string axis = "dp";
-    int stage = 1;  ///< 1: optimizer states; 2: gradients, too; 3: params, too, gathered for each reading fragment
-};
-
-/// Marks states, gradients and params for ZeRO. Where ops read a low-precision copy of a param, the f32 param itself is
-/// split from stage 1 on, and the copy is gathered once a step. A param no dim of which divides is left whole and
-/// noted. Bytes a rank sends a step for S bytes of gradients, P ranks and a micro-batches, in units of S (P-1)/P: 2,
-/// a+1 and 3a. Linear in the program.
-ORRERY_API void mark_zero(Program& program, const Mesh& mesh, const Zero& zero, const Origin& origin);
-
 }  // namespace orrery

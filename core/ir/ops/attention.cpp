@@ -56,7 +56,7 @@ std::vector<Typed> infer_attention_grad(Infer& at) {
 
 // Heads are [g, r]: r query heads share one key/value head. Splitting g splits every operand; splitting r leaves k and
 // v whole on each member, and their gradients partial.
-Rule heads_rule(const Program& program, const Op& op) {
+FactorRule heads_rule(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const Shape& k = shape_of(program, op.inputs[1]);
     const bool grad = op.kind == "attention_grad";
@@ -69,9 +69,9 @@ Rule heads_rule(const Program& program, const Op& op) {
     const auto head_dim = make.whole(q[3]);
     std::vector<int> heads = group;
     heads.insert(heads.end(), repeat.begin(), repeat.end());
-    const Rule::Dims like_q{batch, queries, heads, head_dim};
-    const Rule::Dims like_k{batch, keys, group, head_dim};
-    const Rule::Dims lse{batch, heads, queries};
+    const FactorRule::Dims like_q{batch, queries, heads, head_dim};
+    const FactorRule::Dims like_k{batch, keys, group, head_dim};
+    const FactorRule::Dims lse{batch, heads, queries};
     make.rule.inputs = {like_q, like_k, like_k};
     if (grad) {
         make.rule.inputs.insert(make.rule.inputs.end(), {like_q, lse, like_q});
@@ -106,8 +106,8 @@ std::vector<Typed> infer_rope(Infer& at) {
     return like_input(at);
 }
 
-Rule rope_rule(const Program& program, const Op& op) {
-    Rule rule = last_dim_whole_rule(program, op);
+FactorRule rope_rule(const Program& program, const Op& op) {
+    FactorRule rule = last_dim_whole_rule(program, op);
     rule.linear_in = {0};
     return rule;
 }
@@ -142,7 +142,8 @@ std::vector<OpDef> attention_ops() {
          .infer = infer_attention,
          .rule = heads_rule,
          .gradient = grad_attention,
-         .flops = attention_flops},
+         .flops = attention_flops,
+         .product = true},
         {.name = "attention_grad",
          .operands = {"q", "k", "v", "o", "lse", "do"},
          .attributes = attributes,

@@ -1,5 +1,6 @@
 // Collectives: inserted by propagation, never by scripts. Global shapes stay; only layouts change. No kernel. What
-// crosses pipeline stages is inserted by plan/spread: transfer (from the op's stage to stage `to`) and stage_sum.
+// crosses pipeline stages is inserted by plan/lower/insert_transfers: transfer (from the op's stage to stage `to`) and
+// stage_sum.
 #include <fmt/format.h>
 
 #include "ir/ops/common.h"
@@ -40,13 +41,15 @@ AttributeDef dim(std::string_view name) { return required(integer(name)); }
 }  // namespace
 
 std::vector<OpDef> collective_ops() {
+    OpDef shard = collective("shard", {dim("dim")});
+    shard.kernel = "slice";
     const AttributeDef reduce = text("op", {"sum", "max", "min"}, "sum");
     return {
         collective("all_reduce", {reduce}),
         collective("all_gather", {dim("dim")}),
         collective("reduce_scatter", {dim("dim"), reduce}),
         collective("all_to_all", {dim("from"), dim("to")}),
-        collective("shard", {dim("dim")}),
+        shard,
         collective("transfer", {required(integer("to"))}),
         stage_sum(),
     };

@@ -48,8 +48,8 @@ std::vector<Typed> like_input(Infer& at) {
 }
 
 namespace {
-Rule::Dims broadcast_dims(const Rule::Dims& all, const Shape& shape) {
-    Rule::Dims dims(shape.size());
+FactorRule::Dims broadcast_dims(const FactorRule::Dims& all, const Shape& shape) {
+    FactorRule::Dims dims(shape.size());
     const size_t skip = all.size() - shape.size();
     for (size_t d = 0; d < shape.size(); ++d) {
         if (shape[d] != 1) dims[d] = all[skip + d];
@@ -58,25 +58,25 @@ Rule::Dims broadcast_dims(const Rule::Dims& all, const Shape& shape) {
 }
 }  // namespace
 
-Rule elementwise_rule(const Program& program, const Op& op) {
+FactorRule elementwise_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims all;
+    FactorRule::Dims all;
     for (int64_t size : shape_of(program, op.outputs[0])) all.push_back(make.parallel(size));
     for (ValueId id : op.inputs) make.rule.inputs.push_back(broadcast_dims(all, shape_of(program, id)));
     for (ValueId id : op.outputs) make.rule.outputs.push_back(broadcast_dims(all, shape_of(program, id)));
     return make.rule;
 }
 
-Rule linear_rule(const Program& program, const Op& op) {
-    Rule rule = elementwise_rule(program, op);
+FactorRule linear_rule(const Program& program, const Op& op) {
+    FactorRule rule = elementwise_rule(program, op);
     rule.linear_in = {0};
     return rule;
 }
 
-Rule source_rule(const Program& program, const Op& op) { return elementwise_rule(program, op); }
+FactorRule source_rule(const Program& program, const Op& op) { return elementwise_rule(program, op); }
 
-Rule last_dim_whole_rule(const Program& program, const Op& op) {
-    Rule rule = elementwise_rule(program, op);
+FactorRule last_dim_whole_rule(const Program& program, const Op& op) {
+    FactorRule rule = elementwise_rule(program, op);
     for (int factor : rule.outputs[0].back()) rule.factors[static_cast<size_t>(factor)].kind = Factor::Kind::whole;
     return rule;
 }

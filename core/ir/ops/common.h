@@ -16,13 +16,13 @@ Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
 std::vector<Typed> like_input(Infer& at);
 
 /// All operands broadcast to output 0, element by element. Not linear.
-Rule elementwise_rule(const Program& program, const Op& op);
+FactorRule elementwise_rule(const Program& program, const Op& op);
 /// The same, where x (input 0) may be partial.
-Rule linear_rule(const Program& program, const Op& op);
+FactorRule linear_rule(const Program& program, const Op& op);
 /// Only the outputs have dims; every input is a scalar.
-Rule source_rule(const Program& program, const Op& op);
+FactorRule source_rule(const Program& program, const Op& op);
 /// Same shape in and out; every dim but the last may be split.
-Rule last_dim_whole_rule(const Program& program, const Op& op);
+FactorRule last_dim_whole_rule(const Program& program, const Op& op);
 
 int64_t no_flops(const Program& program, const Op& op);
 int64_t one_flop(const Program& program, const Op& op);    ///< one per element of output 0

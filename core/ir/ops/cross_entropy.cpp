@@ -25,11 +25,11 @@ std::vector<Typed> infer_cross_entropy(Infer& at) {
     return result;
 }
 
-Rule cross_entropy_rule(const Program& program, const Op& op) {
+FactorRule cross_entropy_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims rows;
+    FactorRule::Dims rows;
     for (int64_t size : shape_of(program, op.inputs[1])) rows.push_back(make.contracted(size));
-    Rule::Dims logits = rows;
+    FactorRule::Dims logits = rows;
     logits.push_back(make.whole(shape_of(program, op.inputs[0]).back()));
     make.rule.inputs = {logits, rows};
     if (op.inputs.size() > 2) make.rule.inputs.push_back({});
@@ -115,17 +115,17 @@ std::vector<Typed> infer_dlogits(Infer& at) {
 }
 
 /// Rows of all operands and the split vocabulary of the logits, which is input 0.
-Rule sharded_rule(const Program& program, const Op& op) {
+FactorRule sharded_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims rows;
-    Rule::Dims logits;
+    FactorRule::Dims rows;
+    FactorRule::Dims logits;
     const Shape& shape = shape_of(program, op.inputs[0]);
     for (size_t d = 0; d + 1 < shape.size(); ++d) rows.push_back(make.parallel(shape[d]));
     logits = rows;
     logits.push_back(make.dim(Factor::Kind::index, shape.back()));
     for (ValueId id : op.inputs) {
         const size_t rank = shape_of(program, id).size();
-        make.rule.inputs.push_back(rank == shape.size() ? logits : rank == 0 ? Rule::Dims{} : rows);
+        make.rule.inputs.push_back(rank == shape.size() ? logits : rank == 0 ? FactorRule::Dims{} : rows);
     }
     make.rule.inputs[0] = logits;
     for (ValueId id : op.outputs)
@@ -133,9 +133,9 @@ Rule sharded_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-Rule loss_rule(const Program& program, const Op& op) {
+FactorRule loss_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims rows;
+    FactorRule::Dims rows;
     for (int64_t size : shape_of(program, op.inputs[3])) rows.push_back(make.contracted(size));
     make.rule.inputs.assign(4, rows);
     make.rule.outputs = {{}, {}};
@@ -161,7 +161,9 @@ std::vector<OpDef> cross_entropy_ops() {
          .flops = cross_entropy_flops,
          .in_place = {{2, 0}},
          .constant_outputs = {1},
-         .indexed = OperandRef{false, 0}},
+         .indexed = OperandRef{false, 0},
+         .loss = true,
+         .looks_up = Lookup{1, 0, -1}},
         {.name = "cross_entropy_stats",
          .operands = {"logits", "top", "targets"},
          .attributes = {integer("ignore", int64_t{-1})},

@@ -11,15 +11,15 @@ std::vector<Typed> infer_binary(Infer& at) {
     return {broadcast(at)};
 }
 
-Rule both_linear_rule(const Program& program, const Op& op) {
-    Rule rule = elementwise_rule(program, op);
+FactorRule both_linear_rule(const Program& program, const Op& op) {
+    FactorRule rule = elementwise_rule(program, op);
     rule.linear_in = {0, 1};
     return rule;
 }
 
 // Linear in the tensor when the other operand is one number.
-Rule pointwise_product_rule(const Program& program, const Op& op) {
-    Rule rule = elementwise_rule(program, op);
+FactorRule pointwise_product_rule(const Program& program, const Op& op) {
+    FactorRule rule = elementwise_rule(program, op);
     if (rank_of(program, op.inputs[1]) == 0) {
         rule.linear_in = {0};
     } else if (op.kind == "mul" && rank_of(program, op.inputs[0]) == 0) {
@@ -186,7 +186,7 @@ void grad_swiglu(Backward& g) {
     g.give(1, d[1]);
 }
 
-OpDef binary(std::string_view name, Rule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
+OpDef binary(std::string_view name, FactorRule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
     return {.name = name,
             .operands = {"a", "b"},
             .infer = infer_binary,
@@ -194,6 +194,13 @@ OpDef binary(std::string_view name, Rule (*rule)(const Program&, const Op&), voi
             .gradient = gradient,
             .flops = one_flop,
             .in_place = {{0, 0}, {0, 1}}};
+}
+
+OpDef combining(std::string_view name, ReduceOp how, FactorRule (*rule)(const Program&, const Op&),
+                void (*gradient)(Backward&)) {
+    OpDef def = binary(name, rule, gradient);
+    def.combines = how;
+    return def;
 }
 
 OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<AttributeDef> attributes = {}) {
@@ -228,21 +235,29 @@ AttributeDef approx() { return text("approx", {"tanh", "erf"}, "tanh"); }
 std::vector<OpDef> elementwise_ops() {
     OpDef neg = unary("neg", grad_neg);
     neg.rule = linear_rule;
+    neg.multiplies = {0};
     OpDef scale = unary("scale", grad_scale, {required(number("by"))});
     scale.rule = linear_rule;
     scale.flops = one_flop;
+    scale.multiplies = {0};
     OpDef cast = unary("cast", grad_cast, {required(text("dtype"))});
     cast.infer = infer_cast;
     cast.rule = linear_rule;
     cast.flops = one_flop;
     cast.in_place = {};
+    cast.casts = true;
+    cast.multiplies = {0};
+    OpDef mul = binary("mul", pointwise_product_rule, grad_mul);
+    mul.multiplies = {0, 1};
+    OpDef div = binary("div", pointwise_product_rule, grad_div);
+    div.multiplies = {0};
     return {
-        binary("add", both_linear_rule, grad_add),
+        combining("add", ReduceOp::sum, both_linear_rule, grad_add),
         binary("sub", both_linear_rule, grad_sub),
-        binary("mul", pointwise_product_rule, grad_mul),
-        binary("div", pointwise_product_rule, grad_div),
-        binary("maximum", elementwise_rule, grad_extreme),
-        binary("minimum", elementwise_rule, grad_extreme),
+        mul,
+        div,
+        combining("maximum", ReduceOp::max, elementwise_rule, grad_extreme),
+        combining("minimum", ReduceOp::min, elementwise_rule, grad_extreme),
         binary("pow", elementwise_rule, grad_pow),
         neg,
         unary("exp", grad_exp),

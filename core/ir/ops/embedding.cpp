@@ -29,9 +29,9 @@ std::vector<Typed> infer_embedding_grad(Infer& at) {
 }
 
 // Rows of the vocabulary that a shard lacks come out as zero, so the shards' results add up.
-Rule embedding_rule(const Program& program, const Op& op) {
+FactorRule embedding_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims tokens;
+    FactorRule::Dims tokens;
     for (int64_t size : shape_of(program, op.inputs[0])) tokens.push_back(make.parallel(size));
     const Shape& table = shape_of(program, op.inputs[1]);
     const auto vocab = make.dim(Factor::Kind::index, table[0]);
@@ -42,14 +42,14 @@ Rule embedding_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-Rule embedding_grad_rule(const Program& program, const Op& op) {
+FactorRule embedding_grad_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims tokens;
+    FactorRule::Dims tokens;
     for (int64_t size : shape_of(program, op.inputs[0])) tokens.push_back(make.contracted(size));
     const Shape& table = shape_of(program, op.outputs[0]);
     const auto vocab = make.dim(Factor::Kind::index, table[0]);
     const auto columns = make.parallel(table[1]);
-    Rule::Dims dy = tokens;
+    FactorRule::Dims dy = tokens;
     dy.push_back(columns);
     make.rule.inputs = {tokens, dy};
     make.rule.outputs = {{vocab, columns}};
@@ -76,7 +76,8 @@ std::vector<OpDef> embedding_ops() {
          .rule = embedding_rule,
          .gradient = grad_embedding,
          .flops = no_flops,
-         .indexed = OperandRef{false, 1}},
+         .indexed = OperandRef{false, 1},
+         .looks_up = Lookup{0, 1, 0}},
         {.name = "embedding_grad",
          .operands = {"tokens", "dy"},
          .attributes = {required(integer("vocab"))},

@@ -77,14 +77,14 @@ std::vector<Typed> infer_gelu_grad(Infer& at) {
 }
 
 // Of a and b alone.
-Rule pair_rule(const Program& program, const Op& op) {
+FactorRule pair_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     const Shape& b = shape_of(program, op.inputs[1]);
     const Places p = places(op.attributes, static_cast<int>(a.size()), static_cast<int>(b.size()));
     RuleMaker make;
-    Rule::Dims da(a.size());
-    Rule::Dims db(b.size());
-    Rule::Dims dy(a.size());
+    FactorRule::Dims da(a.size());
+    FactorRule::Dims db(b.size());
+    FactorRule::Dims dy(a.size());
     for (size_t d = 0; d + 2 < a.size(); ++d) {
         da[d] = dy[d] = make.parallel(a[d]);
         if (b.size() > 2) db[d] = da[d];
@@ -100,8 +100,8 @@ Rule pair_rule(const Program& program, const Op& op) {
     return make.rule;
 }
 
-Rule product_rule(const Program& program, const Op& op) {
-    Rule rule = pair_rule(program, op);
+FactorRule product_rule(const Program& program, const Op& op) {
+    FactorRule rule = pair_rule(program, op);
     if (op.inputs.size() > 2) {
         rule.inputs.push_back({rule.outputs[0].back()});
         rule.added_once = {2};
@@ -110,15 +110,15 @@ Rule product_rule(const Program& program, const Op& op) {
 }
 
 // gelu'(pre) (P + Q) is the sum of both terms: the inner dim may be split.
-Rule gelu_grad_rule(const Program& program, const Op& op) {
-    Rule rule = pair_rule(program, op);
+FactorRule gelu_grad_rule(const Program& program, const Op& op) {
+    FactorRule rule = pair_rule(program, op);
     rule.inputs.push_back(rule.outputs[0]);
     return rule;
 }
 
 // gelu(P) is not the sum of gelus: the inner dim must be whole.
-Rule bias_gelu_rule(const Program& program, const Op& op) {
-    Rule rule = product_rule(program, op);
+FactorRule bias_gelu_rule(const Program& program, const Op& op) {
+    FactorRule rule = product_rule(program, op);
     for (Factor& factor : rule.factors) {
         if (factor.kind == Factor::Kind::contracted) factor.kind = Factor::Kind::whole;
     }
@@ -174,12 +174,12 @@ std::vector<Typed> infer_dw(Infer& at) {
                        {at.dims(0).back(), at.dims(1).back()})};
 }
 
-Rule dw_rule(const Program& program, const Op& op) {
+FactorRule dw_rule(const Program& program, const Op& op) {
     const Shape& a = shape_of(program, op.inputs[0]);
     RuleMaker make;
-    Rule::Dims da(a.size());
+    FactorRule::Dims da(a.size());
     for (size_t d = 0; d + 1 < a.size(); ++d) da[d] = make.contracted(a[d]);
-    Rule::Dims dy = da;
+    FactorRule::Dims dy = da;
     da.back() = make.parallel(a.back());
     dy.back() = make.parallel(shape_of(program, op.inputs[1]).back());
     make.rule.inputs = {da, dy};
@@ -194,8 +194,8 @@ std::vector<Typed> infer_dw_bias(Infer& at) {
     return made;
 }
 
-Rule dw_bias_rule(const Program& program, const Op& op) {
-    Rule rule = dw_rule(program, op);
+FactorRule dw_bias_rule(const Program& program, const Op& op) {
+    FactorRule rule = dw_rule(program, op);
     rule.outputs.push_back({rule.outputs[0].back()});
     return rule;
 }
@@ -215,7 +215,9 @@ std::vector<OpDef> matmul_ops() {
          .rule = product_rule,
          .gradient = grad_matmul,
          .flops = product_flops,
-         .accumulates = {0}},
+         .accumulates = {0},
+         .product = true,
+         .swaps = {"trans_a", "trans_b"}},
         {.name = "matmul_dw",
          .operands = {"a", "dy"},
          .attributes = {text("dtype")},
@@ -230,7 +232,9 @@ std::vector<OpDef> matmul_ops() {
          .infer = infer_bias_gelu,
          .rule = bias_gelu_rule,
          .gradient = grad_bias_gelu,
-         .flops = product_flops},
+         .flops = product_flops,
+         .product = true,
+         .fused_of = {"matmul", "gelu"}},
         {.name = "matmul_gelu_grad",
          .operands = {"a", "b", "pre"},
          .attributes = {flag("trans_a"), flag("trans_b"), text("approx", {"tanh", "erf"}, "tanh")},

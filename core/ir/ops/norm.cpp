@@ -80,19 +80,19 @@ std::vector<Typed> infer_layernorm_grad(Infer& at) { return infer_norm_grad(at, 
 std::vector<Typed> infer_rmsnorm_grad(Infer& at) { return infer_norm_grad(at, 1); }
 
 // Rows are split freely (Kind parallel) or summed into vector outputs (contracted); C is whole.
-Rule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
+FactorRule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
     const Shape& x = shape_of(program, op.inputs[0]);
     RuleMaker make;
-    Rule::Dims rows;
+    FactorRule::Dims rows;
     for (size_t d = 0; d + 1 < x.size(); ++d) rows.push_back(make.dim(rows_kind, x[d]));
     const auto last = make.whole(x.back());
-    Rule::Dims all = rows;
+    FactorRule::Dims all = rows;
     all.push_back(last);
     // gain and bias are vectors (of the gradient op: gain alone); statistics are told by their rank.
     const bool grad = rows_kind == Factor::Kind::contracted;
     const size_t vectors = op.kind == "layernorm" ? 2 : 1;
     auto dims_of = [&](ValueId id, bool vector) {
-        if (vector) return Rule::Dims{last};
+        if (vector) return FactorRule::Dims{last};
         return rank_of(program, id) == static_cast<int>(x.size()) ? all : rows;
     };
     for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -102,8 +102,10 @@ Rule norm_rule(const Program& program, const Op& op, Factor::Kind rows_kind) {
     return make.rule;
 }
 
-Rule forward_rule(const Program& program, const Op& op) { return norm_rule(program, op, Factor::Kind::parallel); }
-Rule backward_rule(const Program& program, const Op& op) { return norm_rule(program, op, Factor::Kind::contracted); }
+FactorRule forward_rule(const Program& program, const Op& op) { return norm_rule(program, op, Factor::Kind::parallel); }
+FactorRule backward_rule(const Program& program, const Op& op) {
+    return norm_rule(program, op, Factor::Kind::contracted);
+}
 
 // vectors: gain and bias, or gain. The sum of x and a residual is the last output.
 void grad_norm(Backward& g, std::string_view kind, size_t vectors) {
@@ -153,7 +155,9 @@ std::vector<OpDef> norm_ops() {
          .rule = forward_rule,
          .gradient = grad_layernorm,
          .flops = some_flops,
-         .in_place = {{3, 0}, {3, 3}}},
+         .in_place = {{3, 0}, {3, 3}},
+         .norm_vectors = 2,
+         .fused_of = {"add"}},
         {.name = "layernorm_grad",
          .operands = {"x", "gain", "mean", "rstd", "dy", "dsum?"},
          .infer = infer_layernorm_grad,
@@ -168,7 +172,9 @@ std::vector<OpDef> norm_ops() {
          .rule = forward_rule,
          .gradient = grad_rmsnorm,
          .flops = some_flops,
-         .in_place = {{2, 0}, {2, 2}}},
+         .in_place = {{2, 0}, {2, 2}},
+         .norm_vectors = 1,
+         .fused_of = {"add"}},
         {.name = "rmsnorm_grad",
          .operands = {"x", "gain", "rstd", "dy", "dsum?"},
          .infer = infer_rmsnorm_grad,

@@ -43,14 +43,14 @@ std::vector<Typed> infer_reduce(Infer& at) {
     return {y};
 }
 
-Rule reduce_rule(const Program& program, const Op& op) {
+FactorRule reduce_rule(const Program& program, const Op& op) {
     const Shape& x = shape_of(program, op.inputs[0]);
     const std::vector<int64_t> dims = op.attributes.integers("dims");
     const bool keep = op.attributes.flag("keep");
     const ReduceOp reduce = op.kind == "max" ? ReduceOp::max : ReduceOp::sum;
     RuleMaker make;
-    Rule::Dims in;
-    Rule::Dims out;
+    FactorRule::Dims in;
+    FactorRule::Dims out;
     for (size_t d = 0; d < x.size(); ++d) {
         const bool reduced = std::binary_search(dims.begin(), dims.end(), static_cast<int64_t>(d));
         in.push_back(reduced ? make.contracted(x[d], reduce) : make.parallel(x[d]));
@@ -109,17 +109,17 @@ std::vector<Typed> infer_all_finite(Infer& at) {
     return {make_typed(DType::u8, {}, {})};
 }
 
-Rule total_rule(const Program& program, const Op& op, ReduceOp reduce) {
+FactorRule total_rule(const Program& program, const Op& op, ReduceOp reduce) {
     RuleMaker make;
-    Rule::Dims in;
+    FactorRule::Dims in;
     for (int64_t size : shape_of(program, op.inputs[0])) in.push_back(make.contracted(size, reduce));
     make.rule.inputs = {in};
     make.rule.outputs = {{}};
     return make.rule;
 }
 
-Rule sumsq_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::sum); }
-Rule all_finite_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::min); }
+FactorRule sumsq_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::sum); }
+FactorRule all_finite_rule(const Program& program, const Op& op) { return total_rule(program, op, ReduceOp::min); }
 
 int64_t reduce_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 int64_t sumsq_flops(const Program& program, const Op& op) { return 2 * reduce_flops(program, op); }
@@ -135,25 +135,29 @@ std::vector<OpDef> reduce_ops() {
          .rule = reduce_rule,
          .gradient = grad_sum,
          .flops = reduce_flops,
-         .accumulates = {0}},
+         .accumulates = {0},
+         .reduces = true},
         {.name = "max",
          .operands = {"x"},
          .attributes = {integers("dims"), flag("keep")},
          .infer = infer_reduce,
          .rule = reduce_rule,
          .gradient = grad_max,
-         .flops = reduce_flops},
+         .flops = reduce_flops,
+         .reduces = true},
         {.name = "sumsq",
          .operands = {"x"},
          .infer = infer_sumsq,
          .rule = sumsq_rule,
          .gradient = grad_sumsq,
-         .flops = sumsq_flops},
+         .flops = sumsq_flops,
+         .reduces = true},
         {.name = "all_finite",
          .operands = {"x"},
          .infer = infer_all_finite,
          .rule = all_finite_rule,
-         .flops = reduce_flops},
+         .flops = reduce_flops,
+         .reduces = true},
     };
 }
 

@@ -50,7 +50,7 @@ std::vector<Typed> infer_reshape(Infer& at) {
 // Reads both shapes from the major side, cutting common factors off: [12,64] -> [768] is {12, 64} -> {12 64}.
 struct Cutter {
     const Shape& shape;
-    Rule::Dims& dims;
+    FactorRule::Dims& dims;
     size_t at = 0;
     int64_t rest = 1;  // of dim at-1 that is not yet covered
 
@@ -65,7 +65,7 @@ struct Cutter {
     }
 };
 
-Rule reshape_rule(const Program& program, const Op& op) {
+FactorRule reshape_rule(const Program& program, const Op& op) {
     const Shape& from = shape_of(program, op.inputs[0]);
     const Shape& to = shape_of(program, op.outputs[0]);
     RuleMaker make;
@@ -134,10 +134,10 @@ std::vector<Typed> infer_transpose(Infer& at) {
     return {y};
 }
 
-Rule transpose_rule(const Program& program, const Op& op) {
+FactorRule transpose_rule(const Program& program, const Op& op) {
     RuleMaker make;
-    Rule::Dims in;
-    Rule::Dims out;
+    FactorRule::Dims in;
+    FactorRule::Dims out;
     for (int64_t size : shape_of(program, op.inputs[0])) in.push_back(make.parallel(size));
     for (int64_t d : op.attributes.integers("perm")) out.push_back(in[static_cast<size_t>(d)]);
     make.rule.inputs = {in};
@@ -167,14 +167,14 @@ std::vector<Typed> infer_slice(Infer& at) {
 }
 
 // Like elementwise, but the dim that is cut differs in size between operands: each gets a whole factor of its own.
-Rule cut_rule(const Program& program, const Op& op) {
+FactorRule cut_rule(const Program& program, const Op& op) {
     const auto cut = static_cast<size_t>(op.attributes.integer("dim"));
     RuleMaker make;
-    Rule::Dims common;
+    FactorRule::Dims common;
     const Shape& y = shape_of(program, op.outputs[0]);
     for (size_t d = 0; d < y.size(); ++d) common.push_back(d == cut ? std::vector<int>{} : make.parallel(y[d]));
     auto dims_of = [&](ValueId id) {
-        Rule::Dims dims = common;
+        FactorRule::Dims dims = common;
         dims[cut] = make.whole(shape_of(program, id)[cut]);
         return dims;
     };
@@ -253,28 +253,34 @@ std::vector<OpDef> shape_ops() {
          .gradient = grad_reshape,
          .flops = no_flops,
          .in_place = {{0, 0}},
-         .alias = true},
+         .alias = true,
+         .moves = Moves::renames,
+         .multiplies = {0}},
         {.name = "transpose",
          .operands = {"x"},
          .attributes = {required(integers("perm"))},
          .infer = infer_transpose,
          .rule = transpose_rule,
          .gradient = grad_transpose,
-         .flops = no_flops},
+         .flops = no_flops,
+         .moves = Moves::permutes,
+         .multiplies = {0}},
         {.name = "slice",
          .operands = {"x"},
          .attributes = {required(integer("dim")), required(integer("start")), required(integer("size"))},
          .infer = infer_slice,
          .rule = cut_rule,
          .gradient = grad_slice,
-         .flops = no_flops},
+         .flops = no_flops,
+         .moves = Moves::cuts},
         {.name = "concat",
          .operands = {"x..."},
          .attributes = {required(integer("dim"))},
          .infer = infer_concat,
          .rule = cut_rule,
          .gradient = grad_concat,
-         .flops = no_flops},
+         .flops = no_flops,
+         .moves = Moves::joins},
         {.name = "pad",
          .operands = {"x"},
          .attributes = {required(integer("dim")), integer("before", int64_t{0}), integer("after", int64_t{0})},

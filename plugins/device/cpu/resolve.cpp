@@ -35,8 +35,8 @@ std::vector<kernels::rules::Operand> operands_of(const std::vector<TensorType>& 
 }  // namespace
 
 int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
-    const kernels::rules::Rule* rule = kernels::rules::find_rule(spec.op);
-    if (rule == nullptr || !rule->scratch) return 0;
+    const kernels::rules::Signature* signature = kernels::rules::find_signature(spec.op);
+    if (signature == nullptr || !signature->scratch) return 0;
     kernels::Context counting(threads);
     counting.only_count();
     std::vector<Tensor> operands;

@@ -108,7 +108,6 @@ public:
             l.name = chip.name;
             l.memory_bytes = chip.memory_bytes;
             l.host_visible = false;
-            l.queues = queues;
             synchronize(0);
             l.matrix_flops_f32 =
                 named("measuring products", [&] { return measure_product(context_, kernels::Type::f32); });

@@ -13,7 +13,7 @@ namespace orrery::cuda_device {
 
 /// A ring of CUDA events for one stream. A ticket older than the ring stands for a later point of the same stream,
 /// which is safe: nothing waits for less than it asked for.
-class EventRing : public Completer {
+class EventRing : public EventSource {
 public:
     explicit EventRing(cudaStream_t stream);
     Event record();

@@ -1,5 +1,5 @@
 // Data parallelism: every rank holds all params and a part of the batch. Gradients come out partial over the axis, and
-// propagation reduces them; this file only says how the inputs lie, and with `zero` what is split.
+// propagation reduces them; this file only says how the inputs lie.
 // scripts/orrery/strategies/data.lua gives the same marks.
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -15,13 +15,6 @@ public:
           bucket_mib_(options.integer("bucket_mib", 25)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "data";
-        const int64_t stage = options.integer("zero", 0);
-        if (stage < 0 || stage > 3)
-            throw Error(options.where("zero"),
-                        "zero is " + std::to_string(stage) +
-                            "; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) and 3 (params, "
-                            "too)");
-        zero_ = {axis_, static_cast<int>(stage)};
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to reduce each gradient alone");
@@ -33,13 +26,11 @@ public:
             if (const auto dim = program.dim(input, "batch"))
                 program.store(input, axis_, Placement::split(*dim), origin_);
         program.bucket(axis_, bucket_mib_ * 1024 * 1024, origin_);
-        if (zero_.stage > 0) mark_zero(program, mesh, zero_, origin_);
     }
 
 private:
     std::string axis_;
     int64_t bucket_mib_;
-    Zero zero_;
     Origin origin_;
 };
 

@@ -1,7 +1,6 @@
 // Tensor parallelism: params are split along the dims that no op mixes (heads, mlp, vocab), so that one reduction a
 // block makes activations whole again (Shoeybi et al. 2019). With `sequence`, what lies between the blocks is split
-// over the sequence (Korthikanti et al. 2022). Propagation derives every collective. scripts/orrery/strategies/
-// tensor.lua gives the same marks.
+// over the sequence (Korthikanti et al. 2022). Propagation derives every collective.
 #include <algorithm>
 
 #include "orrery/plugin.h"
@@ -108,8 +107,8 @@ private:
             if (has(split, dim)) {
                 const Placement part = Placement::split(*program.dim(param, dim));
                 program.store(param, axis_, part, origin_);
-                const ValueId grad = program.grad_of(param);
-                if (grad != none) mark_terms(program, grad, part);
+                // A tied table's gradient is a sum, of its embedding's and of the head's: they lie as it does.
+                for (ValueId term : program.grad_terms(param)) program.store(term, axis_, part, origin_);
                 return true;
             }
         for (const std::string& dim : dims)
@@ -117,17 +116,6 @@ private:
                 program.note(param, "whole over " + axis_text(mesh, axis_) + ": its " + dim + " do not divide",
                              origin_);
         return false;
-    }
-
-    /// What a gradient is a sum of (a tied table: of its embedding and of the head) lies as the gradient does.
-    void mark_terms(Program& program, ValueId sum, Placement part) const {
-        if (program.op(program.value(sum).op).kind != "add") return;
-        const std::vector<ValueId> terms = program.op(program.value(sum).op).inputs;
-        for (ValueId term : terms) {
-            if (program.value(term).op == none || program.value(term).type != program.value(sum).type) continue;
-            program.store(term, axis_, part, origin_);
-            mark_terms(program, term, part);
-        }
     }
 
     /// Activations with a batch and a sequence and none of the dims that params are split in: the residual stream, the

@@ -1,5 +1,7 @@
-// ZeRO: data parallelism whose optimizer states, gradients and params are split over the ranks. Hybrid: split over one
-// axis and repeated over another. scripts/orrery/strategies/zero.lua gives the same marks.
+// ZeRO (Rajbhandari et al. 2020): data parallelism whose optimizer states, gradients and params are split over the
+// ranks. Hybrid: split over one axis and repeated over another.
+#include <map>
+
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
 
@@ -10,18 +12,17 @@ namespace {
 class ZeroStrategy : public Strategy {
 public:
     ZeroStrategy(Config& options, Origin origin)
-        : replicate_(options.text("replicate", "")),
+        : axis_(options.text("axis", "dp")),
+          replicate_(options.text("replicate", "")),
+          stage_(options.integer("stage", 1)),
           bucket_mib_(options.integer("bucket_mib", 25)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "zero";
-        zero_.axis = options.text("axis", "dp");
-        const int64_t stage = options.integer("stage", 1);
-        if (stage < 1 || stage > 3)
+        if (stage_ < 1 || stage_ > 3)
             throw Error(options.where("stage"),
-                        "strategy zero: stage is " + std::to_string(stage) +
+                        "strategy zero: stage is " + std::to_string(stage_) +
                             "; there are 1 (optimizer states), 2 (gradients, too) and 3 (params, too)");
-        zero_.stage = static_cast<int>(stage);
-        if (replicate_ == zero_.axis)
+        if (replicate_ == axis_)
             throw Error(options.where("replicate"), "strategy zero: replicate is " + replicate_ +
                                                         ", the axis that it splits over; name another axis");
         if (bucket_mib_ < 0)
@@ -30,20 +31,63 @@ public:
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
-        for (const std::string& axis : {replicate_, zero_.axis}) {
+        for (const std::string& axis : {replicate_, axis_}) {
             if (axis.empty() || mesh.size(axis) == 1) continue;
             for (ValueId input : program.inputs())
                 if (const auto dim = program.dim(input, "batch"))
                     program.store(input, axis, Placement::split(*dim), origin_);
             program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
         }
-        mark_zero(program, mesh, zero_, origin_);
+        if (mesh.size(axis_) > 1) split_training(program, mesh);
     }
 
 private:
-    Zero zero_;
-    std::string replicate_;
-    int64_t bucket_mib_;
+    /// What training keeps of each param. A param no dim of which divides stays whole and is noted. Linear in the
+    /// program.
+    void split_training(Program& program, const Mesh& mesh) const {
+        const int64_t n = mesh.size(axis_);
+        const std::vector<bool> low = program.params_with_low_copies();
+        std::map<ValueId, std::vector<ValueId>> states;
+        for (size_t id = 0; id < program.values.size(); ++id)
+            if (const Value& value = program.values[id]; value.role == Role::state && value.of != none)
+                states[value.of].push_back(static_cast<ValueId>(id));
+        const std::map<ValueId, ValueId> grads(program.grads().begin(), program.grads().end());
+        for (ValueId param : program.params()) {
+            const auto dim = program.first_dim_divisible_by(param, n, mesh);
+            if (!dim) {
+                program.note(param, "whole over " + axis_ + "=" + std::to_string(n) + ": no dim divides", origin_);
+                continue;
+            }
+            const Placement part = Placement::split(*dim);
+            // Where ops read a low-precision copy, the f32 param itself is split and the copy gathered once a step.
+            if (stage_ == 3 || low[static_cast<size_t>(param)]) {
+                program.store(param, axis_, part, origin_);
+                program.use(param, axis_, Placement::replicated(), origin_, stage_ == 3 ? Keep::fragment : Keep::step);
+            }
+            for (ValueId state : states[param]) program.store(state, axis_, part, origin_);
+            if (const auto grad = grads.find(param); grad != grads.end())
+                split_gradient(program, param, grad->second, part);
+        }
+    }
+
+    void split_gradient(Program& program, ValueId param, ValueId grad, Placement part) const {
+        if (stage_ == 1) {  // a sum over ranks until the micro-batches are done, then scattered once
+            program.store(grad, axis_, Placement::partial(ReduceOp::sum), origin_, true);
+            program.use(grad, axis_, part, origin_);
+            return;
+        }
+        program.store(grad, axis_, part, origin_);
+        // Terms come at both ends of the backward pass; scattered one by one they would cost a message each.
+        if (!program.grad_terms(param).empty())
+            program.note(param,
+                         "its gradient stays whole over " + axis_ +
+                             " until the step's last micro-batch: it has several terms, and one message carries "
+                             "their sum",
+                         origin_);
+    }
+
+    std::string axis_, replicate_;
+    int64_t stage_, bucket_mib_;
     Origin origin_;
 };
 

@@ -192,11 +192,9 @@ public:
     }
 
 private:
-    /// The address by which this rank reaches the rendezvous: it is in a network that all ranks share. The host's name
-    /// where that is a loopback address, as through a tunnel.
+    /// The host's name where the rank's address is a loopback one, as through a tunnel.
     static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
-        const std::string key = "address/" + std::to_string(group.ranks[static_cast<size_t>(group.me)]);
-        const std::string address = rendezvous.get(key, Milliseconds(1000));
+        const std::string address = own_address(group, rendezvous);
         if (!address.starts_with("127.") && address != "::1") return address;
         char name[256] = {};
         ::gethostname(name, sizeof name - 1);

@@ -60,7 +60,7 @@ public:
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
         require_match(group_, "all_reduce", in, out);
         const int64_t element = size_of(in.dtype), bytes = in.bytes();
-        const Block mine = block_of(in.count(), size(), me());
+        const Part mine = part_of(in.count(), size(), me());
         const bool small_one = size() == 2 && bytes <= small_bytes;
         count((small_one ? 1 : 2) * (size() - 1), bytes + (size() - 2) * mine.count * element);
         if (small_one) {

@@ -63,7 +63,7 @@ public:
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
         require_match(group_, "all_reduce", in, out);
         const auto all = meet("all_reduce", in, out, static_cast<int>(op), after);
-        const Block mine = block_of(in.count(), size(), group_.me);
+        const Part mine = part_of(in.count(), size(), group_.me);
         reduce_block(all, in.dtype, op, mine, outputs(all, mine.begin * size_of(in.dtype)));
         const int64_t bytes = mine.count * size_of(in.dtype);
         count(2 * (size() - 1), in.bytes() - bytes + (size() - 1) * bytes);
@@ -242,7 +242,7 @@ private:
         return outs;
     }
 
-    static void reduce_block(const std::vector<Posted>& all, DType dtype, ReduceOp op, Block block,
+    static void reduce_block(const std::vector<Posted>& all, DType dtype, ReduceOp op, Part block,
                              const std::vector<void*>& outs) {
         std::vector<const void*> ins;
         for (const Posted& p : all) ins.push_back(p.in + block.begin * size_of(dtype));

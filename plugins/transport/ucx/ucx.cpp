@@ -126,16 +126,15 @@ public:
     }
 
 private:
-    /// The address by which this rank reaches the rendezvous: it is in the network that the job uses. "" where there is
-    /// none, as among threads, and no other host to reach.
+    /// "" where the rank has no address, as among threads, and no other host to reach.
     static std::string reached_at(const Group& group, Rendezvous& rendezvous, bool local) {
-        const std::string rank = std::to_string(group.ranks[static_cast<size_t>(group.me)]);
         try {
-            return rendezvous.get("address/" + rank, Milliseconds(1000));
+            return own_address(group, rendezvous);
         } catch (const Error&) {
             if (!rendezvous.lost().empty()) throw;
             if (local) return "";
-            throw Error("transport ucx: members of " + group.name + " are on other hosts, and it is not known by which "
+            throw Error("transport ucx: members of " + group.name +
+                        " are on other hosts, and it is not known by which "
                         "address this rank reaches them; set transport.ucx.devices");
         }
     }

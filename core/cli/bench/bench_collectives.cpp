@@ -1,0 +1,196 @@
+#include "cli/bench/bench_collectives.h"
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "base/processors.h"
+#include "cli/bench/bench_rows.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "config/load.h"
+#include "plugin/loader.h"
+#include "run/control/job.h"
+#include "run/control/rendezvous.h"
+
+namespace orrery {
+
+namespace {
+
+constexpr auto limit = std::chrono::seconds(60);
+
+/// A core for each rank where there are enough, as mpirun does: two ranks on one core would time the scheduler.
+void pin(const Job& job) {
+    const std::vector<int> allowed = allowed_processors();
+    if (job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
+}
+
+/// What carries the bench. The plugins stay loaded.
+struct Backends {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Transport> transport;
+};
+
+/// Throws for a key of [device.cpu] or of any table [transport.NAME] that nothing reads.
+Backends open_backends(const CollectiveBench& bench, Config& config) {
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    check_backends(config, loader.names());
+    Registry registry;
+    loader.load("device", "cpu", registry, {});
+    loader.load("transport", bench.transport, registry, {});
+    Config& processor = config.table("device").table("cpu");
+    Config& transports = config.table("transport");
+    Config& mine = transports.table(bench.transport);
+    Backends backends{registry.device("cpu", {})(processor), registry.transport(bench.transport, {})(mine)};
+    processor.reject_unused();
+    mine.reject_unused();
+    // Those of other transports would be ignored, typos and all.
+    for (const std::string& name : transports.keys()) {
+        const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(transports.find(name)->data);
+        if (!is_table || name == "axis" || name == bench.transport) continue;
+        Config& options = transports.table(name);
+        try {
+            loader.load("transport", name, registry, options.origin());
+        } catch (const Error&) {
+            continue;  // a table for another machine's transport
+        }
+        if (!loader.cannot_run("transport", name).empty()) continue;
+        registry.transport(name, options.origin())(options);
+        options.reject_unused();
+    }
+    return backends;
+}
+
+void refuse_hosts(const CollectiveBench& bench, const Transport& transport, bool several) {
+    if (several && transport.contract().same_host)
+        throw Error(
+            fmt::format("bench: transport {} joins ranks of one host, and these are on several\n"
+                        "  take another, as --transport gloo",
+                        bench.transport));
+}
+
+void print_head(const CollectiveBench& bench, int64_t ranks) {
+    fmt::print("# {} over {}, {} ranks, {} warm-up iterations, times are {}\n#\n", bench.collective, bench.transport,
+               ranks, bench.warmup, bench.average_name());
+    fmt::print("#{:>59} {:>31}\n", "out-of-place", "in-place");
+    fmt::print("#{:>11} {:>13} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>6}  {:>8} {:>7} {:>7} {:>6}\n", "size", "count",
+               "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
+    fmt::print("#{:>11} {:>13} {:>9} {:>7} {:>7} {:>8} {:>7} {:>7} {:>6}  {:>8} {:>7} {:>7} {:>6}\n", "(B)",
+               "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+    std::fflush(stdout);
+}
+
+/// The table, in one rank's process.
+int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
+    const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
+    std::unique_ptr<RendezvousServer> server;  // outlives this rank's connection: others may still need it
+    if (job.serves) server = serve(job);
+    TcpRendezvous::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.rank = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    TcpRendezvous rendezvous(options);
+    // Not for a transport that works with threads of its own: they would share the rank's core.
+    if (bench.transport == "shm") pin(job);
+    try {
+        const auto [device, transport] = open_backends(bench, config);
+        refuse_hosts(bench, *transport, job.local_ranks < job.ranks);
+        Memory arena = device->allocate(2 * sizes.back() + 4096, transport->contract().memory.front());
+        Group group{"bench", "bench", {}, static_cast<int>(job.rank)};
+        for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
+        if (job.rank == 0) print_head(bench, job.ranks);
+        int64_t wrong = 0;
+        double bandwidth = 0;
+        {
+            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), limit);
+            BenchRows rows(bench, *communicator, rendezvous, arena, limit);
+            for (const int64_t bytes : sizes) rows.row(bytes);
+            wrong = rows.wrong();
+            bandwidth = rows.mean_bus_bandwidth();
+        }
+        device->release(arena);
+        if (job.rank == 0)
+            fmt::print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", wrong,
+                       wrong ? "FAILED" : "OK", bandwidth);
+        rendezvous.leave();
+        return wrong ? 1 : 0;
+    } catch (const std::exception& error) {
+        rendezvous.fail(error.what());
+        throw;
+    }
+}
+
+/// Under a launcher the ranks are those that it has started.
+void refuse_other_ranks(const CollectiveBench& bench, const Job& job) {
+    if (job.launcher != "orrery" && bench.ranks && *bench.ranks != job.ranks)
+        throw Error(fmt::format("bench: --ranks {}, but {} has started {} rank{}\n  leave --ranks out", *bench.ranks,
+                                job.launcher, job.ranks, job.ranks == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+std::string CollectiveBench::type_name() const { return std::string(signed_bytes ? "i8" : name_of(dtype)); }
+
+const char* CollectiveBench::average_name() const {
+    switch (average) {
+        case Average::first: return "rank 0's";
+        case Average::least: return "the fastest rank's";
+        case Average::most: return "the slowest rank's";
+        case Average::mean: break;
+    }
+    return "means of the ranks";
+}
+
+int64_t parse_size(std::string_view text) {
+    int64_t size = 0;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), size);
+    const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+    int shift = -1;
+    if (unit.empty()) shift = 0;
+    if (unit == "K" || unit == "k") shift = 10;
+    if (unit == "M" || unit == "m") shift = 20;
+    if (unit == "G" || unit == "g") shift = 30;
+    if (fault != std::errc() || shift < 0 || size < 0 || size > (int64_t{1} << 50) >> shift)
+        throw Error(fmt::format("'{}' is no size; expected bytes, or a number with K, M or G", text));
+    return size << shift;
+}
+
+int bench_collectives(const CollectiveBench& bench, Config& config, const std::vector<std::string>& arguments) {
+    const BenchForm& form = bench_form(bench.collective);
+    const int64_t ranks = bench.ranks.value_or(2);
+    if (ranks < 1 || ranks > 1024) throw Error(fmt::format("bench: {} ranks; expected 1 to 1024", ranks));
+    if (bench.factor < 2) throw Error(fmt::format("bench: -f {} does not grow; expected 2 or more", bench.factor));
+    if (bench.begin > bench.end) throw Error("bench: -b is greater than -e");
+    if (bench.signed_bytes && form.reduces && bench.op != ReduceOp::sum)
+        throw Error(fmt::format("bench: i8 travels as bytes without a sign, whose {} is another\n  take --op sum",
+                                name_of(bench.op)));
+    if (bench.transport == "threads")
+        throw Error("bench: transport threads has no rank processes; choose shm, gloo or another");
+    const Job job = job_from_environment();
+    ScriptCommand hosts;
+    hosts.script = "bench";
+    hosts.nodes = bench.nodes;
+    hosts.node_rank = bench.node_rank;
+    hosts.rendezvous = bench.rendezvous;
+    hosts.arguments = arguments;
+    if (job.assigned) {
+        refuse_other_ranks(bench, job);
+        if (job.launcher == "orrery")
+            watch_lifeline();
+        else
+            refuse_launch_flags(hosts, job.launcher);
+        return run_rank(bench, config, job);
+    }
+    check_nodes(hosts);
+    LaunchSpec spec = over_hosts(hosts, ranks);
+    bench_sizes(bench, form, ranks);  // mistakes show before a rank starts
+    refuse_hosts(bench, *open_backends(bench, config).transport, bench.nodes > 1);
+    return launch_meeting(std::move(spec), bench.node_rank, [] {});
+}
+
+}  // namespace orrery

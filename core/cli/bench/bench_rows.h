@@ -1,0 +1,72 @@
+#pragma once
+#include <chrono>
+#include <vector>
+
+#include "cli/bench/bench_collectives.h"
+#include "orrery/communicator.h"
+#include "orrery/device.h"
+
+namespace orrery {
+
+/// Of one collective: its shapes for S bytes of the larger tensor, and what nccl-tests calls its bus bandwidth.
+struct BenchForm {
+    const char* name;
+    bool input_is_block;   ///< input has n/P elements: all_gather
+    bool output_is_block;  ///< output has n/P elements: reduce_scatter
+    bool blocks;           ///< n is cut in P blocks, and must be a multiple of P
+    bool reduces;
+    double (*bus)(double ranks);  ///< busbw / algbw
+};
+
+/// Throws Error with the names that there are.
+const BenchForm& bench_form(const std::string& name);
+
+/// The sizes in bytes of -b, -e and -f on so many ranks: 0 if it is asked for, and then from the least that the form
+/// can be called with. Throws Error when there are none.
+std::vector<int64_t> bench_sizes(const CollectiveBench& bench, const BenchForm& form, int64_t ranks);
+
+/// The ranks' times as -a says; one of each rank, at least one.
+double bench_time(CollectiveBench::Average average, const std::vector<double>& us);
+
+/// The lines of nccl-tests' table, in one rank's process: each is timed out of place and in place.
+class BenchRows {
+public:
+    /// `arena` holds two tensors of the largest size, each rounded up to 64 bytes.
+    BenchRows(const CollectiveBench& bench, Communicator& communicator, Rendezvous& rendezvous, const Memory& arena,
+              std::chrono::milliseconds limit);
+
+    /// One line, printed by rank 0. Called by all ranks.
+    void row(int64_t bytes);
+
+    int64_t wrong() const { return wrong_; }  ///< elements, over all lines and ranks
+    /// Over all lines, out of place and in place, as nccl-tests has it.
+    double mean_bus_bandwidth() const { return times_ == 0 ? 0 : bus_ / static_cast<double>(times_); }
+
+private:
+    struct Timed {
+        double us = 0;
+        int64_t wrong = 0;
+    };
+
+    std::string columns(int64_t count, const Timed& timed);
+    void call(const Tensor& in, const Tensor& out);
+    int64_t iterations(int64_t bytes) const;
+    Timed time(int64_t count, bool in_place);
+    int64_t value(int64_t rank, int64_t i) const;
+    void fill(const Tensor& in) const;
+    int64_t expected(int64_t i, int64_t block) const;
+    int64_t wrong_in(const Tensor& out, int64_t block) const;
+    Timed gather(const Timed& mine);
+
+    const CollectiveBench& bench_;
+    const BenchForm& form_;
+    Communicator& comm_;
+    Rendezvous& rendezvous_;
+    const Memory arena_;
+    const std::chrono::milliseconds limit_;
+    const int ranks_, me_;
+    int64_t gathered_ = 0, wrong_ = 0, times_ = 0;
+    double bus_ = 0;
+};
+
+}  // namespace orrery

@@ -1,0 +1,262 @@
+#include "cli/script_runner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "config/load.h"
+#include "lua/script.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// `script`: the Lua file of the command.
+Config read_config(const ScriptCommand& command, std::string& script) {
+    std::vector<std::string> sets = command.sets;
+    // A run's folder stands for its script and configuration.
+    if (fs::is_directory(command.script)) {
+        const fs::path folder = command.script;
+        const fs::path saved = folder / "config.toml";
+        if (!fs::exists(saved))
+            throw Error(
+                fmt::format("{} is no run's folder: it has no config.toml\n  name a script, or a folder that "
+                            "orrery run has made",
+                            folder.string()));
+        sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
+        Config config = load_config(saved.string(), sets);
+        script = config.table("run").require_text("script");
+        return config;
+    }
+    script = command.script;
+    if (!fs::exists(script))
+        throw Error(fmt::format("no script {}\n  name a Lua file, seen from {}, or the folder of a run", script,
+                                fs::current_path().string()));
+    sets.push_back(fmt::format("run.script=\"{}\"", script));
+    return load_config(command.config, sets);
+}
+
+}  // namespace
+
+ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
+    : command_(command),
+      job_(job),
+      config_(read_config(command, script_)),
+      settings_(read_settings(config_)),
+      loader_(and_plugin_folders(config_.table("plugins").texts("path"))) {}
+
+void ScriptRunner::run_script() {
+    prepare();
+    orrery::run_script(script_, *this);
+}
+
+void ScriptRunner::prepare() {
+    load_plugins();
+    choose_transport();
+    load_transports();
+}
+
+void ScriptRunner::load_plugins() {
+    check_backends(config_, loader_.names());
+    Config& run = config_.table("run");
+    loader_.load("device", settings_.device, registry_, run.where("device"));
+    loader_.load("store", settings_.store, registry_, run.where("store"));
+}
+
+void ScriptRunner::choose_transport() {
+    Config& run = config_.table("run");
+    const Origin device = run.where("device");
+    const auto& axes = settings_.mesh.axes();
+    const bool needed = std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
+        return axis.size > 1 && !settings_.axis_transport.count(axis.name);
+    });
+    if (!needed || run.where("transport").file != "default") return;
+    const auto serves_device = [&](const std::string& name) {
+        loader_.load("transport", name, registry_, device);
+        Config none;
+        Config& tables = config_.table("transport");
+        Config& options = tables.has(name) ? tables.table(name) : none;
+        return serves(registry_.transport(name, device)(options)->contract(), settings_.device);
+    };
+    if (serves_device(settings_.transport)) return;
+    const std::string kind = "transport/";
+    std::vector<std::string> found;
+    std::string reasons;
+    for (const std::string& plugin : loader_.names()) {
+        if (plugin.rfind(kind, 0) != 0) continue;
+        const std::string name = plugin.substr(kind.size());
+        try {
+            if (serves_device(name)) found.push_back(name);
+        } catch (const Error& problem) {
+            reasons += fmt::format("\n  {}: {}", name, problem.what());
+        }
+    }
+    if (found.size() > 1)
+        throw Error(device, fmt::format("the transports {} serve device \"{}\"\n  name one of them: run.transport",
+                                        fmt::join(found, ", "), settings_.device));
+    if (found.empty() && !reasons.empty())
+        throw Error(device,
+                    fmt::format("no transport serves the memory of device \"{}\"; name one that stages it (gloo, "
+                                "ucx) in run.transport, or mend what cannot be used:{}",
+                                settings_.device, reasons));
+    if (found.empty()) return;  // the default one is refused with the reason
+    settings_.transport = found.front();
+    run.set("transport", {settings_.transport, {"", "default of device " + settings_.device, 0, 0}, true});
+}
+
+void ScriptRunner::load_transports() {
+    for (const Axis& axis : settings_.mesh.axes())
+        if (axis.size > 1)
+            loader_.load("transport", settings_.transport_of(axis.name), registry_,
+                         transport_origin(settings_, config_, axis.name));
+    contracts_ = contracts_of(settings_, config_, registry_);
+}
+
+std::unique_ptr<Strategy> ScriptRunner::make_strategy(std::string_view name, Config& options, const Origin& asked) {
+    loader_.load("strategy", name, registry_, asked);
+    return registry_.strategy(name, asked)(options, asked);
+}
+
+std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Config& options, const Origin& asked) {
+    loader_.load("data", name, registry_, asked);
+    return registry_.data(name, asked)(options, asked);
+}
+
+std::vector<CollectiveChoice> ScriptRunner::collectives() {
+    std::vector<CollectiveChoice> choices;
+    for (const auto& [axis, name] : settings_.collectives) {
+        const auto of_mesh = settings_.mesh.find(axis);
+        const int64_t members = of_mesh ? settings_.mesh.size(*of_mesh) : 1;
+        if (members > 1) choices.push_back({axis, members, name, config_.table("collectives").where(axis)});
+    }
+    return choices;
+}
+
+void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) {
+    const TransportContract& contract = contracts_.at(choice.axis);
+    if (!serves(contract, "cpu"))
+        throw Error(choice.asked,
+                    fmt::format("collective {} adds on the processor, transport {} of axis {} has its tensors in {}\n"
+                                "  take a transport that stages them (gloo, ucx), or leave the axis to {}",
+                                choice.name, settings_.transport_of(choice.axis), choice.axis,
+                                fmt::join(contract.devices, ", "), settings_.transport_of(choice.axis)));
+    for (const ChunkTable& table : tables) {
+        prove(table);
+        prove_progress(table, contract);
+        if (table.collective == Opcode::reduce_scatter && contract.needs_arena)
+            throw Error(choice.asked,
+                        fmt::format("collective {} has a reduce_scatter, whose sums on their way lie outside of the "
+                                    "arenas; transport {} of axis {} sends from arenas only\n  take a transport "
+                                    "that does not, or one of its others, as in \"ring.all_reduce\"",
+                                    choice.name, settings_.transport_of(choice.axis), choice.axis));
+    }
+    collectives_[choice.axis] = std::move(tables);
+}
+
+std::unique_ptr<Device> ScriptRunner::counting_device(const Job& job, const Settings& settings) {
+    return make_device(settings, config_, registry_, job);
+}
+
+std::unique_ptr<Device> ScriptRunner::device_or_note(const Job& job, const Settings& settings) {
+    const std::string why = loader_.cannot_run("device", settings.device);
+    if (why.empty()) return make_device(settings, config_, registry_, job);
+    const std::string note =
+        fmt::format("not counted: scratch of kernels, as device {} cannot run here: {}", settings.device, why);
+    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+    return nullptr;
+}
+
+CompileOptions ScriptRunner::compile_options(const Settings& settings, const Job& job, Device* device) {
+    CompileOptions options;
+    options.threads_per_rank = threads_of(settings, job);
+    options.memory_bytes = settings.memory_bytes;
+    options.look = look();
+    if (!device) return options;
+    options.workspace = [device](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    options.runs = [device](const KernelSpec& spec) { return device->why_not(spec).empty(); };
+    return options;
+}
+
+std::unique_ptr<Device> ScriptRunner::compile_with_device(Experiment experiment) {
+    refuse_idle_axes(experiment, config_.table("mesh"));
+    std::unique_ptr<Device> device = counting_device(job_, settings_);
+    CompileOptions options = compile_options(settings_, job_, device.get());
+    options.contracts = contracts_;
+    options.collectives = collectives_;
+    experiment_ = std::move(experiment);
+    compiled_ = compile_training(*experiment_, options);
+    return device;
+}
+
+void ScriptRunner::compile(Experiment experiment) { compile_with_device(std::move(experiment)); }
+
+ScriptRunner::Sampling ScriptRunner::compile_sampling() {
+    Sampling sampling{settings_, nullptr, {}};
+    sampling.settings.mesh = Mesh();
+    sampling.device = counting_device(Job{}, sampling.settings);
+    sampling.compiled =
+        orrery::compile_sampling(*experiment_, compile_options(sampling.settings, Job{}, sampling.device.get()));
+    return sampling;
+}
+
+const Compiled& ScriptRunner::compiled() const {
+    if (!compiled_) throw Error(command_.script + ": the script compiled no program\n  call program:compile() in it");
+    return *compiled_;
+}
+
+std::string ScriptRunner::summary() { return compiled_ ? orrery::summary(*compiled_) : ""; }
+
+void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
+    training_ = options;
+    data_ = data;
+    if (experiment_) data_->ids = vocabulary_of(experiment_->train);
+}
+
+void ScriptRunner::refuse_unsaved() {
+    if (!training_ || training_->checkpoint_final) return;
+    if (training_->checkpoint_every > 0 && training_->steps % training_->checkpoint_every == 0) return;
+    throw Error(config_.table("checkpoint").where("final"),
+                "checkpoint.final = false leaves no checkpoint of the end, and the script samples from it\n"
+                "  remove the key, or the call of sample");
+}
+
+bool ScriptRunner::ranks_are_threads() const {
+    return std::any_of(contracts_.begin(), contracts_.end(), [](const auto& axis) { return axis.second.same_process; });
+}
+
+std::string ScriptRunner::folder() const {
+    return !settings_.folder.empty() ? settings_.folder
+                                     : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
+}
+
+std::unique_ptr<FolderLock> ScriptRunner::lock_folder() {
+    try {
+        return std::make_unique<FolderLock>(folder());
+    } catch (const Error& problem) {
+        throw Error(config_.table("run").where("folder"), fmt::format("run.folder: {}", problem.what()));
+    }
+}
+
+std::unique_ptr<CheckpointStore> ScriptRunner::open_store() {
+    Config& options = config_.table("store").table(settings_.store);
+    const Origin asked = config_.table("run").where("store");
+    auto store = registry_.store(settings_.store, asked)(options, folder() + "/checkpoints");
+    options.reject_unused();
+    return store;
+}
+
+std::string ScriptRunner::of_rank(const std::string& text) const {
+    return job_.ranks > 1 ? fmt::format("[rank {}] {}", job_.rank, text) : text;
+}
+
+void ScriptRunner::print(const std::string& line) {
+    if (job_.rank == 0) std::printf("%s\n", line.c_str());
+}
+
+void ScriptRunner::give_up(const std::string& text) { end_process(of_rank(text)); }
+
+}  // namespace orrery

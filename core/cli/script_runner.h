@@ -1,0 +1,119 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "compile/compile.h"
+#include "orrery/registry.h"
+#include "plugin/loader.h"
+#include "run/checkpoint/folder_lock.h"
+#include "run/control/job.h"
+#include "run/script_interface.h"
+#include "run/settings.h"
+
+namespace orrery {
+
+/// Runs a script: reads configuration and settings, loads plugins, chooses transports, makes devices, compiles. A
+/// command is a class that derives from it and says what the script's calls make happen there.
+class ScriptRunner : public Host {
+public:
+    ScriptRunner(const ScriptCommand& command, const Job& job);
+
+    /// Prepares, then runs the script to its end. Once.
+    void run_script();
+
+    Config& config() override { return config_; }
+    std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
+    std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override;
+    const Mesh& mesh() override { return settings_.mesh; }
+    std::vector<CollectiveChoice> collectives() override;
+    void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) override;
+    void compile(Experiment experiment) override;
+    std::string summary() override;
+    /// Takes down what the script trains on.
+    void train(const DataSpec& data, const TrainOptions& options) override;
+    std::string sample(const SampleOptions&) override { return ""; }
+    void declare_options(const std::vector<Option>&) override {}
+    /// On rank 0.
+    void print(const std::string& line) override;
+    void give_up(const std::string& text) override;
+
+    /// The Lua file, also where the command names a run's folder.
+    const std::string& script() const { return script_; }
+    const Job& job() const { return job_; }
+    const Settings& settings() const { return settings_; }
+    const Registry& registry() const { return registry_; }
+    /// Throws Error when the script has compiled no program.
+    const Compiled& compiled() const;
+    const Experiment& experiment() const { return *experiment_; }
+    /// What the script trains on, without ids that the model has no row for; nullptr when it trains on nothing.
+    const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
+    /// What could not be looked at on this machine, and why; what sampling needs.
+    const std::vector<std::string>& notes() const { return notes_; }
+
+    /// The run's folder; known once the experiment is compiled.
+    std::string folder() const;
+    /// Makes that folder and keeps other runs out of it. Throws Error at [run] folder when one is in it, or when it
+    /// cannot be written.
+    std::unique_ptr<FolderLock> lock_folder();
+    /// The checkpoints of that folder.
+    std::unique_ptr<CheckpointStore> open_store();
+    /// Some axis' transport joins threads of one process only.
+    bool ranks_are_threads() const;
+    /// "[rank 3] text" in a job of several ranks.
+    std::string of_rank(const std::string& text) const;
+
+    /// The logits program on one rank, and what it was compiled for.
+    struct Sampling {
+        Settings settings;
+        std::unique_ptr<Device> device;  ///< nullptr where counting_device makes none
+        Compiled compiled;
+    };
+    Sampling compile_sampling();
+
+protected:
+    /// Before the script runs: loads the plugins.
+    virtual void prepare();
+    void load_plugins();
+    /// Where nobody named a transport and the default one does not serve the device: the one that does, if any.
+    void choose_transport();
+    void load_transports();
+
+    /// The device that says what scratch its kernels need; nullptr: scratch is not counted.
+    virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
+    /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
+    std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
+    /// Compiles the experiment, and returns the device that has counted for it.
+    std::unique_ptr<Device> compile_with_device(Experiment experiment);
+    /// Throws Error where the script has trained without a checkpoint of the end, which sampling begins from.
+    void refuse_unsaved();
+
+    ScriptCommand command_;
+    std::string script_;
+    Job job_;
+    Config config_;
+    Settings settings_;
+    Loader loader_;
+    Registry registry_;
+    Network contracts_;
+    std::map<std::string, std::vector<ChunkTable>> collectives_;
+    std::optional<Experiment> experiment_;
+    std::optional<Compiled> compiled_;
+    std::optional<DataSpec> data_;
+    std::optional<TrainOptions> training_;
+    std::vector<std::string> notes_;
+
+private:
+    CompileOptions compile_options(const Settings& settings, const Job& job, Device* device);
+};
+
+/// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
+/// only several GPUs' own ranks can tell. Returns the script, which has run (`check.cpp`).
+std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
+/// Text from the newest checkpoint of the script's run.
+std::string sample_newest(ScriptRunner& script, const SampleOptions& options);
+
+}  // namespace orrery

@@ -1,0 +1,114 @@
+#include "collective/chunk_communicator.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "orrery/p2p.h"
+
+namespace orrery {
+
+namespace {
+
+void copy(void* to, const void* from, int64_t bytes) {
+    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+/// Messages of the transport, told apart from the plan's own by their tags.
+class ChunkCommunicator::Wire : public ChunkWire {
+public:
+    explicit Wire(Communicator& inner) : inner_(inner) {}
+
+    void begin(int64_t sequence) {
+        base_ = int64_t{1} << 62 | (sequence & 0xffff) << 44;
+        events_.clear();
+    }
+    uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) override {
+        const Tensor tensor{const_cast<void*>(data), DType::u8, {bytes}};
+        events_.push_back(inner_.send(tensor, peer, base_ | static_cast<int64_t>(part)));
+        return events_.size() - 1;
+    }
+    uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) override {
+        events_.push_back(inner_.receive({data, DType::u8, {bytes}}, peer, base_ | static_cast<int64_t>(part)));
+        return events_.size() - 1;
+    }
+    void finish(uint64_t ticket) override { events_[ticket].wait(); }
+    void begin_group() override { inner_.begin_group(); }
+    void end_group() override { inner_.end_group(); }
+
+private:
+    Communicator& inner_;
+    int64_t base_ = 0;
+    std::vector<Event> events_;
+};
+
+ChunkCommunicator::ChunkCommunicator(std::unique_ptr<Communicator> inner, const std::vector<ChunkTable>& tables)
+    : ForwardingCommunicator(std::move(inner)), wire_(std::make_unique<Wire>(*inner_)) {
+    for (const ChunkTable& table : tables) {
+        if (table.members != group().size())
+            throw Error(fmt::format("collective {} is made for {} ranks, {} has {}", table.name, table.members,
+                                    group().name, group().size()),
+                        Fault::failed);
+        runners_.emplace(table.collective, ChunkRunner(table, group().me, 0, true));
+    }
+}
+
+ChunkCommunicator::~ChunkCommunicator() = default;
+
+ChunkRunner* ChunkCommunicator::runner(Opcode collective) {
+    const auto found = runners_.find(collective);
+    return found == runners_.end() ? nullptr : &found->second;
+}
+
+void ChunkCommunicator::run(ChunkRunner& runner, DType dtype, ReduceOp op, void* data, int64_t count) {
+    wire_->begin(++sequence_);
+    try {
+        runner.run(*wire_, dtype, op, data, count);
+    } catch (const Error& error) {
+        throw Error(fmt::format("{} #{} of {} by collective {}: {}", name_of(runner.table().collective), sequence_,
+                                group().name, runner.table().name, error.what()),
+                    error.fault());
+    }
+}
+
+Event ChunkCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
+    ChunkRunner* const mine = runner(Opcode::all_reduce);
+    if (!mine) return inner_->all_reduce(in, out, op, after);
+    require_match(group(), "all_reduce", in, out);
+    after.wait();
+    copy(out.data, in.data, in.bytes());
+    run(*mine, out.dtype, op, out.data, out.count());
+    return {};
+}
+
+Event ChunkCommunicator::all_gather(const Tensor& in, const Tensor& out, const Event& after) {
+    ChunkRunner* const mine = runner(Opcode::all_gather);
+    if (!mine) return inner_->all_gather(in, out, after);
+    require_match(group(), "all_gather", in, out, 1, group().size());
+    after.wait();
+    copy(static_cast<char*>(out.data) + group().me * in.bytes(), in.data, in.bytes());
+    run(*mine, out.dtype, ReduceOp::sum, out.data, out.count());
+    return {};
+}
+
+Event ChunkCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
+    ChunkRunner* const mine = runner(Opcode::reduce_scatter);
+    if (!mine) return inner_->reduce_scatter(in, out, op, after);
+    require_match(group(), "reduce_scatter", in, out, group().size(), 1);
+    after.wait();
+    whole_.resize(std::max(whole_.size(), static_cast<size_t>(in.bytes())));
+    copy(whole_.data(), in.data, in.bytes());
+    run(*mine, in.dtype, op, whole_.data(), in.count());
+    copy(out.data, whole_.data() + group().me * out.bytes(), out.bytes());
+    return {};
+}
+
+Traffic ChunkCommunicator::traffic() const {
+    Traffic all = inner_->traffic();
+    all.collectives += sequence_;
+    return all;
+}
+
+}  // namespace orrery

@@ -1,0 +1,124 @@
+#include "collective/communication_thread.h"
+
+#include <cassert>
+
+namespace orrery {
+
+CommunicationThread::CommunicationThread() : thread_([this] { work(); }) {}
+
+CommunicationThread::~CommunicationThread() {
+    block(issued_);
+    begun_.store(stop, std::memory_order_release);
+    begun_.notify_all();
+    thread_.join();
+}
+
+uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tensor& in, const Tensor& out, ReduceOp op) {
+    rethrow(issued_);
+    const uint64_t ticket = issued_ + 1;
+    if (ticket > slots) block(ticket - slots);
+    Call& call = calls_[ticket % slots];
+    call.opcode = opcode;
+    call.to = &to;
+    call.in = in;  // shapes take over the room of the last ones
+    call.out = out;
+    call.op = op;
+    call.mark = mark_;
+    issued_ = ticket;
+    begun_.store(ticket, std::memory_order_release);
+    begun_.notify_all();
+    return ticket;
+}
+
+void CommunicationThread::block(uint64_t ticket) const {
+    for (uint64_t seen = finished_.load(std::memory_order_acquire); seen < ticket;
+         seen = finished_.load(std::memory_order_acquire))
+        finished_.wait(seen, std::memory_order_acquire);
+}
+
+void CommunicationThread::rethrow(uint64_t ticket) const {
+    if (failed_.load(std::memory_order_acquire) <= ticket) std::rethrow_exception(error_);
+}
+
+bool CommunicationThread::done(uint64_t ticket) const {
+    if (finished_.load(std::memory_order_acquire) < ticket) return false;
+    rethrow(ticket);
+    return true;
+}
+
+void CommunicationThread::wait(uint64_t ticket) const {
+    block(ticket);
+    rethrow(ticket);
+}
+
+void CommunicationThread::work() {
+    for (uint64_t next = 1;; ++next) {
+        uint64_t may = begun_.load(std::memory_order_acquire);
+        for (; may < next; may = begun_.load(std::memory_order_acquire)) begun_.wait(may, std::memory_order_acquire);
+        if (may == stop) return;
+        if (!error_) {
+            try {
+                at_hand_.store(calls_[next % slots].mark, std::memory_order_relaxed);
+                run(calls_[next % slots]);
+                at_hand_.store(-1, std::memory_order_relaxed);
+            } catch (...) {
+                error_ = std::current_exception();
+                failed_.store(next, std::memory_order_release);
+            }
+        }
+        finished_.store(next, std::memory_order_release);
+        finished_.notify_all();
+    }
+}
+
+void CommunicationThread::run(const Call& call) {
+    Communicator& c = *call.to;
+    Event end;
+    switch (call.opcode) {
+        case Opcode::all_reduce: end = c.all_reduce(call.in, call.out, call.op); break;
+        case Opcode::all_gather: end = c.all_gather(call.in, call.out); break;
+        case Opcode::reduce_scatter: end = c.reduce_scatter(call.in, call.out, call.op); break;
+        case Opcode::all_to_all: end = c.all_to_all(call.in, call.out); break;
+        default: assert(false);
+    }
+    end.wait();
+}
+
+Event BackgroundCommunicator::issue(Opcode opcode, const Tensor& in, const Tensor& out, const Event& after,
+                                    ReduceOp op) {
+    after.wait();
+    return {this, thread_.issue(opcode, *inner_, in, out, op)};
+}
+
+Event BackgroundCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
+    return issue(Opcode::all_reduce, in, out, after, op);
+}
+
+Event BackgroundCommunicator::all_gather(const Tensor& in, const Tensor& out, const Event& after) {
+    return issue(Opcode::all_gather, in, out, after);
+}
+
+Event BackgroundCommunicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
+    return issue(Opcode::reduce_scatter, in, out, after, op);
+}
+
+Event BackgroundCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
+    return issue(Opcode::all_to_all, in, out, after);
+}
+
+Event BackgroundCommunicator::broadcast(const Tensor& tensor, int root, const Event& after) {
+    thread_.drain();
+    return inner_->broadcast(tensor, root, after);
+}
+
+Event BackgroundCommunicator::send(const Tensor& tensor, int peer, int64_t tag, const Event& after) {
+    thread_.drain();
+    return inner_->send(tensor, peer, tag, after);
+}
+
+Event BackgroundCommunicator::receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) {
+    thread_.drain();
+    return inner_->receive(tensor, peer, tag, after);
+}
+
+}  // namespace orrery

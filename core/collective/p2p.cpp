@@ -1,0 +1,82 @@
+#include "orrery/p2p.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+namespace orrery {
+
+namespace {
+std::string described(const Tensor& t) { return fmt::format("{}[{}]", name_of(t.dtype), t.count()); }
+}  // namespace
+
+void require_match(const Group& group, std::string_view op, const Tensor& in, const Tensor& out, int64_t in_factor,
+                   int64_t out_factor) {
+    if (in.dtype == out.dtype && in.count() * out_factor == out.count() * in_factor) return;
+    throw Error(fmt::format("{} over {} of {} members: input {} does not fit output {}; expected one dtype and counts "
+                            "in the ratio {}:{}",
+                            op, group.name, group.size(), described(in), described(out), in_factor, out_factor),
+                Fault::failed);
+}
+
+void require_split(const Group& group, std::string_view op, const Tensor& in) {
+    if (in.count() % group.size() == 0) return;
+    throw Error(
+        fmt::format("{} over {}: {} elements do not split among {} members", op, group.name, in.count(), group.size()),
+        Fault::failed);
+}
+
+void require_member(const Group& group, std::string_view op, int peer) {
+    if (peer >= 0 && peer < group.size()) return;
+    throw Error(fmt::format("{} over {}: there is no member {}, the group has {}", op, group.name, peer, group.size()),
+                Fault::failed);
+}
+
+std::vector<std::string> exchange(const Group& group, Rendezvous& rendezvous, std::string_view what,
+                                  std::string_view value, std::chrono::milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    rendezvous.set(fmt::format("{}/{}", what, group.me), value);
+    std::vector<std::string> all;
+    for (int i = 0; i < group.size(); ++i) {
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+        try {
+            all.push_back(i == group.me ? std::string(value)
+                                        : rendezvous.get(fmt::format("{}/{}", what, i),
+                                                         std::max(left, std::chrono::milliseconds(0))));
+        } catch (const Error& error) {
+            throw Error(fmt::format("rank {} did not come to form the group {}: {}",
+                                    group.ranks[static_cast<size_t>(i)], group.name, error.what()),
+                        error.fault());
+        }
+    }
+    return all;
+}
+
+std::string own_address(const Group& group, Rendezvous& rendezvous) {
+    return rendezvous.get(fmt::format("address/{}", group.ranks[static_cast<size_t>(group.me)]),
+                          std::chrono::milliseconds(1000));
+}
+
+std::string fresh_name(const Group& group, Rendezvous& rendezvous) {
+    return fmt::format("{}#{}", group.name, rendezvous.add(fmt::format("{}/made/{}", group.name, group.me), 1));
+}
+
+std::string process_state(int64_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string stat;
+    std::getline(file, stat);
+    const size_t at = stat.rfind(')');  // the name before it may hold anything
+    if (at == std::string::npos || at + 2 >= stat.size()) return "has ended";
+    switch (stat[at + 2]) {
+        case 'R': return "is running";
+        case 'S': return "is sleeping";
+        case 'T': return "is stopped (SIGSTOP)";
+        case 't': return "is held by a debugger";
+        case 'D': return "waits for a disk or driver (state D)";
+        case 'Z': return "has ended";
+        default: return fmt::format("is in state {}", stat[at + 2]);
+    }
+}
+
+}  // namespace orrery

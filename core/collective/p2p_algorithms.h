@@ -1,0 +1,54 @@
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "collective/chunk_runner.h"
+#include "orrery/p2p.h"
+
+namespace orrery {
+
+constexpr int64_t whole_bytes = 64 << 10;     ///< two members exchange up to this whole
+constexpr int64_t doubling_bytes = 16 << 10;  ///< recursive doubling up to this
+constexpr int64_t halving_bytes = 256 << 10;  ///< recursive halving and doubling up to this
+constexpr int64_t chain_bytes = 512 << 10;    ///< most that a chain of more than two passes on at once
+constexpr int64_t tree_bytes = 64 << 10;      ///< broadcast by a tree up to this, along a chain above
+
+/// Which algorithm a call takes, and the runners of those that are tables.
+class P2pCommunicator::Algorithms {
+public:
+    Algorithms(P2pCommunicator& owner, P2pOptions options);
+
+    /// nullptr: the ring.
+    ChunkRunner* all_reduce(int64_t bytes);
+    /// Of two members: each sends all it has.
+    bool whole(int64_t bytes) const;
+    bool tree_broadcast(int64_t bytes) const;
+    ChunkWire& wire() { return wire_; }
+
+private:
+    class Wire : public ChunkWire {
+    public:
+        explicit Wire(P2pCommunicator& owner) : owner_(owner) {}
+        uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) override {
+            return owner_.send_part(peer, data, bytes, part);
+        }
+        uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) override {
+            return owner_.receive_part(peer, data, bytes, part);
+        }
+        void finish(uint64_t ticket) override { owner_.finish(ticket); }
+
+    private:
+        P2pCommunicator& owner_;
+    };
+
+    std::string_view by_size(int64_t bytes) const;
+
+    P2pCommunicator& owner_;
+    P2pOptions options_;
+    bool several_hosts_ = false;  ///< with equally many members each, and more than one
+    Wire wire_;
+    std::map<std::string, ChunkRunner, std::less<>> runners_;
+};
+
+}  // namespace orrery

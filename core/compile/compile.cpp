@@ -1,0 +1,169 @@
+#include "compile/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/suggest.h"
+#include "base/text.h"
+#include "ir/flops.h"
+#include "ir/op.h"
+#include "plan/print.h"
+#include "plan/summary.h"
+
+namespace orrery {
+namespace {
+
+Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options) {
+    Plan plan = plan_of(distribute(program, mesh, options), mesh, persistent, options);
+    prove(plan, options);
+    return plan;
+}
+
+int64_t parameters_of(const Program& program) {
+    int64_t count = 0;
+    for (ValueId id : program.params()) count += program.value(id).type.count();
+    return count;
+}
+
+int64_t tokens_of(const Program& program) {
+    for (ValueId id : program.inputs())
+        if (program.dim(id, "batch") && program.dim(id, "seq")) return program.value(id).type.count();
+    return 0;
+}
+
+int64_t sequences_of(const Program& program) {
+    for (ValueId id : program.inputs())
+        if (const auto dim = program.dim(id, "batch")) return program.value(id).type.shape[static_cast<size_t>(*dim)];
+    return 0;
+}
+
+/// What the session allocates: the places of all programs, and the scratch that they take turns in.
+void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
+    const int64_t places = compiled.persistent_bytes(), scratch = compiled.scratch_bytes();
+    if (memory_bytes <= 0 || places + scratch <= memory_bytes) return;
+    throw Error(
+        fmt::format("the session needs {} per rank, device.memory_gib is {:.6g}: {} too much\n  {} for the params, "
+                    "states, inputs and results of all its programs, {} of scratch for the largest of them",
+                    bytes_text(places + scratch), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+                    bytes_text(places + scratch - memory_bytes), bytes_text(places), bytes_text(scratch)));
+}
+
+}  // namespace
+
+void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
+    std::vector<std::string> named = experiment.axes;
+    for (const Mark& mark : experiment.train.marks()) named.push_back(mark.axis);
+    named.push_back(experiment.train.pipeline().axis);
+    std::erase(named, "");
+    std::sort(named.begin(), named.end());
+    named.erase(std::unique(named.begin(), named.end()), named.end());
+    for (const Axis& axis : experiment.mesh.axes()) {
+        if (axis.size == 1 || axis.sequential) continue;
+        if (std::binary_search(named.begin(), named.end(), axis.name)) continue;
+        throw Error(mesh.where(axis.name),
+                    fmt::format("mesh.{0} = {1} splits nothing: no strategy of the script names the axis {0}, and its "
+                                "{1} ranks would all do the same work{2}",
+                                axis.name, axis.size, choices("axes that it names", axis.name, named)));
+    }
+}
+
+std::vector<const Plan*> Compiled::plans() const {
+    std::vector<const Plan*> all;
+    if (train) all.push_back(&*train);
+    for (const Plan& plan : smaller) all.push_back(&plan);
+    if (eval) all.push_back(&*eval);
+    if (logits) all.push_back(&*logits);
+    return all;
+}
+
+std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& [axis, contract] : contracts) all.emplace_back("the transport of " + axis, contract.text());
+    for (const auto& [axis, tables] : collectives)
+        for (const ChunkTable& table : tables)
+            all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
+    if (train) all.emplace_back("batch", sizes.text());
+    std::vector<std::pair<std::string, const Plan*>> programs;
+    if (train) programs.emplace_back("train", &*train);
+    for (size_t i = 0; i < smaller.size(); ++i) programs.emplace_back(fmt::format("train, ramp {}", i), &smaller[i]);
+    if (eval) programs.emplace_back("eval", &*eval);
+    if (logits) programs.emplace_back("logits", &*logits);
+    for (const auto& [name, plan] : programs)
+        for (auto& [part, value] : fingerprints(*plan)) all.emplace_back(fmt::format("{}: {}", name, part), value);
+    return all;
+}
+
+int64_t Compiled::persistent_bytes() const { return std::max<int64_t>(64, persistent.most()); }
+
+int64_t Compiled::scratch_bytes() const { return orrery::scratch_bytes(plans()); }
+
+Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
+    Compiled compiled;
+    compiled.name = experiment.name;
+    compiled.contracts = options.contracts;
+    compiled.collectives = options.collectives;
+    compiled.mesh = experiment.mesh;
+    compiled.parameters = parameters_of(experiment.train);
+    compiled.tokens_per_step = tokens_of(experiment.train);
+    compiled.ids = ids_of(experiment.train);
+    compiled.flops_per_step = model_flops(experiment.train);
+    CompileOptions asked = options;
+    asked.redistribution = experiment.redistribution;
+    if (experiment.schedule) asked.schedule = &*experiment.schedule;
+    const auto compile = [&](const Program& program, const Mesh& mesh) {
+        return compile_one(program, mesh, compiled.persistent, asked);
+    };
+    compiled.train = compile(experiment.train, experiment.mesh);
+    compiled.ramp = experiment.ramp;
+    compiled.sizes = BatchSizes(sequences_of(experiment.train), experiment.ramp);
+    for (const Program& program : experiment.smaller) {
+        try {
+            compiled.smaller.push_back(compile(program, experiment.mesh.with_microbatches(program.microbatches())));
+        } catch (const Error& error) {
+            throw Error(
+                fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
+                            error.what(), tokens_of(program)),
+                error.fault());
+        }
+    }
+    if (experiment.eval) compiled.eval = compile(*experiment.eval, experiment.mesh);
+    judge_memory(compiled, options.memory_bytes);
+    return compiled;
+}
+
+Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {
+    if (!experiment.logits)
+        throw Error(
+            fmt::format("experiment \"{}\" has no logits program to sample from\n"
+                        "  give the model a function logits(tokens)",
+                        experiment.name));
+    Compiled compiled;
+    compiled.name = experiment.name;
+    compiled.contracts = options.contracts;
+    compiled.parameters = parameters_of(*experiment.logits);
+    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options);
+    judge_memory(compiled, options.memory_bytes);
+    return compiled;
+}
+
+std::string summary(const Compiled& compiled) {
+    std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
+                                   compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
+    if (compiled.train)
+        text += fmt::format("{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
+                            compiled.flops_per_step / 1e12,
+                            orrery::summary(*compiled.train, wire_bytes_of(compiled)).text(compiled.mesh));
+    for (const auto& [axis, tables] : compiled.collectives)
+        for (const ChunkTable& table : tables)
+            text +=
+                fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
+    if (!compiled.smaller.empty()) text += fmt::format("batch: {}\n", compiled.sizes.text());
+    text += fmt::format("session: {} per rank, {} for the places of {} programs and {} of scratch",
+                        bytes_text(compiled.arena_bytes()), bytes_text(compiled.persistent_bytes()),
+                        compiled.plans().size(), bytes_text(compiled.scratch_bytes()));
+    return text;
+}
+
+}  // namespace orrery

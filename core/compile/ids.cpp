@@ -1,0 +1,48 @@
+#include "compile/ids.h"
+
+#include <algorithm>
+
+#include "ir/op.h"
+
+namespace orrery {
+namespace {
+
+/// The input that a value is, or is a view of; none when an op computes it.
+ValueId input_behind(const Program& program, ValueId id) {
+    for (;;) {
+        const Value& value = program.value(id);
+        if (value.role == Role::input) return id;
+        if (value.op == none) return none;
+        const Op& op = program.op(value.op);
+        if (!is_view(op_def(op.kind))) return none;
+        id = op.inputs[0];
+    }
+}
+
+int64_t fewest(int64_t a, int64_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
+
+}  // namespace
+
+std::map<std::string, IdRange> ids_of(const Program& recorded) {
+    std::map<std::string, IdRange> ranges;
+    for (const Op& op : recorded.ops) {
+        const OpDef& def = op_def(op.kind);
+        if (op.phase != Phase::forward || !def.looks_up) continue;
+        const Lookup& lookup = *def.looks_up;
+        const ValueId input = input_behind(recorded, op.inputs.at(static_cast<size_t>(lookup.ids)));
+        if (input == none) continue;
+        const Shape& shape = recorded.value(op.inputs.at(static_cast<size_t>(lookup.rows))).type.shape;
+        IdRange& range = ranges[recorded.value(input).name];
+        range.count = fewest(range.count, lookup.dim < 0 ? shape.back() : shape.at(static_cast<size_t>(lookup.dim)));
+        if (!def.loss) range.least = 0;
+    }
+    return ranges;
+}
+
+int64_t vocabulary_of(const Program& recorded) {
+    int64_t all = 0;
+    for (const auto& [input, range] : ids_of(recorded)) all = fewest(all, range.count);
+    return all;
+}
+
+}  // namespace orrery

@@ -1,0 +1,125 @@
+#include "compile/pipeline.h"
+
+#include <algorithm>
+
+#include "compile/differentiate.h"
+#include "compile/fuse.h"
+#include "compile/precision.h"
+#include "compile/prune.h"
+#include "compile/recompute.h"
+#include "ir/check_program.h"
+#include "layout/bucket.h"
+#include "layout/stages.h"
+#include "plan/check/check.h"
+
+namespace orrery {
+namespace {
+
+constexpr unsigned bit(ProgramRole role) { return static_cast<unsigned>(role); }
+constexpr unsigned train = bit(ProgramRole::train), evaluate = bit(ProgramRole::evaluate);
+constexpr unsigned logits = bit(ProgramRole::logits), all = train | evaluate | logits;
+
+void record(Program& p, const PassInput& in) {
+    p = in.recipe->forward(in.role == ProgramRole::train, in.batch);
+    p.name = in.recipe->name;
+    if (in.role != ProgramRole::train) p.name += in.role == ProgramRole::evaluate ? ".eval" : ".logits";
+}
+
+void add_loss_scale(Program& p, const PassInput& in) {
+    if (in.recipe->loss_scale) orrery::add_loss_scale(p, *in.recipe->loss_scale, in.recipe->train_origin);
+}
+
+void differentiate(Program& p, const PassInput& in) {
+    const ValueId seed = in.recipe->loss_scale ? p.find("loss_scale").value() : none;
+    orrery::differentiate(p, *p.result("loss_sum"), seed);
+}
+
+void split_batch(Program& p, const PassInput& in) {
+    if (in.microbatches > 1) p.microbatches(in.microbatches, in.recipe->train_origin);
+}
+
+/// Inputs of the logits program take no marks: a batch of one is not split.
+void annotate(Program& p, const PassInput& in) {
+    Program marked = p;
+    for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(marked, *in.mesh);
+    if (in.role != ProgramRole::logits) {
+        p = std::move(marked);
+        return;
+    }
+    for (const Mark& mark : marked.marks()) {
+        if (marked.value(mark.value).role == Role::input) continue;
+        if (mark.what == Mark::What::store)
+            p.store(mark.value, mark.axis, mark.placement, mark.origin, mark.optional);
+        else
+            p.use(mark.value, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
+    }
+}
+
+bool recomputes(const Program& p) {
+    const auto& marks = p.scope_marks();
+    return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
+}
+
+void assign_stages(Program& p, const PassInput& in) {
+    if (recomputes(p) || stage_count(p, *in.mesh) > 1) orrery::assign_stages(p, *in.mesh);
+}
+
+void propagate(Program& p, const PassInput& in) { p = orrery::propagate(p, *in.mesh, in.options->redistribution); }
+
+void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
+
+using In = const PassInput&;
+
+/// Every pass from the script to the program that is lowered. `lower` makes the plan of it, `prove` proves that.
+const Pass list[] = {
+    // One device: what the script records becomes a step.
+    {PassPart::record, all, "record", record},
+    {PassPart::record, logits, "keep_logits", [](Program& p, In) { p = keep_logits(p); }},
+    {PassPart::record, all, "set_precision", [](Program& p, In in) { set_precision(p, in.recipe->precision); }},
+    {PassPart::record, train, "add_loss_scale", add_loss_scale},
+    {PassPart::record, train, "differentiate", differentiate},
+    {PassPart::record, train | evaluate, "split_batch", split_batch},
+    {PassPart::record, train, "add_update", [](Program& p, In in) { p = in.recipe->update(std::move(p)); }},
+    // A mesh: strategies mark, nothing else.
+    {PassPart::mark, all, "annotate", annotate},
+    // Layouts. What is computed again is computed on its own stage, so stages come first.
+    {PassPart::distribute, all, "assign_stages", assign_stages},
+    {PassPart::distribute, all, "recompute", [](Program& p, In) { p = recomputes(p) ? recompute(p) : p; }},
+    {PassPart::distribute, all, "propagate", propagate},
+    {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
+    // The device's kernels.
+    {PassPart::fuse, all, "fuse", fuse},
+};
+
+}  // namespace
+
+std::span<const Pass> passes() { return list; }
+
+Program run_passes(PassPart part, Program program, const PassInput& in) {
+    const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
+    const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;
+    for (const Pass& pass : list) {
+        if (pass.part != part || (pass.roles & bit(in.role)) == 0) continue;
+        pass.run(program, in);
+        if (part == PassPart::record && program.ops.empty()) break;
+        if (*look) (*look)(pass.name, program, laid_out ? in.mesh : nullptr);
+    }
+    return program;
+}
+
+Program distribute(const Program& annotated, const Mesh& mesh, const CompileOptions& options) {
+    return run_passes(PassPart::distribute, annotated, {.mesh = &mesh, .options = &options});
+}
+
+Plan plan_of(Program distributed, const Mesh& mesh, Persistent& persistent, const CompileOptions& options) {
+    Program fused = run_passes(PassPart::fuse, std::move(distributed), {.mesh = &mesh, .options = &options});
+    check_program(fused);
+    return lower(std::move(fused), mesh, persistent, options);
+}
+
+void prove(const Plan& plan, const CompileOptions& options) {
+    check(plan, options.contracts, options.memory_bytes);
+    check_collective_tables(plan, options.collectives, options.contracts);
+}
+
+}  // namespace orrery

@@ -1,0 +1,116 @@
+#include "compile/precision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+
+namespace orrery {
+
+namespace {
+
+/// The type of its result can be asked for.
+bool takes_type(const OpDef& def) {
+    return std::any_of(def.attributes.begin(), def.attributes.end(),
+                       [](const AttributeDef& attribute) { return attribute.name == "dtype"; });
+}
+
+class Precision {
+public:
+    Precision(Program& program, DType compute) : program_(program), compute_(compute) {}
+
+    void run() {
+        std::vector<Op> old = std::move(program_.ops);
+        program_.ops.clear();
+        program_.ops.reserve(old.size() + program_.values.size() / 2);
+        for (Op& op : old) rewrite(std::move(op));
+    }
+
+private:
+    const Value& value(ValueId id) const { return program_.value(id); }
+    bool is_f32(ValueId id) const { return value(id).type.dtype == DType::f32; }
+    bool is_matrix(ValueId id) const { return value(id).role == Role::param && value(id).type.shape.size() >= 2; }
+
+    // Which f32 inputs of the op must be read in the compute type. Casts and reductions take what there is.
+    std::vector<size_t> to_cast(const Op& op) const {
+        std::vector<size_t> places;
+        const OpDef& def = op_def(op.kind);
+        if (def.casts || def.reduces) return places;
+        const auto norm_vectors = static_cast<size_t>(def.norm_vectors);
+        const bool low = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+            return value(id).type.dtype == compute_ || (is_f32(id) && is_matrix(id));
+        });
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            if (!is_f32(op.inputs[i])) continue;
+            const bool vector_of_norm = i > 0 && i <= norm_vectors;
+            if (!vector_of_norm && (low || def.product)) places.push_back(i);
+        }
+        return places;
+    }
+
+    ValueId low_copy(ValueId id, const Op& reader) {
+        const auto [place, fresh] = copies_.emplace(id, none);
+        if (!fresh) return place->second;
+        const auto copy = static_cast<ValueId>(program_.values.size());
+        place->second = copy;
+        Op cast;
+        cast.kind = "cast";
+        cast.attributes = {{"dtype", std::string(name_of(compute_))}};
+        cast.inputs = {id};
+        cast.outputs = {copy};
+        cast.phase = reader.phase;
+        cast.scope = reader.scope;
+        cast.origin = value(id).origin;
+        Value result;
+        if (!value(id).name.empty()) result.name = fmt::format("{}.{}", value(id).name, name_of(compute_));
+        result.type = {compute_, value(id).type.shape};
+        result.dims = value(id).dims;
+        result.op = static_cast<OpId>(program_.ops.size());
+        result.origin = value(id).origin;
+        program_.values.push_back(std::move(result));
+        program_.ops.push_back(std::move(cast));
+        return copy;
+    }
+
+    void rewrite(Op op) {
+        for (size_t i : to_cast(op)) op.inputs[i] = low_copy(op.inputs[i], op);
+        // A whole sum of low-precision numbers is a loss or a statistic: it stays f32.
+        const OpDef& def = op_def(op.kind);
+        const bool scalar_sum = def.reduces && takes_type(def) && value(op.outputs[0]).type.shape.empty();
+        if (scalar_sum && !is_f32(op.inputs[0]) && !op.attributes.has("dtype")) {
+            op.attributes.set("dtype", std::string("f32"));
+        }
+        const std::vector<Typed> outputs = infer(def, program_, op.inputs, op.attributes, op.origin);
+        for (size_t i = 0; i < outputs.size(); ++i) {
+            Value& out = program_.value(op.outputs[i]);
+            out.type = outputs[i].type;
+            out.op = static_cast<OpId>(program_.ops.size());
+        }
+        program_.ops.push_back(std::move(op));
+    }
+
+    Program& program_;
+    DType compute_;
+    std::unordered_map<ValueId, ValueId> copies_;
+};
+
+}  // namespace
+
+void set_precision(Program& program, DType compute) {
+    if (compute == DType::f32) return;
+    if (compute != DType::bf16 && compute != DType::f16) {
+        throw Error(fmt::format("cannot compute in {}: there are f32, bf16 and f16", name_of(compute)));
+    }
+    for (const Op& op : program.ops) {
+        if (op.phase == Phase::forward) continue;
+        throw Error(op.origin, fmt::format("the precision must be set before the program is differentiated: {} is no "
+                                           "forward op",
+                                           describe(program, op)));
+    }
+    Precision(program, compute).run();
+}
+
+}  // namespace orrery

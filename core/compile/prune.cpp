@@ -1,0 +1,58 @@
+#include "compile/prune.h"
+
+#include <vector>
+
+#include "ir/op.h"
+
+namespace orrery {
+
+Program prune(const Program& program) {
+    std::vector<bool> needed(program.values.size());
+    for (const Result& result : program.results) needed[static_cast<size_t>(result.value)] = true;
+    std::vector<bool> runs(program.ops.size());
+    for (size_t i = program.ops.size(); i-- > 0;) {
+        for (const ValueId id : program.ops[i].outputs) runs[i] = runs[i] || needed[static_cast<size_t>(id)];
+        if (!runs[i]) continue;
+        for (const ValueId id : program.ops[i].inputs) needed[static_cast<size_t>(id)] = true;
+        for (const ValueId id : program.ops[i].outputs) needed[static_cast<size_t>(id)] = true;
+    }
+    Program out;
+    out.name = program.name;
+    std::vector<ValueId> moved(program.values.size(), none);
+    std::vector<OpId> op_moved(program.ops.size(), none);
+    for (size_t i = 0, next = 0; i < runs.size(); ++i)
+        if (runs[i]) op_moved[i] = static_cast<OpId>(next++);
+    for (size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) continue;
+        moved[i] = static_cast<ValueId>(out.values.size());
+        Value value = program.values[i];
+        if (value.op != none) value.op = op_moved[static_cast<size_t>(value.op)];
+        out.values.push_back(std::move(value));
+    }
+    for (size_t i = 0; i < runs.size(); ++i) {
+        if (!runs[i]) continue;
+        Op op = program.ops[i];
+        for (ValueId& id : op.inputs) id = moved[static_cast<size_t>(id)];
+        for (ValueId& id : op.outputs) id = moved[static_cast<size_t>(id)];
+        out.ops.push_back(std::move(op));
+    }
+    for (const Result& result : program.results)
+        out.results.push_back({result.name, moved[static_cast<size_t>(result.value)]});
+    return out;
+}
+
+Program keep_logits(const Program& forward) {
+    Program kept;
+    ValueId logits = none;
+    for (const Op& op : forward.ops) {
+        if (!op_def(op.kind).loss) continue;
+        if (logits != none) return kept;
+        logits = op.inputs.at(0);
+    }
+    if (logits == none) return kept;
+    kept = forward;
+    kept.results = {{"logits", logits}};
+    return prune(kept);
+}
+
+}  // namespace orrery

@@ -1,0 +1,144 @@
+#include "compile/recompute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/suggest.h"
+#include "ir/op.h"
+
+namespace orrery {
+
+namespace {
+
+bool below(std::string_view scope, std::string_view top) {
+    return top.empty() || scope == top || (scope.starts_with(top) && scope[top.size()] == '.');
+}
+
+class Recomputation {
+public:
+    explicit Recomputation(const Program& program) : from_(program), to_(program) {
+        for (const ScopeMark& mark : program.scope_marks())
+            if (mark.recompute) marks_.push_back(&mark);
+    }
+
+    Program run() {
+        const bool backward =
+            std::any_of(from_.ops.begin(), from_.ops.end(), [](const Op& op) { return op.phase == Phase::backward; });
+        if (marks_.empty() || !backward) return std::move(to_);
+        find_regions();
+        to_.ops.clear();
+        for (const Op& op : from_.ops) {
+            Op next = op;
+            if (op.phase == Phase::backward)
+                for (ValueId& input : next.inputs)
+                    if (serves(input, op)) input = again(input);
+            to_.ops.push_back(std::move(next));
+        }
+        for (size_t id = 0; id < to_.ops.size(); ++id)
+            for (ValueId output : to_.ops[id].outputs) to_.value(output).op = static_cast<OpId>(id);
+        return std::move(to_);
+    }
+
+private:
+    bool runs_once(const Op& op) const {
+        const OpDef& def = op_def(op.kind);
+        return def.loss || (def.casts && from_.value(op.inputs[0]).role == Role::param);
+    }
+
+    void find_regions() {
+        regions_.assign(from_.ops.size(), none);
+        std::vector<bool> found(marks_.size(), false);
+        for (size_t id = 0; id < from_.ops.size(); ++id) {
+            const Op& op = from_.ops[id];
+            for (size_t m = 0; m < marks_.size() && op.phase == Phase::forward; ++m) {
+                const auto& kinds = marks_[m]->kinds;
+                if (!below(op.scope, marks_[m]->scope)) continue;
+                if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), op.kind) == kinds.end()) continue;
+                if (runs_once(op)) continue;
+                found[m] = true;
+                if (regions_[id] == none) regions_[id] = static_cast<int>(m);
+            }
+        }
+        for (size_t m = 0; m < marks_.size(); ++m)
+            if (!found[m]) refuse(*marks_[m]);
+    }
+
+    [[noreturn]] void refuse(const ScopeMark& mark) const {
+        std::string kinds;
+        for (const std::string& kind : mark.kinds) kinds += (kinds.empty() ? "" : ", ") + kind;
+        std::vector<std::string> scopes;
+        for (const Op& op : from_.ops)
+            if (op.phase == Phase::forward && std::find(scopes.begin(), scopes.end(), op.scope) == scopes.end())
+                scopes.push_back(op.scope);
+        throw Error(mark.origin,
+                    fmt::format("cannot recompute scope \"{}\": it has no forward op{} that can run again{}",
+                                mark.scope, kinds.empty() ? "" : " of kind " + kinds,
+                                kinds.empty() ? choices("scopes", mark.scope, scopes) : ""));
+    }
+
+    /// Of a pipeline each stage makes its own values again.
+    bool same_stage(const Op& a, const Op& b) const { return a.stage == b.stage; }
+
+    int region_of(OpId op) const { return op == none ? none : regions_[static_cast<size_t>(op)]; }
+
+    /// Whether a backward op reads the value from the copy.
+    bool serves(ValueId value, const Op& reader) const {
+        const int region = region_of(from_.value(value).op);
+        if (region == none || !same_stage(reader, from_.op(from_.value(value).op))) return false;
+        return !marks_[static_cast<size_t>(region)]->kinds.empty() || region_of(reader.forward) == region;
+    }
+
+    /// The copy of a value; what it is made from within its region is made again first.
+    ValueId again(ValueId value) {
+        if (const auto found = copies_.find(value); found != copies_.end()) return found->second;
+        const OpId maker = from_.value(value).op;
+        const int region = region_of(maker);
+        Op op = from_.op(maker);
+        for (ValueId& input : op.inputs)
+            if (region_of(from_.value(input).op) == region &&
+                same_stage(from_.op(maker), from_.op(from_.value(input).op)))
+                input = again(input);
+        for (ValueId& output : op.outputs) {
+            Value copy = from_.value(output);
+            copy.name.clear();
+            const auto id = static_cast<ValueId>(to_.values.size());
+            to_.values.push_back(std::move(copy));
+            copies_[output] = id;
+            copy_marks(output, id);
+            output = id;
+        }
+        op.phase = Phase::backward;
+        op.forward = maker;
+        to_.ops.push_back(std::move(op));
+        return copies_.at(value);
+    }
+
+    void copy_marks(ValueId from, ValueId to) {
+        if (marked_.empty())
+            for (size_t i = 0; i < from_.marks().size(); ++i) marked_[from_.marks()[i].value].push_back(i);
+        const auto found = marked_.find(from);
+        if (found == marked_.end()) return;
+        for (size_t i : found->second) {
+            const Mark& mark = from_.marks()[i];
+            if (mark.what == Mark::What::store)
+                to_.store(to, mark.axis, mark.placement, mark.origin, mark.optional);
+            else
+                to_.use(to, mark.axis, mark.placement, mark.origin, mark.keep, mark.optional);
+        }
+    }
+
+    const Program& from_;
+    Program to_;
+    std::vector<const ScopeMark*> marks_;
+    std::vector<int> regions_;           ///< per forward op: the mark that recomputes it
+    std::map<ValueId, ValueId> copies_;  ///< forward value -> the one made again
+    std::map<ValueId, std::vector<size_t>> marked_;
+};
+
+}  // namespace
+
+Program recompute(const Program& program) { return Recomputation(program).run(); }
+
+}  // namespace orrery

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "draw/parts.h"
+#include "plan/lower/buffers.h"
+
+namespace orrery::drawing {
+namespace {
+
+constexpr int parts = 3;  ///< activations and whatever else is scratch, gradients, workspaces
+constexpr size_t part_of(BufferUse use) { return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0; }
+
+/// Bytes alive at each instruction, and those that end with it, by part.
+struct Alive {
+    std::array<std::vector<int64_t>, parts> bytes, ending;
+
+    MemoryCurve::Point at(size_t i, double time) const { return {time, bytes[1][i], bytes[0][i], bytes[2][i]}; }
+    MemoryCurve::Point behind(size_t i, double time) const {
+        return {time, bytes[1][i] - ending[1][i], bytes[0][i] - ending[0][i], bytes[2][i] - ending[2][i]};
+    }
+};
+
+Alive alive_bytes(const RankClass& c) {
+    Alive alive;
+    for (auto* kinds : {&alive.bytes, &alive.ending})
+        for (auto& bytes : *kinds) bytes.assign(c.stream.size() + 1, 0);
+    for (const Buffer& b : c.buffers) {
+        if (b.arena != Arena::scratch || b.first < 0) continue;
+        auto& bytes = alive.bytes[part_of(b.use)];
+        const int64_t taken = aligned(b.bytes + slack(b));
+        alive.ending[part_of(b.use)][static_cast<size_t>(b.last)] += taken;
+        bytes[static_cast<size_t>(b.first)] += taken;
+        bytes[static_cast<size_t>(b.last) + 1] -= taken;
+    }
+    for (auto& bytes : alive.bytes)
+        for (size_t i = 1; i < bytes.size(); ++i) bytes[i] += bytes[i - 1];
+    return alive;
+}
+
+/// Which slot each instruction belongs to: -1 before the fragments, the number of slots after them. What runs once a
+/// step between two fragments counts to the one before.
+std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
+    std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
+    for (size_t s = 0; s < slots.size(); ++s) {
+        const Fragment& f = slots[s].fragment;
+        places[{f.kind, f.micro, f.chunk}] = static_cast<int>(s);
+    }
+    std::vector<int> of(c.stream.size(), -1);
+    int at = -1;
+    size_t last = 0;  // one past the last instruction of a fragment
+    for (size_t i = 0; i < c.stream.size(); ++i) {
+        const Fragment& f = c.stream[i].fragment;
+        if (f.micro >= 0) {
+            auto found = places.find({f.kind, f.micro, f.chunk});
+            if (found == places.end()) found = places.find({Fragment::Kind::backward, f.micro, f.chunk});
+            if (found != places.end()) at = found->second;
+            last = i + 1;
+        }
+        of[i] = at;
+    }
+    for (size_t i = last; i < of.size(); ++i) of[i] = static_cast<int>(slots.size());
+    return of;
+}
+
+}  // namespace
+
+MemoryCurve memory_curve(const RankClass& c, const Timeline& timeline, double lead) {
+    const std::vector<Slot>& slots = timeline.ranks.at(static_cast<size_t>(c.stage));
+    MemoryCurve curve;
+    curve.rank = c.stage;
+    curve.ranks = range_text("rank", "ranks", c.ranks);
+    curve.persistent = c.persistent_bytes;
+    curve.peak = c.persistent_bytes;
+
+    const std::vector<int> of = slots_of(c, slots);
+    std::map<int, std::pair<int, int>> counts;  // slot -> instructions, and how many were placed
+    for (int slot : of) ++counts[slot].first;
+    const Alive alive = alive_bytes(c);
+    const auto makespan = static_cast<double>(timeline.makespan);
+    for (size_t i = 0; i < of.size(); ++i) {
+        auto& [count, placed] = counts[of[i]];
+        const double share = (placed++ + 0.5) / count;
+        double from = -lead, to = 0;
+        if (of[i] == static_cast<int>(slots.size())) {
+            from = makespan;
+            to = makespan + lead;
+        } else if (of[i] >= 0) {
+            from = static_cast<double>(slots[static_cast<size_t>(of[i])].start);
+            to = static_cast<double>(slots[static_cast<size_t>(of[i])].end);
+        }
+        curve.points.push_back(alive.at(i, from + share * (to - from)));
+        if (const int64_t all = c.persistent_bytes + curve.points.back().all(); all > curve.peak) {
+            curve.peak = all;
+            curve.peak_time = curve.points.back().time;
+        }
+        if (placed == count) curve.points.push_back(alive.behind(i, to));
+    }
+    return curve;
+}
+
+}  // namespace orrery::drawing

@@ -1,0 +1,156 @@
+#include "draw/picture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "draw/parts.h"
+#include "plan/summary.h"
+
+namespace orrery {
+namespace {
+
+/// "4 stages on 2 pipeline ranks, 8 micro-batches"
+std::string size_text(const Schedule& schedule, const Timeline& timeline) {
+    std::set<int> stages;
+    std::set<int64_t> micros;
+    for (const auto& slots : timeline.ranks)
+        for (const Slot& slot : slots) {
+            stages.insert(slot.stage);
+            micros.insert(slot.fragment.micro);
+        }
+    const auto count = [](const auto& all, std::string_view what) {
+        return plural(static_cast<int64_t>(all.size()), what);
+    };
+    std::string text = count(stages, "stage");
+    if (stages.size() != schedule.ranks.size()) text += " on " + count(schedule.ranks, "pipeline rank");
+    return text + ", " + count(micros, "micro-batch");
+}
+
+std::string bubble_text(const Timeline& timeline) {
+    std::string text = fmt::format("bubble {:.1f} %", 100 * timeline.bubble());
+    if (timeline.ranks.empty()) return text;
+    const int64_t first = timeline.idle(0);
+    for (size_t r = 1; r < timeline.ranks.size(); ++r)
+        if (timeline.idle(r) != first) return text + " of the pipeline ranks' time";
+    return fmt::format("{} ({} of {} idle{})", text, short_text(static_cast<double>(first)),
+                       short_text(static_cast<double>(timeline.makespan)),
+                       timeline.ranks.size() > 1 ? " on every pipeline rank" : "");
+}
+
+std::string peaks_text(const Timeline& timeline) {
+    std::vector<std::string> peaks;
+    for (int64_t peak : timeline.peak) peaks.push_back(std::to_string(peak));
+    return fmt::format("activations held at most, in micro-batches x chunks{}: {}",
+                       peaks.size() > 1 ? ", by pipeline rank" : "", join(peaks, " "));
+}
+
+void add_facts(Picture& picture) {
+    picture.facts.push_back(fmt::format("makespan {} {}; {}",
+                                        short_text(static_cast<double>(picture.timeline.makespan)), picture.unit,
+                                        bubble_text(picture.timeline)));
+    picture.facts.push_back(peaks_text(picture.timeline));
+}
+
+std::string unit_text(const Schedule& schedule) {
+    return splits_weights(schedule) ? "units (F, B and W take 1)" : "units (F takes 1, B with its W 2)";
+}
+
+/// Operations of each fragment of each pipeline rank, in thousandths of the smallest forward.
+FragmentTime flops_time(const Plan& plan) {
+    using Key = std::tuple<int, Fragment::Kind, int64_t, int>;
+    std::map<Key, double> flops;
+    for (const RankClass& c : plan.classes) {
+        std::map<Key, double> mine;
+        for (const Instruction& i : c.stream)
+            if (i.fragment.micro >= 0)
+                mine[{c.stage, i.fragment.kind, i.fragment.micro, i.fragment.chunk}] += local_flops(plan, i, c);
+        for (const auto& [key, amount] : mine) flops[key] = std::max(flops[key], amount);
+    }
+    double least = 0;
+    for (const auto& [key, amount] : flops)
+        if (amount > 0 && std::get<1>(key) == Fragment::Kind::forward && (least == 0 || amount < least)) least = amount;
+    std::map<Key, int64_t> times;
+    for (const auto& [key, amount] : flops)
+        times[key] = least > 0 ? static_cast<int64_t>(1000 * amount / least + 0.5) : 0;
+    return [times](int rank, const Fragment& f) {
+        const auto found = times.find({rank, f.kind, f.micro, f.chunk});
+        return found == times.end() ? 0 : found->second;
+    };
+}
+
+}  // namespace
+
+Picture picture(const Schedule& schedule) {
+    Picture made;
+    made.schedule = schedule;
+    made.timeline = timeline(schedule);
+    made.unit = unit_text(schedule);
+    made.title = fmt::format("{}: {}", schedule.name, size_text(schedule, made.timeline));
+    add_facts(made);
+    return made;
+}
+
+Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit) {
+    Picture made;
+    made.schedule = plan.schedule;
+    made.timeline = by_flops ? timeline(plan.schedule, flops_time(plan)) : timeline(plan.schedule);
+    made.unit = by_flops ? "thousandths of the shortest F, by flops" : unit_text(plan.schedule);
+    made.mesh = plan.mesh.with_microbatches(1).text();
+    made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
+                             plan.schedule.name, size_text(plan.schedule, made.timeline));
+    add_facts(made);
+    made.lead = std::max(static_cast<double>(made.timeline.makespan) * 0.04, by_flops ? 0.0 : 0.5);
+    made.memory_limit = memory_limit;
+    for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));
+    made.params = drawing::param_rows(plan, made.timeline);
+    return made;
+}
+
+namespace drawing {
+
+std::vector<int> stages_of(const std::vector<Slot>& slots) {
+    std::map<int, int> by_chunk;
+    for (const Slot& slot : slots) by_chunk[slot.fragment.chunk] = slot.stage;
+    std::vector<int> stages;
+    for (const auto& [chunk, stage] : by_chunk) stages.push_back(stage);
+    return stages;
+}
+
+std::string row_name(const Timeline& timeline, size_t rank) {
+    const std::vector<int> stages = stages_of(timeline.ranks.at(rank));
+    return stages.size() == 1 ? fmt::format("stage {}", stages[0]) : fmt::format("pipeline rank {}", rank);
+}
+
+std::string range_text(std::string_view one, std::string_view many, const std::vector<int64_t>& numbers) {
+    if (numbers.size() == 1) return fmt::format("{} {}", one, numbers[0]);
+    const bool dense = numbers.back() - numbers.front() + 1 == static_cast<int64_t>(numbers.size());
+    if (numbers.size() == 2 && !dense) return fmt::format("{} {}, {}", many, numbers[0], numbers[1]);
+    return fmt::format("{} {}{}{}", many, numbers.front(), dense ? ".." : " ... ", numbers.back());
+}
+
+double tick_step(double span, int most) {
+    double power = 1;
+    while (true) {
+        for (double times : {1.0, 2.0, 5.0})
+            if (span / (power * times) <= most) return power * times;
+        power *= 10;
+    }
+}
+
+std::string letter_of(Fragment::Kind kind) {
+    return kind == Fragment::Kind::forward ? "F" : kind == Fragment::Kind::backward ? "B" : "W";
+}
+
+int chunks_of(const Timeline& timeline) {
+    int chunks = 1;
+    for (const auto& slots : timeline.ranks)
+        for (const Slot& slot : slots) chunks = std::max(chunks, slot.fragment.chunk + 1);
+    return chunks;
+}
+
+}  // namespace drawing
+}  // namespace orrery

@@ -1,0 +1,257 @@
+#include "layout/bucket.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+class Joining {
+public:
+    Joining(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+
+    void run() {
+        std::vector<Op> old = std::move(program_.ops);
+        program_.ops.clear();
+        program_.ops.reserve(old.size());
+        waiting_.assign(program_.values.size(), 0);
+        find_homes(old);
+        std::vector<OpId> moved;
+        for (Op& op : old) {
+            if (!open_.empty() && (op.phase != phase_ || reads_waiting(op))) flush_before(op);
+            phase_ = op.phase;
+            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            if (joins(op)) {
+                add(std::move(op));
+            } else {
+                program_.ops.push_back(std::move(op));
+            }
+        }
+        for (auto& [key, bucket] : open_) flush(bucket);
+        settle(moved);
+    }
+
+private:
+    struct Bucket {
+        std::vector<Op> members;
+        int64_t bytes = 0;
+    };
+
+    /// Where the next value of a param goes: the first stage that reads it (plan/lower/insert_transfers.h). Updates
+    /// have no stage yet.
+    void find_homes(const std::vector<Op>& ops) {
+        std::vector<int> first(program_.values.size(), none);
+        for (const Op& op : ops)
+            for (ValueId id : op.inputs) {
+                int& stage = first[static_cast<size_t>(id)];
+                if (op.stage != none && (stage == none || op.stage < stage)) stage = op.stage;
+            }
+        for (const Update& update : program_.updates) homes_[update.value] = first[static_cast<size_t>(update.target)];
+    }
+
+    int stage_of(const Op& op) const {
+        const auto home = homes_.find(op.outputs[0]);
+        return op.stage != none || home == homes_.end() ? op.stage : home->second;
+    }
+
+    bool reads_waiting(const Op& op) const {
+        return std::any_of(op.inputs.begin(), op.inputs.end(),
+                           [&](ValueId id) { return waiting_[static_cast<size_t>(id)] != 0; });
+    }
+
+    /// Other axes do not split the value, and its dim only by this one: a block is then a run of rows.
+    bool joins(const Op& op) const {
+        if (op.kind != "reduce_scatter" && op.kind != "all_gather") return false;
+        const std::string axis = op.attributes.text("axis");
+        const Value& whole = program_.value(op.kind == "all_gather" ? op.outputs[0] : op.inputs[0]);
+        const auto& splits = whole.layout.splits();
+        return program_.bucket_bytes(axis) >= 2 * whole.type.bytes() &&
+               std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
+    }
+
+    std::string key_of(const Op& op) const {
+        const Value& in = program_.value(op.inputs[0]);
+        const Value& out = program_.value(op.outputs[0]);
+        std::string key =
+            fmt::format("{} {} {} {} {} {}", op.kind, op.attributes.text("axis"), op.attributes.text("op"),
+                        name_of(in.type.dtype), stage_of(op), op.attributes.text("keep"));
+        // Alike over all other axes: what is partial over micro is accumulated, say.
+        for (const Value* value : {&in, &out})
+            for (const auto& partial : value->layout.partials())
+                key += fmt::format(" {}{}", partial.axis, name_of(partial.op));
+        return key;
+    }
+
+    void add(Op op) {
+        const int64_t bytes = program_.value(op.inputs[0]).type.bytes();
+        Bucket& bucket = open_[key_of(op)];
+        if (bucket.bytes + bytes > program_.bucket_bytes(op.attributes.text("axis"))) flush(bucket);
+        waiting_[static_cast<size_t>(op.outputs[0])] = 1;
+        bucket.bytes += bytes;
+        bucket.members.push_back(std::move(op));
+    }
+
+    void flush_before(const Op& op) {
+        for (auto& [key, bucket] : open_) {
+            const bool read = std::any_of(bucket.members.begin(), bucket.members.end(), [&](const Op& member) {
+                return std::find(op.inputs.begin(), op.inputs.end(), member.outputs[0]) != op.inputs.end();
+            });
+            if (read || op.phase != phase_) flush(bucket);
+        }
+    }
+
+    void flush(Bucket& bucket) {
+        for (const Op& member : bucket.members) waiting_[static_cast<size_t>(member.outputs[0])] = 0;
+        if (bucket.members.size() > 1)
+            emit(bucket);
+        else
+            for (Op& member : bucket.members) program_.ops.push_back(std::move(member));
+        bucket = {};
+    }
+
+    /// One more op beside the bucket's, which makes `out`, or a new value of the type and layout.
+    ValueId make(const Op& like, std::string kind, std::vector<ValueId> inputs, Attributes attributes, Shape shape,
+                 Layout layout, ValueId out = none) {
+        if (out == none) {
+            Value value;
+            value.type = {program_.value(inputs[0]).type.dtype, shape};
+            value.dims.resize(shape.size());
+            value.layout = std::move(layout);
+            value.causes = program_.value(like.outputs[0]).causes;
+            value.origin = like.origin;
+            out = static_cast<ValueId>(program_.values.size());
+            program_.values.push_back(std::move(value));
+            waiting_.push_back(0);
+        }
+        Op op;
+        op.kind = std::move(kind);
+        op.attributes = std::move(attributes);
+        if (const std::string keep = like.attributes.text("keep"); !keep.empty()) op.attributes.set("keep", keep);
+        op.inputs = std::move(inputs);
+        op.outputs = {out};
+        op.phase = like.phase;
+        op.scope = like.scope;
+        op.stage = like.stage;
+        op.origin = like.origin;
+        program_.ops.push_back(std::move(op));
+        return out;
+    }
+
+    static Attributes perm(size_t rank, size_t dim, bool back) {
+        std::vector<int64_t> order(rank);
+        std::iota(order.begin(), order.end(), int64_t{0});
+        if (back)
+            std::rotate(order.begin(), order.begin() + 1, order.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+        else
+            std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dim),
+                        order.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+        return {{"perm", order}};
+    }
+
+    /// The value's layout with the axis on dim 0, or without it. What leaves the loop over micro-batches with the
+    /// message is packed behind the loop.
+    Layout lies(ValueId like, size_t rank, AxisId axis, bool split, ValueId after = none) const {
+        Layout layout(rank);
+        for (const auto& partial : program_.value(like).layout.partials()) {
+            const bool leaves = after != none && mesh_.axis(partial.axis).sequential &&
+                                program_.value(after).layout.at(partial.axis).kind == Kind::replicate;
+            if (!leaves) layout.set(partial.axis, Placement::partial(partial.op));
+        }
+        if (split) layout.set(axis, Placement::split(0));
+        return layout;
+    }
+
+    void emit(const Bucket& bucket) {
+        const Op& last = bucket.members.back();
+        const bool gathers = last.kind == "all_gather";
+        const AxisId axis = *mesh_.find(last.attributes.text("axis"));
+        const int64_t parts = mesh_.size(axis);
+        const ValueId in = last.inputs[0], out = last.outputs[0];
+        std::vector<ValueId> rows;
+        int64_t width = 0, sends = 0;
+        for (const Op& member : bucket.members) {
+            const ValueId x = member.inputs[0];
+            const auto dim = static_cast<size_t>(member.attributes.integer("dim"));
+            const Shape shape = program_.value(x).type.shape;
+            Shape front = shape;
+            std::rotate(front.begin(), front.begin() + static_cast<std::ptrdiff_t>(dim),
+                        front.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+            const ValueId turned = dim == 0 ? x
+                                            : make(last, "transpose", {x}, perm(shape.size(), dim, false), front,
+                                                   lies(in, shape.size(), axis, gathers, out));
+            const Shape flat{parts, count_of(shape) / parts};
+            rows.push_back(make(last, "reshape", {turned}, {{"shape", flat}}, flat, lies(in, 2, axis, gathers, out)));
+            width += flat[1];
+            sends += member.attributes.integer("sends");
+        }
+        const Shape joint{parts, width};
+        const ValueId packed =
+            make(last, "concat", rows, {{"dim", int64_t{1}}}, joint, lies(in, 2, axis, gathers, out));
+        Attributes attributes = bucket.members.front().attributes;
+        attributes.set("dim", int64_t{0});
+        attributes.set("cause", fmt::format("{} and {} more", attributes.text("cause"), bucket.members.size() - 1));
+        if (sends > 0) attributes.set("sends", sends);
+        const ValueId moved = make(last, last.kind, {packed}, attributes, joint, lies(out, 2, axis, !gathers));
+        int64_t start = 0;
+        for (const Op& member : bucket.members) start = cut_off(last, member, moved, start, axis, parts);
+    }
+
+    /// The member's part of the message, in its own shape.
+    int64_t cut_off(const Op& last, const Op& member, ValueId moved, int64_t start, AxisId axis, int64_t parts) {
+        const ValueId y = member.outputs[0];
+        const bool split = last.kind == "reduce_scatter";
+        const auto dim = static_cast<size_t>(member.attributes.integer("dim"));
+        const Shape shape = program_.value(y).type.shape;
+        const Shape flat{parts, count_of(shape) / parts};
+        const ValueId row = make(last, "slice", {moved}, {{"dim", int64_t{1}}, {"start", start}, {"size", flat[1]}},
+                                 flat, lies(y, 2, axis, split));
+        Shape front = shape;
+        std::rotate(front.begin(), front.begin() + static_cast<std::ptrdiff_t>(dim),
+                    front.begin() + static_cast<std::ptrdiff_t>(dim) + 1);
+        if (dim == 0) {
+            make(last, "reshape", {row}, {{"shape", front}}, {}, {}, y);
+        } else {
+            const ValueId turned =
+                make(last, "reshape", {row}, {{"shape", front}}, front, lies(y, shape.size(), axis, split));
+            make(last, "transpose", {turned}, perm(shape.size(), dim, true), {}, {}, y);
+        }
+        return start + flat[1];
+    }
+
+    /// Ops have moved: values and backward ops find their makers and forward ops again.
+    void settle(const std::vector<OpId>& moved) {
+        for (size_t id = 0; id < program_.ops.size(); ++id) {
+            OpId& forward = program_.ops[id].forward;
+            if (forward != none) forward = moved[static_cast<size_t>(forward)];
+            for (size_t k = 0; k < program_.ops[id].outputs.size(); ++k) {
+                program_.value(program_.ops[id].outputs[k]).op = static_cast<OpId>(id);
+                program_.value(program_.ops[id].outputs[k]).output = static_cast<int>(k);
+            }
+        }
+    }
+
+    Program& program_;
+    const Mesh& mesh_;
+    std::map<std::string, Bucket> open_;
+    std::map<ValueId, int> homes_;  ///< by next value of a param or state
+    std::vector<char> waiting_;     ///< per value: a bucket will make it
+    Phase phase_ = Phase::forward;
+};
+
+}  // namespace
+
+void bucket_collectives(Program& program, const Mesh& mesh) {
+    const auto& buckets = program.buckets();
+    const bool wanted = std::any_of(buckets.begin(), buckets.end(), [&](const auto& bucket) {
+        return bucket.second > 0 && mesh.size(bucket.first) > 1;
+    });
+    if (wanted) Joining(program, mesh).run();
+}
+
+}  // namespace orrery

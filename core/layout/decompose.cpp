@@ -1,0 +1,157 @@
+#include "layout/decompose.h"
+
+#include <algorithm>
+
+#include "ir/op.h"
+
+namespace orrery {
+
+void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add) {
+    const Op& op = annotated.op(id);
+    const ValueId logits = op.inputs[0], targets = op.inputs[1];
+    const Attributes ignore{{"ignore", op.attributes.integer("ignore", -1)}};
+    const auto last = static_cast<int64_t>(annotated.value(logits).type.shape.size()) - 1;
+    const ValueId top = add(op, id, "max", {logits}, {{"dims", std::vector<int64_t>{last}}}, {})[0];
+    const auto stats = add(op, id, "cross_entropy_stats", {logits, top, targets}, ignore, {});
+    add(op, id, "cross_entropy_loss", {top, stats[0], stats[1], targets}, ignore, {op.outputs[0], op.outputs[1]});
+    if (op.outputs.size() == 2) return;
+    std::vector<ValueId> inputs{logits, top, stats[0], targets};
+    if (op.inputs.size() > 2) inputs.push_back(op.inputs[2]);
+    add(op, id, "cross_entropy_grad", std::move(inputs), ignore, {op.outputs[2]});
+}
+
+namespace {
+
+bool scalar_add(const Program& program, OpId id) {
+    if (id == none) return false;
+    const Op& op = program.op(id);
+    return op.phase == Phase::update && program.value(op.outputs[0]).type == TensorType{DType::f32, {}} &&
+           is_sum(op_def(op.kind));
+}
+
+std::vector<AxisId> partial_axes(const Versions& versions, ValueId value) {
+    std::vector<AxisId> axes;
+    for (const auto& partial : versions.held(value).preferred.partials()) axes.push_back(partial.axis);
+    return axes;
+}
+
+}  // namespace
+
+ScalarSums::ScalarSums(const Program& annotated) : annotated_(annotated), inner_(annotated.ops.size(), false) {
+    std::vector<int> readers(annotated.values.size(), 0);
+    std::vector<bool> added(annotated.values.size(), false);
+    const auto count = [&](ValueId id) { ++readers[static_cast<size_t>(id)]; };
+    for (size_t i = 0; i < annotated.ops.size(); ++i)
+        for (ValueId input : annotated.ops[i].inputs) {
+            count(input);
+            if (scalar_add(annotated, static_cast<OpId>(i))) added[static_cast<size_t>(input)] = true;
+        }
+    // A sum that a mark lays out is a value of its own, not a step on the way to another.
+    for (const Mark& mark : annotated.marks()) count(mark.value), count(mark.value);
+    for (const Result& result : annotated.results) count(result.value);
+    for (const Update& update : annotated.updates) count(update.value);
+    for (size_t i = 0; i < annotated.ops.size(); ++i) {
+        const auto id = static_cast<OpId>(i);
+        if (!scalar_add(annotated, id)) continue;
+        const auto out = static_cast<size_t>(annotated.ops[i].outputs[0]);
+        if (added[out] && readers[out] == 1) continue;
+        Sum sum;
+        for (ValueId input : annotated.ops[i].inputs) collect(input, sum, readers);
+        if (sum.inner.empty()) continue;
+        std::sort(sum.inner.begin(), sum.inner.end());
+        for (OpId inner : sum.inner) inner_[static_cast<size_t>(inner)] = true;
+        roots_.emplace(id, std::move(sum));
+    }
+}
+
+/// Goes down the left operand in a loop: a norm adds one term after the other.
+void ScalarSums::collect(ValueId value, Sum& sum, const std::vector<int>& readers) {
+    std::vector<ValueId> right;
+    while (scalar_add(annotated_, annotated_.value(value).op) && readers[static_cast<size_t>(value)] == 1) {
+        const OpId id = annotated_.value(value).op;
+        sum.inner.push_back(id);
+        right.push_back(annotated_.op(id).inputs[1]);
+        value = annotated_.op(id).inputs[0];
+    }
+    sum.terms.push_back(value);
+    for (auto term = right.rbegin(); term != right.rend(); ++term) collect(*term, sum, readers);
+}
+
+const std::vector<ValueId>* ScalarSums::terms(OpId op) const {
+    const auto found = roots_.find(op);
+    return found == roots_.end() ? nullptr : &found->second.terms;
+}
+
+int ScalarSums::stage_of(ValueId value) const {
+    const OpId op = annotated_.value(value).op;
+    return op == none ? none : annotated_.op(op).stage;
+}
+
+bool ScalarSums::mixed(OpId root, const Versions& versions) const {
+    const auto& terms = roots_.at(root).terms;
+    return std::any_of(terms.begin(), terms.end(),
+                       [&](ValueId term) { return partial_axes(versions, term) != partial_axes(versions, terms[0]); });
+}
+
+void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const AddPart& add) const {
+    struct Item {
+        int stage;
+        std::vector<AxisId> axes;
+        ValueId value;
+        OpId ready;  ///< no earlier than this op
+    };
+    const Op& last = annotated_.op(root);
+    std::vector<Item> items;
+    for (ValueId term : roots_.at(root).terms) {
+        const bool marked = std::any_of(annotated_.marks().begin(), annotated_.marks().end(),
+                                        [&](const Mark& mark) { return mark.value == term; });
+        // What a mark asks for is done behind the op that it concerns.
+        items.push_back(
+            {stage_of(term), partial_axes(versions, term), term, marked ? root : annotated_.value(term).op});
+    }
+    std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
+    additions.push_back(root);
+    size_t next = 0;
+    const auto join = [&](Item& into, size_t other) {
+        Op like = last;
+        if (into.stage == items[other].stage) like.stage = into.stage;
+        const OpId instead = additions[next++];
+        into.ready = std::max({instead, into.ready, items[other].ready});
+        into.value =
+            add(like, into.ready, "add", {into.value, items[other].value}, {}, {annotated_.op(instead).outputs[0]})[0];
+        items.erase(items.begin() + static_cast<std::ptrdiff_t>(other));
+    };
+    while (items.size() > 1) {
+        for (size_t i = 0; i < items.size(); ++i)
+            for (size_t k = i + 1; k < items.size();)
+                if (items[k].stage == items[i].stage && items[k].axes == items[i].axes)
+                    join(items[i], k);
+                else
+                    ++k;
+        if (items.size() == 1) break;
+        const auto widest = std::max_element(
+            items.begin(), items.end(), [](const Item& a, const Item& b) { return a.axes.size() < b.axes.size(); });
+        if (widest->axes.empty()) {  // one whole sum a stage
+            while (items.size() > 1) join(items[0], 1);
+            break;
+        }
+        // Best is an axis after which there is something to join.
+        size_t pick = widest->axes.size() - 1;
+        for (size_t i = 0; i < widest->axes.size(); ++i) {
+            std::vector<AxisId> left = widest->axes;
+            left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+            if (std::any_of(items.begin(), items.end(),
+                            [&](const Item& item) { return item.stage == widest->stage && item.axes == left; }))
+                pick = i;
+        }
+        Layout needed = versions.held(widest->value).preferred;
+        needed.set(widest->axes[pick], Placement::replicated());
+        versions.reshard_to(widest->value, needed,
+                            {static_cast<int>(root), "for a sum of scalars over " + mesh.axis(widest->axes[pick]).name,
+                             "terms are added where they lie alike", last.origin, false});
+        widest->ready = root;
+        widest->axes.erase(widest->axes.begin() + static_cast<std::ptrdiff_t>(pick));
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,285 @@
+#include "layout/versions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/text.h"
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "layout/factors.h"
+
+namespace orrery {
+
+using Kind = Placement::Kind;
+
+Versions::Versions(const Program& annotated, const Mesh& mesh, const PropagateOptions& options)
+    : program(annotated), resharder(mesh), annotated_(annotated), mesh_(mesh), options_(options) {
+    resize();
+    entries_.reserve(annotated.ops.size() * 2);
+}
+
+void Versions::resize() {
+    const size_t n = program.values.size();
+    held_.resize(n);
+    late_.resize(n, false);
+    places_.resize(n, Place{-1, false});
+    causes_.resize(n);
+}
+
+ValueId Versions::add_value(Value value) {
+    program.values.push_back(std::move(value));
+    resize();
+    return static_cast<ValueId>(program.values.size() - 1);
+}
+
+void Versions::emit(Op op, int index) {
+    for (ValueId output : op.outputs) places_[static_cast<size_t>(output)] = {index, false};
+    entries_.push_back({{index, false}, std::move(op), index});
+}
+
+bool Versions::leaves_loop(ValueId version, const Layout& needed) const {
+    for (const auto& partial : program.value(version).layout.partials())
+        if (mesh_.axis(partial.axis).sequential && needed.at(partial.axis).kind != Kind::partial) return true;
+    return late(version);
+}
+
+Origin Versions::cause(ValueId value, AxisId axis) const {
+    const auto& causes = causes_[static_cast<size_t>(value)];
+    const auto a = static_cast<size_t>(axis);
+    return a < causes.size() && causes[a] >= 0 ? origins_[static_cast<size_t>(causes[a])] : Origin{};
+}
+
+void Versions::set_cause(ValueId value, AxisId axis, const Origin& origin) {
+    if (origin == Origin{}) return;
+    auto& causes = causes_[static_cast<size_t>(value)];
+    causes.resize(mesh_.axes().size(), -1);
+    // Few distinct origins: one per mark of a strategy's line, met again right away.
+    const auto place = std::find(origins_.rbegin(), origins_.rend(), origin);
+    const auto index = place == origins_.rend() ? origins_.size() : static_cast<size_t>(origins_.rend() - place) - 1;
+    if (index == origins_.size()) origins_.push_back(origin);
+    causes[static_cast<size_t>(axis)] = static_cast<int>(index);
+}
+
+void Versions::copy_causes(ValueId from, ValueId to) {
+    causes_[static_cast<size_t>(to)] = causes_[static_cast<size_t>(from)];
+}
+
+namespace {
+/// "for matmul %7" as the subject of a sentence.
+std::string subject(const std::string& cause) { return cause.rfind("for ", 0) == 0 ? cause.substr(4) : cause; }
+}  // namespace
+
+std::string Versions::causes_text(ValueId value, const Layout& layout) const {
+    std::string text;
+    for (size_t i = 0; i < mesh_.axes().size(); ++i) {
+        const auto axis = static_cast<AxisId>(i);
+        const std::string origin = cause(value, axis).text();
+        if (layout.at(axis) == Placement::replicated() || mesh_.size(axis) == 1) continue;
+        text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", mesh_.axis(axis).name, layout.at(axis).text());
+        if (!origin.empty()) text += fmt::format(" (by {})", origin);
+    }
+    return text.empty() ? "whole on every rank" : text;
+}
+
+ValueId Versions::reshard_to(ValueId value, const Layout& needed, const Reader& reader) {
+    const Held& here = held(value);
+    const int fragment = annotated_.ops.empty() ? -1 : fragment_of(annotated_.op(reader.index));
+    ValueId best = none;
+    const ReshardPath* path = nullptr;
+    for (size_t i = 0; i < here.versions.size(); ++i) {
+        if (!usable(here, i, fragment)) continue;
+        const ReshardPath* other =
+            resharder.path(program.value(value).type, program.value(here.versions[i]).layout, needed);
+        if (!other || (path && other->cost >= path->cost)) continue;
+        path = other;
+        best = here.versions[i];
+    }
+    if (here.source >= 0 && (!path || !path->steps.empty())) {
+        const ValueId made = place_source(value, needed, reader);
+        if (made != none) return made;
+    }
+    if (!path) fail(value, needed, reader);
+    held(value).placed = true;
+    if (path->steps.empty()) return best;
+    enforce_budget(value, needed, *path, reader);
+    const ValueId result = follow(value, best, *path, reader);
+    forget_partial(value, needed);
+    return result;
+}
+
+// A constant is not cut to pieces: it is made in pieces. Its first reader decides; others get a copy of the op.
+ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader& reader) {
+    Op op = entries_[static_cast<size_t>(held(value).source)].op;
+    const FactorRule rule = op_def(op.kind).rule(program, op);
+    if (!needed.partials().empty()) return none;
+    for (const Preference& preferred : preferences_of(needed, rule.outputs[0], rule, mesh_))
+        if (preferred.blocked != Blocked::no) return none;
+    if (!held(value).placed) {
+        held(value).placed = true;
+        program.value(value).layout = needed;
+        return value;
+    }
+    Value copy = program.value(value);
+    copy.name.clear();
+    copy.layout = needed;
+    const ValueId made = add_value(std::move(copy));
+    op.outputs = {made};
+    op.phase = annotated_.op(reader.index).phase;
+    places_[static_cast<size_t>(made)] = {reader.index, false};
+    entries_.push_back({{reader.index, false}, std::move(op), -1});
+    copy_causes(value, made);
+    held(value).versions.push_back(made);
+    held(value).fragments.push_back(-1);
+    return made;
+}
+
+/// `like`: the op of the annotated program whose phase, scope and stage the step takes.
+Op Versions::step_op(const ReshardStep& step, const Reader& reader, int like) const {
+    Op op;
+    op.kind = step.kind;
+    op.attributes.set("axis", mesh_.axis(step.axis).name);
+    if (step.kind == "all_to_all") {
+        op.attributes.set("from", int64_t{step.from});
+        op.attributes.set("to", int64_t{step.to});
+    } else if (step.kind != "all_reduce") {
+        op.attributes.set("dim", int64_t{step.kind == "all_gather" ? step.from : step.to});
+    }
+    if (step.kind == "all_reduce" || step.kind == "reduce_scatter")
+        op.attributes.set("op", std::string(name_of(step.op)));
+    op.attributes.set("cause", reader.cause);
+    if (step.bytes > 0) op.attributes.set("sends", step.bytes);
+    op.origin = reader.origin;
+    const Op& model = annotated_.op(like);
+    op.phase = model.phase;
+    op.scope = model.scope;
+    op.stage = model.stage;
+    return op;
+}
+
+ValueId Versions::follow(ValueId value, ValueId from, const ReshardPath& path, const Reader& reader) {
+    // What the update needs of the backward pass travels as soon as it exists, so that messages can overlap with the
+    // rest of the pass. Demands stand right behind the op that they concern.
+    Place place{reader.index, reader.asked};
+    const Place made = places_[static_cast<size_t>(from)];
+    if (annotated_.op(reader.index).phase == Phase::update && made.op >= 0 &&
+        annotated_.op(made.op).phase != Phase::update)
+        place = {made.op, true};
+    const Held& before = held(value);
+    const bool read = !before.uses.empty() && !reader.asked;
+    const bool fragment = read && std::any_of(before.uses.begin(), before.uses.end(),
+                                              [](const Target& use) { return use.keep == Keep::fragment; });
+    const bool late = leaves_loop(from, path.steps.back().layout);
+    for (const ReshardStep& step : path.steps) {
+        Op op = step_op(step, reader, place.op);
+        if (read) op.attributes.set("keep", std::string(fragment ? "fragment" : "step"));
+        Value next;
+        next.type = program.value(value).type;
+        next.dims = program.value(value).dims;
+        next.layout = step.layout;
+        next.origin = reader.origin;
+        const ValueId to = add_value(std::move(next));
+        op.inputs = {from};
+        op.outputs = {to};
+        if (late) set_late(to);
+        copy_causes(from, to);
+        places_[static_cast<size_t>(to)] = place;
+        entries_.push_back({place, std::move(op), -1});
+        held(value).versions.push_back(to);
+        held(value).fragments.push_back(fragment ? fragment_of(annotated_.op(reader.index)) : -1);
+        from = to;
+    }
+    return from;
+}
+
+// Once reduced, the sum is what everybody reads: a second reduction would only repeat the first.
+void Versions::forget_partial(ValueId value, const Layout& reduced) {
+    Held& here = held(value);
+    const auto unreduced = [&](const Layout& layout) {
+        return std::any_of(layout.partials().begin(), layout.partials().end(), [&](const Layout::Partial& partial) {
+            return !mesh_.axis(partial.axis).sequential && reduced.at(partial.axis).kind != Kind::partial;
+        });
+    };
+    if (!unreduced(here.preferred)) return;
+    here.preferred = reduced;
+    for (size_t i = here.versions.size(); i-- > 0;) {
+        if (!unreduced(program.value(here.versions[i]).layout)) continue;
+        here.versions.erase(here.versions.begin() + static_cast<std::ptrdiff_t>(i));
+        here.fragments.erase(here.fragments.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+void Versions::enforce_budget(ValueId value, const Layout& needed, const ReshardPath& path,
+                              const Reader& reader) const {
+    if (reader.asked || (!options_.forbid_implicit && options_.budget_bytes < 0)) return;
+    int64_t bytes = 0;
+    std::string steps;
+    for (const ReshardStep& step : path.steps) {
+        if (step.kind != "all_gather" && step.kind != "all_to_all") continue;
+        const auto& uses = held_[static_cast<size_t>(value)].uses;
+        if (std::any_of(uses.begin(), uses.end(), [&](const Target& use) { return use.axis == step.axis; })) continue;
+        bytes += step.bytes;
+        steps += fmt::format("{}{} over {}", steps.empty() ? "" : ", ", step.kind, mesh_.axis(step.axis).name);
+    }
+    if (bytes == 0 || (!options_.forbid_implicit && bytes <= options_.budget_bytes)) return;
+    throw Error(
+        reader.origin,
+        fmt::format(
+            "{} would move {} that no strategy asked for: {} sends {} per rank{}\n  {} lies {}\n"
+            "  {} needs it {}: {}\n  mark how it is used, mark it otherwise, or allow the bytes",
+            subject(reader.cause), describe(program, value), steps, bytes_text(bytes),
+            options_.forbid_implicit ? "" : fmt::format(", over the budget of {}", bytes_text(options_.budget_bytes)),
+            label_of(program, value), causes_text(value, held_[static_cast<size_t>(value)].preferred),
+            subject(reader.cause), needed.text(mesh_), reader.why));
+}
+
+void Versions::fail(ValueId value, const Layout& needed, const Reader& reader) const {
+    const Held& here = held_[static_cast<size_t>(value)];
+    const Layout& lies = program.value(here.versions.front()).layout;
+    std::string remedy = "split another dim, or choose sizes that divide";
+    for (size_t i = 0; i < mesh_.axes().size(); ++i) {
+        const auto axis = static_cast<AxisId>(i);
+        if (!mesh_.axis(axis).sequential || lies.at(axis) == needed.at(axis)) continue;
+        if (lies.at(axis).kind == Kind::split)
+            remedy =
+                "it exists one micro-batch at a time and cannot be gathered; use one micro-batch, or keep the "
+                "batch dim out of this op";
+    }
+    throw Error(reader.origin, fmt::format("{} cannot have {} as {}\n  it lies {}\n  {}\n  {}", subject(reader.cause),
+                                           describe(program, value), needed.text(mesh_), causes_text(value, lies),
+                                           reader.why.empty() ? "its use is marked so" : reader.why, remedy));
+}
+
+Program Versions::finish() {
+    std::stable_sort(entries_.begin(), entries_.end(),
+                     [](const Entry& a, const Entry& b) { return a.place < b.place; });
+    program.ops.clear();  // until here messages could name the annotated ops
+    std::vector<OpId> moved;
+    for (size_t i = 0; i < entries_.size(); ++i) {
+        const int index = entries_[i].index;
+        if (index < 0) continue;
+        if (moved.size() <= static_cast<size_t>(index)) moved.resize(static_cast<size_t>(index) + 1, none);
+        if (moved[static_cast<size_t>(index)] == none) moved[static_cast<size_t>(index)] = static_cast<OpId>(i);
+    }
+    for (size_t i = 0; i < entries_.size(); ++i) {
+        Op& op = entries_[i].op;
+        if (op.forward != none) op.forward = moved[static_cast<size_t>(op.forward)];
+        for (size_t k = 0; k < op.outputs.size(); ++k) {
+            program.value(op.outputs[k]).op = static_cast<OpId>(i);
+            program.value(op.outputs[k]).output = static_cast<int>(k);
+        }
+        program.ops.push_back(std::move(op));
+    }
+    for (size_t id = 0; id < program.values.size(); ++id) {
+        auto& causes = program.values[id].causes;
+        for (size_t i = 0; i < mesh_.axes().size(); ++i) {
+            const Origin origin = cause(static_cast<ValueId>(id), static_cast<AxisId>(i));
+            if (origin != Origin{} && std::find(causes.begin(), causes.end(), origin) == causes.end())
+                causes.push_back(origin);
+        }
+    }
+    return std::move(program);
+}
+
+}  // namespace orrery

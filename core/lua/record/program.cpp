@@ -1,0 +1,200 @@
+// o.trace, program:train_with, parallel, weights.
+#include <fmt/format.h>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "ir/print.h"
+#include "lua/fields.h"
+#include "lua/record/loss_scale.h"
+#include "lua/record/traced.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+
+Traced& open_program(lua_State* L, std::string_view function) {
+    Traced& traced = check<Traced>(L, 1);
+    if (traced.compiled)
+        fail(L, fmt::format("{}: the program \"{}\" is compiled already", function, traced.recipe.name));
+    return traced;
+}
+
+namespace {
+
+/// Sequences of one step: the size of the dim "batch".
+int64_t full_batch(lua_State* L, const Traced& traced) {
+    int64_t batch = 0;
+    const std::string* first = nullptr;
+    for (const InputSpec& spec : traced.signature)
+        for (size_t d = 0; d < spec.dims.size(); ++d) {
+            if (spec.dims[d] != "batch") continue;
+            if (first && spec.type.shape[d] != batch)
+                fail(L, fmt::format("o.trace: the dim batch is {} in input {} and {} in {}; a step has one batch\n"
+                                    "  call one of them otherwise",
+                                    batch, quote(*first), spec.type.shape[d], quote(spec.name)));
+            batch = spec.type.shape[d];
+            first = &spec.name;
+        }
+    return batch;
+}
+
+/// o.trace(name, signature, function) -> program
+int trace(lua_State* L) {
+    Traced traced;
+    traced.recipe.name = check_text(L, 1);
+    traced.signature = check_signature(L, 2);
+    check_function(L, 3);
+    lua_settop(L, 3);
+    traced.recipe.trace_origin = where(L);
+    traced.recipe.batch = full_batch(L, traced);
+    lua_pushvalue(L, 3);
+    traced.function = luaL_ref(L, LUA_REGISTRYINDEX);
+    traced.forward = record_forward(L, traced, true, traced.recipe.batch);
+    push_object(L, std::move(traced));
+    return 1;
+}
+
+DType read_precision(lua_State* L, Fields& fields) {
+    Config& config = state_of(L).host().config().table("train");
+    const std::string given = fields.text("precision").value_or(config.text("precision", "f32"));
+    if (given == "f32") return DType::f32;
+    if (given == "bf16") return DType::bf16;
+    if (given == "f16") return DType::f16;
+    const std::string why =
+        fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16", "f16"}));
+    if (fields.has("precision")) fail(L, why);
+    throw Error(config.where("precision"), why);
+}
+
+/// The ramp of { ramp = { start = , increment = , samples = } } or of train.ramp_*; none of them: no ramp.
+BatchRamp read_ramp(lua_State* L, Fields& fields) {
+    Config& config = state_of(L).host().config().table("train");
+    BatchRamp ramp;
+    fields.push_field("ramp");
+    if (!lua_isnil(L, -1)) {
+        Fields given(L, -1, "ramp");
+        for (const auto& [name, part] :
+             {std::pair{"start", &ramp.start}, {"increment", &ramp.increment}, {"samples", &ramp.samples}}) {
+            const auto value = given.integer(name, 1);
+            if (!value) given.wrong(name, "a number of sequences");
+            *part = *value;
+        }
+        given.finish();
+        lua_pop(L, 1);
+        return ramp;
+    }
+    lua_pop(L, 1);
+    ramp.start = config.integer("ramp_start", 0);
+    ramp.increment = config.integer("ramp_increment", 0);
+    ramp.samples = config.integer("ramp_samples", 0);
+    for (const char* key : {"ramp_start", "ramp_increment", "ramp_samples"}) {
+        if (ramp == BatchRamp{} || config.integer(key, 0) > 0) continue;
+        throw Error(config.origin(), fmt::format("train.{} is missing: a ramp of the batch needs train.ramp_start, "
+                                                 "train.ramp_increment and train.ramp_samples",
+                                                 key));
+    }
+    return ramp;
+}
+
+/// program:train_with(optimizer [, { precision = , microbatches = , loss_scale = , ramp = }])
+int train_with(lua_State* L) {
+    Traced& traced = open_program(L, "train_with");
+    if (traced.optimizer != LUA_NOREF) fail(L, "train_with is called twice; a program has one optimizer");
+    check_function(L, 2);
+    Fields fields(L, 3, "train_with");
+    struct Attempt {  // what a script catches leaves the program as it was
+        lua_State* L;
+        Traced& traced;
+        Recipe before = traced.recipe;
+        bool done = false;
+        ~Attempt() {
+            if (done) return;
+            luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(traced.optimizer, LUA_NOREF));
+            traced.recipe = before;
+            traced.step = {};
+        }
+    } attempt{L, traced};
+    Recipe& recipe = traced.recipe;
+    recipe.train_origin = where(L);
+    recipe.precision = read_precision(L, fields);
+    Config& config = state_of(L).host().config().table("train");
+    recipe.microbatches = fields.integer("microbatches", 1).value_or(config.integer("microbatches", 1));
+    recipe.loss_scale = read_loss_scale(L, fields, recipe.precision);
+    recipe.ramp = read_ramp(L, fields);
+    fields.finish();
+    lua_pushvalue(L, 2);
+    traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
+    traced.step = train_step(recipe_of(L, traced), recipe.batch);
+    if (traced.step.updates.empty())
+        fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
+    smaller_batches(recipe);  // is an error here already
+    attempt.done = true;
+    lua_settop(L, 1);
+    return 1;
+}
+
+/// The named entries of a list of strategies: what redistributions the script forbids.
+void read_redistribution(lua_State* L, PropagateOptions& options) {
+    lua_newtable(L);  // without the list
+    lua_pushnil(L);
+    while (lua_next(L, 2) != 0) {
+        if (lua_type(L, -2) == LUA_TSTRING) {
+            lua_pushvalue(L, -2);
+            lua_insert(L, -2);
+            lua_rawset(L, -4);
+        } else {
+            lua_pop(L, 1);
+        }
+    }
+    Fields fields(L, -1, "parallel");
+    options.forbid_implicit = fields.flag("forbid_implicit").value_or(options.forbid_implicit);
+    if (const auto mib = fields.number("implicit_budget_mib")) {
+        if (!(*mib >= 0)) fields.wrong("implicit_budget_mib", "0 or more");
+        options.budget_bytes = static_cast<int64_t>(*mib * 1048576.0);
+    }
+    fields.finish();
+    lua_pop(L, 1);
+}
+
+/// program:parallel { strategy, ... [, forbid_implicit = , implicit_budget_mib = ] }
+int parallel(lua_State* L) {
+    Traced& traced = open_program(L, "parallel");
+    check_table(L, 2, "a list of strategies");
+    read_redistribution(L, traced.recipe.redistribution);
+    for (lua_Integer i = 1; lua_rawgeti(L, 2, i) != LUA_TNIL; ++i) {
+        const AskedStrategy* asked = test<AskedStrategy>(L, -1);
+        if (!asked) bad_argument(L, 2, fmt::format("entry {} is {}, expected a strategy", i, type_text(L, -1)));
+        traced.recipe.strategies.push_back(*asked);
+        lua_pop(L, 1);
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
+const Program& recorded(const Traced& traced) { return traced.optimizer == LUA_NOREF ? traced.forward : traced.step; }
+
+/// program:weights(model:tensors()): where published files hold the params, for checkpoint.load.
+int weights(lua_State* L) {
+    Traced& traced = open_program(L, "weights");
+    traced.recipe.weights = check_weights(L, 2, recorded(traced));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/// program:text() -> the train program as recorded so far, without layouts.
+int program_text(lua_State* L) {
+    push(L, print(recorded(check<Traced>(L, 1))));
+    return 1;
+}
+
+}  // namespace
+
+void open_program(lua_State* L) {
+    const luaL_Reg program[] = {{"train_with", guard<train_with>}, {"parallel", guard<parallel>},
+                                {"weights", guard<weights>},       {"compile", guard<compile_program>},
+                                {"text", guard<program_text>},     {nullptr, nullptr}};
+    add_class<Traced>(L, program);
+    lua_pushcfunction(L, guard<trace>);
+    lua_setfield(L, -2, "trace");
+}
+
+}  // namespace orrery::lua

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "lua/fields.h"
+#include "lua/record/traced.h"
+
+namespace orrery::lua {
+
+namespace {
+
+/// part = { dim, index, count } of the stored tensor: `count` equal pieces, of which the param is one.
+void read_part(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
+    const std::vector<int64_t> part = fields.integers("part");
+    if (part.empty()) return;
+    Shape shape = program.value(*program.find(source.param)).type.shape;
+    const auto rank = static_cast<int64_t>(shape.size());
+    const bool fits = part.size() == 3 && part[0] >= 1 && part[0] <= rank && part[1] >= 1 && part[1] <= part[2];
+    if (!fits)
+        fail(L, fmt::format("weights: part of {} must be {{ dim, index, count }}, counted from 1", source.param));
+    if (source.transpose && rank == 2) std::swap(shape[0], shape[1]);
+    source.dim = static_cast<int>(part[0] - 1);
+    source.size = shape[static_cast<size_t>(source.dim)];
+    source.start = (part[1] - 1) * source.size;
+}
+
+/// copies = { ["lm_head.weight"] = "wte.weight" }
+std::vector<WeightCopy> read_copies(lua_State* L, Fields& fields) {
+    std::vector<WeightCopy> out;
+    fields.push_field("copies");
+    if (!lua_isnil(L, -1)) {
+        if (!lua_istable(L, -1)) fields.wrong("copies", "a table from tensors to the ones that they are copies of");
+        Fields copies(L, -1, "weights: copies");
+        push_sorted_keys(L, -1);
+        for (lua_Integer i = 1; lua_rawgeti(L, -1, i) == LUA_TSTRING; ++i) {
+            const std::string tensor = check_text(L, -1);
+            lua_pop(L, 1);
+            out.push_back({tensor, copies.text(tensor).value_or("")});
+        }
+        lua_pop(L, 2);
+        copies.finish();
+    }
+    lua_pop(L, 1);
+    return out;
+}
+
+}  // namespace
+
+PublishedWeights check_weights(lua_State* L, int index, const Program& program) {
+    check_table(L, index, "a list of weights");
+    const Origin origin = where(L);
+    std::vector<std::string> params;
+    for (const ValueId id : program.params()) params.push_back(program.value(id).name);
+    std::set<std::string> named;
+    PublishedWeights out;
+    Fields beside(L, index, "weights");
+    out.ignore = beside.texts("ignore");
+    out.copies = read_copies(L, beside);
+    beside.finish(true);
+    for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
+        Fields fields(L, -1, "weights");
+        WeightSource source;
+        source.origin = origin;
+        source.param = fields.text("param").value_or("");
+        source.tensor = fields.text("tensor").value_or(source.param);
+        source.transpose = fields.flag("transpose").value_or(false);
+        if (std::ranges::find(params, source.param) == params.end())
+            fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
+        if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
+        read_part(L, fields, program, source);
+        fields.finish();
+        out.sources.push_back(std::move(source));
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    for (const std::string& param : params)
+        if (!named.count(param)) fail(L, fmt::format("weights: nothing is said of the param {}", param));
+    return out;
+}
+
+}  // namespace orrery::lua

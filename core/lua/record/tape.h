@@ -1,0 +1,76 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "compile/loss_scale.h"
+#include "ir/build.h"
+#include "lua/stack.h"
+#include "orrery/mesh.h"
+#include "orrery/program.h"
+
+namespace orrery::lua {
+
+/// What a tape accepts at the moment.
+enum class TapeUse : uint8_t {
+    closed,    ///< only reading
+    forward,   ///< o.trace: params and ops
+    update,    ///< an optimizer: states, ops and updates
+    annotate,  ///< a strategy: marks
+};
+
+/// The program that scripts write. Values in Lua share it.
+struct Tape {
+    explicit Tape(Program start)
+        : own(std::make_unique<Program>(std::move(start))), program(own.get()), builder(*program) {}
+    /// A view for a strategy: marks go to `annotated`, on behalf of `who`, called at `asked`.
+    Tape(Program& annotated, const Mesh& on, std::string behalf, Origin called)
+        : program(&annotated),
+          builder(annotated),
+          use(TapeUse::annotate),
+          mesh(&on),
+          who(std::move(behalf)),
+          asked(std::move(called)) {}
+
+    std::unique_ptr<Program> own;  ///< null for a view
+    Program* program;
+    Builder builder;
+    TapeUse use = TapeUse::forward;
+    bool training = true;
+    int64_t streams = 0;         ///< dropouts so far: each draws numbers of its own
+    const Mesh* mesh = nullptr;  ///< annotate only
+    std::string who;
+    Origin asked;
+    std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
+    std::optional<LossScale> loss_scale;    ///< update only
+};
+
+/// A symbolic array: a value of a tape.
+struct Symbol {
+    std::shared_ptr<Tape> tape;
+    ValueId id = none;
+
+    const Value& value() const { return tape->program->value(id); }
+};
+
+template <>
+struct Class<Symbol> {
+    static constexpr const char* name = "orrery.value";
+    static constexpr const char* what = "a value";
+};
+
+void push_symbol(lua_State* L, const std::shared_ptr<Tape>& tape, ValueId id);
+/// The symbol's tape when it takes ops; throws otherwise ("used outside of o.trace").
+Tape& recording(lua_State* L, const Symbol& symbol);
+/// The tape that is being recorded; throws "o.param: only inside o.trace" when there is none.
+std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function);
+/// The input `name` (step f32[], seed u32[]), declared when first asked for.
+ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type);
+/// The dim of a value that Lua names: a logical name, or a number counted from 1.
+int check_dim(lua_State* L, int index, const Symbol& of);
+
+/// Methods that values have in strategies and optimizers: store, use, grad, state, first_dim_divisible_by.
+void add_mark_methods(lua_State* L);
+
+}  // namespace orrery::lua

@@ -1,0 +1,287 @@
+// o.trace's recording side: params, scopes, and the inputs that the host fills.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "ir/describe.h"
+#include "lua/fields.h"
+#include "lua/record/traced.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+
+std::shared_ptr<Tape> current_tape(lua_State* L, std::string_view function) {
+    std::shared_ptr<Tape> tape = state_of(L).tape;
+    if (!tape) fail(L, fmt::format("{}: only inside the function given to o.trace, or in an optimizer", function));
+    return tape;
+}
+
+ValueId host_input(lua_State* L, Tape& tape, const std::string& name, DType type) {
+    const auto found = tape.inputs.find(name);
+    if (found != tape.inputs.end()) return found->second;
+    const ValueId id = tape.builder.input(name, {type, {}}, {}, where(L));
+    tape.inputs.emplace(name, id);
+    return id;
+}
+
+namespace {
+
+DType dtype_field(lua_State* L, Fields& fields, DType fallback) {
+    const auto name = fields.text("dtype");
+    if (!name) return fallback;
+    const auto dtype = parse_dtype(*name);
+    if (!dtype)
+        fail(L,
+             fmt::format("no dtype {}{}", quote(*name), choices("known", *name, {"f32", "bf16", "f16", "i32", "u8"})));
+    return *dtype;
+}
+
+/// "name = 64" pairs of a shape: { {"embed", 768}, {"heads", 768}, 3 }, or sizes with the names apart in `dims`.
+void shape_fields(lua_State* L, Fields& fields, Shape& shape, std::vector<std::string>& dims) {
+    fields.push_field("shape");
+    if (!lua_istable(L, -1)) fields.wrong("shape", "a list of { name, size } or sizes");
+    const int list = lua_gettop(L);
+    for (lua_Integer i = 1; lua_rawgeti(L, list, i) != LUA_TNIL; ++i) {
+        std::string name;
+        if (lua_istable(L, -1)) {
+            lua_rawgeti(L, -1, 1);
+            if (lua_type(L, -1) != LUA_TSTRING) fields.wrong("shape", "a list of { name, size } or sizes");
+            name = check_text(L, -1);
+            lua_pop(L, 1);
+            lua_rawgeti(L, -1, 2);
+            lua_replace(L, -2);
+        }
+        int is_integer = 0;
+        const int64_t size = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
+        if (!is_integer)
+            fail(L, fmt::format("the size of dim {} {}is {}, expected an integer", i,
+                                name.empty() ? "" : quote(name) + " ", type_text(L, -1)));
+        shape.push_back(size);
+        dims.push_back(name);
+        lua_pop(L, 1);
+    }
+    lua_settop(L, list - 1);
+}
+
+/// { kind = "normal", scale = 0.02 } of the field `init`.
+Attributes init_field(lua_State* L, Fields& fields) {
+    fields.push_field("init");
+    if (lua_isnil(L, -1)) {
+        lua_pop(L, 1);
+        return {{"kind", std::string("zeros")}};
+    }
+    Fields init(L, -1, "init");
+    const std::string kind = init.text("kind").value_or("normal");
+    const double scale = init.number("scale").value_or(1);
+    if (!(scale >= 0) || std::isinf(scale)) init.wrong("scale", "a number of at least 0");
+    init.finish();
+    const std::vector<std::string> kinds = {"normal", "uniform", "zeros", "ones"};
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+        fail(L, fmt::format("no init {}{}", quote(kind), choices("known", kind, kinds)));
+    lua_pop(L, 1);
+    if (kind == "zeros" || kind == "ones") return {{"kind", kind}};
+    return {{"kind", kind}, {"scale", scale}};
+}
+
+/// native.param { name = , shape = { {"embed", 768}, ... }, init = { kind = , scale = }, dtype = } -> value.
+/// The name is put below the current scope. A second call with the same name gives the same value: tied weights.
+int param(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.param");
+    if (tape->use != TapeUse::forward) fail(L, "o.param: only inside the function given to o.trace");
+    Fields fields(L, 1, "o.param");
+    std::string name = fields.text("name").value_or("");
+    if (name.empty()) fields.wrong("name", "a text");
+    if (!tape->builder.scope().empty()) name = tape->builder.scope() + "." + name;
+    TensorType type{dtype_field(L, fields, DType::f32), {}};
+    std::vector<std::string> dims;
+    shape_fields(L, fields, type.shape, dims);
+    Attributes init = init_field(L, fields);
+    fields.finish();
+    if (const auto old = tape->program->find(name)) {
+        const Value& value = tape->program->value(*old);
+        if (value.role != Role::param || value.type != type || value.dims != dims)
+            fail(L, fmt::format("param {} {} is there already as {}\n  a second param needs another name or scope",
+                                name, text_of(type, dims), describe(*tape->program, *old)));
+        push_symbol(L, tape, *old);
+        return 1;
+    }
+    push_symbol(L, tape, tape->builder.param(name, std::move(type), std::move(dims), std::move(init), where(L)));
+    return 1;
+}
+
+/// native.scope(name, function, ...) -> what the function returns; ops and params inside are below `name`.
+int scope(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.scope");
+    const std::string name = check_text(L, 1);
+    check_function(L, 2);
+    struct Inside {
+        Builder& builder;
+        Inside(Builder& b, const std::string& name) : builder(b) { builder.push_scope(name); }
+        ~Inside() { builder.pop_scope(); }
+    } inside(tape->builder, name);
+    lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+    return lua_gettop(L) - 1;
+}
+
+int step(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.step");
+    push_symbol(L, tape, host_input(L, *tape, "step", DType::f32));
+    return 1;
+}
+
+int training(lua_State* L) {
+    lua_pushboolean(L, current_tape(L, "o.training")->training);
+    return 1;
+}
+
+/// native.constant(number [, dtype]) -> a scalar value.
+int constant(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.constant");
+    const double number = check_number(L, 1);
+    const std::string dtype = lua_isnoneornil(L, 2) ? "f32" : check_text(L, 2);
+    if (!parse_dtype(dtype)) bad_argument(L, 2, fmt::format("no dtype {}", quote(dtype)));
+    state_of(L).charge_op();
+    const ValueId id = tape->builder.one(
+        "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", number}, {"dtype", dtype}}, where(L));
+    push_symbol(L, tape, id);
+    return 1;
+}
+
+/// native.fail(text): an error at the line of the script, of the model or of the strategy that is being run.
+int fail_there(lua_State* L) { fail(L, check_text(L, 1)); }
+
+/// native.array(dtype, { {"batch", 8}, ... }) -> an entry of a signature.
+int array(lua_State* L) {
+    check_text(L, 1);
+    check_table(L, 2);
+    lua_createtable(L, 0, 2);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, -2, "dtype");
+    lua_pushvalue(L, 2);
+    lua_setfield(L, -2, "shape");
+    return 1;
+}
+
+InputSpec input_spec(lua_State* L, const std::string& name) {
+    InputSpec spec;
+    Fields fields(L, -1, "signature of " + quote(name));
+    spec.name = fields.text("name").value_or(name);
+    spec.type.dtype = dtype_field(L, fields, DType::f32);
+    shape_fields(L, fields, spec.type.shape, spec.dims);
+    fields.finish();
+    if (spec.name == "step" || spec.name == "seed")
+        fail(L, fmt::format("an input cannot be called {}: the host fills that one by itself", quote(spec.name)));
+    return spec;
+}
+
+}  // namespace
+
+std::vector<InputSpec> check_signature(lua_State* L, int index) {
+    check_table(L, index, "a signature");
+    std::vector<InputSpec> specs;
+    push_sorted_keys(L, index);
+    const int keys = lua_gettop(L);
+    for (lua_Integer i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; ++i) {
+        const bool listed = lua_type(L, -1) != LUA_TSTRING;
+        const std::string name = listed ? "" : check_text(L, -1);
+        lua_rawget(L, index);
+        if (!lua_istable(L, -1))
+            bad_argument(L, index,
+                         fmt::format("entry {} of the signature is {}, expected o.array(dtype, shape)",
+                                     listed ? std::to_string(i) : quote(name), type_text(L, -1)));
+        specs.push_back(input_spec(L, name));
+        if (specs.back().name.empty()) bad_argument(L, index, fmt::format("entry {} of the signature has no name", i));
+        lua_pop(L, 1);
+    }
+    lua_settop(L, keys - 1);
+    if (specs.empty()) bad_argument(L, index, "the signature has no inputs");
+    return specs;
+}
+
+namespace {
+
+/// __index of the batch: a name that the signature lacks.
+int no_input(lua_State* L) {
+    const std::string name = type_text(L, 2);
+    std::vector<std::string> names;
+    for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) names.push_back(check_text(L, -2));
+    const std::string plain = lua_type(L, 2) == LUA_TSTRING ? check_text(L, 2) : name;
+    fail(L, fmt::format("the batch has no {}{}", quote(plain), choices("its inputs", plain, names)));
+}
+
+void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch) {
+    lua_newtable(L);
+    for (const InputSpec& spec : traced.signature) {
+        TensorType type = spec.type;
+        for (size_t d = 0; d < spec.dims.size(); ++d)
+            if (batch > 0 && spec.dims[d] == "batch") type.shape[d] = batch;
+        push_symbol(L, tape, tape->builder.input(spec.name, type, spec.dims, traced.recipe.trace_origin));
+        lua_setfield(L, -2, spec.name.c_str());
+    }
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, guard<no_input>);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
+}
+
+/// The result at `index` of a traced function: an f32 scalar.
+ValueId check_result(lua_State* L, int index, const Traced& traced, const Tape& tape, std::string_view what) {
+    const Symbol* symbol = test<Symbol>(L, index);
+    if (!symbol)
+        throw Error(traced.recipe.trace_origin,
+                    fmt::format("the function given to o.trace returned {} as {}, expected a value",
+                                type_text(L, index), what));
+    const Value& value = symbol->value();
+    if (symbol->tape.get() != &tape || value.type.dtype != DType::f32 || !value.type.shape.empty())
+        throw Error(traced.recipe.trace_origin,
+                    fmt::format("the function given to o.trace returned {} as {}, expected an f32 scalar\n"
+                                "  logits:cross_entropy(targets) gives the sum of losses and their count",
+                                describe(*symbol->tape->program, symbol->id), what));
+    return symbol->id;
+}
+
+}  // namespace
+
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch) {
+    State& state = state_of(L);
+    if (state.tape) fail(L, "o.trace inside of another trace; call it from the top of the script");
+    struct Current {
+        State& state;
+        ~Current() { state.tape = nullptr; }
+    } current{state};
+    Program start;
+    start.name = traced.recipe.name;
+    const auto tape = std::make_shared<Tape>(std::move(start));
+    tape->training = training;
+    state.tape = tape;
+    const Origin& origin = traced.recipe.trace_origin;
+    const int top = lua_gettop(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, traced.function);
+    push_batch(L, traced, tape, batch);
+    call_for(L, 1, 2, origin);
+    const ValueId loss_sum = check_result(L, top + 1, traced, *tape, "the loss");
+    ValueId count = none;
+    if (lua_isnil(L, top + 2)) {
+        count = tape->builder.one(
+            "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}}, origin);
+    } else {
+        count = check_result(L, top + 2, traced, *tape, "the count");
+    }
+    lua_settop(L, top);
+    tape->builder.result("loss_sum", loss_sum, origin);
+    tape->builder.result("count", count, origin);
+    tape->use = TapeUse::closed;
+    return *tape->program;
+}
+
+void open_trace(lua_State* L) {
+    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},
+                                  {"step", guard<step>},         {"training", guard<training>},
+                                  {"constant", guard<constant>}, {"array", guard<array>},
+                                  {"fail", guard<fail_there>},   {nullptr, nullptr}};
+    luaL_setfuncs(L, functions, 0);
+}
+
+}  // namespace orrery::lua

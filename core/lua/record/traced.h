@@ -1,0 +1,74 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile/recipe.h"
+#include "lua/record/tape.h"
+
+namespace orrery::lua {
+
+/// One input of a signature.
+struct InputSpec {
+    std::string name;
+    TensorType type;
+    std::vector<std::string> dims;
+};
+
+/// Reads a signature from the stack: a list of { name = , dtype = , shape = , dims = }, or such entries by name.
+std::vector<InputSpec> check_signature(lua_State* L, int index);
+
+template <>
+struct Class<AskedStrategy> {
+    static constexpr const char* name = "orrery.strategy";
+    static constexpr const char* what = "a strategy";
+};
+
+/// What o.trace returns: the functions, what they recorded and what was asked since.
+struct Traced {
+    int function = LUA_NOREF;   ///< of the model, in the registry
+    int optimizer = LUA_NOREF;  ///< the same
+    std::vector<InputSpec> signature;
+    Recipe recipe;    ///< its functions are set where it is used, by `recipe_of`
+    Program forward;  ///< the full batch's, as o.trace has recorded it
+    Program step;     ///< the same with gradients and optimizer, behind train_with
+    bool compiled = false;
+};
+
+template <>
+struct Class<Traced> {
+    static constexpr const char* name = "orrery.program";
+    static constexpr const char* what = "a program";
+};
+
+/// What program:compile returns.
+struct Run {
+    std::string name;
+};
+
+template <>
+struct Class<Run> {
+    static constexpr const char* name = "orrery.run";
+    static constexpr const char* what = "a run";
+};
+
+/// The program at 1, which `function` changes. Throws when it is compiled already.
+Traced& open_program(lua_State* L, std::string_view function);
+
+/// The recipe with functions that call the script's on this thread of Lua. `traced` must outlive it.
+Recipe recipe_of(lua_State* L, const Traced& traced);
+
+/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch".
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch);
+/// Runs the optimizer's function behind a differentiated program.
+Program record_update(lua_State* L, const Traced& traced, Program program);
+
+/// program:compile() -> run
+int compile_program(lua_State* L);
+
+/// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }, dim and index counted from 1,
+/// with ignore = { pattern, ... } and copies = { [tensor] = other } beside it. Throws when a param is unknown, missing
+/// or named twice, or a part does not fit.
+PublishedWeights check_weights(lua_State* L, int index, const Program& program);
+
+}  // namespace orrery::lua

@@ -1,0 +1,122 @@
+// What an optimizer's function gets: update:params, count, state, set, result, loss_scale.
+#include "lua/record/loss_scale.h"
+#include "lua/record/traced.h"
+#include "lua/state.h"
+
+namespace orrery::lua {
+
+namespace {
+
+/// What an optimizer's function gets.
+struct UpdateView {
+    std::shared_ptr<Tape> tape;
+};
+
+}  // namespace
+
+template <>
+struct Class<UpdateView> {
+    static constexpr const char* name = "orrery.update";
+    static constexpr const char* what = "an update";
+};
+
+namespace {
+
+int next_param(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, lua_upvalueindex(1)).tape;
+    const std::vector<ValueId> params = tape->program->params();
+    auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
+    while (at < params.size() && tape->program->grad_of(params[at]) == none) ++at;
+    if (at >= params.size()) return 0;
+    lua_pushinteger(L, static_cast<lua_Integer>(at + 1));
+    lua_replace(L, lua_upvalueindex(2));
+    push_symbol(L, tape, params[at]);
+    return 1;
+}
+
+/// for p in update:params() do ... end: every param that has a gradient.
+int update_params(lua_State* L) {
+    check<UpdateView>(L, 1);
+    lua_pushvalue(L, 1);
+    lua_pushinteger(L, 0);
+    lua_pushcclosure(L, guard<next_param>, 2);
+    return 1;
+}
+
+/// update:count() -> what the sum of losses is divided by, f32[].
+int update_count(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    push_symbol(L, tape, *tape->program->result("count"));
+    return 1;
+}
+
+int update_loss_scale(lua_State* L) {
+    push_loss_scale(L, check<UpdateView>(L, 1).tape);
+    return 1;
+}
+
+/// update:state(p, name [, init]) -> a state of the param, f32 of its shape, zeros at first.
+int update_state(lua_State* L) {
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
+    const Symbol& p = check<Symbol>(L, 2);
+    const std::string name = check_text(L, 3);
+    const std::string kind = lua_isnoneornil(L, 4) ? "zeros" : check_text(L, 4);
+    if (kind != "zeros" && kind != "ones") bad_argument(L, 4, "\"zeros\" or \"ones\" expected");
+    const TensorType type{DType::f32, p.value().type.shape};
+    const std::string full = p.value().name + "." + name;
+    push_symbol(L, tape, tape->builder.state(p.id, full, type, {{"kind", kind}}, where(L)));
+    return 1;
+}
+
+/// update:set(target, value): at the end of the step a param or state takes the value.
+int update_set(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    const Symbol& target = check<Symbol>(L, 2);
+    tape->builder.update(target.id, check<Symbol>(L, 3).id, where(L));
+    return 0;
+}
+
+/// update:result(name, value): the host reads it after each step.
+int update_result(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    tape->builder.result(check_text(L, 2), check<Symbol>(L, 3).id, where(L));
+    return 0;
+}
+
+}  // namespace
+
+Program record_update(lua_State* L, const Traced& traced, Program program) {
+    State& state = state_of(L);
+    if (state.tape) fail(L, "train_with inside of a trace or an optimizer; call it from the top of the script");
+    const auto tape = std::make_shared<Tape>(std::move(program));
+    for (const ValueId id : tape->program->inputs()) tape->inputs.emplace(tape->program->value(id).name, id);
+    tape->use = TapeUse::update;
+    tape->loss_scale = traced.recipe.loss_scale;
+    tape->builder.set_phase(Phase::update);
+    tape->builder.push_scope("optimizer");
+    struct Current {
+        State& state;
+        ~Current() {
+            state.tape->use = TapeUse::closed;
+            state.tape = nullptr;
+        }
+    } current{state};
+    state.tape = tape;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
+    push_object(L, UpdateView{tape});
+    call_for(L, 1, 0, traced.recipe.train_origin);
+    return *tape->program;
+}
+
+void open_update(lua_State* L) {
+    const luaL_Reg update[] = {{"params", guard<update_params>},
+                               {"count", guard<update_count>},
+                               {"state", guard<update_state>},
+                               {"set", guard<update_set>},
+                               {"result", guard<update_result>},
+                               {"loss_scale", guard<update_loss_scale>},
+                               {nullptr, nullptr}};
+    add_class<UpdateView>(L, update);
+}
+
+}  // namespace orrery::lua

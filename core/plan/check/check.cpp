@@ -1,0 +1,183 @@
+#include "plan/check/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "ir/describe.h"
+#include "plan/access.h"
+#include "plan/lower/buffers.h"
+#include "plan/print.h"
+
+namespace orrery {
+
+namespace {
+
+/// Form of one class.
+class Form {
+public:
+    Form(const Plan& plan, const RankClass& c, const Network& contracts)
+        : plan_(plan), class_(c), contracts_(contracts) {}
+
+    void run() {
+        for (const Buffer& b : class_.buffers) buffer(b);
+        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) instruction(at());
+    }
+
+private:
+    const Instruction& at() const { return class_.stream[static_cast<size_t>(index_)]; }
+
+    [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
+
+    void buffer(const Buffer& b) const {
+        const auto id = &b - class_.buffers.data();
+        if (b.bytes < 0 || b.offset < 0 || b.offset % arena_alignment != 0)
+            throw Error(
+                fmt::format("buffer b{} lies at {}, which is no multiple of {}", id, b.offset, arena_alignment));
+        if (b.arena == Arena::scratch && b.first >= 0 && b.offset + b.bytes > class_.scratch_bytes)
+            throw Error(fmt::format("buffer b{} ends at {}, past the scratch arena of {} bytes", id, b.offset + b.bytes,
+                                    class_.scratch_bytes));
+    }
+
+    void instruction(const Instruction& i) const {
+        const bool moves = i.opcode == Opcode::send || i.opcode == Opcode::receive;
+        if (i.opcode == Opcode::kernel) {
+            kernel(i);
+        } else if (i.operands.size() < (moves ? 1u : 2u)) {
+            fail(fmt::format("has {} operands", i.operands.size()));
+        }
+        for (const Operand& o : i.operands) operand(o);
+        for (int wait : i.waits) {
+            if (wait < 0 || wait >= index_)
+                fail(fmt::format("waits for instruction {}, which does not come before it", wait));
+            if (class_.stream[static_cast<size_t>(wait)].queue == i.queue)
+                fail(fmt::format("waits for instruction {} of its own queue", wait));
+        }
+        if (i.opcode == Opcode::copy && i.operands[0].type.bytes() != i.operands[1].type.bytes())
+            fail("copies between places of different sizes");
+        if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) communication(i);
+    }
+
+    void kernel(const Instruction& i) const {
+        if (i.kernel < 0 || static_cast<size_t>(i.kernel) >= class_.kernels.size()) fail("has no kernel");
+        const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+        if (i.operands.size() != spec.inputs.size() + spec.outputs.size())
+            fail(fmt::format("has {} operands, its kernel {}", i.operands.size(),
+                             spec.inputs.size() + spec.outputs.size()));
+        for (size_t o = 0; o < i.operands.size(); ++o) {
+            const bool output = o >= spec.inputs.size();
+            const TensorType& type = output ? spec.outputs[o - spec.inputs.size()] : spec.inputs[o];
+            if (i.operands[o].type != type)
+                fail(fmt::format("operand {} is {}, its kernel wants {}", o, i.operands[o].type.text(), type.text()));
+        }
+        if (i.workspace != none) workspace(i);
+    }
+
+    /// In the scratch arena, alive, and apart from what the kernel reads and writes.
+    void workspace(const Instruction& i) const {
+        if (i.workspace < 0 || static_cast<size_t>(i.workspace) >= class_.buffers.size())
+            fail("its workspace has no buffer");
+        const Buffer& b = class_.buffers[static_cast<size_t>(i.workspace)];
+        if (b.arena != Arena::scratch || index_ < b.first || index_ > b.last)
+            fail(fmt::format("its workspace b{} is not alive in the scratch arena", i.workspace));
+        const Operand own{i.workspace, 0, {DType::u8, {b.bytes}}, none};
+        for (const Operand& o : i.operands)
+            if (o.buffer >= 0 && static_cast<size_t>(o.buffer) < class_.buffers.size() && overlap(own, o))
+                fail(fmt::format("its workspace b{} lies over its operand in b{}", i.workspace, o.buffer));
+        if (b.offset % scratch_alignment != 0)
+            fail(fmt::format("its workspace b{} lies at {}, which is no multiple of {}", i.workspace, b.offset,
+                             scratch_alignment));
+    }
+
+    void operand(const Operand& o) const {
+        if (o.buffer < 0 || static_cast<size_t>(o.buffer) >= class_.buffers.size()) fail("an operand has no buffer");
+        const Buffer& b = class_.buffers[static_cast<size_t>(o.buffer)];
+        if (o.offset < 0 || o.offset + o.type.bytes() > b.bytes)
+            fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset,
+                             o.buffer, b.bytes));
+        if (o.offset % size_of(o.type.dtype) != 0) fail("an operand is not aligned to its elements");
+        if (index_ < b.first || index_ > b.last)
+            fail(fmt::format("uses buffer b{} outside its lifetime {}..{}", o.buffer, b.first, b.last));
+    }
+
+    void communication(const Instruction& i) const {
+        if (i.axis < 0 || static_cast<size_t>(i.axis) >= plan_.mesh.axes().size()) fail("has no axis");
+        const Axis& axis = plan_.mesh.axis(i.axis);
+        if (axis.sequential) fail("runs over a sequential axis");
+        if (i.queue == 0) fail("is communication on the compute queue");
+        if (i.peer != none && i.peer >= axis.size) fail(fmt::format("names member {} of {}", i.peer, axis.size));
+        const int64_t in = i.operands[0].type.bytes();
+        const int64_t out = i.operands.size() > 1 ? i.operands[1].type.bytes() : in;
+        const int64_t want = i.opcode == Opcode::all_gather       ? in * axis.size
+                             : i.opcode == Opcode::reduce_scatter ? in / axis.size
+                                                                  : in;
+        if (i.operands.size() > 1 && out != want)
+            fail(fmt::format("turns {} bytes into {}; {} members make {}", in, out, axis.size, want));
+        if ((i.opcode == Opcode::reduce_scatter || i.opcode == Opcode::all_to_all) &&
+            i.operands[0].type.count() % axis.size != 0)
+            fail(fmt::format("cannot cut {} elements in {} equal blocks", i.operands[0].type.count(), axis.size));
+        const TransportContract& contract = contracts_.of(axis.name);
+        const auto& dtypes = contract.dtypes;
+        const DType dtype = i.operands[0].type.dtype;
+        if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
+            fail(fmt::format("the transport of axis {} does not carry {}; choose another in [transport.axis]",
+                             axis.name, name_of(dtype)));
+        if (i.opcode == Opcode::all_reduce && !contract.in_place && overlap(i.operands[0], i.operands[1]))
+            fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
+    }
+
+    bool overlap(const Operand& a, const Operand& b) const {
+        if (arena(class_, a) != arena(class_, b)) return false;
+        const int64_t at_a = address(class_, a), at_b = address(class_, b);
+        return at_a < at_b + b.type.bytes() && at_b < at_a + a.type.bytes();
+    }
+
+    const Plan& plan_;
+    const RankClass& class_;
+    const Network& contracts_;
+    int index_ = 0;
+};
+
+std::string largest_values(const Plan& plan, const RankClass& c) {
+    std::vector<const Buffer*> buffers;
+    for (const Buffer& b : c.buffers)
+        if (b.arena == Arena::persistent || b.first >= 0) buffers.push_back(&b);
+    const auto shown = static_cast<std::ptrdiff_t>(std::min<size_t>(3, buffers.size()));
+    std::partial_sort(buffers.begin(), buffers.begin() + shown, buffers.end(),
+                      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+    std::vector<std::string> parts;
+    for (auto it = buffers.begin(); it != buffers.begin() + shown; ++it)
+        parts.push_back(fmt::format("{} {}{}", name_of((*it)->use),
+                                    (*it)->value == none ? "" : label_of(plan.program, (*it)->value) + " ",
+                                    bytes_text((*it)->bytes)));
+    return join(parts, ", ");
+}
+
+}  // namespace
+
+void check_form(const Plan& plan, const Network& contracts) {
+    for (const RankClass& c : plan.classes) Form(plan, c, contracts).run();
+}
+
+void check_memory(const Plan& plan, int64_t memory_bytes) {
+    if (memory_bytes <= 0) return;
+    for (const RankClass& c : plan.classes) {
+        const int64_t needed = c.persistent_bytes + c.scratch_bytes;
+        if (needed <= memory_bytes) continue;
+        throw Error(fmt::format("program {} needs {} per rank, device.memory_gib is {}: {} too much; largest: {}",
+                                plan.program.name, bytes_text(needed),
+                                static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+                                bytes_text(needed - memory_bytes), largest_values(plan, c)));
+    }
+}
+
+void check(const Plan& plan, const Network& contracts, int64_t memory_bytes) {
+    check_form(plan, contracts);
+    check_values(plan, contracts);
+    check_collectives(plan);
+    check_deadlock(plan, contracts);
+    check_memory(plan, memory_bytes);
+}
+
+}  // namespace orrery

@@ -1,0 +1,103 @@
+// Collectives made of messages share lanes with the plan's own messages: do these stay apart?
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plan/access.h"
+#include "plan/check/check.h"
+#include "plan/chunks/chunks.h"
+#include "plan/print.h"
+
+namespace orrery {
+
+namespace {
+
+/// Messages of a class with one member that stand before each of its collectives that tables make.
+struct Before {
+    std::vector<int> collectives;  ///< instructions
+    std::vector<size_t> messages;  ///< by collective: how many
+    std::vector<int> all;          ///< the messages' instructions
+};
+
+class TableCheck {
+public:
+    TableCheck(const Plan& plan, AxisId axis, const std::vector<ChunkTable>& tables)
+        : plan_(plan), axis_(axis), tables_(tables) {}
+
+    void run(const std::vector<int>& members) const {
+        std::map<std::pair<int, int>, Tables> edges;
+        for (const ChunkTable& table : tables_)
+            for (const ChunkMove& move : table.moves) edges[{move.from, move.to}].emplace(table.collective, &table);
+        for (const auto& [ends, tables] : edges)
+            edge({members[static_cast<size_t>(ends.first)], ends.first},
+                 {members[static_cast<size_t>(ends.second)], ends.second}, tables);
+    }
+
+private:
+    using Tables = std::map<Opcode, const ChunkTable*>;  ///< those with a message between two members, by collective
+    struct Member {
+        int of_class, index;
+    };
+
+    Before before(int of_class, Opcode what, int peer, const Tables& tables) const {
+        const RankClass& c = plan_.classes[static_cast<size_t>(of_class)];
+        Before result;
+        for (size_t i = 0; i < c.stream.size(); ++i) {
+            const Instruction& in = c.stream[i];
+            if (in.axis != axis_) continue;
+            if (in.opcode == what && in.peer == peer) result.all.push_back(static_cast<int>(i));
+            if (!tables.contains(in.opcode)) continue;
+            result.collectives.push_back(static_cast<int>(i));
+            result.messages.push_back(result.all.size());
+        }
+        return result;
+    }
+
+    /// What one member sends to another. Both run the same collectives: check_collectives.
+    void edge(Member from, Member to, const Tables& tables) const {
+        const Before sent = before(from.of_class, Opcode::send, to.index, tables);
+        const Before received = before(to.of_class, Opcode::receive, from.index, tables);
+        for (size_t k = 0; k < std::min(sent.messages.size(), received.messages.size()); ++k) {
+            if (sent.messages[k] == received.messages[k]) continue;
+            const bool unmet = sent.messages[k] > received.messages[k];
+            const size_t message = std::min(sent.messages[k], received.messages[k]);
+            const std::vector<int>& early = unmet ? sent.all : received.all;
+            const RankClass& c = plan_.classes[static_cast<size_t>(unmet ? from.of_class : to.of_class)];
+            const int collective = (unmet ? sent : received).collectives[k];
+            const ChunkTable& table = *tables.at(c.stream[static_cast<size_t>(collective)].opcode);
+            throw Error(table.asked,
+                        fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
+                                    "  but {} comes before it, and its partner after it: the message of one would be "
+                                    "taken for the other's\n"
+                                    "  leave {} out of [collectives], so that the transport's own collective runs",
+                                    table.name, describe(plan_, c, collective), plan_.mesh.axis(axis_).name,
+                                    describe(plan_, c, early[message]), plan_.mesh.axis(axis_).name));
+        }
+    }
+
+    const Plan& plan_;
+    const AxisId axis_;
+    const std::vector<ChunkTable>& tables_;
+};
+
+}  // namespace
+
+void check_collective_tables(const Plan& plan, const std::map<std::string, std::vector<ChunkTable>>& tables,
+                             const Network& contracts) {
+    const std::vector<int> class_of = classes_of_ranks(plan);
+    for (const auto& [name, own] : tables) {
+        const std::optional<AxisId> axis = plan.mesh.find(name);
+        if (!axis || plan.mesh.size(*axis) == 1) continue;
+        const bool messages = std::any_of(plan.classes.begin(), plan.classes.end(), [&](const RankClass& c) {
+            return std::any_of(c.stream.begin(), c.stream.end(),
+                               [&](const Instruction& in) { return is_message(in.opcode) && in.axis == *axis; });
+        });
+        const bool by_tag = contracts.of(name).matching == TransportContract::Matching::tag;
+        if (!messages || by_tag) continue;
+        for (const std::vector<int>& members : lineups(plan, *axis, class_of))
+            TableCheck(plan, *axis, own).run(members);
+    }
+}
+
+}  // namespace orrery

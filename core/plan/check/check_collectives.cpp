@@ -1,0 +1,110 @@
+// Do the members of every group run the same collectives?
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/access.h"
+#include "plan/check/check.h"
+#include "plan/print.h"
+
+namespace orrery {
+
+namespace {
+
+std::vector<int> collectives_over(const RankClass& c, AxisId axis) {
+    std::vector<int> list;
+    for (size_t i = 0; i < c.stream.size(); ++i)
+        if (is_collective(c.stream[i].opcode) && c.stream[i].axis == axis) list.push_back(static_cast<int>(i));
+    return list;
+}
+
+/// One program: equal sizes do not make them the same collective. Of a joined one: its members, at the same places.
+bool same_meaning(const Instruction& x, const Instruction& y) {
+    if (x.op != y.op || x.fragment.micro != y.fragment.micro || x.operands.size() != y.operands.size()) return false;
+    for (size_t o = 3; x.opcode == Opcode::all_reduce && o < x.operands.size(); o += 2) {
+        const Operand &a = x.operands[o], &b = y.operands[o];
+        if (a.value != b.value || a.offset - x.operands[1].offset != b.offset - y.operands[1].offset) return false;
+    }
+    return true;
+}
+
+void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
+    const RankClass& first = plan.classes[static_cast<size_t>(a)];
+    const RankClass& second = plan.classes[static_cast<size_t>(b)];
+    const std::vector<int> mine = collectives_over(first, axis), theirs = collectives_over(second, axis);
+    for (size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+        const Instruction& x = first.stream[static_cast<size_t>(mine[i])];
+        const Instruction& y = second.stream[static_cast<size_t>(theirs[i])];
+        const TensorType &tx = x.operands[0].type, &ty = y.operands[0].type;
+        if (x.opcode == y.opcode && x.reduce == y.reduce && x.peer == y.peer && tx.count() == ty.count() &&
+            tx.dtype == ty.dtype && same_meaning(x, y))
+            continue;
+        throw Error(fmt::format("members of axis {} disagree on its collective number {}: {} ({}), but {} ({})",
+                                plan.mesh.axis(axis).name, i, describe(plan, first, mine[i]), tx.text(),
+                                describe(plan, second, theirs[i]), ty.text()));
+    }
+    if (mine.size() == theirs.size()) return;
+    const bool first_more = mine.size() > theirs.size();
+    throw Error(fmt::format(
+        "members of axis {} disagree: {} has no partner in class {}", plan.mesh.axis(axis).name,
+        first_more ? describe(plan, first, mine[theirs.size()]) : describe(plan, second, theirs[mine.size()]),
+        first_more ? b : a));
+}
+
+}  // namespace
+
+std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of) {
+    std::set<std::vector<int>> all;
+    int64_t stride = 1;
+    for (size_t a = static_cast<size_t>(axis) + 1; a < plan.mesh.axes().size(); ++a)
+        if (!plan.mesh.axes()[a].sequential) stride *= plan.mesh.axes()[a].size;
+    const int64_t size = plan.mesh.size(axis);
+    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(size), 0)};
+    for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+        if (rank / stride % size != 0) continue;
+        std::vector<int> members;
+        for (int64_t m = 0; m < size; ++m) members.push_back(class_of[static_cast<size_t>(rank + m * stride)]);
+        all.insert(std::move(members));
+    }
+    return all;
+}
+
+std::vector<int> classes_of_ranks(const Plan& plan) {
+    std::vector<int> class_of(static_cast<size_t>(plan.mesh.ranks()), none);
+    for (size_t k = 0; k < plan.classes.size(); ++k)
+        for (int64_t rank : plan.classes[k].ranks) {
+            if (rank < 0 || static_cast<size_t>(rank) >= class_of.size() || class_of[static_cast<size_t>(rank)] != none)
+                throw Error(fmt::format("rank {} is in no mesh {} or in two classes", rank, plan.mesh.text()));
+            class_of[static_cast<size_t>(rank)] = static_cast<int>(k);
+        }
+    const auto missing = std::find(class_of.begin(), class_of.end(), none);
+    if (missing != class_of.end()) throw Error(fmt::format("rank {} has no stream", missing - class_of.begin()));
+    return class_of;
+}
+
+std::vector<int> groups_of(const Plan& plan, const RankClass& c, const Network& contracts) {
+    std::vector<int> group(c.stream.size(), none);
+    for (size_t i = 0; i < c.stream.size(); ++i) {
+        const Instruction& in = c.stream[i];
+        if (!is_message(in.opcode)) continue;
+        if (contracts.of(plan.mesh.axis(in.axis).name).send != TransportContract::Send::grouped) continue;
+        const bool joins = i > 0 && is_message(c.stream[i - 1].opcode) && c.stream[i - 1].axis == in.axis;
+        group[i] = joins ? group[i - 1] : static_cast<int>(i);
+    }
+    return group;
+}
+
+void check_collectives(const Plan& plan) {
+    const std::vector<int> class_of = classes_of_ranks(plan);
+    for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
+        if (plan.mesh.axes()[axis].sequential) continue;
+        std::set<std::pair<int, int>> compared;
+        for (const std::vector<int>& members : lineups(plan, static_cast<AxisId>(axis), class_of))
+            for (int member : members)
+                if (member != members[0] && compared.emplace(members[0], member).second)
+                    same_collectives(plan, static_cast<AxisId>(axis), members[0], member);
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,377 @@
+// What each byte holds while a stream runs, of which contributions, and whether queues that share bytes are ordered.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "plan/access.h"
+#include "plan/check/check.h"
+#include "plan/check/check_sums.h"
+#include "plan/print.h"
+#include "plan/ranges.h"
+
+namespace orrery {
+
+namespace {
+
+struct Held {
+    ValueId value = none;
+    int writer = none;         ///< instruction; none: there before the step
+    int64_t micro = -1;        ///< of the writer
+    uint64_t sum = 0;          ///< what it is made of; see Sums
+    std::vector<int> readers;  ///< since the write
+};
+
+class Contents {
+public:
+    Contents(const Plan& plan, const RankClass& c, const Network& contracts)
+        : plan_(plan),
+          class_(c),
+          queues_(static_cast<size_t>(queues_of(c))),
+          micro_axis_(plan.mesh.sequential_axis().value_or(none)),
+          runs_(plan.program.ops.size()),
+          group_(groups_of(plan, c, contracts)) {
+        for (const Instruction& i : c.stream) {
+            count(i.op, i);
+            for (size_t o = 3; i.opcode == Opcode::all_reduce && o < i.operands.size(); o += 2) {
+                const OpId maker = plan.program.value(i.operands[o].value).op;
+                if (maker != i.op) count(maker, i);
+            }
+        }
+        for (const Operand& place : c.places) placed_.insert(place.value);
+        for (const Update& update : plan.program.updates) updates_[update.target] = update.value;
+        std::vector<char> in_loop;
+        for (const Runs& runs : runs_) in_loop.push_back(runs.count > 0 && runs.micros >= 0);
+        sums_.emplace(plan, micro_axis_, std::move(in_loop));
+        clock_.assign(queues_ * queues_, none);
+        done_.resize(c.stream.size() * queues_, none);
+    }
+
+    void run() {
+        for (const Operand& place : class_.places)
+            if (plan_.program.value(place.value).role != Role::temporary)
+                hold(place, place.value, none, sums_->made(place.value, -1));
+        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) one();
+        for (const Operand& place : class_.places) left_behind(place);
+        complete();
+    }
+
+private:
+    const Instruction& at(int index) const { return class_.stream[static_cast<size_t>(index)]; }
+    Ranges<Held>& ranges(const Operand& o) { return ranges_[arena(class_, o) == Arena::scratch]; }
+
+    [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
+
+    /// How often the instruction that does an op's own work runs, and in which micro-batches.
+    struct Runs {
+        int64_t count = 0;
+        int64_t micros = 0;  ///< sum of their numbers; -1 once a step
+    };
+
+    void count(OpId id, const Instruction& i) {
+        if (id == none) return;
+        const std::string& kind = plan_.program.op(id).kind;
+        if (i.opcode == Opcode::kernel) {
+            const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+            if (kernel != kernel_of(op_def(kind))) return;  // packs, unpacks or adds for it
+        }
+        Runs& runs = runs_[static_cast<size_t>(id)];
+        ++runs.count;
+        runs.micros += i.fragment.micro;
+    }
+
+    /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their
+    /// work.
+    bool renames(const Op& op) const {
+        const bool over_micro = op.attributes.has("axis") && plan_.mesh.find(op.attributes.text("axis")) == micro_axis_;
+        const OpDef& def = op_def(op.kind);
+        return def.alias || def.moves == Moves::cuts || over_micro;
+    }
+
+    /// The value whose bytes these are.
+    ValueId source(ValueId id) const {
+        while (id != none) {
+            const OpId maker = plan_.program.value(id).op;
+            if (maker == none || runs_[static_cast<size_t>(maker)].count > 0 || !renames(plan_.program.op(maker)))
+                return id;
+            id = plan_.program.op(maker).inputs[0];
+        }
+        return none;
+    }
+
+    bool has_stage(int stage) const {
+        return std::find(class_.stages.begin(), class_.stages.end(), stage) != class_.stages.end();
+    }
+    bool receives(const Op& op) const { return op.kind == "transfer" && !has_stage(op.stage); }
+    /// The op is this class' to run: a transfer that of both ends; one without a stage that of those that need it.
+    bool mine(const Op& op) const {
+        if (class_.stages.empty() || op.stage == none || has_stage(op.stage)) return true;
+        return op.kind == "transfer" && has_stage(static_cast<int>(op.attributes.integer("to")));
+    }
+    bool has_place(ValueId id) const { return placed_.count(id) != 0; }
+
+    /// By op: needed for what the step leaves behind anywhere.
+    std::vector<char> needed_anywhere() const {
+        std::vector<char> values(plan_.program.values.size(), 0), ops(plan_.program.ops.size(), 0);
+        for (const Result& result : plan_.program.results) values[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : plan_.program.updates) values[static_cast<size_t>(update.value)] = 1;
+        for (size_t i = plan_.program.ops.size(); i-- > 0;) {
+            const Op& op = plan_.program.ops[i];
+            for (ValueId output : op.outputs) ops[i] |= values[static_cast<size_t>(output)];
+            if (ops[i])
+                for (ValueId input : op.inputs) values[static_cast<size_t>(input)] = 1;
+        }
+        return ops;
+    }
+
+    /// Each op that the step needs of this class has run once, or once in every micro-batch.
+    void complete() const {
+        const std::vector<char> anywhere = needed_anywhere();
+        std::vector<char> needed(plan_.program.values.size(), 0);
+        for (const Result& result : plan_.program.results)
+            if (class_.stages.empty() || has_place(result.value)) needed[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : plan_.program.updates)
+            if (class_.stages.empty() || has_place(update.target)) needed[static_cast<size_t>(update.value)] = 1;
+        const int64_t micros = plan_.mesh.microbatches();
+        for (size_t i = plan_.program.ops.size(); i-- > 0;) {
+            const Op& op = plan_.program.ops[i];
+            const bool read_here = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                               [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
+            const bool everyones = op.stage == none && op.kind != "stage_sum";
+            const bool staged = !class_.stages.empty() && !everyones;
+            if (!mine(op) || !(staged ? anywhere[i] != 0 : read_here)) continue;
+            if (op.kind == "stage_sum") {
+                needed[static_cast<size_t>(op.inputs.at(static_cast<size_t>(class_.stage)))] = 1;
+            } else if (!receives(op)) {
+                for (ValueId input : op.inputs) needed[static_cast<size_t>(input)] = 1;
+            }
+            const OpDef& def = op_def(op.kind);
+            if (renames(op) || def.moves == Moves::permutes || is_sum(def)) continue;
+            const Runs& runs = runs_[i];
+            const bool once = runs.count == 1 && (runs.micros == -1 || (runs.micros == 0 && micros == 1));
+            const bool each = runs.count == micros && runs.micros == micros * (micros - 1) / 2;
+            if (!once && !each)
+                throw Error(fmt::format("class {}: {} runs {} times, expected {}", &class_ - plan_.classes.data(),
+                                        describe(plan_.program, op), runs.count, micros));
+        }
+    }
+
+    bool split_over_micro(ValueId id) const {
+        return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
+    }
+
+    /// Advances the clocks: what is known to be done when this instruction starts.
+    void tick() {
+        const auto mine = static_cast<size_t>(at(index_).queue);
+        int* known = &clock_[mine * queues_];
+        for (int wait : at(index_).waits) {
+            const int* then = &done_[static_cast<size_t>(wait) * queues_];
+            for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
+        }
+        known[mine] = index_;
+        std::copy(known, known + queues_, &done_[static_cast<size_t>(index_) * queues_]);
+    }
+
+    void after(int other, std::string_view did) const {
+        if (other == none) return;
+        const int group = group_[static_cast<size_t>(index_)];
+        if (group != none && other != index_ && group_[static_cast<size_t>(other)] == group)
+            fail(
+                fmt::format("goes in one group with instruction {}, which has {} the same bytes; nothing in a group is "
+                            "done before its end",
+                            other, did));
+        const auto queue = static_cast<size_t>(at(other).queue);
+        const auto mine = static_cast<size_t>(at(index_).queue);
+        if (queue == mine || other <= clock_[mine * queues_ + queue]) return;
+        fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other,
+                         queue, did));
+    }
+
+    void one() {
+        tick();
+        const Instruction& i = at(index_);
+        const bool joined = i.operands.size() > 2 && i.opcode == Opcode::all_reduce;
+        // All reads come before all writes: an output may lie on an input.
+        found_.assign(i.operands.size(), 0);
+        for_each_access(class_, i, [&](const Operand& o, bool reads, bool) {
+            if (reads) found_[place_of(i, o)] = read(o, !joined && checks_sum(i, o));
+        });
+        for (size_t o = 2; joined && o < i.operands.size(); o += 2) read(i.operands[o], true);
+        for_each_access(class_, i, [&](const Operand& o, bool, bool writes) {
+            if (writes) write(o, sum_of(i, o));
+        });
+        for (size_t o = 3; joined && o < i.operands.size(); o += 2)
+            hold(i.operands[o], i.operands[o].value, index_, sums_->made(i.operands[o].value, i.fragment.micro));
+    }
+
+    static size_t place_of(const Instruction& i, const Operand& o) {
+        return static_cast<size_t>(&o - i.operands.data());
+    }
+
+    /// What an instruction does with the bytes that it is given.
+    enum class Work : uint8_t { makes, adds, moves };
+    Work work(const Instruction& i) const {
+        if (i.opcode == Opcode::copy) return Work::moves;
+        if (i.opcode != Opcode::kernel) return Work::makes;
+        const std::string& kernel = class_.kernels[static_cast<size_t>(i.kernel)].op;
+        if (Sums::adds(kernel)) return Work::adds;
+        if (i.op == none) return Work::moves;
+        const Op& op = plan_.program.op(i.op);
+        const bool own = kernel == kernel_of(op_def(op.kind));
+        return own && !sums_->passes(op) ? Work::makes : Work::moves;
+    }
+
+    /// Sums are complete when they are read, except by what only adds, or moves parts of them.
+    bool checks_sum(const Instruction& i, const Operand& o) const {
+        if (o.value == none) return false;
+        if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) return true;
+        const bool output = i.opcode == Opcode::kernel && place_of(i, o) >= inputs(i);
+        return !output && (work(i) == Work::makes || i.op == none);
+    }
+
+    size_t inputs(const Instruction& i) const {
+        return i.opcode == Opcode::kernel ? class_.kernels[static_cast<size_t>(i.kernel)].inputs.size() : 1;
+    }
+
+    /// What the bytes that an instruction writes are made of.
+    uint64_t sum_of(const Instruction& i, const Operand& o) const {
+        const size_t place = place_of(i, o);
+        if (place >= i.operands.size()) return 0;  // a workspace
+        switch (work(i)) {
+            case Work::moves: return found_[0];
+            case Work::adds: return std::accumulate(found_.begin(), found_.begin() + inputs(i), uint64_t{0});
+            case Work::makes: break;
+        }
+        if (i.op == none) return 0;
+        const size_t output = i.opcode == Opcode::kernel ? place - inputs(i) : 0;
+        const auto& outputs = plan_.program.op(i.op).outputs;
+        if (output >= outputs.size()) return 0;
+        const uint64_t mine = sums_->made(outputs[output], i.fragment.micro);
+        return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel has read its output
+    }
+
+    /// Returns what the bytes are made of; parts of different sums make nothing that is known.
+    uint64_t read(const Operand& o, bool whole_sum) {
+        const int64_t begin = address(class_, o);
+        const int64_t micro = at(index_).fragment.micro;
+        std::optional<uint64_t> sum;
+        ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
+            if (held.value == none && held.writer == none)
+                fail(fmt::format("reads {} before anything is written there",
+                                 o.value == none ? "bytes" : label(o.value)));
+            after(held.writer, "written");
+            if (o.value != none) same(o, held);
+            if (whole_sum) complete_sum(o.value, micro, held.sum, "reads");
+            sum = !sum || *sum == held.sum ? held.sum : ~uint64_t{0};
+            const bool known =
+                std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
+            if (!known) held.readers.push_back(index_);
+        });
+        return sum.value_or(0);
+    }
+
+    void complete_sum(ValueId value, int64_t micro, uint64_t found, std::string_view does) {
+        const std::optional<uint64_t> expected = sums_->expected(value, micro);
+        if (expected && *expected != found)
+            fail(fmt::format("{} {}, but its bytes hold it {}", does, label(value),
+                             sums_->difference(value, micro, found)));
+    }
+
+    void same(const Operand& o, const Held& held) const {
+        if (source(held.value) != source(o.value))
+            fail(fmt::format("reads {}, but its bytes hold {}{}", label(o.value), label(held.value),
+                             held.writer == none ? "" : fmt::format(", written by instruction {}", held.writer)));
+        const int64_t micro = at(index_).fragment.micro;
+        if (held.writer != none && micro >= 0 && held.micro >= 0 && held.micro != micro && split_over_micro(held.value))
+            fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro,
+                             held.micro));
+    }
+
+    void write(const Operand& o, uint64_t sum) {
+        const int64_t begin = address(class_, o);
+        ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
+            after(held.writer, "written");
+            for (int reader : held.readers)
+                if (reader != index_) after(reader, "read");
+        });
+        hold(o, o.value, index_, sum);
+    }
+
+    void hold(const Operand& o, ValueId value, int writer, uint64_t sum) {
+        const int64_t begin = address(class_, o);
+        const int64_t micro = writer == none ? -1 : at(writer).fragment.micro;
+        ranges(o).replace(begin, begin + o.type.bytes(), {value, writer, micro, sum, {}});
+    }
+
+    /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
+    void left_behind(const Operand& place) {
+        const auto update = updates_.find(place.value);
+        const ValueId expected = update == updates_.end() ? place.value : update->second;
+        const int64_t begin = address(class_, place);
+        ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {
+            const bool updated = expected != place.value;
+            ValueId found = held.value;
+            if (updated && found == place.value && held.writer != none) found = at(held.writer).operands[0].value;
+            if (found == none || source(found) != source(expected))
+                throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
+                                        label(found), label(expected)));
+            const std::optional<uint64_t> sum = sums_->expected(expected, -1);
+            if (sum && *sum != held.sum)
+                throw Error(fmt::format("after the step the place of {} holds {} {}", label(place.value),
+                                        label(expected), sums_->difference(expected, -1, held.sum)));
+        });
+    }
+
+    std::string label(ValueId id) const { return id == none ? "nothing it knows" : label_of(plan_.program, id); }
+
+    const Plan& plan_;
+    const RankClass& class_;
+    size_t queues_;
+    const AxisId micro_axis_;
+    std::vector<Runs> runs_;  ///< per op
+    std::vector<int> group_;  ///< per instruction; see groups_of
+    std::optional<Sums> sums_;
+    std::vector<uint64_t> found_;  ///< by operand of the instruction at hand: what was read
+    std::unordered_map<ValueId, ValueId> updates_;
+    std::unordered_set<ValueId> placed_;
+    std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
+    std::vector<int> done_;   ///< [instruction][other]
+    Ranges<Held> ranges_[2];
+    int index_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+/// Every op with a stage, and every update, is some class' to do.
+void check_homes(const Plan& plan) {
+    std::set<int> stages;
+    std::set<ValueId> places;
+    for (const RankClass& c : plan.classes) {
+        if (c.stages.empty()) return;
+        stages.insert(c.stages.begin(), c.stages.end());
+        for (const Operand& place : c.places) places.insert(place.value);
+    }
+    for (const Op& op : plan.program.ops)
+        if (op.stage != none && !stages.count(op.stage))
+            throw Error(op.origin, fmt::format("no rank runs stage {}: {}", op.stage, describe(plan.program, op)));
+    for (const Update& update : plan.program.updates)
+        if (!places.count(update.target))
+            throw Error(fmt::format("no rank holds {}, which the step updates", describe(plan.program, update.target)));
+}
+
+}  // namespace
+
+void check_values(const Plan& plan, const Network& contracts) {
+    check_homes(plan);
+    for (const RankClass& c : plan.classes) Contents(plan, c, contracts).run();
+}
+
+}  // namespace orrery

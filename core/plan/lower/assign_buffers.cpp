@@ -1,0 +1,211 @@
+// Emitter: which place each value gets, and when a value is made in place of another.
+#include <algorithm>
+
+#include "plan/lower/buffers.h"
+#include "plan/lower/emit.h"
+
+namespace orrery::lowering {
+
+namespace {
+
+BufferUse use_of(Role role) {
+    switch (role) {
+        case Role::input: return BufferUse::input;
+        case Role::param: return BufferUse::param;
+        case Role::state: return BufferUse::state;
+        case Role::temporary: break;
+    }
+    return BufferUse::activation;
+}
+
+}  // namespace
+
+int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use) {
+    Buffer buffer;
+    buffer.bytes = bytes;
+    buffer.value = value;
+    buffer.use = use;
+    buffer.first = -1;
+    buffer.last = -1;
+    out_.buffers.push_back(buffer);
+    return static_cast<int>(out_.buffers.size()) - 1;
+}
+
+int Emitter::persistent_buffer(const std::string& key, int64_t bytes, ValueId value, BufferUse use) {
+    const int id = new_buffer(bytes, value, use);
+    Buffer& buffer = out_.buffers.back();
+    buffer.arena = Arena::persistent;
+    buffer.offset = use == BufferUse::input ? persistent_.place_input(key, bytes, out_.stage)
+                                            : persistent_.place(key, bytes, out_.stage);
+    out_.persistent_bytes += aligned(bytes);
+    return id;
+}
+
+Operand Emitter::temporary(TensorType type, ValueId value) {
+    const int buffer = new_buffer(type.bytes(), value, BufferUse::activation);
+    return {buffer, 0, std::move(type), value};
+}
+
+/// Local type as a reader in micro-batch `micro` sees it; of all micro-batches when it reads once a step.
+TensorType Emitter::type(ValueId id, int64_t micro) const {
+    TensorType type = roles_.value(id).type;
+    if (micro < 0 && roles_.value(id).gathered)
+        type.shape[static_cast<size_t>(roles_.over_micro(id).dim)] *= roles_.micros;
+    return type;
+}
+
+void Emitter::place_persistent() {
+    for (size_t i = 0; i < program().values.size(); ++i) {
+        const Value& v = program().values[i];
+        if (v.role == Role::temporary) continue;
+        const auto id = static_cast<ValueId>(i);
+        if (!roles_.holds(id)) continue;
+        TensorType whole = type(id, -1);
+        const int64_t bytes = whole.bytes();
+        const int buffer = persistent_buffer(v.name, bytes, id, use_of(v.role));
+        spot(roles_.instance(id, -1)) = {buffer, 0, true};
+        out_.places.push_back({buffer, 0, std::move(whole), id});
+    }
+}
+
+/// Results are written where the host reads them; what is made elsewhere (in a bucket, over a param) is copied at the
+/// end of the step.
+void Emitter::place_results() {
+    std::vector<char> done(program().values.size(), 0);
+    for (const Result& result : roles_.results) {
+        const Value& v = program().value(result.value);
+        if (v.role != Role::temporary || done[static_cast<size_t>(result.value)]) continue;
+        done[static_cast<size_t>(result.value)] = 1;
+        TensorType whole = type(result.value, -1);
+        const int64_t bytes = whole.bytes();
+        const int buffer =
+            persistent_buffer("result " + result.name + " " + whole.text(), bytes, result.value, BufferUse::result);
+        Operand place{buffer, 0, std::move(whole), result.value};
+        out_.places.push_back(place);
+        const ValueRole& role = roles_.value(result.value);
+        const bool own =
+            role.alias == none && role.sum == none && update_target_[static_cast<size_t>(result.value)] == none;
+        Spot& here = spot(roles_.instance(result.value, -1));
+        if (own && here.buffer == none) {
+            here = {buffer, 0, false};
+        } else {
+            copies_.emplace_back(result.value, std::move(place));
+        }
+    }
+}
+
+void Emitter::place_buckets() {
+    for (const Bucket& bucket : order_.buckets) {
+        const ValueId first = program().op(bucket.members.front().op).inputs[0];
+        const int in = new_buffer(bucket.bytes, first, BufferUse::gradient);
+        const bool in_place = contract(bucket.axis).in_place;
+        const int out = in_place ? in : new_buffer(bucket.bytes, first, BufferUse::gradient);
+        for (const Bucket::Member& member : bucket.members) {
+            const Op& op = program().op(member.op);
+            spot(roles_.find(op.inputs[0], -1).instance) = {in, member.offset, false};
+            spot(roles_.instance(op.outputs[0], -1)) = {out, member.offset, false};
+        }
+    }
+}
+
+/// A param's gradient, what it is summed from and what collectives make of it.
+void Emitter::find_gradients() {
+    gradient_.assign(program().values.size(), 0);
+    std::vector<ValueId> open;
+    auto mark = [&](ValueId id) {
+        if (gradient_[static_cast<size_t>(id)]) return;
+        gradient_[static_cast<size_t>(id)] = 1;
+        open.push_back(id);
+    };
+    for (ValueId param : program().params())
+        if (const ValueId grad = program().grad_of(param); grad != none) mark(grad);
+    while (!open.empty()) {
+        const ValueId id = open.back();
+        open.pop_back();
+        const OpId maker = program().value(id).op;
+        if (maker != none && (roles_.collective(program().op(maker)) || roles_.of(program().op(maker)).absorbed))
+            for (ValueId input : program().op(maker).inputs) mark(input);
+        for (OpId reader : roles_.readers(id).ops)
+            if (roles_.collective(program().op(reader))) mark(program().op(reader).outputs[0]);
+    }
+}
+
+void Emitter::place_scratch() {
+    std::vector<Lifetime> lifetimes;
+    std::vector<size_t> ids;
+    for (size_t i = 0; i < out_.buffers.size(); ++i) {
+        const Buffer& b = out_.buffers[i];
+        if (b.arena != Arena::scratch || b.first < 0) continue;
+        lifetimes.push_back({b.bytes + slack(b), b.first, b.last});
+        ids.push_back(i);
+    }
+    const Placed placed = orrery::place_buffers(lifetimes);
+    for (size_t i = 0; i < ids.size(); ++i) {
+        Buffer& b = out_.buffers[ids[i]];
+        b.offset = placed.offsets[i];
+        if (slack(b) > 0) b.offset = aligned(b.offset, scratch_alignment);
+    }
+    out_.scratch_bytes = placed.bytes;
+    out_.scratch_floor = placed.floor;
+}
+
+/// True when an output of `bytes` may be written over operand `input`: nobody reads that again and it fills its buffer.
+bool Emitter::take_over(const Step& step, const Operand& in, int input, int64_t bytes,
+                        const std::vector<Operand>& reads) {
+    const Buffer& buffer = out_.buffers[static_cast<size_t>(in.buffer)];
+    const ValueId id = roles_.reads(step.op)[static_cast<size_t>(input)];
+    if (buffer.arena != Arena::scratch || in.offset != 0 || buffer.bytes != bytes || in.type.bytes() != bytes)
+        return false;
+    const int instance = roles_.find(id, step.micro).instance;
+    if (uses(instance) > 0 || sent_[static_cast<size_t>(instance)]) return false;
+    return std::count_if(reads.begin(), reads.end(), [&](const Operand& o) { return o.buffer == in.buffer; }) == 1;
+}
+
+/// The place of the param or state that takes this output, when it may be written now; none otherwise.
+int Emitter::update_place(const Step& step, size_t output, const std::vector<Operand>& reads,
+                          const std::vector<std::pair<int, int>>& in_place) {
+    const ValueId id = program().op(step.op).outputs[output];
+    const ValueId target = update_target_[static_cast<size_t>(id)];
+    if (target == none || step.micro >= 0) return none;
+    const int instance = roles_.instance(target, -1);
+    if (uses(instance) > 0 || roles_.value(target).type != roles_.value(id).type) return none;
+    const int place = spot(instance).buffer;
+    for (size_t i = 0; i < reads.size(); ++i) {
+        if (reads[i].buffer != place) continue;
+        const bool may =
+            std::find(in_place.begin(), in_place.end(),
+                      std::pair<int, int>(static_cast<int>(output), static_cast<int>(i))) != in_place.end();
+        if (!may || reads[i].type.bytes() != roles_.value(id).type.bytes()) return none;
+    }
+    updated_[static_cast<size_t>(id)] = 1;
+    return place;
+}
+
+Emitter::Target Emitter::target(const Step& step, size_t output, const std::vector<Operand>& reads,
+                                const std::vector<std::pair<int, int>>& in_place) {
+    const Op& op = program().op(step.op);
+    const ValueId id = op.outputs[output];
+    const ValueRole& role = roles_.value(id);
+    const Ref ref = roles_.find(id, step.micro);
+    Spot& here = spot(ref.instance);
+    const ValueId held = role.sum != none ? role.sum : id;
+    if (here.buffer == none) {
+        const int64_t bytes = role.gathered ? role.whole_bytes : role.type.bytes();
+        here.buffer = update_place(step, output, reads, in_place);
+        for (const auto& [out, in] : in_place) {
+            if (here.buffer != none || role.gathered || out != static_cast<int>(output)) continue;
+            if (in >= static_cast<int>(reads.size())) continue;  // an operand that may be absent
+            const Operand& from = reads[static_cast<size_t>(in)];
+            if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
+        }
+        if (here.buffer == none)
+            here.buffer = new_buffer(
+                bytes, held, gradient_[static_cast<size_t>(held)] ? BufferUse::gradient : BufferUse::activation);
+    }
+    Target target{held, {here.buffer, here.offset + ref.offset, role.type, held}, false};
+    target.add = here.written && !role.gathered && (role.sum != none || (role.accumulated && !role.per_micro));
+    here.written = true;
+    return target;
+}
+
+}  // namespace orrery::lowering

@@ -1,0 +1,339 @@
+#include "plan/lower/emit.h"
+
+#include <algorithm>
+
+namespace orrery::lowering {
+
+namespace {
+
+void append(std::string& key, const Attribute& attribute) {
+    if (const bool* flag = std::get_if<bool>(&attribute)) key += *flag ? "true" : "false";
+    if (const int64_t* integer = std::get_if<int64_t>(&attribute)) key += std::to_string(*integer);
+    if (const double* number = std::get_if<double>(&attribute)) {
+        key.append(reinterpret_cast<const char*>(number), sizeof *number);
+    }
+    if (const std::string* text = std::get_if<std::string>(&attribute)) key += '"' + *text + '"';
+    if (const auto* integers = std::get_if<std::vector<int64_t>>(&attribute))
+        for (int64_t i : *integers) key += std::to_string(i) + ',';
+}
+
+void append(std::string& key, const TensorType& type) {
+    key += static_cast<char>('a' + static_cast<int>(type.dtype));
+    for (int64_t size : type.shape) key += std::to_string(size) + ',';
+    key += ';';
+}
+
+void toggle(Attributes& attributes, std::string_view flag) {
+    if (attributes.flag(flag)) {
+        attributes.erase(flag);
+    } else {
+        attributes.set(flag, true);
+    }
+}
+
+}  // namespace
+
+Emitter::Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
+                 RankClass& out)
+    : roles_(roles), order_(std::move(order)), persistent_(persistent), options_(options), out_(out) {
+    spots_.resize(static_cast<size_t>(roles.instances));
+    sent_.resize(static_cast<size_t>(roles.instances), 0);
+    update_target_.assign(program().values.size(), none);
+    updated_.assign(program().values.size(), 0);
+    for (const Update& update : roles_.updates) {
+        ValueId& target = update_target_[static_cast<size_t>(update.value)];
+        if (target == none) target = update.target;
+    }
+}
+
+void Emitter::run() {
+    find_gradients();
+    place_persistent();
+    place_buckets();
+    place_results();
+    out_.stream.reserve(order_.steps.size() + roles_.results.size());
+    for (const Step& s : order_.steps) {
+        first_of_step_.push_back(static_cast<int>(out_.stream.size()));
+        step(s);
+    }
+    final_copies();
+    keep_sent();
+    keep_groups();
+    std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
+                     [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });
+    place_scratch();
+}
+
+const TransportContract& Emitter::contract(AxisId axis) const {
+    return options_.contracts.of(roles_.mesh.axis(axis).name);
+}
+
+void Emitter::step(const Step& s) {
+    const Op& op = program().op(s.op);
+    if (s.bucket != none) {
+        joined(s);
+    } else if (roles_.sums.count(s.op)) {
+        finish_sum(s);
+    } else if (op.kind == "shard") {
+        shard(s);
+    } else if (op.kind == "transfer") {
+        transfer(s);
+    } else if (roles_.collective(op)) {
+        collective(s);
+    } else if (roles_.def(op).alias) {
+        move(s);
+    } else {
+        kernel(s);
+    }
+}
+
+/// The operand, after which one use fewer is to come.
+Operand Emitter::read(ValueId id, int64_t micro) {
+    const Ref ref = roles_.find(id, micro);
+    const Spot& here = spot(ref.instance);
+    if (!here.written) {
+        const Value& v = program().value(id);
+        throw Error(v.origin, "value '" + v.name + "' (%" + std::to_string(id) +
+                                  ") is read before it is made; the "
+                                  "schedule or the order of the program's ops is wrong");
+    }
+    --uses(ref.instance);
+    return {here.buffer, here.offset + ref.offset, type(id, micro), id};
+}
+
+std::vector<Operand> Emitter::read_all(const Step& step) {
+    std::vector<Operand> operands;
+    for (ValueId id : roles_.reads(step.op)) operands.push_back(read(id, step.micro));
+    return operands;
+}
+
+Instruction& Emitter::emit(Opcode what, const Step& step, std::vector<Operand> operands) {
+    const int index = static_cast<int>(out_.stream.size());
+    for (const Operand& operand : operands) {
+        Buffer& buffer = out_.buffers[static_cast<size_t>(operand.buffer)];
+        if (buffer.first < 0) buffer.first = index;
+        buffer.last = index;
+    }
+    Instruction& instruction = out_.stream.emplace_back();
+    instruction.opcode = what;
+    instruction.operands = std::move(operands);
+    instruction.op = step.op;
+    instruction.fragment = step.fragment;
+    return instruction;
+}
+
+int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) {
+    std::string key = spec.op;
+    for (const auto& [name, value] : spec.attributes.items()) append(key += ' ' + name + '=', value);
+    key += '|';
+    for (const TensorType& type : spec.inputs) append(key, type);
+    key += '>';
+    for (const TensorType& type : spec.outputs) append(key, type);
+    for (const PerRank& p : patches)
+        key += p.key + std::to_string(p.dim) + '@' + std::to_string(p.axis) + '*' + std::to_string(p.step);
+    const auto [found, fresh] = kernel_ids_.try_emplace(std::move(key), static_cast<int>(out_.kernels.size()));
+    if (fresh) {
+        workspaces_.push_back(options_.workspace ? options_.workspace(spec) : 0);
+        out_.kernels.push_back(std::move(spec));
+        for (PerRank patch : patches) {
+            patch.kernel = found->second;
+            out_.per_rank.push_back(std::move(patch));
+        }
+    }
+    return found->second;
+}
+
+void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches,
+                          std::vector<Operand> operands, size_t inputs) {
+    for (size_t i = 0; i < operands.size(); ++i) (i < inputs ? spec.inputs : spec.outputs).push_back(operands[i].type);
+    const int index = kernel_index(std::move(spec), patches);
+    const int at = static_cast<int>(out_.stream.size());
+    Instruction& instruction = emit(Opcode::kernel, step, std::move(operands));
+    instruction.kernel = index;
+    if (const int64_t bytes = workspaces_[static_cast<size_t>(index)]; bytes > 0) {
+        instruction.workspace = new_buffer(bytes, none, BufferUse::workspace);
+        out_.buffers.back().first = out_.buffers.back().last = at;
+    }
+}
+
+/// `global_shape` and `offset` of an operand that is split: constant over micro, per rank over the other axes.
+void Emitter::set_global(const Step& step, ValueId operand, Attributes& attributes,
+                         std::vector<PerRank>& patches) const {
+    const Value& v = program().value(operand);
+    const auto& splits = v.layout.splits();
+    const bool split = std::any_of(splits.begin(), splits.end(), [](const auto& axes) { return !axes.empty(); });
+    if (!split) return;
+    std::vector<int64_t> offset(v.type.shape.size(), 0);
+    for (size_t dim = 0; dim < splits.size(); ++dim) {
+        int64_t stride = roles_.value(operand).type.shape[dim];
+        for (size_t i = splits[dim].size(); i-- > 0; stride *= roles_.mesh.size(splits[dim][i])) {
+            if (splits[dim][i] == roles_.micro_axis) {
+                offset[dim] += std::max<int64_t>(step.micro, 0) * stride;
+            } else {
+                patches.push_back({none, "offset", static_cast<int>(dim), splits[dim][i], stride});
+            }
+        }
+    }
+    attributes.set("global_shape", v.type.shape);
+    attributes.set("offset", std::move(offset));
+}
+
+Attributes Emitter::kernel_attributes(const Step& step, std::vector<PerRank>& patches) const {
+    const Op& op = program().op(step.op);
+    const OpDef& def = roles_.def(op);
+    Attributes attributes = op.attributes;
+    attributes.erase("cause");
+    attributes.erase("keep");
+    if (attributes.has("shape") && op.inputs.size() <= 1 && !def.alias)
+        attributes.set("shape", roles_.value(op.outputs[0]).type.shape);
+    if (def.indexed) {
+        const auto& ids = def.indexed->output ? op.outputs : op.inputs;
+        set_global(step, ids.at(static_cast<size_t>(def.indexed->index)), attributes, patches);
+    }
+    for (size_t i = 0; i < def.swaps.size(); ++i)
+        if (roles_.value(op.inputs[i]).swapped) toggle(attributes, def.swaps[i]);
+    return attributes;
+}
+
+void Emitter::kernel(const Step& step) {
+    const Op& op = program().op(step.op);
+    const OpDef& def = roles_.def(op);
+    std::vector<Operand> operands = read_all(step);
+    const size_t inputs = operands.size();
+    const std::vector<Operand> reads = operands;
+    std::vector<Target> targets;
+    for (size_t i = 0; i < op.outputs.size(); ++i) targets.push_back(target(step, i, reads, def.in_place));
+
+    // The kernel adds to all outputs that it can add to, or to none.
+    bool adds = !def.accumulates.empty();
+    for (size_t i = 0; i < targets.size(); ++i) {
+        const bool listed =
+            std::find(def.accumulates.begin(), def.accumulates.end(), static_cast<int>(i)) != def.accumulates.end();
+        adds = adds && listed == targets[i].add;
+    }
+    std::vector<Operand> made;
+    for (const Target& target : targets)
+        made.push_back(target.add && !adds ? temporary(target.place.type, target.value) : target.place);
+    operands.insert(operands.end(), made.begin(), made.end());
+
+    KernelSpec spec{op.kind, {}, {}, {}};
+    std::vector<PerRank> patches;
+    spec.attributes = kernel_attributes(step, patches);
+    if (adds) spec.attributes.set("accumulate", true);
+    emit_kernel(step, std::move(spec), std::move(patches), std::move(operands), inputs);
+    for (size_t i = 0; i < targets.size(); ++i) {
+        if (adds) targets[i].add = false;
+        finish(step, targets[i], made[i]);
+        const ValueRole& role = roles_.value(op.outputs[i]);
+        if (role.per_micro && role.accumulated) accumulate(step, op.outputs[i], made[i]);
+    }
+}
+
+/// Adds `made` to the target's place where the kernel could not.
+void Emitter::finish(const Step& step, const Target& target, const Operand& made) {
+    if (!target.add) return;
+    const bool maximum = roles_.over_micro(target.value).op == ReduceOp::max;
+    const bool minimum = roles_.over_micro(target.value).op == ReduceOp::min;
+    KernelSpec spec{maximum ? "maximum" : minimum ? "minimum" : "add", {}, {}, {}};
+    emit_kernel(step, std::move(spec), {}, {target.place, made, target.place}, 2);
+}
+
+/// A contribution that the loop itself reads as well joins the sum over micro-batches here.
+void Emitter::accumulate(const Step& step, ValueId value, const Operand& part) {
+    Spot& sum = spot(roles_.instance(value, -1));
+    if (sum.buffer == none)
+        sum.buffer = new_buffer(part.type.bytes(), value,
+                                gradient_[static_cast<size_t>(value)] ? BufferUse::gradient : BufferUse::activation);
+    const Operand place{sum.buffer, sum.offset, part.type, value};
+    if (sum.written) {
+        finish(step, {value, place, true}, part);
+    } else {
+        emit(Opcode::copy, step, {part, place});
+        sum.written = true;
+    }
+}
+
+/// The last additions of a sum whose other leaves have added themselves.
+void Emitter::finish_sum(const Step& step) {
+    const ValueId total = program().op(step.op).outputs[0];
+    for (const Operand& leaf : read_all(step)) {
+        Target all = target(step, 0, {}, {});
+        all.value = total;
+        all.add = true;
+        finish(step, all, leaf);
+    }
+}
+
+/// My slice of a value that every member of the axis holds whole.
+void Emitter::shard(const Step& step) {
+    const Op& op = program().op(step.op);
+    const AxisId axis = roles_.axis(op);
+    const int64_t dim = op.attributes.integer("dim");
+    const std::vector<Operand> reads = read_all(step);
+    const Target to = target(step, 0, reads, {});
+    const Operand made = to.add ? temporary(to.place.type, to.value) : to.place;
+    const int64_t size = made.type.shape.at(static_cast<size_t>(dim));
+    const bool over_micro = axis == roles_.micro_axis;
+    KernelSpec spec{"slice", {{"dim", dim}, {"size", size}}, {}, {}};
+    spec.attributes.set("start", over_micro ? std::max<int64_t>(step.micro, 0) * size : int64_t{0});
+    std::vector<PerRank> patches;
+    if (!over_micro) patches.push_back({none, "start", none, axis, size});
+    emit_kernel(step, std::move(spec), std::move(patches), {reads[0], made}, 1);
+    finish(step, to, made);
+    const ValueRole& role = roles_.value(op.outputs[0]);
+    if (role.per_micro && role.accumulated) accumulate(step, op.outputs[0], made);
+}
+
+/// A reshape whose output has a place of its own: a contribution to a sum, or a whole that is kept.
+void Emitter::move(const Step& step) {
+    Operand from = read_all(step)[0];
+    const Target to = target(step, 0, {}, {});
+    from.type = to.place.type;
+    if (to.add) {
+        finish(step, to, from);
+    } else {
+        emit(Opcode::copy, step, {from, to.place});
+    }
+    const ValueId out = program().op(step.op).outputs[0];
+    if (roles_.value(out).per_micro && roles_.value(out).accumulated) accumulate(step, out, from);
+}
+
+/// Results and updates that no instruction has written in their place. A copy waits for those that still read its
+/// destination; a ring of them is cut by one copy aside.
+void Emitter::final_copies() {
+    struct Copy {
+        Operand from, to;
+    };
+    std::vector<Copy> copies;
+    auto add = [&](ValueId id, Operand to) {
+        Operand from = read(id, -1);
+        from.type = to.type;
+        if (from.buffer != to.buffer || from.offset != to.offset) copies.push_back({std::move(from), std::move(to)});
+    };
+    for (const auto& [id, place] : copies_) add(id, place);
+    for (const Update& update : roles_.updates) {
+        const bool done = updated_[static_cast<size_t>(update.value)] != 0 &&
+                          update_target_[static_cast<size_t>(update.value)] == update.target;
+        if (!done)
+            add(update.value,
+                {spot(roles_.instance(update.target, -1)).buffer, 0, type(update.target, -1), update.target});
+    }
+    const Step end{none, -1, {Fragment::Kind::backward, -1, 0}, none};
+    while (!copies.empty()) {
+        auto free = std::find_if(copies.begin(), copies.end(), [&](const Copy& c) {
+            return std::none_of(copies.begin(), copies.end(),
+                                [&](const Copy& other) { return &other != &c && other.from.buffer == c.to.buffer; });
+        });
+        if (free == copies.end()) {
+            free = copies.begin();
+            const Operand aside = temporary(free->from.type, free->from.value);
+            emit(Opcode::copy, end, {free->from, aside});
+            free->from = aside;
+            continue;
+        }
+        emit(Opcode::copy, end, {free->from, free->to});
+        copies.erase(free);
+    }
+}
+
+}  // namespace orrery::lowering

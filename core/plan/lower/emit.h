@@ -1,0 +1,103 @@
+#pragma once
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/lower/lower.h"
+#include "plan/lower/order.h"
+
+namespace orrery::lowering {
+
+/// Writes the stream of one rank class: finds operands, chooses what is made in place, resolves kernels' specs.
+/// Scratch buffers get lifetimes here and offsets in `place`.
+class Emitter {
+public:
+    Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
+            RankClass& out);
+    void run();
+
+private:
+    /// Where an instance lives.
+    struct Spot {
+        int buffer = none;
+        int64_t offset = 0;
+        bool written = false;
+    };
+    /// Where an op's output goes, and what remains to be done when the kernel cannot add to it.
+    struct Target {
+        ValueId value = none;
+        Operand place;
+        bool add = false;  ///< the place holds a part of the sum already
+    };
+
+    // Places.
+    void place_persistent();
+    void place_results();
+    void place_buckets();
+    void find_gradients();
+    void place_scratch();
+    int new_buffer(int64_t bytes, ValueId value, BufferUse use);
+    int persistent_buffer(const std::string& key, int64_t bytes, ValueId value, BufferUse use);
+    Operand temporary(TensorType type, ValueId value);
+    Spot& spot(int instance) { return spots_[static_cast<size_t>(instance)]; }
+    int& uses(int instance) { return order_.readers[static_cast<size_t>(instance)]; }
+    TensorType type(ValueId id, int64_t micro) const;
+
+    // Steps.
+    void step(const Step& step);
+    void kernel(const Step& step);
+    void finish_sum(const Step& step);
+    void shard(const Step& step);
+    void move(const Step& step);
+    void collective(const Step& step);
+    void transfer(const Step& step);
+    int lane(AxisId axis, int peer, Opcode what);
+    void keep_sent();
+    void keep_groups();
+    void joined(const Step& step);
+    void gather(const Step& step, const Operand& in, const Operand& out);
+    void scatter(const Step& step, const Operand& in, const Operand& out);
+    void exchange(const Step& step, const Operand& in, const Operand& out);
+    void final_copies();
+
+    Operand read(ValueId id, int64_t micro);
+    std::vector<Operand> read_all(const Step& step);
+    Target target(const Step& step, size_t output, const std::vector<Operand>& reads,
+                  const std::vector<std::pair<int, int>>& in_place);
+    bool take_over(const Step& step, const Operand& in, int input, int64_t bytes, const std::vector<Operand>& reads);
+    int update_place(const Step& step, size_t output, const std::vector<Operand>& reads,
+                     const std::vector<std::pair<int, int>>& in_place);
+    void finish(const Step& step, const Target& target, const Operand& made);
+    void accumulate(const Step& step, ValueId value, const Operand& part);
+
+    Instruction& emit(Opcode what, const Step& step, std::vector<Operand> operands);
+    void emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches, std::vector<Operand> operands,
+                     size_t inputs);
+    void emit_collective(Opcode what, const Step& step, std::vector<Operand> operands);
+    int kernel_index(KernelSpec spec, const std::vector<PerRank>& patches);
+    Attributes kernel_attributes(const Step& step, std::vector<PerRank>& patches) const;
+    void set_global(const Step& step, ValueId operand, Attributes& attributes, std::vector<PerRank>& patches) const;
+
+    const Program& program() const { return roles_.program; }
+    const TransportContract& contract(AxisId axis) const;
+
+    const LoopAnalysis& roles_;
+    Order order_;
+    Persistent& persistent_;
+    const LowerOptions& options_;
+    RankClass& out_;
+    std::vector<Spot> spots_;                          ///< per instance
+    std::vector<char> gradient_;                       ///< per value
+    std::vector<ValueId> update_target_;               ///< per value: the param or state that takes it
+    std::vector<char> updated_;                        ///< per value: written at its target's place already
+    std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
+    std::unordered_map<std::string, int> kernel_ids_;
+    std::vector<int64_t> workspaces_;                       ///< bytes per kernel
+    std::vector<int> first_of_step_;                        ///< per step: its first instruction
+    std::vector<char> sent_;                                ///< per instance: a peer reads it, at its own time
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;  ///< queues of messages, by axis, peer and direction
+};
+
+}  // namespace orrery::lowering

@@ -1,0 +1,122 @@
+#include "plan/lower/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "layout/stages.h"
+#include "plan/check/check_schedule.h"
+#include "plan/lower/buffers.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/insert_waits.h"
+#include "plan/print.h"
+
+namespace orrery {
+
+int64_t Persistent::place(std::string_view name, int64_t bytes, int part) {
+    Part& arena = parts_[part];
+    auto found = arena.places.find(name);
+    if (found != arena.places.end()) {
+        if (found->second.bytes != bytes)
+            throw Error("'" + std::string(name) + "' takes " + std::to_string(found->second.bytes) +
+                        " bytes per rank in one program and " + std::to_string(bytes) +
+                        " in another; programs that share a parameter must split it alike");
+        return found->second.offset;
+    }
+    const int64_t offset = arena.bytes;
+    arena.places.emplace(std::string(name), Place{offset, bytes});
+    arena.bytes += aligned(bytes);
+    return offset;
+}
+
+int64_t Persistent::most() const {
+    int64_t bytes = 0;
+    for (const auto& [part, arena] : parts_) bytes = std::max(bytes, arena.bytes);
+    return bytes;
+}
+
+int64_t Persistent::place_input(std::string_view name, int64_t bytes, int part) {
+    std::string key = "input " + std::string(name);
+    Part& arena = parts_[part];
+    for (auto at = arena.places.find(key); at != arena.places.end(); at = arena.places.find(key)) {
+        if (at->second.bytes >= bytes) return at->second.offset;
+        key += '+';
+    }
+    return place(key, bytes, part);
+}
+
+namespace {
+
+/// Every rank at one place of an axis; all of them without an axis.
+std::vector<int64_t> ranks_at(const Mesh& mesh, AxisId axis, int64_t place) {
+    int64_t stride = 1;
+    for (size_t a = mesh.axes().size(); axis != none && a-- > static_cast<size_t>(axis) + 1;)
+        if (!mesh.axes()[a].sequential) stride *= mesh.axes()[a].size;
+    std::vector<int64_t> ranks;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+        if (axis == none || rank / stride % mesh.size(axis) == place) ranks.push_back(rank);
+    return ranks;
+}
+
+lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& mesh, const LowerOptions& options) {
+    using lowering::Messages;
+    if (spread.axis == none) return Messages::apart;
+    const TransportContract& contract = options.contracts.of(mesh.axis(spread.axis).name);
+    if (contract.send == TransportContract::Send::grouped) return Messages::grouped;
+    return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
+}
+
+}  // namespace
+
+Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options) {
+    Plan plan;
+    plan.program = std::move(fused);
+    plan.mesh = mesh;
+    plan.threads_per_rank = options.threads_per_rank;
+    plan.schedule = options.schedule ? *options.schedule : sequential_schedule(mesh.microbatches());
+    const bool backward = std::any_of(plan.program.ops.begin(), plan.program.ops.end(),
+                                      [](const Op& op) { return op.phase == Phase::backward; });
+    const int stages = stage_count(plan.program, mesh);
+    if (stages > 1 && !options.schedule)
+        throw Error(plan.program.pipeline().origin,
+                    "a program of " + std::to_string(stages) + " pipeline stages needs a schedule");
+    if (stages > 1 && !backward) plan.schedule = forward_only(plan.schedule);
+    try {
+        check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
+    } catch (const Error& error) {
+        const Pipeline& pipeline = plan.program.pipeline();
+        const std::string asked = pipeline.origin.text();
+        throw Error(fmt::format("{}\n  {}asked for: {}, {} a rank, and {}", error.what(),
+                                asked.empty() ? "" : asked + ": ", plural(stages, "stage"), pipeline.chunks,
+                                plural(mesh.microbatches(), "micro-batch")));
+    }
+
+    const lowering::StagePlacement spread = lowering::insert_transfers(plan.program, mesh, plan.schedule);
+    plan.stage_axis = spread.axis;
+    const lowering::LoopAnalysis whole(plan.program, plan.mesh, spread);
+    std::vector<lowering::LoopAnalysis> shares;
+    for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
+    std::vector<lowering::Order> orders = lowering::order_steps(shares, plan.schedule, messages(spread, mesh, options));
+    plan.classes.reserve(shares.size());
+    for (int rank = 0; rank < spread.ranks(); ++rank) {
+        const auto r = static_cast<size_t>(rank);
+        RankClass& c = plan.classes.emplace_back();
+        c.stage = rank;
+        if (spread.axis != none) c.stages = spread.stages[r];
+        c.ranks = ranks_at(mesh, spread.axis, rank);
+        lowering::Emitter(shares[r], std::move(orders[r]), persistent, options, c).run();
+        lowering::insert_waits(c);
+    }
+    plan.fingerprint = fingerprint(plan);
+    return plan;
+}
+
+int64_t scratch_bytes(const std::vector<const Plan*>& plans) {
+    int64_t most = 64;
+    for (const Plan* plan : plans)
+        for (const RankClass& ranks : plan->classes) most = std::max(most, ranks.scratch_bytes);
+    return most;
+}
+
+}  // namespace orrery

@@ -1,0 +1,387 @@
+#include "plan/lower/order.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "plan/timeline.h"
+
+namespace orrery::lowering {
+
+namespace {
+
+class Ordering {
+public:
+    Ordering(const LoopAnalysis& roles, const RankSchedule& schedule, bool group)
+        : roles_(roles), schedule_(schedule), group_(group) {
+        for (size_t i = 0; i < schedule.order.size(); ++i) {
+            const Fragment& f = schedule.order[i];
+            fragments_[{f.kind, f.micro, f.chunk}] = i;
+        }
+        lay_out();
+    }
+
+    /// Values of one micro-batch sent to each rank, in order.
+    using Message = std::pair<OpId, int64_t>;
+    std::map<int, std::vector<Message>> sends() const {
+        std::map<int, std::vector<Message>> to;
+        for (const Step& s : base_)
+            if (roles_.sends(s.op)) {
+                const int64_t stage = program().op(s.op).attributes.integer("to");
+                to[roles_.spread.rank_of[static_cast<size_t>(stage)]].emplace_back(s.op, s.micro);
+            }
+        return to;
+    }
+
+    /// A receive stands where its value is needed, or where one that the peer sends later is needed.
+    void post_receives(const std::vector<Message>& sent) {
+        std::map<Message, size_t> needed;
+        for (size_t at = 0; at < base_.size(); ++at)
+            if (program().op(base_[at].op).kind == "transfer" && !roles_.sends(base_[at].op))
+                needed[{base_[at].op, base_[at].micro}] = at;
+        std::vector<std::pair<size_t, size_t>> moved;  // (before, from), the last one first
+        size_t bound = base_.size();
+        for (size_t i = sent.size(); i-- > 0;) {
+            const size_t at = needed.at(sent[i]);
+            if (at > bound) moved.emplace_back(bound, at);
+            bound = std::min(bound, at);
+        }
+        if (moved.empty()) return;
+        std::vector<char> taken(base_.size(), 0);
+        for (const auto& [before, from] : moved) taken[from] = 1;
+        std::vector<Step> steps;
+        for (size_t at = 0; at < base_.size(); ++at) {
+            for (; !moved.empty() && moved.back().first == at; moved.pop_back())
+                steps.push_back(base_[moved.back().second]);
+            if (!taken[at]) steps.push_back(base_[at]);
+        }
+        base_ = std::move(steps);
+    }
+
+    /// When each value is sent, with its place among the rank's sends. `slots`: of the rank's fragments.
+    using Sent = std::map<Message, std::pair<int64_t, size_t>>;
+    void note_sends(const std::vector<Slot>& slots, Sent& all) const {
+        size_t sends = 0;
+        for (const Step& s : base_)
+            if (in_loop(s) && roles_.sends(s.op))
+                all[{s.op, s.micro}] = {slots[fragment_index(s.fragment)].end, sends++};
+    }
+
+    /// A receive stands between the two fragments where time has come to its send, next to what is sent then. So all
+    /// ranks order their messages by one clock, and groups of them in one lane cannot wait in a circle.
+    void receive_on_time(const std::vector<Slot>& slots, const Sent& sent) {
+        using Key = std::tuple<size_t, int64_t, size_t>;  // fragment, time, place among the sends
+        std::vector<std::pair<Key, Step>> receives;
+        std::vector<Step> rest;
+        for (const Step& s : base_) {
+            if (!in_loop(s) || program().op(s.op).kind != "transfer" || roles_.sends(s.op)) {
+                rest.push_back(s);
+                continue;
+            }
+            const auto [time, place] = sent.at({s.op, s.micro});
+            const auto before = std::upper_bound(slots.begin(), slots.end(), time,
+                                                 [](int64_t t, const Slot& slot) { return t < slot.end; });
+            receives.push_back({{static_cast<size_t>(before - slots.begin()), time, place}, s});
+        }
+        std::stable_sort(receives.begin(), receives.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        size_t end = rest.size();
+        while (end > 0 && !in_loop(rest[end - 1])) --end;
+        base_.clear();
+        auto next = receives.begin();
+        for (size_t i = 0; i <= rest.size(); ++i) {
+            const size_t here = i >= end ? slots.size() : in_loop(rest[i]) ? fragment_index(rest[i].fragment) : 0;
+            const bool may = i >= end || in_loop(rest[i]);
+            for (; may && next != receives.end() && std::get<0>(next->first) <= here; ++next)
+                base_.push_back(next->second);
+            if (i < rest.size()) base_.push_back(rest[i]);
+        }
+    }
+
+    Order run() {
+        find_producers();
+        hoist();
+        merge();
+        order_.readers = std::move(readers_);
+        return std::move(order_);
+    }
+
+private:
+    const Program& program() const { return roles_.program; }
+    static bool in_loop(const Step& s) { return s.micro >= 0; }
+    size_t fragment_index(const Fragment& f) const { return fragments_.at({f.kind, f.micro, f.chunk}); }
+
+    void add(OpId op, int64_t micro, Fragment fragment) { base_.push_back({op, micro, fragment, none}); }
+
+    void lay_out() {
+        const bool separate = std::any_of(schedule_.order.begin(), schedule_.order.end(),
+                                          [](const Fragment& f) { return f.kind == Fragment::Kind::weight; });
+        const auto count = static_cast<OpId>(program().ops.size());
+        auto once = [&](Section section) {
+            for (OpId id = 0; id < count; ++id) {
+                const OpRole& role = roles_.ops[static_cast<size_t>(id)];
+                if (role.section != section || role.absorbed) continue;
+                const Op& op = program().op(id);
+                if (section == Section::after && roles_.collective(op) && !LoopAnalysis::crosses(op)) {
+                    hoisted_.push_back(id);
+                } else {
+                    add(id, -1, {role.kind, -1, 0});
+                }
+            }
+        };
+        once(Section::before);
+        const auto inside = by_fragment(separate);
+        for (const Fragment& fragment : schedule_.order) {
+            const auto found = inside.find({fragment.chunk, fragment.kind});
+            if (found == inside.end()) continue;
+            for (bool last : {false, true})
+                for (OpId id : found->second)
+                    if (last == (group_ && roles_.sends(id))) add(id, roles_.micros > 1 ? fragment.micro : 0, fragment);
+        }
+        once(Section::after);
+    }
+
+    /// The ops of each chunk's F, B and W. B brings W along where the schedule has no W of its own.
+    std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> by_fragment(bool separate_weights) const {
+        std::map<std::pair<int, Fragment::Kind>, std::vector<OpId>> all;
+        for (size_t i = 0; i < roles_.ops.size(); ++i) {
+            const OpRole& role = roles_.ops[i];
+            if (role.absorbed || role.section != Section::inside) continue;
+            const bool along = role.kind == Fragment::Kind::weight && !separate_weights;
+            const auto id = static_cast<OpId>(i);
+            all[{roles_.chunk_of(id), along ? Fragment::Kind::backward : role.kind}].push_back(id);
+        }
+        return all;
+    }
+
+    void find_producers() {
+        made_at_.assign(static_cast<size_t>(roles_.instances), -1);
+        readers_.assign(static_cast<size_t>(roles_.instances), 0);
+        for (size_t at = 0; at < base_.size(); ++at) {
+            for (ValueId id : roles_.reads(base_[at].op)) ++readers_at(roles_.find(id, base_[at].micro).instance);
+            for (ValueId id : roles_.makes(base_[at].op)) {
+                made_at(roles_.find(id, base_[at].micro).instance) = static_cast<int>(at);
+                if (roles_.value(id).accumulated) made_at(roles_.instance(id, -1)) = static_cast<int>(at);
+            }
+        }
+        for (OpId id : hoisted_)
+            for (ValueId input : roles_.reads(id)) ++readers_at(roles_.find(input, -1).instance);
+        for (const Result& r : roles_.results) ++readers_at(roles_.find(r.value, -1).instance);
+        for (const Update& u : roles_.updates) ++readers_at(roles_.find(u.value, -1).instance);
+    }
+
+    int& made_at(int instance) { return made_at_[static_cast<size_t>(instance)]; }
+    int& readers_at(int instance) { return readers_[static_cast<size_t>(instance)]; }
+
+    /// A kernel makes the input for this all-reduce alone, so that it can be made inside the bucket.
+    bool can_join(OpId id) {
+        const Op& op = program().op(id);
+        if (op.kind != "all_reduce" || program().bucket_bytes(op.attributes.text("axis")) <= 0) return false;
+        const Ref in = roles_.find(op.inputs[0], -1);
+        ValueId root = op.inputs[0];
+        while (roles_.value(root).alias != none) root = roles_.value(root).alias;
+        const OpId maker = program().value(root).op;
+        // What is made after the loop may come later than what reads the other members.
+        const int made = made_at(in.instance);
+        return maker != none && in.offset == 0 && readers_at(in.instance) == 1 && made >= 0 &&
+               base_[static_cast<size_t>(made)].micro >= 0 && roles_.instance(root, -1) == in.instance &&
+               !roles_.value(root).gathered &&
+               roles_.value(root).type.bytes() == roles_.value(op.inputs[0]).type.bytes() &&
+               !roles_.collective(program().op(maker));
+    }
+
+    void hoist() {
+        std::vector<std::pair<int, OpId>> joining;
+        for (OpId id : hoisted_) {
+            const Op& op = program().op(id);
+            const int at = made_at(roles_.find(op.inputs[0], -1).instance);
+            if (can_join(id)) {
+                joining.emplace_back(at, id);
+            } else {
+                attached_.emplace_back(at, Step{id, -1, {Fragment::Kind::backward, -1, 0}, none});
+            }
+            for (ValueId output : op.outputs) made_at(roles_.instance(output, -1)) = at;
+        }
+        std::stable_sort(joining.begin(), joining.end());
+        std::map<Key, size_t> open;
+        for (const auto& [at, id] : joining) join(at, id, open);
+        for (size_t i = 0; i < order_.buckets.size(); ++i) settle(i);
+    }
+
+    /// What may share a message. The loss, made in the forward pass, does not hold a gradients' bucket open or alive.
+    using Key = std::tuple<AxisId, ReduceOp, DType, bool>;
+
+    void join(int at, OpId id, std::map<Key, size_t>& open) {
+        const Op& op = program().op(id);
+        const TensorType& type = roles_.value(op.inputs[0]).type;
+        const AxisId axis = roles_.axis(op);
+        const bool forward = base_[static_cast<size_t>(at)].fragment.kind == Fragment::Kind::forward;
+        const Key key{axis, reduce_of(op), type.dtype, forward};
+        auto found = open.find(key);
+        if (found == open.end() ||
+            order_.buckets[found->second].bytes + type.bytes() > program().bucket_bytes(op.attributes.text("axis"))) {
+            open[key] = order_.buckets.size();
+            order_.buckets.push_back({axis, reduce_of(op), type.dtype, {}, 0});
+            ready_.push_back(at);
+        }
+        Bucket& bucket = order_.buckets[open[key]];
+        bucket.members.push_back({id, 0, type.bytes()});
+        bucket.bytes += type.bytes();
+        ready_[open[key]] = std::max(ready_[open[key]], at);
+    }
+
+    /// Places the members and puts the message right after the last of them is made.
+    void settle(size_t index) {
+        Bucket& bucket = order_.buckets[index];
+        auto alignment = [](const Bucket::Member& m) { return std::min<int64_t>(64, m.bytes & -m.bytes); };
+        std::stable_sort(bucket.members.begin(), bucket.members.end(),
+                         [&](const auto& a, const auto& b) { return alignment(a) > alignment(b); });
+        int64_t offset = 0;
+        for (Bucket::Member& member : bucket.members) {
+            member.offset = offset;
+            offset += member.bytes;
+        }
+        attached_.emplace_back(
+            ready_[index],
+            Step{bucket.members.front().op, -1, {Fragment::Kind::backward, -1, 0}, static_cast<int>(index)});
+        for (const Bucket::Member& member : bucket.members)
+            made_at(roles_.instance(program().op(member.op).outputs[0], -1)) = ready_[index];
+    }
+
+    /// Hoisted steps follow the step that makes their input; what needs nothing from the loop comes after it.
+    void merge() {
+        // A collective that reads another's output must not overtake it: places only grow along such a chain.
+        for (auto& [at, step] : attached_) {
+            const std::vector<ValueId> inputs = step.bucket == none ? roles_.reads(step.op) : std::vector<ValueId>{};
+            for (ValueId input : inputs) at = std::max(at, made_at(roles_.find(input, -1).instance));
+            if (step.bucket != none) continue;
+            for (ValueId output : program().op(step.op).outputs) made_at(roles_.instance(output, -1)) = at;
+        }
+        auto rank = [&](const std::pair<int, Step>& a) { return std::make_tuple(a.first, chained(a.second)); };
+        std::stable_sort(attached_.begin(), attached_.end(),
+                         [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+        auto next = attached_.begin();
+        order_.steps.reserve(base_.size() + attached_.size());
+        for (; next != attached_.end() && next->first < 0; ++next) order_.steps.push_back(next->second);
+        for (size_t at = 0; at < base_.size(); ++at) {
+            order_.steps.push_back(base_[at]);
+            for (; next != attached_.end() && next->first == static_cast<int>(at); ++next)
+                order_.steps.push_back(next->second);
+        }
+    }
+
+    /// How many hoisted collectives precede this one on its way from a kernel.
+    int chained(const Step& step) {
+        if (step.bucket != none) return 0;
+        int depth = 0;
+        for (OpId maker = program().value(program().op(step.op).inputs[0]).op;
+             maker != none && (roles_.collective(program().op(maker)) || roles_.of(program().op(maker)).absorbed) &&
+             !program().op(maker).inputs.empty();
+             maker = program().value(program().op(maker).inputs[0]).op)
+            ++depth;
+        return depth;
+    }
+
+    const LoopAnalysis& roles_;
+    const RankSchedule& schedule_;
+    bool group_;
+    std::map<std::tuple<Fragment::Kind, int64_t, int>, size_t> fragments_;  ///< their places in the schedule
+    std::vector<Step> base_;
+    std::vector<OpId> hoisted_;
+    std::vector<std::pair<int, Step>> attached_;  ///< (place in base_, step)
+    std::vector<int> made_at_;                    ///< per instance: the last step that writes it
+    std::vector<int> readers_;                    ///< per instance: steps and ends that read it
+    std::vector<int> ready_;                      ///< per bucket
+    Order order_;
+};
+
+}  // namespace
+
+ReduceOp reduce_of(const Op& op) {
+    const std::string name = op.attributes.text("op", "sum");
+    for (ReduceOp reduce : {ReduceOp::sum, ReduceOp::max, ReduceOp::min})
+        if (name == name_of(reduce)) return reduce;
+    throw Error(op.origin, op.kind + " has no reduction '" + name + "'; there are sum, max and min");
+}
+
+namespace {
+
+/// Runs the messages of all ranks side by side. What a rank has done is known to those that received from it since.
+class Arrivals {
+public:
+    Arrivals(const std::vector<LoopAnalysis>& shares, std::vector<Order>& orders)
+        : shares_(shares), orders_(orders), known_(orders.size(), std::vector<int>(orders.size(), none)) {
+        for (size_t r = 0; r < orders.size(); ++r)
+            for (size_t at = 0; at < orders[r].steps.size(); ++at) {
+                const Step& s = orders[r].steps[at];
+                if (s.bucket != none || shares[r].program.op(s.op).kind != "transfer") continue;
+                messages_[r].push_back(static_cast<int>(at));
+                if (!shares[r].sends(s.op)) received_[{s.op, s.micro}] = {static_cast<int>(r), static_cast<int>(at)};
+            }
+    }
+
+    void run() {
+        std::vector<size_t> next(orders_.size(), 0);
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (size_t r = 0; r < orders_.size(); ++r)
+                for (; next[r] < messages_[r].size() && one(r, messages_[r][next[r]]); ++next[r]) moved = true;
+        }
+    }
+
+private:
+    using Message = std::pair<OpId, int64_t>;
+
+    bool one(size_t r, int at) {
+        const Step& s = orders_[r].steps[static_cast<size_t>(at)];
+        const Message message{s.op, s.micro};
+        known_[r][r] = at;
+        if (shares_[r].sends(s.op)) {
+            sent_[message] = known_[r];
+            open_[r].push_back({at, message});
+            return true;
+        }
+        const auto found = sent_.find(message);
+        if (found == sent_.end()) return false;
+        for (size_t q = 0; q < known_.size(); ++q) known_[r][q] = std::max(known_[r][q], found->second[q]);
+        std::erase_if(open_[r], [&](const auto& sent) {
+            const auto [peer, there] = received_.at(sent.second);
+            if (known_[r][static_cast<size_t>(peer)] < there) return false;
+            orders_[r].arrived_by[sent.first] = at;
+            return true;
+        });
+        return true;
+    }
+
+    const std::vector<LoopAnalysis>& shares_;
+    std::vector<Order>& orders_;
+    std::map<size_t, std::vector<int>> messages_;                  ///< steps, by rank
+    std::map<Message, std::pair<int, int>> received_;              ///< by which rank, in which step
+    std::map<Message, std::vector<int>> sent_;                     ///< what the sender knew
+    std::map<size_t, std::vector<std::pair<int, Message>>> open_;  ///< by rank: sends that may not have arrived
+    std::vector<std::vector<int>> known_;                          ///< [rank][other]: the last step known to be done
+};
+
+}  // namespace
+
+std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages) {
+    std::vector<Ordering> ranks;
+    ranks.reserve(shares.size());
+    for (size_t r = 0; r < shares.size(); ++r)
+        ranks.emplace_back(shares[r], schedule.ranks[r], messages != Messages::apart);
+    if (messages == Messages::grouped) {
+        const Timeline time = timeline(schedule);
+        Ordering::Sent sent;
+        for (size_t r = 0; r < ranks.size(); ++r) ranks[r].note_sends(time.ranks[r], sent);
+        for (size_t r = 0; r < ranks.size(); ++r) ranks[r].receive_on_time(time.ranks[r], sent);
+    } else {
+        for (const Ordering& rank : ranks)
+            for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
+    }
+    std::vector<Order> orders;
+    for (Ordering& rank : ranks) orders.push_back(rank.run());
+    if (orders.size() > 1) Arrivals(shares, orders).run();
+    return orders;
+}
+
+}  // namespace orrery::lowering

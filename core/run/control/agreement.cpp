@@ -1,0 +1,106 @@
+#include "run/control/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "orrery/error.h"
+
+namespace orrery {
+
+namespace {
+
+Agreement decode(const std::string& text) {
+    Agreement parts;
+    for (size_t at = 0; at < text.size();) {
+        const size_t tab = text.find('\t', at), end = text.find('\n', at);
+        parts.emplace_back(text.substr(at, tab - at), text.substr(tab + 1, end - tab - 1));
+        at = end + 1;
+    }
+    return parts;
+}
+
+std::string value_of(const Agreement& parts, const std::string& name) {
+    const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == name; });
+    return found == parts.end() ? "nothing" : found->second;
+}
+
+std::string text_of(const ConfigValue& value) {
+    if (const auto* flag = std::get_if<bool>(&value.data)) return *flag ? "true" : "false";
+    if (const auto* integer = std::get_if<int64_t>(&value.data)) return fmt::format("{}", *integer);
+    if (const auto* number = std::get_if<double>(&value.data)) return fmt::format("{}", *number);
+    if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
+    std::string list;
+    for (const ConfigValue& item : std::get<ConfigValue::List>(value.data))
+        list += (list.empty() ? "" : ", ") + text_of(item);
+    return "[" + list + "]";
+}
+
+/// What a host may have otherwise than its neighbours.
+bool of_one_host(const std::string& key) {
+    constexpr const char* keys[] = {"run.folder", "run.script",      "run.pin_ranks", "run.ranks",
+                                    "data.path",  "checkpoint.load", "lua.library"};
+    constexpr const char* tables[] = {"device.", "store.", "plugins.", "sample."};
+    if (std::find(std::begin(keys), std::end(keys), key) != std::end(keys)) return true;
+    for (const char* table : tables)
+        if (key.starts_with(table)) return true;
+    const bool transport = key.starts_with("transport.") && !key.starts_with("transport.axis.");
+    return transport && (key.ends_with(".interface") || key.ends_with(".host") || key.ends_with(".devices"));
+}
+
+void collect(const Config& table, Agreement& parts) {
+    for (const auto& [name, value] : table.items()) {
+        const std::string key = table.path().empty() ? name : table.path() + "." + name;
+        if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data))
+            collect(**below, parts);
+        else if (!of_one_host(key))
+            parts.emplace_back(key, text_of(value));
+    }
+}
+
+}  // namespace
+
+Agreement settings_of(const Config& config) {
+    Agreement parts;
+    collect(config, parts);
+    std::sort(parts.begin(), parts.end());
+    return parts;
+}
+
+std::string encode(const Agreement& parts) {
+    std::string text;
+    for (const auto& [name, value] : parts) {
+        std::string line = name + "\t" + value;
+        std::replace(line.begin(), line.end(), '\n', ' ');
+        text += line + "\n";
+    }
+    return text;
+}
+
+void require_agreement(const std::vector<std::string>& all, const std::vector<std::string>& hosts) {
+    constexpr size_t shown = 4;
+    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != all[0]; });
+    if (other == all.end()) return;
+    const Agreement first = decode(all[0]), second = decode(*other);
+    std::vector<std::string> names;
+    for (const Agreement* parts : {&first, &second})
+        for (const auto& [name, value] : *parts)
+            if (value_of(first, name) != value_of(second, name) &&
+                std::find(names.begin(), names.end(), name) == names.end())
+                names.push_back(name);
+    const auto place = [&](size_t rank) {
+        return fmt::format("rank {}{}", rank, rank < hosts.size() ? " on host " + hosts[rank] : "");
+    };
+    std::string text =
+        fmt::format("{} and {} would not do the same", place(static_cast<size_t>(other - all.begin())), place(0));
+    for (size_t i = 0; i < std::min(names.size(), shown); ++i)
+        text +=
+            fmt::format("\n  {}: {}, rank 0 has {}", names[i], value_of(second, names[i]), value_of(first, names[i]));
+    if (names.size() > shown) text += fmt::format("\n  and {} more", names.size() - shown);
+    throw Error(text +
+                    "\n  give every rank the same script, configuration and build; iterate tables in order (ipairs), "
+                    "not with pairs",
+                Fault::peer);
+}
+
+}  // namespace orrery

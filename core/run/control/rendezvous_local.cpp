@@ -1,0 +1,63 @@
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "run/control/rendezvous.h"
+
+namespace orrery {
+
+struct LocalRendezvous::Store {
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::string, std::string, std::less<>> values;
+    std::atomic<bool> is_lost{false};
+    std::string lost;
+};
+
+LocalRendezvous::LocalRendezvous() : store_(std::make_unique<Store>()) {}
+LocalRendezvous::~LocalRendezvous() = default;
+
+void LocalRendezvous::set(std::string_view key, std::string_view value) {
+    const std::lock_guard lock(store_->mutex);
+    store_->values.insert_or_assign(std::string(key), std::string(value));
+    store_->changed.notify_all();
+}
+
+std::string LocalRendezvous::get(std::string_view key, std::chrono::milliseconds timeout) {
+    std::unique_lock lock(store_->mutex);
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (;;) {
+        if (const auto it = store_->values.find(key); it != store_->values.end()) return it->second;
+        if (store_->is_lost) throw Error(fmt::format("waiting for key '{}': {}", key, store_->lost), Fault::peer);
+        if (store_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !store_->values.contains(key))
+            throw Error(fmt::format("nobody set key '{}' within {} ms", key, timeout.count()), Fault::peer);
+    }
+}
+
+int64_t LocalRendezvous::add(std::string_view key, int64_t amount) {
+    const std::lock_guard lock(store_->mutex);
+    std::string& value = store_->values[std::string(key)];
+    const int64_t sum = (value.empty() ? 0 : std::stoll(value)) + amount;
+    value = std::to_string(sum);
+    store_->changed.notify_all();
+    return sum;
+}
+
+std::string LocalRendezvous::lost() const {
+    if (!store_->is_lost) return {};
+    const std::lock_guard lock(store_->mutex);
+    return store_->lost;
+}
+
+void LocalRendezvous::fail(int64_t rank, std::string_view why) {
+    const std::lock_guard lock(store_->mutex);
+    if (store_->is_lost) return;
+    store_->lost = fmt::format("rank {} failed: {}", rank, why);
+    store_->is_lost = true;
+    store_->changed.notify_all();
+}
+
+}  // namespace orrery

@@ -1,0 +1,71 @@
+#include "run/control/stop_request.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto soon = std::chrono::seconds(2);  // a process that ends has said so again by then
+
+std::atomic<int> asked{0};
+std::mutex order;  // guards what follows; held for good once the process ends without saving
+std::vector<StopAnswer*> answers;
+int keeping = 0;
+bool ending = false;
+Clock::time_point until = Clock::time_point::max();  // then it does not end: a script has caught why, and goes on
+
+}  // namespace
+
+int stop_signal() { return asked; }
+
+bool ask_to_stop(int signal) {
+    order.lock();
+    if (asked == 0) asked = signal;
+    if (keeping == 0 && (!ending || Clock::now() > until)) return false;
+    ending = true;
+    order.unlock();
+    return true;
+}
+
+void ends_by_itself() {
+    const std::lock_guard lock(order);
+    ending = true;
+    until = Clock::time_point::max();
+}
+
+void tell_stopped() {
+    for (const StopAnswer* answer : answers)
+        if (answer->tell_) answer->tell_();
+}
+
+bool says_stopped_early(std::string_view lost) { return lost.find(stopped_early) != std::string_view::npos; }
+
+StopAnswer::StopAnswer(std::function<void()> tell) : tell_(std::move(tell)) {
+    const std::lock_guard lock(order);
+    if (answers.empty()) {
+        ending = false;
+        until = Clock::time_point::max();
+    }
+    answers.push_back(this);
+}
+
+StopAnswer::~StopAnswer() {
+    const std::lock_guard lock(order);
+    std::erase(answers, this);
+    keeping -= keeps_ ? 1 : 0;
+    if (answers.empty()) until = Clock::now() + soon;
+}
+
+void StopAnswer::keep() {
+    const std::lock_guard lock(order);
+    keeping += keeps_ ? 0 : 1;
+    keeps_ = true;
+}
+
+}  // namespace orrery

@@ -1,0 +1,84 @@
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "orrery/data.h"
+#include "orrery/error.h"
+
+namespace orrery {
+
+/// A data source, and how a training draws from it.
+struct DataSpec {
+    std::shared_ptr<DataSource> source;
+    int64_t sequences_per_step = 0;  ///< samples of a full step: the size of the dim "batch"
+    int64_t ids = 0;                 ///< that the model has rows and logits for; 0: it has neither
+    double validation = 0.05;        ///< share of samples held out, in evenly spaced blocks
+    uint64_t seed = 0;
+    Origin origin;  ///< the script line, for messages
+};
+
+enum class Split : uint8_t { train, validation };
+
+/// The opened samples of a source in the order in which they are drawn. Every tenth block of samples (for
+/// validation = 0.1) is held out.
+class Dataset {
+public:
+    /// Throws Error as DataSource::open does, and where there are too few samples to hold some out.
+    explicit Dataset(const DataSpec& spec);
+
+    const DataSpec& spec() const { return spec_; }
+    DataSource& source() const { return *spec_.source; }
+    int64_t samples(Split split) const;
+    const std::string& digest() const { return source().digest(); }
+
+    /// Number in the source of the index-th sample drawn: a permutation of the split per epoch, a function of
+    /// (seed, epoch, index) alone. Validation is read in the source's order.
+    int64_t position(Split split, int64_t index) const;
+    /// Writes a block of an array of a drawn sample, see DataSource::read.
+    void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;
+    /// As DataSource::require_unchanged.
+    std::string require_unchanged() { return source().require_unchanged(); }
+
+private:
+    DataSpec spec_;
+    int64_t all_samples_ = 0;
+    int64_t every_ = 0;  ///< one block in `every_` is held out, 0: none
+};
+
+/// Runs a fill function for step s + 1 on a thread of its own while step s computes.
+/// A batch is a list of byte buffers, one per program input.
+class Prefetch {
+public:
+    using Batch = std::vector<std::vector<std::byte>>;
+    using Fill = std::function<void(int64_t step, Batch&)>;
+    Prefetch(Fill fill, int64_t first_step);
+    ~Prefetch();
+    /// The batch of the next step, in order; valid until the next call. Rethrows what the fill threw.
+    const Batch& next();
+    /// Seconds that all calls of next() have waited.
+    double waited_s() const { return waited_s_; }
+
+private:
+    void work();
+
+    Fill fill_;
+    int64_t step_;
+    Batch ready_, shown_;
+    std::exception_ptr error_;
+    bool full_ = false, stop_ = false;
+    double waited_s_ = 0;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::thread thread_;
+};
+
+/// Writes a token file from text, one token a byte. Returns the number of tokens.
+int64_t tokenize_bytes(const std::string& text_path, const std::string& bin_path, int token_bytes);
+
+}  // namespace orrery

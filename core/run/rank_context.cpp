@@ -1,0 +1,110 @@
+#include "run/rank_context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "collective/chunk_communicator.h"
+#include "collective/staged_communicator.h"
+#include "run/settings.h"
+
+namespace orrery {
+namespace {
+
+Group group_along(const Mesh& mesh, int64_t rank, AxisId axis, std::string_view prefix) {
+    Group group;
+    group.axis = mesh.axis(axis).name;
+    group.ranks = mesh.group(rank, axis);
+    group.me = static_cast<int>(mesh.coordinates(rank)[static_cast<size_t>(axis)]);
+    group.name = fmt::format("{}{}/{}", prefix, group.axis, group.ranks.front());
+    return group;
+}
+
+/// The memory of the first transport that sends from arenas alone.
+MemoryKind wanted_memory(const std::vector<std::shared_ptr<Transport>>& transports) {
+    for (const auto& transport : transports) {
+        if (!transport) continue;
+        const TransportContract contract = transport->contract();
+        if (contract.needs_arena && !contract.memory.empty()) return contract.memory.front();
+    }
+    return MemoryKind::device;
+}
+
+}  // namespace
+
+RankContext::Arenas::~Arenas() {
+    for (auto arena = memory.rbegin(); arena != memory.rend(); ++arena) device.release(*arena);
+}
+
+RankContext::RankContext(const RankSetting& setting)
+    : rank_(setting.rank), vote_(setting.vote), arenas_{setting.device, {}} {
+    const Mesh& mesh = setting.plans.front()->mesh;
+    transports_.resize(mesh.axes().size());
+    communicators_.resize(mesh.axes().size());
+    for (size_t id = 0; id < transports_.size(); ++id)
+        if (const Axis& axis = mesh.axes()[id]; !axis.sequential && axis.size > 1)
+            transports_[id] = setting.transport(axis);
+    const MemoryKind kind = wanted_memory(transports_);
+    for (const int64_t bytes : {std::max<int64_t>(64, setting.persistent.most()), scratch_bytes(setting.plans)})
+        arenas_.memory.push_back(setting.device.allocate(bytes, kind));
+    try {
+        for (size_t id = 0; id < transports_.size(); ++id)
+            if (transports_[id]) communicators_[id] = connect(setting, mesh, static_cast<AxisId>(id));
+    } catch (const std::exception& error) {
+        if (setting.failed) setting.failed(explain(error));
+        abort(explain(error));
+        throw;
+    }
+}
+
+RankContext::~RankContext() {
+    if (thread_ && !thread_->idle()) abort("this rank ends in the middle of a step");
+}
+
+/// The transport's communicator in its wrappers: the innermost moves chunks, the outermost waits on no caller's thread.
+std::unique_ptr<Communicator> RankContext::connect(const RankSetting& setting, const Mesh& mesh, AxisId axis) {
+    const std::string& name = mesh.axis(axis).name;
+    Transport& transport = *transports_[static_cast<size_t>(axis)];
+    const bool staged = !serves(transport.contract(), setting.device_kind);
+    auto made = transport.make(group_along(mesh, rank_, axis, setting.prefix), *setting.rendezvous,
+                               staged ? std::span<const Memory>() : arenas(), setting.timeout);
+    const auto tables = setting.collectives.find(name);
+    if (tables != setting.collectives.end())
+        made = std::make_unique<ChunkCommunicator>(std::move(made), tables->second);
+    if (staged) made = std::make_unique<StagedCommunicator>(std::move(made), arenas_.device);
+    if (!setting.background.count(name)) return made;
+    if (!thread_) thread_ = std::make_unique<CommunicationThread>();
+    return std::make_unique<BackgroundCommunicator>(std::move(made), *thread_);
+}
+
+std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
+    int64_t needs[2] = {0, scratch_bytes({&plan})};
+    for (const RankClass& ranks : plan.classes)  // of all ranks, so that each finds the same
+        for (const Operand& place : ranks.places) {
+            const Buffer& buffer = ranks.buffers[static_cast<size_t>(place.buffer)];
+            needs[0] = std::max(needs[0], buffer.offset + buffer.bytes);
+        }
+    for (const size_t arena : {0, 1})
+        if (const int64_t has = arenas()[arena].bytes, more = needs[arena] - has; more > 0)
+            throw Error(
+                fmt::format("program {} needs {} of the {} arena, which holds {}: {} too much\n"
+                            "  name the largest program before the arenas are allocated",
+                            plan.program.name, bytes_text(needs[arena]), arena ? "scratch" : "persistent",
+                            bytes_text(has), bytes_text(more)));
+    std::vector<Communicator*> by_axis;
+    for (const auto& communicator : communicators_) by_axis.push_back(communicator.get());
+    auto made =
+        std::make_unique<Executor>(plan, rank_, arenas_.device, std::move(by_axis), arenas()[0].data, arenas()[1].data);
+    if (vote_) made->capture_together(vote_);
+    if (thread_) made->collectives_by(*thread_);
+    return made;
+}
+
+void RankContext::abort(std::string_view reason) {
+    for (const auto& communicator : communicators_)
+        if (communicator) communicator->abort(reason);
+}
+
+}  // namespace orrery

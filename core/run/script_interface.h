@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/recipe.h"
+#include "orrery/registry.h"
+#include "orrery/schedule.h"
+#include "plan/chunks/chunks.h"
+#include "run/data/data.h"
+
+namespace orrery {
+
+/// What a script asks of a training run. Times and counts of 0 mean "never".
+struct TrainOptions {
+    int64_t steps = 0;
+    int64_t evaluate_every = 0;  ///< steps; an evaluation also ends the run when evaluate_batches > 0
+    int64_t evaluate_batches = 0;
+    int64_t checkpoint_every = 0;  ///< steps; a checkpoint also ends the run
+    bool checkpoint_final = true;  ///< but for one that measures
+    int64_t log_every = 1;
+    Origin origin;
+};
+
+struct SampleOptions {
+    std::string prompt;
+    int64_t tokens = 256;
+    double temperature = 0.8;
+    int64_t top_k = 0;  ///< 0: all
+    uint64_t seed = 0;
+};
+
+/// A collective algorithm of the configuration: [collectives] dp = "ring".
+struct CollectiveChoice {
+    std::string axis;
+    int64_t members = 1;
+    std::string name;
+    Origin asked;
+};
+
+/// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts
+/// nothing, `run` trains, `sample` draws text from the newest checkpoint.
+class Host {
+public:
+    virtual ~Host() = default;
+    virtual Config& config() = 0;
+    /// A strategy plugin by name; loads it when it is not loaded yet. Throws Error at `asked`.
+    virtual std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) = 0;
+    /// A data plugin by name, not opened yet; loads it when it is not loaded yet. `options`: of the script's call.
+    /// Throws Error at `asked`.
+    virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
+    /// Collectives that scripts make, and where their tables go, before the script runs.
+    virtual std::vector<CollectiveChoice> collectives() { return {}; }
+    /// Proves them for the axis. Throws Error with script lines.
+    virtual void use_collectives(const CollectiveChoice&, std::vector<ChunkTable>) {}
+    /// The mesh of the configuration, without micro.
+    virtual const Mesh& mesh() = 0;
+    /// Sees every program of the script after each pass. Empty: nobody looks.
+    virtual PassLook look() { return {}; }
+    /// Distributes, lowers and proves. Throws Error with script lines. Called by program:compile().
+    virtual void compile(Experiment experiment) = 0;
+    /// Bytes moved, peak memory, flops of the compiled experiment.
+    virtual std::string summary() = 0;
+    virtual void train(const DataSpec& data, const TrainOptions& options) = 0;
+    /// Text drawn from the model; "" in modes that run nothing.
+    virtual std::string sample(const SampleOptions& options) = 0;
+    /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
+    struct Option {
+        std::string key, fallback, help;
+    };
+    virtual void declare_options(const std::vector<Option>& options) = 0;
+    /// print() of a script: once, from rank 0.
+    virtual void print(const std::string& line) = 0;
+    /// The script is in a call that nothing can interrupt: ends the process, with exit code 1 and this text. Comes on
+    /// a thread of its own.
+    virtual void give_up(const std::string& text) = 0;
+};
+
+}  // namespace orrery

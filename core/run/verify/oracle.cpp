@@ -1,0 +1,368 @@
+#include "run/verify/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "run/verify/float_distance.h"
+
+namespace orrery {
+
+namespace {
+/// What an op's result may differ by in f32: a few roundings. Sums of many terms are moved by their terms.
+constexpr double rounding = 0x1p-22;
+/// How many times its noise a gradient must be for the step made of it to be known: at 10 the sign is certain.
+constexpr double noise_margin = 10;
+}  // namespace
+
+struct Oracle::Array {
+    explicit Array(int64_t bytes)
+        : data(static_cast<std::byte*>(
+              std::aligned_alloc(64, static_cast<size_t>((std::max<int64_t>(bytes, 1) + 63) / 64 * 64)))),
+          bytes(bytes) {
+        if (!data) throw std::bad_alloc();
+    }
+    ~Array() { std::free(data); }
+    Array(const Array&) = delete;
+
+    std::byte* data;
+    int64_t bytes;
+};
+
+/// One op on whole arrays. Without a kernel it renames its input; a collective with several inputs adds them.
+struct Oracle::Work {
+    const Op* op = nullptr;
+    std::vector<size_t> slots;  ///< of inputs, then outputs
+    std::vector<TensorType> types;
+    std::unique_ptr<Kernel> kernel;
+};
+
+Oracle::Oracle(const Program& annotated, const Program& propagated, const Mesh& mesh, Device& device,
+               WholeContents contents, int draws)
+    : annotated_(annotated),
+      propagated_(propagated),
+      mesh_(mesh),
+      device_(device),
+      contents_(std::move(contents)),
+      draws_(draws) {
+    if (!device.limits().host_visible)
+        throw Error("the oracle compares in host memory, which this device does not share; use device \"cpu\"");
+    collect();
+    find_rounded_sums();
+    sources_.resize(slots_);
+}
+
+Oracle::~Oracle() {
+    if (scratch_.data) device_.release(scratch_);
+}
+
+/// Whether propagation made another op of it: of another kind, or of other terms.
+bool Oracle::rewritten(const Op& op) const {
+    const auto known = static_cast<ValueId>(annotated_.values.size());
+    if (op.outputs.empty() || op.outputs[0] >= known) return true;
+    const Op& before = annotated_.op(annotated_.value(op.outputs[0]).op);
+    if (before.kind != op.kind || before.inputs.size() != op.inputs.size()) return true;
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        if (original_of(propagated_, op.inputs[i]) != before.inputs[i]) return true;
+    return false;
+}
+
+/// Terms of a rewritten sum that only such sums read. What others read must be what the traced program made of it.
+void Oracle::find_regrouped() {
+    slots_ = propagated_.values.size();
+    slot_.resize(slots_);
+    for (size_t i = 0; i < slots_; ++i) slot_[i] = i;
+    std::vector<char> stands(slots_, 0), other(slots_, 0);
+    const auto mark = [&](std::vector<char>& all, ValueId id) {
+        all[static_cast<size_t>(original_of(propagated_, id))] = 1;
+    };
+    for (const Result& result : propagated_.results) mark(stands, result.value);
+    for (const Update& update : propagated_.updates) mark(stands, update.value);
+    for (const Op& op : propagated_.ops) {
+        const bool sum = is_sum(op_def(op.kind)) || op.kind == "stage_sum";
+        if (op_def(op.kind).collective && !sum) continue;
+        // A sum of a term that is another number is another one, too.
+        const bool sums_other = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+            return other[static_cast<size_t>(original_of(propagated_, input))] != 0;
+        });
+        if (sum && (sums_other || rewritten(op))) {
+            mark(other, op.outputs[0]);
+        } else {
+            for (ValueId input : op.inputs) mark(stands, input);
+        }
+    }
+    for (size_t i = 0; i < annotated_.values.size(); ++i)
+        if (other[i] && !stands[i]) slot_[i] = slots_++;
+}
+
+void Oracle::collect() {
+    find_regrouped();
+    for (const Update& update : annotated_.updates)
+        if (const ValueId gradient = annotated_.grad_of(update.target); gradient != none)
+            gradient_of_.emplace(static_cast<size_t>(update.value), static_cast<size_t>(gradient));
+    for (const Op& op : annotated_.ops) add_work(annotated_, op);
+    const auto known = static_cast<ValueId>(annotated_.values.size());
+    const auto added = [&](ValueId id) { return id >= known; };
+    const auto anew = [&](ValueId id) {
+        return added(id) || slot_[static_cast<size_t>(id)] != static_cast<size_t>(id);
+    };
+    for (const Op& op : propagated_.ops)
+        if (std::all_of(op.outputs.begin(), op.outputs.end(), anew)) add_work(propagated_, op);
+    int64_t scratch = 0;
+    for (const Work& work : works_)
+        if (work.kernel) scratch = std::max(scratch, work.kernel->scratch_bytes());
+    if (scratch > 0) scratch_ = device_.allocate(scratch, MemoryKind::device);
+}
+
+void Oracle::add_work(const Program& program, const Op& op) {
+    Work work;
+    work.op = &op;
+    KernelSpec spec{op.kind, op.attributes, {}, {}};
+    for (const char* note : {"cause", "keep", "sends"}) spec.attributes.erase(note);
+    for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
+    for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
+    for (const auto* ids : {&op.inputs, &op.outputs})
+        for (ValueId id : *ids)
+            work.slots.push_back(&program == &annotated_ ? static_cast<size_t>(id) : slot_[static_cast<size_t>(id)]);
+    work.types = spec.inputs;
+    work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
+    const OpDef& def = op_def(op.kind);
+    try {
+        if (def.collective && op.inputs.size() > 1)
+            work.kernel = device_.prepare({"add", {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
+        else if (!def.alias && !def.collective)
+            work.kernel = device_.prepare(spec);
+    } catch (const Error& error) {
+        throw Error(describe(program, op) + ", on one device: " + error.what(), error.fault());
+    }
+    works_.push_back(std::move(work));
+}
+
+/// 16-bit partial values are rounded on each rank before they are summed. One that propagation added moves what its sum
+/// goes into.
+void Oracle::find_rounded_sums() {
+    const auto rounded = [&](ValueId id) {
+        const Value& value = propagated_.value(id);
+        return size_of(value.type.dtype) == 2 &&
+               std::any_of(value.layout.partials().begin(), value.layout.partials().end(), [&](const auto& partial) {
+                   return !mesh_.axis(partial.axis).sequential && mesh_.size(partial.axis) > 1;
+               });
+    };
+    rounded_.assign(propagated_.values.size(), 0);
+    for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = rounded(static_cast<ValueId>(i));
+    for (const Op& op : propagated_.ops)
+        for (ValueId input : op.inputs) {
+            const ValueId term = original_of(propagated_, input);
+            if (term < static_cast<ValueId>(annotated_.values.size()) || !rounded_[static_cast<size_t>(term)]) continue;
+            for (ValueId output : op.outputs) rounded_[static_cast<size_t>(output)] = 1;
+        }
+}
+
+double Oracle::noise_of(ValueId id) const {
+    const DType dtype = propagated_.value(id).type.dtype;
+    return rounded_[static_cast<size_t>(id)] && size_of(dtype) == 2 ? epsilon_of(dtype) : rounding;
+}
+
+/// What crosses pipeline stages: a contribution of each.
+void Oracle::add_up(const Work& work, Arrays& values) {
+    const Op& op = *work.op;
+    const TensorType& type = work.types.back();
+    auto sum = std::make_shared<Array>(type.bytes());
+    std::memcpy(sum->data, values[work.slots[0]]->data, static_cast<size_t>(type.bytes()));
+    for (size_t i = 1; i < op.inputs.size(); ++i) {
+        const auto& next = values[work.slots[i]];
+        const Tensor operands[] = {{sum->data, type.dtype, type.shape},
+                                   {next->data, type.dtype, type.shape},
+                                   {sum->data, type.dtype, type.shape}};
+        device_.launch(0, *work.kernel, operands, scratch_.data);
+        device_.synchronize(0);
+    }
+    values[work.slots.back()] = std::move(sum);
+}
+
+void Oracle::run(const Work& work, Arrays& values, uint64_t seed) {
+    const Op& op = *work.op;
+    const bool collective = op_def(op.kind).collective;
+    if (!work.kernel) {
+        values[work.slots.back()] = values[work.slots[0]];
+        return;
+    }
+    if (collective) return add_up(work, values);
+    std::vector<Tensor> operands;
+    for (size_t i = 0; i < work.types.size(); ++i) {
+        auto& block = values[work.slots[i]];
+        if (i >= op.inputs.size()) block = std::make_shared<Array>(work.types[i].bytes());
+        operands.push_back({block->data, work.types[i].dtype, work.types[i].shape});
+    }
+    device_.launch(0, *work.kernel, operands, scratch_.data);
+    device_.synchronize(0);
+    if (seed == 0) return;
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+        const Tensor& made = operands[op.inputs.size() + i];
+        const ValueId id = op.outputs[i];
+        jitter(made.dtype, made.data, made.count(), noise_of(id), seed + 0x9e37u * static_cast<uint64_t>(id + 1));
+    }
+}
+
+Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
+    Arrays values = sources;
+    for (const Work& work : works_) run(work, values, seed);
+    return values;
+}
+
+void Oracle::take_sources(int64_t step) {
+    for (size_t i = 0; i < annotated_.values.size(); ++i) {
+        const Value& value = annotated_.values[i];
+        if (value.role == Role::temporary) continue;
+        const std::vector<std::byte> whole = contents_(value, step);
+        if (static_cast<int64_t>(whole.size()) != value.type.bytes())
+            throw Error(value.origin, "the contents of " + describe(annotated_, static_cast<ValueId>(i)) + " have " +
+                                          std::to_string(whole.size()) + " bytes");
+        sources_[i] = std::make_shared<Array>(value.type.bytes());
+        std::memcpy(sources_[i]->data, whole.data(), whole.size());
+    }
+}
+
+Oracle::Arrays Oracle::moved_sources(uint64_t seed) const {
+    Arrays sources = sources_;
+    for (size_t i = 0; i < annotated_.values.size(); ++i) {
+        if (annotated_.values[i].role != Role::param) continue;
+        const TensorType& type = annotated_.values[i].type;
+        sources[i] = std::make_shared<Array>(type.bytes());
+        std::memcpy(sources[i]->data, sources_[i]->data, static_cast<size_t>(type.bytes()));
+        jitter(type.dtype, sources[i]->data, type.count(), rounding, seed + 1 + i);
+    }
+    return sources;
+}
+
+void Oracle::step(int64_t step) {
+    step_ = step;
+    take_sources(step);
+    values_ = evaluate(sources_, 0);
+    squares_.assign(slots_, 0);
+    each_.clear();
+    for (const auto& [updated, gradient] : gradient_of_)
+        for (size_t slot : {updated, gradient})
+            each_[slot].assign(static_cast<size_t>(propagated_.values[gradient].type.count()), 0.0f);
+    drawn_ = 0;
+    draw(draws_);
+}
+
+void Oracle::draw(int draws) {
+    for (; drawn_ < draws; ++drawn_) {
+        const uint64_t seed = (static_cast<uint64_t>(step_) << 32) + (static_cast<uint64_t>(drawn_ + 1) << 20);
+        measure(evaluate(moved_sources(seed), seed));
+    }
+    leave_out();
+}
+
+void Oracle::measure(const Arrays& values) {
+    std::vector<char> known(slots_, 0);
+    for (size_t i = 0; i < propagated_.values.size(); ++i) {
+        const size_t slot = slot_[i];
+        if (known[slot] || !values[slot] || values[slot] == values_[slot]) continue;
+        known[slot] = 1;
+        const TensorType& type = propagated_.values[i].type;
+        const void* moved = values[slot]->data;
+        const double far = difference(type.dtype, moved, values_[slot]->data, type.count()).distance;
+        squares_[slot] += far * far;
+        const auto each = each_.find(slot);
+        if (each == each_.end() || far == 0) continue;
+        for (int64_t k = 0; k < type.count(); ++k) {
+            const double d = number_at(type.dtype, moved, k) - number_at(type.dtype, values_[slot]->data, k);
+            each->second[static_cast<size_t>(k)] += static_cast<float>(d * d);
+        }
+    }
+}
+
+/// An element's own noise is a sample of few; that of the whole gradient, a floor for it, is not.
+std::vector<float> Oracle::below_noise(size_t gradient) const {
+    const TensorType& type = propagated_.values[gradient].type;
+    const auto count = static_cast<size_t>(type.count());
+    const std::vector<float>& each = each_.at(gradient);
+    const double typical = squares_[gradient] / static_cast<double>(std::max<size_t>(count, 1));
+    std::vector<float> weak(count, 0);
+    for (size_t k = 0; k < count; ++k) {
+        const double g = number_at(type.dtype, values_[gradient]->data, static_cast<int64_t>(k));
+        const double noise = std::max(typical, static_cast<double>(each[k])) / drawn_;
+        if (g * g <= noise_margin * noise_margin * noise) weak[k] = 1;
+    }
+    return weak;
+}
+
+void Oracle::leave_out() {
+    weak_.clear();
+    uncertain_.assign(slots_, 0);
+    for (const Work& work : works_) {
+        const auto inputs = static_cast<std::ptrdiff_t>(work.op->inputs.size());
+        const auto updated = std::find_if(work.slots.begin() + inputs, work.slots.end(),
+                                          [&](size_t slot) { return gradient_of_.count(slot) != 0; });
+        if (updated == work.slots.end())
+            carry(work);
+        else
+            weak_[*updated] = below_noise(gradient_of_.at(*updated));
+    }
+    left_out_.clear();
+    for (const auto& [slot, weak] : weak_) {
+        std::vector<char>& left = left_out_[slot];
+        squares_[slot] = 0;
+        for (size_t k = 0; k < weak.size(); ++k) {
+            left.push_back(weak[k] > 0);
+            if (weak[k] == 0) squares_[slot] += static_cast<double>(each_[slot][k]);
+        }
+    }
+}
+
+/// What is known of a param's elements moves with them where it is packed, sent and unpacked.
+void Oracle::carry(const Work& work) {
+    const Op& op = *work.op;
+    const auto inputs = work.slots.begin() + static_cast<std::ptrdiff_t>(op.inputs.size());
+    const auto weak = [&](size_t slot) { return weak_.count(slot) != 0; };
+    const auto uncertain = [&](size_t slot) { return uncertain_[slot] != 0; };
+    const bool known = std::none_of(work.slots.begin(), inputs, uncertain);
+    if (known && std::none_of(work.slots.begin(), inputs, weak)) return;
+    const OpDef& def = op_def(op.kind);
+    const bool moves = def.moves != Moves::no;
+    const bool alike = !work.kernel || def.casts;
+    if (!known || op.outputs.size() != 1 || !(alike || (moves && work.types.back().dtype == DType::f32))) {
+        for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
+        return;
+    }
+    std::vector<float> marks = alike ? weak_[work.slots[0]] : carried(work, weak_);
+    each_[work.slots.back()] = alike ? each_[work.slots[0]] : carried(work, each_);
+    weak_[work.slots.back()] = std::move(marks);
+}
+
+/// The op on numbers that belong to the elements of its inputs.
+std::vector<float> Oracle::carried(const Work& work, const std::map<size_t, std::vector<float>>& from) {
+    Arrays blocks(slots_);
+    for (size_t i = 0; i < work.op->inputs.size(); ++i) {
+        auto& block = blocks[work.slots[i]] = std::make_shared<Array>(work.types[i].bytes());
+        std::memset(block->data, 0, static_cast<size_t>(block->bytes));
+        const auto found = from.find(work.slots[i]);
+        if (found != from.end()) std::memcpy(block->data, found->second.data(), static_cast<size_t>(block->bytes));
+    }
+    run(work, blocks, 0);
+    std::vector<float> made(static_cast<size_t>(work.types.back().count()));
+    std::memcpy(made.data(), blocks[work.slots.back()]->data, made.size() * sizeof(float));
+    return made;
+}
+
+const std::byte* Oracle::whole(ValueId value) const {
+    const auto& block = values_[slot_[static_cast<size_t>(value)]];
+    return block ? block->data : nullptr;
+}
+
+bool Oracle::uncertain(ValueId value) const { return uncertain_[slot_[static_cast<size_t>(value)]] != 0; }
+
+const char* Oracle::left_out(ValueId value) const {
+    const auto found = left_out_.find(slot_[static_cast<size_t>(value)]);
+    return found == left_out_.end() ? nullptr : found->second.data();
+}
+
+double Oracle::moved(ValueId value) const { return std::sqrt(squares_[slot_[static_cast<size_t>(value)]] / drawn_); }
+
+}  // namespace orrery

@@ -1,0 +1,36 @@
+#pragma once
+#include <map>
+#include <mutex>
+
+#include "compile/ids.h"
+#include "run/data/data.h"
+#include "run/verify/oracle.h"
+
+namespace orrery {
+
+/// What a run's sources hold, as whole arrays: params and states as `Session` draws them, the step's samples of
+/// its data, the step and its seed. Callable from several threads.
+class WholeSources {
+public:
+    /// `data`: nullptr for a script that trains on none. `program`: as recorded. The device and data must
+    /// outlive this.
+    WholeSources(Device& device, uint64_t seed, const Program& program, const Dataset* data)
+        : device_(device), seed_(seed), ids_(ids_of(program)), data_(data) {}
+
+    /// Throws Error at the script line of an input that nothing fills.
+    std::vector<std::byte> operator()(const Value& value, int64_t step);
+
+private:
+    std::vector<std::byte> initial(const Value& value);
+    std::vector<std::byte> input(const Value& value, int64_t step) const;
+
+    Device& device_;
+    const uint64_t seed_;
+    const std::map<std::string, IdRange> ids_;
+    const Dataset* data_;
+    std::mutex mutex_;
+    int64_t step_ = 0;
+    std::map<std::string, std::vector<std::byte>> known_;  ///< of this step
+};
+
+}  // namespace orrery

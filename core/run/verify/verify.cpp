@@ -1,0 +1,390 @@
+#include "run/verify/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "ir/op.h"
+#include "layout/shards.h"
+#include "run/control/rendezvous.h"
+#include "run/rank_context.h"
+#include "run/verify/verify_rank.h"
+
+namespace orrery {
+namespace {
+
+/// One rank: a device, and a context and an executor thrice: its own, its twin's, its echo's.
+class Rank {
+public:
+    Rank(const VerifyCase& verified, int64_t rank, Rendezvous& rendezvous) : device_(verified.device()) {
+        RankSetting setting{rank, *device_, "cpu", verified.persistent, {&verified.plan}};
+        setting.transport = [shared = std::shared_ptr(verified.transport())](const Axis&) { return shared; };
+        setting.rendezvous = &rendezvous;
+        setting.timeout = verified.timeout;
+        setting.collectives = verified.collectives;
+        for (const char* prefix : {"", "twin ", "echo "}) {
+            setting.prefix = prefix;
+            RankContext& context = contexts_.emplace_back(setting);
+            // What nobody writes is NaN.
+            for (const Memory& arena : context.arenas())
+                std::memset(arena.data, 0xff, static_cast<size_t>(arena.bytes));
+            executors_.push_back(context.executor(verified.plan));
+        }
+    }
+
+    Executor& actual() { return *executors_[0]; }
+    Executor& twin() { return *executors_[1]; }
+    Executor& echo() { return *executors_[2]; }
+
+private:
+    std::unique_ptr<Device> device_;
+    std::list<RankContext> contexts_;
+    std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+bool all_f32(const Program& program) {
+    return std::none_of(program.values.begin(), program.values.end(),
+                        [](const Value& value) { return size_of(value.type.dtype) == 2; });
+}
+
+/// The steps of all ranks, in lockstep with the oracle.
+class Verification {
+public:
+    Verification(const VerifyCase& verified, const VerifyOptions& options)
+        : verified_(verified),
+          options_(options),
+          plan_(verified.plan),
+          device_(verified.device()),
+          oracle_(
+              verified.annotated, plan_.program, plan_.mesh, *device_,
+              [this](const Value& value, int64_t step) { return contents(value, step); }, options.draws),
+          reordered_{reordered_values(plan_, 1), reordered_values(plan_, 2)},
+          gradients_(plan_, verified.annotated.values.size()),
+          twins_(static_cast<size_t>(plan_.mesh.ranks())) {}
+
+    VerifyReport run() {
+        oracle_.step(1);
+        LocalRendezvous rendezvous;
+        std::barrier between(plan_.mesh.ranks(), [this]() noexcept { next(); });
+        std::vector<std::thread> threads;
+        for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
+            threads.emplace_back([&, rank] {
+                try {
+                    steps(rank, rendezvous, between);
+                } catch (const std::exception& error) {
+                    fail(std::current_exception());
+                    rendezvous.fail(rank, error.what());
+                    between.arrive_and_drop();
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        if (error_) std::rethrow_exception(error_);
+        return report();
+    }
+
+private:
+    template <class Barrier>
+    void steps(int64_t rank, Rendezvous& rendezvous, Barrier& between) {
+        Rank runs(verified_, rank, rendezvous);
+        auto& twin = twins_[static_cast<size_t>(rank)];
+        twin = std::make_unique<TwinRank>(TwinRank::Setting{plan_, rank, runs.actual(), runs.twin(), runs.echo(),
+                                                            oracle_, options_, reordered_, gradients_});
+        for (int64_t step = 1; step <= options_.steps; ++step) {
+            twin->step(step, verified_.contents);
+            between.arrive_and_wait();
+            if (stop_) return;
+        }
+    }
+
+    /// Between two steps, on one thread while the others wait.
+    void next() noexcept {
+        try {
+            if (!std::all_of(twins_.begin(), twins_.end(), [](const auto& twin) { return twin != nullptr; }) ||
+                error_) {
+                stop_ = true;
+                return;
+            }
+            judge_gradients();
+            settle_findings();
+            const bool wrong = std::any_of(twins_.begin(), twins_.end(),
+                                           [](const auto& twin) { return !twin->report().findings.empty(); });
+            stop_ = wrong || ++done_ == options_.steps;
+            if (!stop_) oracle_.step(done_ + 1);
+        } catch (...) {
+            fail(std::current_exception());
+            stop_ = true;
+        }
+    }
+
+    void fail(std::exception_ptr error) {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = error;
+    }
+
+    /// The oracle goes on from where the ranks are, so that each step's noise is its own.
+    std::vector<std::byte> contents(const Value& value, int64_t step) {
+        if (value.role == Role::input || step == 1) return verified_.contents(value, step);
+        std::vector<std::byte> whole(static_cast<size_t>(value.type.bytes()));
+        const auto id = static_cast<ValueId>(&value - verified_.annotated.values.data());
+        Layout layout = plan_.program.value(id).layout;
+        if (const auto micro = plan_.mesh.sequential_axis()) layout.set(*micro, Placement::replicated());
+        bool held = false;
+        for (int64_t rank = plan_.mesh.ranks(); rank-- > 0;) {  // of equal blocks the first rank's
+            const Executor& actual = twins_[static_cast<size_t>(rank)]->actual();
+            if (!actual.holds(id)) continue;
+            held = true;
+            place(whole.data(), value.type.shape, block_of(layout, value.type.shape, plan_.mesh, rank),
+                  size_of(value.type.dtype), actual.tensor(id).data);
+        }
+        return held ? whole : verified_.contents(value, 1);
+    }
+
+    /// What looks wrong is judged again by more draws; few may all have missed where rounding leads.
+    void settle_findings() {
+        const auto doubtful = [](const Finding& f) { return !f.own && !f.exact; };
+        bool any = false;
+        for (const auto& twin : twins_) {
+            const auto& findings = twin->report().findings;
+            any |= std::any_of(findings.begin(), findings.end(), doubtful);
+        }
+        if (!any) return;
+        oracle_.draw(std::max(options_.draws, options_.sure));
+        for (const auto& twin : twins_) {
+            RankReport& report = twin->report();
+            for (Finding& f : report.findings)
+                if (doubtful(f)) f.tolerance = tolerance_of(oracle_, f.value, f.type.dtype, f.far.largest, f.rounded);
+            std::erase_if(report.findings, [&](const Finding& f) {
+                if (!doubtful(f) || !(f.far.distance <= f.tolerance)) return false;
+                Compared& line = report.compared[kind_of(plan_.program, f.value, f.gradient)];
+                const double part = f.far.distance / f.tolerance;
+                if (part > line.worst) line.worst = part, line.value = f.value, line.rank = f.rank;
+                return true;
+            });
+        }
+    }
+
+    /// ||g - ref|| over whole gradients, or multiples of them, from the blocks of their first holders.
+    void judge_gradients() {
+        std::map<ValueId, double> squares;
+        for (const auto& twin : twins_)
+            for (const auto& [id, square] : twin->report().gradient) squares[id] += square;
+        struct Norm {
+            ValueId value;
+            double own, gradients;
+        };
+        std::vector<Norm> norms;
+        double all = 0, all_own = 0;
+        report_.unjudged.clear();
+        report_.noisy.clear();
+        for (const auto& [param, gradient] : plan_.program.grads()) {
+            const auto& standing = gradients_.of(gradient);
+            const auto judged = [&](const auto& s) {
+                return !oracle_.uncertain(s.value) && (s.multiple ? squares.count(s.value) != 0 : compared(s.value));
+            };
+            if (standing.empty() || !std::all_of(standing.begin(), standing.end(), judged)) {
+                if (!gradients_.matters(gradient)) continue;
+                report_.unjudged.push_back(param);
+                const auto noisy = [&](const auto& s) { return oracle_.uncertain(s.value); };
+                if (std::any_of(standing.begin(), standing.end(), noisy)) report_.noisy.push_back(param);
+                continue;
+            }
+            for (const auto& s : standing) {
+                if (!s.multiple) continue;
+                norms.push_back({s.value, norm_of(s.value), norm_of(gradient)});
+                all += norms.back().gradients * norms.back().gradients;
+                all_own += norms.back().own * norms.back().own;
+            }
+        }
+        for (const Norm& norm : norms) {
+            if (squares[norm.value] == 0) continue;
+            // What the optimizer has multiplied the gradient by.
+            const double by = norm.gradients > 0 ? norm.own / norm.gradients : all > 0 ? std::sqrt(all_own / all) : 0;
+            const double part = std::sqrt(squares[norm.value]) / (1e-5 * norm.own + 1e-6 * by * std::sqrt(all));
+            if (part <= report_.gradients) continue;
+            report_.gradients = part;
+            report_.worst_gradient = norm.value;
+        }
+        if (!norms.empty()) report_.gradients = std::max(report_.gradients, 0.0);
+    }
+
+    double norm_of(ValueId value) const {
+        const std::byte* whole = oracle_.whole(value);
+        const TensorType& type = plan_.program.value(value).type;
+        return difference(type.dtype, whole, whole, type.count()).norm;
+    }
+
+    /// Whether some rank's was compared with the oracle's.
+    bool compared(ValueId value) const {
+        return std::any_of(twins_.begin(), twins_.end(),
+                           [&](const auto& twin) { return twin->report().seen[static_cast<size_t>(value)] == 2; });
+    }
+
+    VerifyReport report() {
+        report_.ranks = plan_.mesh.ranks();
+        report_.steps = std::min(done_ + 1, options_.steps);
+        for (const auto& [axis, tables] : verified_.collectives)
+            for (const ChunkTable& table : tables)
+                report_.collectives.push_back(
+                    fmt::format("{} over {} by {}", name_of(table.collective), axis, table.name));
+        report_.judges_gradients = all_f32(plan_.program);
+        std::vector<char> seen(plan_.program.values.size(), 0);
+        for (const auto& twin : twins_) gather(twin->report(), seen);
+        for (size_t i = 0; i < seen.size(); ++i) {
+            if (seen[i] == 0) {
+                report_.unseen += plan_.program.values[i].role == Role::temporary;
+                continue;
+            }
+            ++report_.values;
+            const ValueId sum = reordered_[0][i];
+            (sum == none ? report_.exact : report_.reordered) += 1;
+            if (sum != none && std::find(report_.sums.begin(), report_.sums.end(), sum) == report_.sums.end())
+                report_.sums.push_back(sum);
+        }
+        find_roots();
+        return std::move(report_);
+    }
+
+    void gather(const RankReport& rank, std::vector<char>& seen) {
+        for (size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], rank.seen[i]);
+        for (size_t kind = 0; kind < kinds_of_values; ++kind) {
+            const Compared& from = rank.compared[kind];
+            Compared& to = report_.compared[kind];
+            to.comparisons += from.comparisons;
+            to.replays += from.replays;
+            to.elements += from.elements;
+            to.left_out += from.left_out;
+            if (from.worst <= to.worst) continue;
+            to.worst = from.worst;
+            to.value = from.value;
+            to.rank = from.rank;
+        }
+        report_.further += rank.further;
+    }
+
+    /// A finding is a root when a replay makes another value. Without one, what is too far from the oracle is: when
+    /// nothing that went into it was, on this rank or, of a message, on any other.
+    void find_roots() {
+        bool replayed = false;
+        for (const auto& twin : twins_)
+            for (const Finding& f : twin->report().findings) replayed |= f.planned || f.own;
+        std::set<std::string> dirty;
+        for (const auto& twin : twins_)
+            dirty.insert(twin->report().dirty_edges.begin(), twin->report().dirty_edges.end());
+        for (const auto& twin : twins_)
+            for (const Finding& finding : twin->report().findings) {
+                const bool root = finding.planned || finding.own ||
+                                  (!replayed && !finding.infected && dirty.count(finding.edge) == 0);
+                if (root)
+                    report_.roots.push_back(finding);
+                else
+                    ++report_.further;
+            }
+        // Streams of one class agree on the place; those of different stages on the op.
+        std::stable_sort(report_.roots.begin(), report_.roots.end(), [&](const Finding& a, const Finding& b) {
+            if (a.step != b.step) return a.step < b.step;
+            const bool same = &plan_.class_of(a.rank) == &plan_.class_of(b.rank);
+            return same ? a.index < b.index : a.op < b.op;
+        });
+        for (Finding& finding : report_.roots)
+            if (!finding.edge.empty()) blame_members(finding);
+        report_.roots_in_all = static_cast<int64_t>(report_.roots.size());
+    }
+
+    void blame_members(Finding& finding) {
+        const Instruction& i = plan_.class_of(finding.rank).stream[static_cast<size_t>(finding.index)];
+        std::vector<int64_t> wrong;
+        for (int64_t member : plan_.mesh.group(finding.rank, i.axis))
+            if (std::any_of(report_.roots.begin(), report_.roots.end(), [&](const Finding& other) {
+                    return other.rank == member && other.edge == finding.edge && other.value == finding.value;
+                }))
+                wrong.push_back(member);
+        if (static_cast<int64_t>(wrong.size()) == plan_.mesh.size(i.axis)) finding.members = wrong;
+    }
+
+    const VerifyCase& verified_;
+    const VerifyOptions& options_;
+    const Plan& plan_;
+    std::unique_ptr<Device> device_;
+    Oracle oracle_;
+    const ReorderedValues reordered_;
+    const Gradients gradients_;
+    std::vector<std::unique_ptr<TwinRank>> twins_;
+    VerifyReport report_;
+    int64_t done_ = 0;
+    bool stop_ = false;
+    std::mutex mutex_;
+    std::exception_ptr error_;
+};
+
+}  // namespace
+
+VerifyReport verify(const VerifyCase& verified, const VerifyOptions& options) {
+    constexpr int64_t most = 64;
+    const int64_t ranks = verified.plan.mesh.ranks();
+    if (ranks > most)
+        throw Error(
+            fmt::format("verify runs ranks as threads, at most {}; mesh {} has {}\n"
+                        "  make the axes smaller with --set mesh.AXIS=N: a mistake of a layout shows at 2 already",
+                        most, verified.plan.mesh.text(), ranks));
+    if (options.steps < 1 || options.draws < 1)
+        throw Error(
+            fmt::format("verify: {} steps and {} draws, expected 1 or more of each", options.steps, options.draws));
+    for (const Injection& injection : options.injections) require_injectable(injection, verified.plan);
+    return Verification(verified, options).run();
+}
+
+namespace {
+
+/// Values that are summed where they stand, in the order in which their terms are made.
+std::vector<char> summed_in_place(const Plan& plan) {
+    std::vector<char> summed(plan.program.values.size(), 0);
+    for (const RankClass& c : plan.classes)
+        for (const Instruction& i : c.stream) {
+            if (i.opcode != Opcode::kernel) continue;
+            const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+            for (size_t k = spec.inputs.size(); k < i.operands.size(); ++k) {
+                const bool adds = spec.attributes.flag("accumulate") ||
+                                  (!spec.inputs.empty() && i.operands[0].value == i.operands[k].value);
+                if (adds && i.operands[k].value != none) summed[static_cast<size_t>(i.operands[k].value)] = 1;
+            }
+        }
+    return summed;
+}
+
+}  // namespace
+
+std::vector<ValueId> reordered_values(const Plan& plan, int64_t step) {
+    const Program& program = plan.program;
+    std::vector<ValueId> because(program.values.size(), none);
+    const std::vector<char> summed = summed_in_place(plan);
+    const auto sums = [&](ValueId id) {
+        const auto& partials = program.value(id).layout.partials();
+        return summed[static_cast<size_t>(id)] ||
+               std::any_of(partials.begin(), partials.end(), [&](const Layout::Partial& p) {
+                   return p.op == ReduceOp::sum && plan.mesh.size(p.axis) > 1;
+               });
+    };
+    for (int64_t pass = 1; pass <= std::min<int64_t>(step, 2); ++pass) {
+        for (const Op& op : program.ops) {
+            ValueId cause = none;
+            for (ValueId input : op.inputs)
+                if (cause == none) cause = because[static_cast<size_t>(input)];
+            for (ValueId output : op.outputs) {
+                ValueId& own = because[static_cast<size_t>(output)];
+                const bool across_stages = op_def(op.kind).collective && op.inputs.size() > 1;
+                if (own == none) own = cause != none ? cause : across_stages || sums(output) ? output : none;
+            }
+        }
+        for (const Update& update : program.updates)
+            if (pass < step) because[static_cast<size_t>(update.target)] = because[static_cast<size_t>(update.value)];
+    }
+    return because;
+}
+
+}  // namespace orrery

@@ -1,0 +1,361 @@
+#include "run/verify/verify_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ir/describe.h"
+#include "ir/op.h"
+#include "layout/shards.h"
+#include "plan/access.h"
+
+namespace orrery {
+namespace {
+
+constexpr size_t kept_findings = 2000;
+
+bool communicates(const Instruction& instruction) {
+    return instruction.opcode != Opcode::kernel && instruction.opcode != Opcode::copy;
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+    return std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
+}
+
+}  // namespace
+
+size_t kind_of(const Program& program, ValueId id, bool gradient) {
+    if (gradient) return 2;
+    const OpId maker = program.value(id).op;
+    if (maker == none || program.op(maker).phase == Phase::update) return 3;
+    return program.op(maker).phase == Phase::backward ? 1 : 0;
+}
+
+double tolerance_of(const Oracle& oracle, ValueId value, DType dtype, double largest, double rounded) {
+    return margin * (oracle.moved(value) + epsilon_of(dtype) * largest + rounded);
+}
+
+TwinRank::TwinRank(const Setting& setting)
+    : s_(setting),
+      class_(setting.plan.class_of(setting.rank)),
+      injector_(setting.plan, class_, setting.rank, setting.options.injections) {
+    const Program& program = s_.plan.program;
+    micro_axis_ = s_.plan.mesh.sequential_axis().value_or(none);
+    report_.seen.assign(program.values.size(), 0);
+    updates_.assign(program.values.size(), 0);
+    for (const RankClass& c : s_.plan.classes)
+        for (const Instruction& i : c.stream) {
+            if (i.op == none || program.op(i.op).phase != Phase::update) continue;
+            for_each_access(c, i, [&](const Operand& operand, bool reads, bool) {
+                if (reads && operand.value != none) updates_[static_cast<size_t>(operand.value)] = 1;
+            });
+        }
+}
+
+void TwinRank::feed(const Value& source, const Operand& place, const std::vector<std::byte>& whole) {
+    Layout layout = source.layout;
+    if (micro_axis_ != none) layout.set(micro_axis_, Placement::replicated());
+    const Block piece = block_of(layout, source.type.shape, s_.plan.mesh, s_.rank);
+    for (Executor* executor : {&s_.actual, &s_.twin, &s_.echo})
+        slice(whole.data(), source.type.shape, piece, size_of(source.type.dtype), executor->tensor(place.value).data);
+    set_note(place, {});
+}
+
+void TwinRank::step(int64_t step, const WholeContents& contents) {
+    step_ = step;
+    sequence_.clear();
+    report_.gradient.clear();
+    for (const Operand& place : class_.places) {
+        const Value& source = value(place.value);
+        if (source.role == Role::temporary) continue;
+        if (source.role == Role::input || step == 1) {
+            feed(source, place, contents(source, step));
+            continue;
+        }
+        const Tensor mine = s_.actual.tensor(place.value);
+        std::memcpy(s_.twin.tensor(place.value).data, mine.data, static_cast<size_t>(mine.bytes()));
+        set_note(place, {});
+    }
+    s_.actual.run(*this);
+    s_.twin.finish();
+    s_.echo.finish();
+}
+
+Ranges<TwinRank::Note>& TwinRank::notes(const Operand& operand) {
+    return notes_[arena(class_, operand) == Arena::scratch];
+}
+
+TwinRank::Note TwinRank::note_of(const Operand& operand) {
+    Note all;
+    const int64_t begin = address(class_, operand);
+    notes(operand).visit(begin, begin + operand.type.bytes(), [&](Note& note) {
+        all.dirty |= note.dirty;
+        all.pending = std::max(all.pending, note.pending);
+    });
+    return all;
+}
+
+void TwinRank::set_note(const Operand& operand, Note note) {
+    const int64_t begin = address(class_, operand);
+    notes(operand).replace(begin, begin + operand.type.bytes(), note);
+}
+
+/// The kernel that does the op's own work, not one that packs, unpacks or adds for it.
+bool TwinRank::own_kernel(const Instruction& i) const {
+    const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+    if (spec.op != kernel_of(op_def(s_.plan.program.op(i.op).kind))) return false;
+    return spec.inputs.empty() || i.operands[0].value != i.operands[spec.inputs.size()].value;
+}
+
+/// Whether the operand is a whole value of the program when this instruction has written it.
+bool TwinRank::completes(const Instruction& i, const Operand& operand) const {
+    if (i.op == none || operand.value == none) return false;
+    const Program& program = s_.plan.program;
+    const Op& op = program.op(i.op);
+    const auto& outputs = op.outputs;
+    const bool own = std::find(outputs.begin(), outputs.end(), operand.value) != outputs.end();
+    switch (i.opcode) {
+        case Opcode::kernel: {
+            const KernelSpec& spec = class_.kernels[static_cast<size_t>(i.kernel)];
+            if (spec.attributes.flag("accumulate")) return false;
+            // A collective's pieces are unpacked by a transpose into the value's place.
+            return own && (own_kernel(i) || (op_def(op.kind).collective && op_def(spec.op).moves == Moves::permutes));
+        }
+        case Opcode::copy: return own;
+        default: return unpacked(operand);
+    }
+}
+
+/// Whether the operand lies as the value does. What is packed in pieces for a message has a dim more.
+bool TwinRank::unpacked(const Operand& operand) const {
+    return operand.type.shape.size() == value(operand.value).type.shape.size();
+}
+
+/// Puts the oracle's block into `want_`; false when the value is a partial sum here.
+bool TwinRank::cut(ValueId id, int64_t micro, const Tensor& local) {
+    const Value& v = value(id);
+    Layout layout = v.layout;
+    if (micro_axis_ != none && micro < 0) layout.set(micro_axis_, Placement::replicated());
+    const std::byte* whole = s_.oracle.whole(id);
+    const auto split_by_ranks = [&](const Layout::Partial& p) { return s_.plan.mesh.size(p.axis) > 1; };
+    if (!whole || std::any_of(layout.partials().begin(), layout.partials().end(), split_by_ranks)) return false;
+    const Block piece = block_of(layout, v.type.shape, s_.plan.mesh, s_.rank, std::max<int64_t>(micro, 0));
+    if (count_of(piece.shape) != local.count() || v.type.dtype != local.dtype) return false;
+    want_.resize(static_cast<size_t>(local.bytes()));
+    slice(whole, v.type.shape, piece, size_of(v.type.dtype), want_.data());
+    left_out_.clear();
+    if (const char* left_out = s_.oracle.left_out(id)) {
+        left_out_.resize(static_cast<size_t>(local.count()));
+        slice(left_out, v.type.shape, piece, 1, left_out_.data());
+    }
+    return true;
+}
+
+TwinRank::Judged TwinRank::judge(ValueId id, const Tensor& have, const void* want, bool complete,
+                                 double rounded) const {
+    Judged judged;
+    const char* left_out = complete && !left_out_.empty() ? left_out_.data() : nullptr;
+    judged.far = difference(have.dtype, have.data, want, have.count(), left_out);
+    judged.rounded = rounded;
+    judged.tolerance = tolerance_of(s_.oracle, id, have.dtype, judged.far.largest, rounded);
+    judged.wrong = !(judged.far.distance <= judged.tolerance);
+    const auto& reordered = s_.reordered[step_ > 1];
+    if (s_.options.bitwise && complete && reordered[static_cast<size_t>(id)] == none && judged.far.unequal > 0)
+        judged.wrong = judged.exact = true, judged.tolerance = 0;
+    return judged;
+}
+
+void TwinRank::count(ValueId id, const Judged& judged, bool complete) {
+    Compared& line = report_.compared[kind_of(s_.plan.program, id, s_.gradients.multiple_of(id) != none)];
+    ++(complete ? line.comparisons : line.replays);
+    line.elements += judged.far.count;
+    line.left_out += judged.far.left_out;
+    char& seen = report_.seen[static_cast<size_t>(id)];
+    seen = std::max<char>(seen, complete ? 2 : 1);
+    if (judged.wrong) return;  // a finding, which more draws may explain
+    const double part = judged.far.distance == 0 ? 0 : judged.far.distance / judged.tolerance;
+    if (part > line.worst) line.worst = part, line.value = id, line.rank = s_.rank;
+}
+
+Finding& TwinRank::find(int index, ValueId id, const Judged& judged) {
+    if (report_.findings.size() >= kept_findings) {
+        ++report_.further;
+        report_.findings.pop_back();
+    }
+    Finding& finding = report_.findings.emplace_back();
+    finding.step = step_;
+    finding.rank = s_.rank;
+    finding.index = index;
+    finding.op = at(index).op;
+    finding.value = id;
+    finding.micro = at(index).fragment.micro;
+    finding.far = judged.far;
+    finding.tolerance = judged.tolerance;
+    finding.rounded = judged.rounded;
+    finding.exact = judged.exact;
+    finding.gradient = s_.gradients.multiple_of(id) != none;
+    finding.type = value(id).type;
+    for (const Operand& operand : at(index).operands)
+        if (operand.value == id) finding.type = operand.type;
+    finding.infected = infected_;
+    if (communicates(at(index))) finding.edge = edge_;
+    return finding;
+}
+
+/// A name that all members give to the communication at hand.
+std::string TwinRank::edge(int index) {
+    const Instruction& i = at(index);
+    if (!communicates(i)) return "";
+    const std::vector<int64_t> group = s_.plan.mesh.group(s_.rank, i.axis);
+    std::string name = fmt::format("step {} {} {}/{}", step_, name_of(Opcode::all_reduce), i.axis, group.front());
+    if (i.opcode == Opcode::send || i.opcode == Opcode::receive) {
+        const int64_t peer = group[static_cast<size_t>(i.peer)];
+        const bool sends = i.opcode == Opcode::send;
+        name = fmt::format("step {} send {}/{}>{} {}", step_, i.axis, sends ? s_.rank : peer, sends ? peer : s_.rank,
+                           i.tag);
+    }
+    return fmt::format("{} #{}", name, sequence_[name]++);
+}
+
+/// A value that was written bit by bit (a sum, a copy) is compared when it is read as what it has become.
+void TwinRank::settle(int index, size_t which) {
+    const Operand& operand = at(index).operands[which];
+    const Note note = note_of(operand);
+    if (note.pending == none || operand.value == none || !unpacked(operand)) return;
+    const Tensor& twin = s_.twin.operand(index, which);
+    if (!cut(operand.value, at(index).fragment.micro, twin)) return;
+    const Judged replay = judge(operand.value, twin, want_.data(), true);
+    std::memcpy(twin.data, want_.data(), want_.size());
+    const Judged judged = judge(operand.value, s_.actual.operand(index, which), want_.data(), true);
+    count(operand.value, judged, true);
+    if (replay.wrong || (judged.wrong && !note.dirty)) {
+        Finding& finding = find(note.pending, operand.value, replay.wrong ? replay : judged);
+        finding.planned = replay.wrong;
+        finding.infected = note.dirty;
+    }
+    set_note(operand, {note.dirty || judged.wrong, none});
+    infected_ |= judged.wrong;
+}
+
+/// Where the optimizer first reads a whole gradient or multiple of one, or where it stands complete without one, the
+/// block of its first holder counts in its distance.
+void TwinRank::add_gradient(int index, size_t which) {
+    const ValueId id = at(index).operands[which].value;
+    if (id == none || s_.gradients.multiple_of(id) == none || report_.gradient.count(id) != 0) return;
+    if (!unpacked(at(index).operands[which])) return;
+    const OpId reader = at(index).op;
+    const bool updates = reader != none && s_.plan.program.op(reader).phase == Phase::update;
+    if (!updates && updates_[static_cast<size_t>(id)]) return;  // a sum is on its way before
+    const Tensor& have = s_.actual.operand(index, which);
+    if (!cut(id, at(index).fragment.micro, have)) return;
+    std::vector<int64_t> place = s_.plan.mesh.coordinates(s_.rank);
+    if (s_.plan.stage_axis != none) place[static_cast<size_t>(s_.plan.stage_axis)] = 0;  // one stage has it
+    const bool first = first_holder(value(id).layout, s_.plan.mesh, s_.plan.mesh.rank_of(place));
+    const double distance = difference(have.dtype, have.data, want_.data(), have.count()).distance;
+    report_.gradient[id] = first ? distance * distance : 0;
+}
+
+void TwinRank::before(int index) {
+    const Instruction& i = at(index);
+    infected_ = false;
+    edge_ = edge(index);
+    const bool reads_whole = i.opcode != Opcode::kernel || i.op == none || own_kernel(i);
+    for_each_access(class_, i, [&](const Operand& operand, bool reads, bool writes) {
+        if (!reads) return;
+        infected_ |= note_of(operand).dirty;
+        const auto which = static_cast<size_t>(&operand - i.operands.data());
+        if (reads_whole && !writes) settle(index, which);
+        if (operand.value != none) add_gradient(index, which);
+    });
+    if (infected_ && !edge_.empty()) report_.dirty_edges.insert(edge_);
+    weigh_terms(index);
+    injector_.before(s_.actual, index);
+}
+
+/// Each rank rounds its 16-bit term of a sum over ranks: by 1/sqrt(12) of a unit in the last place, of a term that may
+/// be larger than the sum. The others' are taken to be like this rank's.
+void TwinRank::weigh_terms(int index) {
+    const Instruction& i = at(index);
+    rounded_.assign(i.operands.size(), 0);
+    if (i.opcode != Opcode::all_reduce && i.opcode != Opcode::reduce_scatter) return;
+    const double ranks = std::sqrt(static_cast<double>(s_.plan.mesh.size(i.axis)) / 12);
+    for (size_t in = i.operands.size() > 2 ? 2 : 0; in + 1 < i.operands.size(); in += 2) {
+        const Tensor& term = s_.twin.operand(index, in);
+        if (size_of(term.dtype) != 2) continue;
+        const double norm = difference(term.dtype, term.data, term.data, term.count()).norm;
+        rounded_[in + 1] = ranks * epsilon_of(term.dtype) * norm;
+    }
+}
+
+void TwinRank::after(int index) {
+    injector_.after(s_.actual, index);
+    s_.twin.issue(index);
+    s_.echo.issue(index);
+    const Instruction& i = at(index);
+    if (i.opcode == Opcode::all_reduce && i.operands.size() > 2) {  // joined: each member's place
+        for (size_t which = 3; which < i.operands.size(); which += 2) look(index, which);
+    } else {
+        for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
+            // A kernel's workspace is no operand and holds nothing.
+            if (writes && operand.value != none) look(index, static_cast<size_t>(&operand - i.operands.data()));
+        });
+    }
+    follow(index);
+}
+
+/// The echo goes on from what the rank has.
+void TwinRank::follow(int index) {
+    const Instruction& i = at(index);
+    for_each_access(class_, i, [&](const Operand& operand, bool, bool writes) {
+        for (size_t which = 0; writes && which < i.operands.size(); ++which) {
+            if (&operand != &i.operands[which]) continue;
+            const Tensor& have = s_.actual.operand(index, which);
+            const Tensor& echo = s_.echo.operand(index, which);
+            if (!same_bits(have, echo)) std::memcpy(echo.data, have.data, static_cast<size_t>(have.bytes()));
+        }
+    });
+}
+
+/// Whether the rank has what the instruction gives on its own inputs.
+bool TwinRank::repeat(int index, size_t which) {
+    const Tensor& have = s_.actual.operand(index, which);
+    const Tensor& echo = s_.echo.operand(index, which);
+    if (same_bits(have, echo)) return true;
+    Judged judged;
+    judged.far = difference(have.dtype, have.data, echo.data, have.count());
+    judged.wrong = judged.exact = true;
+    find(index, at(index).operands[which].value, judged).own = true;
+    return false;
+}
+
+/// Compares what the instruction has written.
+void TwinRank::look(int index, size_t which) {
+    const Instruction& i = at(index);
+    const Operand& operand = i.operands[which];
+    if (operand.value == none) return;
+    const Tensor& have = s_.actual.operand(index, which);
+    const Tensor& twin = s_.twin.operand(index, which);
+    const bool joined = i.opcode == Opcode::all_reduce && i.operands.size() > 2;
+    const bool complete = (joined || completes(i, operand)) && cut(operand.value, i.fragment.micro, twin);
+    Judged replay;
+    if (complete) {
+        replay = judge(operand.value, twin, want_.data(), true, rounded_[which]);
+        std::memcpy(twin.data, want_.data(), want_.size());
+    }
+    const bool own = !repeat(index, which);
+    // The copy that ends a step brings a param its next value.
+    const bool update = i.opcode == Opcode::copy && i.op == none && i.operands[0].value != none;
+    const ValueId id = update ? i.operands[0].value : operand.value;
+    const bool known = complete || (update && cut(id, -1, twin));
+    Judged judged = judge(id, have, twin.data, known, rounded_[which]);
+    if (s_.oracle.uncertain(id) || (!known && s_.oracle.left_out(id))) judged.far.distance = 0, judged.wrong = false;
+    count(operand.value, judged, complete);
+    if (replay.wrong) find(index, operand.value, replay).planned = true;
+    if (judged.wrong && !replay.wrong && !own) find(index, operand.value, judged);
+    set_note(operand, {judged.wrong || own, complete ? none : index});
+    if (complete && !updates_[static_cast<size_t>(operand.value)]) add_gradient(index, which);
+}
+
+}  // namespace orrery

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "ir/describe.h"
+#include "run/verify/verify.h"
+
+namespace orrery {
+namespace {
+
+constexpr const char* kind_names[kinds_of_values] = {"forward", "backward", "gradients", "update"};
+
+/// "layers.0.mlp.up.weight.grad", "%12 (gelu) of layers.0.mlp"; "..., all_reduce over dp" for what collectives made.
+std::string title(const Program& program, ValueId id) {
+    if (id == none) return "";
+    const ValueId original = original_of(program, id);
+    const Value& value = program.value(original);
+    std::string text = label_of(program, original);
+    if (value.name.empty() && value.op != none && !program.op(value.op).scope.empty())
+        text += " of " + program.op(value.op).scope;
+    if (original == id) return text;
+    const Op& op = program.op(program.value(id).op);
+    return fmt::format("{}, {} over {}", text, op.kind, op.attributes.text("axis"));
+}
+
+std::string rank_text(const Mesh& mesh, int64_t rank) {
+    std::string text = fmt::format("rank {}", rank), places;
+    const auto at = mesh.coordinates(rank);
+    for (size_t i = 0; i < at.size(); ++i)
+        if (!mesh.axes()[i].sequential && mesh.axes()[i].size > 1)
+            places += fmt::format("{}{}={}", places.empty() ? "" : " ", mesh.axes()[i].name, at[i]);
+    return places.empty() ? text : fmt::format("{} ({})", text, places);
+}
+
+std::string members_text(const std::vector<int64_t>& ranks) {
+    std::vector<std::string> words;
+    for (int64_t rank : ranks) words.push_back(fmt::format("{}", rank));
+    return join(words, ", ");
+}
+
+std::string why(const Finding& f) {
+    if (f.exact && !f.own)
+        return "no sum before it changes its order, yet bits differ: a kernel may sum blocks of other sizes in another "
+               "order; device.cpu.reference = true has one order";
+    if (f.planned)
+        return "replayed on the oracle's values cut by its layout, the op makes the same mistake: layout, lowering or "
+               "kernel";
+    if (!f.members.empty()) return "what all members got out is not what it makes of what they put in";
+    if (!f.edge.empty() && f.own) return "what this rank holds afterwards is not what it makes of what members put in";
+    if (f.own) return "replayed on what this rank put in, the op gives something else: this rank made a mistake";
+    return "every op, replayed on what its rank put in, gives what the ranks have, and on the oracle's values what the "
+           "oracle has: only the rounding that has added up is above the tolerance";
+}
+
+std::string finding_text(const Plan& plan, const Finding& f) {
+    const Program& program = plan.program;
+    const ValueId original = original_of(program, f.value);
+    const OpId op = f.op != none ? f.op : program.value(f.value).op;
+    std::string text = fmt::format("  tensor    {}\n", title(program, f.value));
+    if (op != none) text += fmt::format("  op        {}\n", describe(program, program.op(op)));
+    const std::string& axis = f.edge.empty() || op == none ? "" : program.op(op).attributes.text("axis");
+    text += f.members.empty() ? fmt::format("  where     {}", rank_text(plan.mesh, f.rank))
+                              : fmt::format("  where     communicator {} of ranks {}", axis, members_text(f.members));
+    if (f.micro >= 0 && plan.mesh.microbatches() > 1) text += fmt::format(", micro-batch {}", f.micro);
+    text += fmt::format(", step {}\n", f.step);
+    if (program.value(original).op != op && program.value(original).op != none)
+        text += fmt::format("  made by   {}\n", describe(program, program.op(program.value(original).op)));
+    text +=
+        fmt::format("  off by    {:.2g} of its norm", f.far.norm > 0 ? f.far.distance / f.far.norm : f.far.distance);
+    if (f.tolerance > 0) text += fmt::format(", {:.3g} times what rounding explains", f.far.distance / f.tolerance);
+    text += fmt::format("; {} of {} elements differ", count_text(f.far.unequal), count_text(f.far.count));
+    if (f.far.worst != Difference::none)
+        text += fmt::format("\n  farthest  element {} of the rank's {}: {:.9g}, expected {:.9g}",
+                            index_text(f.type.shape, f.far.worst), f.type.text(), f.far.have, f.far.want);
+    return text + fmt::format("\n  so        {}\n", why(f));
+}
+
+}  // namespace
+
+bool VerifyReport::passed() const {
+    const bool compared_any =
+        std::any_of(compared.begin(), compared.end(), [](const Compared& line) { return line.comparisons > 0; });
+    return roots.empty() && further == 0 && compared_any && unjudged.empty() && !(judges_gradients && gradients > 1);
+}
+
+std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) const {
+    const Program& program = plan.program;
+    std::string text = fmt::format("{} on {}: {} rank{} as threads against one device, {} step{}\n", program.name,
+                                   plan.mesh.text().empty() ? "one rank" : plan.mesh.text(), ranks,
+                                   ranks == 1 ? "" : "s", steps, steps == 1 ? "" : "s");
+    text += fmt::format("  {:<10} {:>12} {:>10} {:>14}  {:>9}  {}\n", "", "comparisons", "replays", "elements", "worst",
+                        "of what rounding explains");
+    if (!collectives.empty()) text += fmt::format("  collectives as configured: {}\n", join(collectives, ", "));
+    int64_t elements = 0, comparisons = 0;
+    for (size_t kind = 0; kind < kinds_of_values; ++kind) {
+        const Compared& line = compared[kind];
+        elements += line.elements;
+        comparisons += line.comparisons + line.replays;
+        text +=
+            fmt::format("  {:<10} {:>12} {:>10} {:>14}  {:>9.2g}  {}\n", kind_names[kind], count_text(line.comparisons),
+                        count_text(line.replays), count_text(line.elements), std::max(line.worst, 0.0),
+                        line.worst > 0 ? fmt::format("{}, rank {}", title(program, line.value), line.rank) : "");
+    }
+    if (gradients >= 0)
+        text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
+                            gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
+                            judges_gradients ? "" : " (not judged: 16-bit values)");
+    const int64_t left_out = compared[3].left_out;
+    if (left_out > 0)
+        text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",
+                            count_text(left_out));
+    if (options.bitwise) {
+        text += fmt::format("  bitwise: {} values bit by bit; {} exempt, behind sums in another order:\n",
+                            count_text(exact), count_text(reordered));
+        for (size_t i = 0; i < std::min<size_t>(sums.size(), 4); ++i)
+            text += fmt::format("    {} {}\n", title(program, sums[i]), program.value(sums[i]).layout.text(plan.mesh));
+        if (sums.size() > 4) text += fmt::format("    and {} more sums\n", sums.size() - 4);
+    }
+    if (passed())
+        return text + fmt::format(
+                          "PASS: {} of the program's values agree on every rank, {} elements in {} comparisons; {} "
+                          "have no bytes of their own\n",
+                          count_text(values), count_text(elements), count_text(comparisons), count_text(unseen));
+    if (roots.empty() && further == 0 && !unjudged.empty()) {
+        std::vector<std::string> nowhere, uncertain;
+        for (ValueId param : unjudged) {
+            const bool noise = std::find(noisy.begin(), noisy.end(), param) != noisy.end();
+            (noise ? uncertain : nowhere).push_back(program.value(param).name);
+        }
+        if (!nowhere.empty())
+            text += fmt::format(
+                "NOT JUDGED: the gradient of {}\n"
+                "  compared nowhere: nothing that is whole on the ranks is the gradient, or what linear "
+                "ops make of it\n",
+                join_few(nowhere));
+        if (!uncertain.empty())
+            text += fmt::format(
+                "NOT JUDGED: the gradient of {}\n"
+                "  what the update makes of it is not known for certain on one device either: "
+                "noise has moved the params that go in\n",
+                join_few(uncertain));
+        return text;
+    }
+    if (roots.empty()) return text + "FAIL: a gradient is outside its tolerance, though every value is near\n";
+    text += "FAIL: the first divergence\n" + finding_text(plan, roots.front());
+    for (size_t i = 1; i < std::min<size_t>(roots.size(), 5); ++i)
+        if (roots[i].edge.empty() || roots[i].edge != roots[i - 1].edge)
+            text += fmt::format("  also      {} on {}, step {}\n", title(program, roots[i].value),
+                                rank_text(plan.mesh, roots[i].rank), roots[i].step);
+    if (further > 0) text += fmt::format("  {} further values differ in consequence\n", count_text(further));
+    return text;
+}
+
+}  // namespace orrery

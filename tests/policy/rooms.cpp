@@ -1,0 +1,279 @@
+// Rules about the rooms of core, the folders that hold its sources: their size, their manuals, the words they use.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "source.h"
+
+using policy::Source;
+
+namespace {
+
+constexpr size_t largest_room = 25;
+
+struct Room {
+    size_t files = 0;               ///< .h and .cpp directly in it
+    std::set<std::string> modules;  ///< "executor" of executor.h and executor.cpp
+    const Source* manual = nullptr;
+};
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string module_of(const std::string& file) { return file.substr(0, file.rfind('.')); }
+
+std::map<std::string, Room> rooms_of(const std::vector<Source>& sources, const std::string& top) {
+    std::map<std::string, Room> rooms;
+    for (const Source& source : sources) {
+        if (!source.in(top) || !(source.is(".h") || source.is(".cpp"))) continue;
+        Room& room = rooms[folder_of(source.path)];
+        ++room.files;
+        room.modules.insert(module_of(name_of(source.path)));
+    }
+    for (const Source& source : sources) {
+        const auto room = rooms.find(folder_of(source.path));
+        if (room != rooms.end() && name_of(source.path) == "README.md") room->second.manual = &source;
+    }
+    return rooms;
+}
+
+/// What is wrong with the beginning of a room's manual.
+std::vector<std::string> missing_at_top(const Room& room) {
+    if (!room.manual) return {"is missing"};
+    std::vector<std::string> problems;
+    for (const char* begins : {"**In:**", "**Out:**"}) {
+        const auto& lines = room.manual->lines;
+        const auto top = lines.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(lines.size(), 12));
+        if (std::none_of(lines.begin(), top, [&](const std::string& line) { return line.starts_with(begins); }))
+            problems.push_back(std::string("does not begin with what comes in and goes out: no line ") + begins);
+    }
+    return problems;
+}
+
+/// What its tables of files leave out, or make up; `holds`: whether there is a folder of that name in it.
+template <class Holds>
+std::vector<std::string> untrue_of(const Room& room, Holds holds) {
+    std::vector<std::string> problems;
+    std::set<std::string> seen;
+    for (const std::string& name : policy::first_column(*room.manual, "| file |")) {
+        if (name.ends_with('/')) {
+            if (!holds(name.substr(0, name.size() - 1)))
+                problems.push_back("names a folder that is not there: " + name);
+            continue;
+        }
+        const bool file = name.ends_with(".h") || name.ends_with(".cpp");
+        const std::string module = file ? module_of(name) : name;
+        seen.insert(module);
+        if (room.modules.count(module) == 0) problems.push_back("names a module that is not there: " + name);
+    }
+    for (const std::string& module : room.modules)
+        if (seen.count(module) == 0) problems.push_back("does not name " + module + " in its table of files");
+    return problems;
+}
+
+/// Words that were replaced by the field's, and must not come back.
+struct Word {
+    std::string old, now;
+    std::set<std::string> mean_otherwise = {};  ///< files in which it is another thing
+};
+
+/// As names of modules, by the room below which they lay.
+const std::map<std::string, std::vector<Word>> old_modules = {
+    {"core/plan",
+     {{"spread", "insert_transfers"},
+      {"roles", "loop_analysis"},
+      {"share", "project_rank"},
+      {"places", "assign_buffers"},
+      {"queues", "insert_waits"},
+      {"weights", "weight_gradients"},
+      {"transfers", "emit_transfers"},
+      {"collectives", "emit_collectives"},
+      {"check_contents", "check_values"},
+      {"check_groups", "check_collectives"},
+      {"check_progress", "check_deadlock"},
+      {"check_tables", "check_collective_tables"}}},
+    {"core/layout", {{"ledger", "versions"}, {"join", "bucket"}, {"composites", "decompose"}}},
+    {"core/run",
+     {{"host", "script_interface"},
+      {"whole", "oracle_inputs"},
+      {"feed", "input_feed"},
+      {"numbers", "float_distance"},
+      {"diverged", "nonfinite"},
+      {"stop", "preemption"},
+      {"initial", "init"},
+      {"box", "Block, in layout/shards"},
+      {"weights", "pretrained"}}},
+    {"core/ir", {{"verify", "check_program"}}},
+    {"core/lua", {{"weights", "published"}}},
+};
+
+/// As identifiers of core, plugins and kernels/rules, in regular expressions.
+const std::vector<Word> old_words = {
+    {R"(\bDo::|\benum class Do\b)", "Opcode"},
+    {R"(\bHolds\b)", "BufferUse"},
+    {R"(\bCompleter\b)", "EventSource"},
+    {R"(\bWires\b)", "WireBytes"},
+    {R"(\bPatience\b)", "WaitLimit"},
+    // What verify remembers of bytes is a note, and Ranges keeps notes of any type.
+    {R"(\bNote\b)",
+     "Remark",
+     {"core/plan/ranges.h", "core/run/verify/verify_rank.h", "core/run/verify/verify_rank.cpp"}},
+    {R"(\bLedger\b)", "Versions"},
+    {R"(\bOffer\b)", "Candidate"},
+    {R"(\bDemand\b)", "Constraint"},
+    {R"(\bWish\b)", "Preference"},
+    {R"(\bRule\b)", "FactorRule, or Signature of a kernel's operands"},
+    {R"(\bRoles\b)", "LoopAnalysis"},
+    {R"(\bSpread\b)", "StagePlacement"},
+    {R"(\blowering::spread\s*\()", "insert_transfers"},
+    {R"(\bfind_waits\b)", "insert_waits"},
+    {R"(\bBox\b)", "Block"},
+    // A ring's segment, a contribution to a gradient, and a pinned buffer of copies are no blocks of a tensor.
+    {R"(\bPiece\b)",
+     "Block",
+     {"core/collective/p2p_collectives.cpp", "core/ir/backward.h", "core/ir/backward.cpp",
+      "plugins/device/cuda/memory.h", "plugins/device/cuda/memory.cpp"}},
+    {R"(\bFeed\b)", "InputFeed"},
+    {R"(\bfor_each_run\b)", "for_runs"},
+};
+
+bool says(const std::string& line, const Word& word) {
+    static std::map<std::string, std::regex> patterns;
+    const auto found = patterns.try_emplace(word.old, word.old).first;
+    const std::string code = line.substr(0, line.find("//"));
+    return std::regex_search(code, found->second);
+}
+
+}  // namespace
+
+TEST_CASE("a room of core has at most 25 files") {
+    const auto rooms = rooms_of(policy::sources(), "core");
+    CHECK(rooms.size() >= 20);
+    for (const auto& [folder, room] : rooms) {
+        if (room.files > largest_room)
+            FAIL_CHECK(folder << " has " << room.files << " .h and .cpp files, at most " << largest_room << ": cut it");
+    }
+}
+
+TEST_CASE("a room's manual begins with what comes in and goes out, and names its modules") {
+    const std::vector<Source>& sources = policy::sources();
+    for (const char* top : {"core", "plugins"}) {
+        for (const auto& [folder, room] : rooms_of(sources, top)) {
+            const auto holds = [&, &at = folder](const std::string& name) {
+                return std::any_of(sources.begin(), sources.end(),
+                                   [&](const Source& source) { return source.in(at + "/" + name); });
+            };
+            std::vector<std::string> problems =
+                folder.starts_with("core/") ? missing_at_top(room) : std::vector<std::string>{};
+            // A plugin of a single file needs no table of them.
+            if (room.manual && (folder.starts_with("core/") || room.modules.size() > 1))
+                for (const std::string& problem : untrue_of(room, holds)) problems.push_back(problem);
+            for (const std::string& problem : problems) FAIL_CHECK(folder << "/README.md " << problem);
+        }
+    }
+}
+
+TEST_CASE("core's manual lists every room, and the files that manuals name are there") {
+    const std::vector<Source>& sources = policy::sources();
+    std::set<std::string> paths;
+    for (const Source& source : sources) paths.insert(source.path);
+    // `plan/walk.h` is seen from the root, from core, from core/include or from the manual's own folder.
+    const std::regex file(R"(`([a-z_0-9]+(/[a-z_0-9]+)+[.](h|cpp|lua|md|sh|toml))`)");
+    int seen = 0;
+    for (const Source& manual : sources) {
+        if (name_of(manual.path) != "README.md" || !(manual.in("core") || manual.in("plugins"))) continue;
+        const std::string here = folder_of(manual.path) + "/";
+        for (size_t i = 0; i < manual.lines.size(); ++i) {
+            const std::string& line = manual.lines[i];
+            for (auto at = std::sregex_iterator(line.begin(), line.end(), file); at != std::sregex_iterator(); ++at) {
+                ++seen;
+                const std::string named = (*at)[1];
+                const std::string places[] = {"", "core/", "core/include/", here};
+                if (std::none_of(std::begin(places), std::end(places),
+                                 [&](const std::string& place) { return paths.count(place + named) != 0; }))
+                    FAIL_CHECK(manual.path << ":" << i + 1 << ": there is no " << named);
+            }
+        }
+        if (manual.path != "core/README.md") continue;
+        for (const auto& [folder, room] : rooms_of(sources, "core")) {
+            const std::string link = "(" + folder.substr(folder.find('/') + 1) + "/README.md)";
+            const bool listed = std::any_of(manual.lines.begin(), manual.lines.end(), [&](const std::string& line) {
+                return line.starts_with("|") && line.find(link) != std::string::npos;
+            });
+            if (!listed) FAIL_CHECK("core/README.md does not list " << folder);
+        }
+    }
+    CHECK(seen > 50);
+}
+
+TEST_CASE("the rule about manuals refuses what it must") {
+    using Problems = std::vector<std::string>;
+    const std::vector<std::string> good = {"**In:** a",
+                                           "**Out:** b",
+                                           "",
+                                           "| file | what |",
+                                           "|---|---|",
+                                           "| `one.h`, `two` | c |",
+                                           "| `below/` | `three` |"};
+    const auto problems = [&](size_t line, const std::string& text) {
+        Source manual{"core/x/README.md", good};
+        manual.lines[line] = text;
+        const Room room{2, {"one", "two"}, &manual};
+        Problems all = missing_at_top(room);
+        for (const auto& problem : untrue_of(room, [](const std::string& name) { return name == "below"; }))
+            all.push_back(problem);
+        return all;
+    };
+    CHECK(problems(0, good[0]).empty());
+    CHECK(problems(0, "In comes a").size() == 1);
+    CHECK(problems(5, "| `one` | `two` |") == Problems{"does not name two in its table of files"});
+    CHECK(problems(5, "| `one`, `two`, `three` | c |") == Problems{"names a module that is not there: three"});
+    CHECK(problems(6, "| `above/` | c |") == Problems{"names a folder that is not there: above/"});
+    CHECK(problems(3, "| word | what |").size() == 2);
+    CHECK(missing_at_top(Room{1, {"one"}, nullptr}).size() == 1);
+}
+
+TEST_CASE("words that were replaced stay away") {
+    for (const Source& source : policy::sources()) {
+        if (!(source.is(".h") || source.is(".cpp"))) continue;
+        for (const auto& [room, words] : old_modules)
+            for (const Word& word : words)
+                if (source.in(room) && module_of(name_of(source.path)) == word.old)
+                    FAIL_CHECK(source.path << ": such a module is called " << word.now << " now");
+        if (!(source.in("core") || source.in("plugins") || source.in("kernels/rules"))) continue;
+        for (size_t i = 0; i < source.lines.size(); ++i)
+            for (const Word& word : old_words)
+                if (word.mean_otherwise.count(source.path) == 0 && says(source.lines[i], word))
+                    FAIL_CHECK(source.path << ":" << i + 1 << ": that is called " << word.now
+                                           << " now: " << source.lines[i]);
+    }
+    for (const Word& word : old_words)
+        for (const std::string& path : word.mean_otherwise) {
+            const auto named = [&](const Source& source) {
+                return source.path == path && std::any_of(source.lines.begin(), source.lines.end(),
+                                                          [&](const std::string& line) { return says(line, word); });
+            };
+            const auto& sources = policy::sources();
+            if (std::none_of(sources.begin(), sources.end(), named))
+                FAIL_CHECK(path << " does not say " << word.old << " any more: take it out of the table");
+        }
+}
+
+TEST_CASE("the rule about words refuses what it must") {
+    const auto refused = [](const std::string& line) {
+        return std::any_of(old_words.begin(), old_words.end(), [&](const Word& word) { return says(line, word); });
+    };
+    for (const char* line :
+         {"case Do::kernel: break;", "Holds holds = Holds::param;", "class Communicator : public Completer {",
+          "summary(plan, Wires{});", "exchange(topic, text, Patience::files);", "struct Note {", "Ledger ledger_;",
+          "std::vector<Offer> offers;", "std::span<const Demand> demands",
+          "Rule rule = op_def(kind).rule(program, op);", "find_waits(c);",
+          "lowering::spread(plan.program, mesh, schedule);", "explicit Roles(const Program&);", "Box box_of(value);",
+          "const Piece piece = block_of(layout);", "Feed feed(program);", "for_each_run(a, b, c);"})
+        if (!refused(line)) FAIL_CHECK(line);
+    for (const char* line :
+         {"FactorRule rule;", "do { } while (false);", "// a Rule of the house", "InputFeed feed;",
+          "if (executor.holds(value)) return;", "spread(spread_in),", "OpRole role;", "BlackBox box;"})
+        if (refused(line)) FAIL_CHECK(line);
+}

@@ -1,0 +1,100 @@
+// A rank's context: plans that come later, within the arenas that it has, and what is left when it is gone.
+#include "run/rank_context.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "layout_models.h"
+#include "plan_ranks.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+Model perceptron(int64_t batch) {
+    Model m = mlp(batch, 4, 12, true, true);
+    m.split_names({{"batch", "dp"}});
+    return m;
+}
+
+const Mesh two({{"dp", 2}});
+
+Plan lower_into(Persistent& persistent, const Program& program) {
+    return plan_of(distribute(program, two), two, persistent);
+}
+
+std::set<std::string> names_in(const char* folder) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
+}
+
+/// Of what a process can leave behind: threads, descriptors, mapped files and shared memory.
+std::string held() {
+    std::ifstream maps("/proc/self/maps");
+    int64_t shared = 0;
+    for (std::string line; std::getline(maps, line);) shared += line.find(" rw-s") != std::string::npos;
+    return std::to_string(names_in("/proc/self/task").size()) + " threads, " +
+           std::to_string(names_in("/proc/self/fd").size()) + " descriptors, " + std::to_string(shared) +
+           " mappings, " + std::to_string(names_in("/dev/shm").size()) + " segments";
+}
+
+}  // namespace
+
+TEST_CASE("a plan that comes later runs in the arenas that are there, or is refused with its bytes") {
+    Lowered lowered;
+    lowered.plan = lower_into(lowered.persistent, perceptron(16).program);
+    const int64_t places = lowered.persistent.most();
+    std::mutex mutex;
+    std::vector<std::string> refused;
+    run_ranks(2, [&](int64_t rank, Rendezvous& rendezvous) {
+        const auto device = cpu_device();
+        RankContext context(setting_of(lowered, rank, *device, &rendezvous));
+        Persistent persistent = lowered.persistent;
+        const Plan smaller = lower_into(persistent, perceptron(8).program);
+        if (persistent.most() != places) throw std::runtime_error("the smaller batch has places of its own");
+        context.executor(lowered.plan)->run();
+        context.executor(smaller)->run();
+        context.executor(lowered.plan)->run();
+        const Plan larger = lower_into(persistent, perceptron(32).program);
+        try {
+            context.executor(larger);
+        } catch (const Error& error) {
+            const std::lock_guard lock(mutex);
+            refused.push_back(error.what());
+        }
+    });
+    REQUIRE(refused.size() == 2);
+    CHECK(refused[0] == refused[1]);
+    CHECK_THAT(refused[0], Catch::Matchers::Contains("of the persistent arena, which holds ") &&
+                               Catch::Matchers::Contains(" too much\n"));
+}
+
+TEST_CASE("contexts come and go in one process and leave nothing behind") {
+    const Lowered lowered = compile(perceptron(16).program, two);
+    Registry plugins;
+    for (const char* name : {"threads", "shm"}) {
+        Loader({in_build("plugins")}).load("transport", name, plugins, {});
+        const auto come_and_go = [&] {
+            run_ranks(2, [&](int64_t rank, Rendezvous& rendezvous) {
+                const auto device = cpu_device();
+                RankSetting setting = setting_of(lowered, rank, *device, &rendezvous);
+                Config config;
+                setting.transport = [&](const Axis&) { return plugins.transport(name, {})(config); };
+                setting.background = {"dp"};
+                RankContext context(setting);
+                context.executor(lowered.plan)->run();
+            });
+        };
+        come_and_go();  // libraries may keep something once
+        const std::string before = held();
+        for (int times = 0; times < 3; ++times) come_and_go();
+        INFO(name);
+        CHECK(held() == before);
+    }
+}
