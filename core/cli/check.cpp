@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 
 #include "base/text.h"
 #include "cli/dump.h"
@@ -10,7 +11,7 @@
 #include "plan/lint.h"
 #include "run/checkpoint/pretrained.h"
 #include "run/data/input_feed.h"
-#include "run/metrics.h"
+#include "run/train/metrics.h"
 
 namespace orrery {
 namespace {
@@ -62,6 +63,7 @@ struct CheckScript : ScriptRunner {
 
     void compile(Experiment experiment) override {
         lowered.clear();
+        make_sizes(experiment, sizes_to_make());
         ScriptRunner::compile(std::move(experiment));
         if (dump) dump->plans(compiled());
     }
@@ -77,9 +79,10 @@ struct CheckScript : ScriptRunner {
 
     void train(const DataSpec& data, const TrainOptions& options) override {
         ScriptRunner::train(data, options);
-        check_inputs(experiment_->train, *data_->source);
+        compile_evaluation();
         look_at(*data_);
-        if (!settings_.weights.empty()) check_weights(experiment_->train, settings_.weights, experiment_->weights);
+        if (!settings_.weights.empty())
+            check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);
     }
 
     std::string sample(const SampleOptions&) override {
@@ -103,6 +106,8 @@ struct CheckScript : ScriptRunner {
 
     /// The data of a training; `check` looks at it when it has told of the plan.
     virtual void look_at(const DataSpec&) {}
+    /// How many of a ramp's smaller steps are looked at.
+    virtual size_t sizes_to_make() const { return std::numeric_limits<size_t>::max(); }
     /// This process makes none of theirs.
     virtual bool leaves_device_to_ranks() const { return false; }
 
@@ -140,6 +145,9 @@ struct LaunchScript final : CheckScript {
     using CheckScript::CheckScript;
 
     void print(const std::string&) override {}
+    /// Ranks compile them when their turn comes. They are multiples of what the first two differ by: what splits these
+    /// splits all.
+    size_t sizes_to_make() const override { return 2; }
 
     void look_at(const DataSpec& data) override {
         const Dataset looked_at(data);
@@ -193,18 +201,18 @@ int check_command(const ScriptCommand& given) {
     if (!command.dump.empty()) script.dump.emplace(command.dump);
     script.run_script();
     const Compiled& compiled = script.compiled();
-    const std::vector<RecordedResult> results = recorded_results(compiled.train->program);
+    const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
     if (!command.show.empty()) {
         if (script.data() && script.data()->source->complete()) prove_there(*script.data());
-        const std::string text = command.show == "plan" ? plan_text(*compiled.train, command.rank) : script.lowered;
+        const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : script.lowered;
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
     if (!script.summary_asked) std::printf("%s\n", script.summary().c_str());
-    list_marks(compiled.train->program);
+    list_marks(compiled.train().program);
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
-    std::printf("%s", lint_text(redistributions(*compiled.train, wire_bytes_of(compiled))).c_str());
+    std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
     if (script.data()) prove_there(*script.data());
     for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",

@@ -189,7 +189,7 @@ int draw_command(const ScriptCommand& given, const DrawCommand& command) {
     if (script.script_help) return show_options(script, Job{});
     DrawScript drawn(script, Job{});
     drawn.run_script();
-    const Plan& plan = *drawn.compiled().train;
+    const Plan& plan = drawn.compiled().train();
     for (const std::string& note : drawn.notes()) std::fprintf(stderr, "%s\n", note.c_str());
     show(picture(plan, command.by == "flops", drawn.settings().memory_bytes), command);
     return 0;

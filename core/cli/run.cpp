@@ -21,7 +21,7 @@
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
 #include "run/session.h"
-#include "run/train.h"
+#include "run/train/train.h"
 
 namespace orrery {
 namespace {
@@ -122,7 +122,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         std::optional<MetricsWriter> metrics;
         if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
         train({session, *store, metrics ? &*metrics : nullptr, data, options, settings.seed, settings.keep,
-               settings.weights, script.experiment().weights});
+               settings.weights, script.experiment().recipe->weights, script.later_programs()});
         session.leave();
         sessions.met = false;
         ++sessions.trained;
@@ -142,16 +142,14 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
 /// One rank of a run.
 struct RankScript final : ScriptRunner {
     Sessions& sessions;
-    std::unique_ptr<Device> device = nullptr;  ///< has counted scratch; the first session takes what it searched for
 
     RankScript(const ScriptCommand& command, const Job& job, Sessions& sessions)
         : ScriptRunner(command, job), sessions(sessions) {}
 
-    void compile(Experiment experiment) override { device = compile_with_device(std::move(experiment)); }
-
     void train(const DataSpec& data, const TrainOptions& options) override {
         ScriptRunner::train(data, options);
-        train_here(*this, *compiled_, std::move(device), sessions, *data_, options);
+        compile_evaluation();
+        train_here(*this, *compiled_, std::move(counting_), sessions, *data_, options);
         if (stop_signal() != 0)  // it came when no step was left to stop at
             throw Error(of_rank(fmt::format("stopped by signal {} after the last step: start again for what the "
                                             "script does next",

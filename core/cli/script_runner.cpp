@@ -9,6 +9,8 @@
 
 #include "config/load.h"
 #include "lua/script.h"
+#include "run/data/input_feed.h"
+#include "run/train/evaluation.h"
 
 namespace orrery {
 namespace {
@@ -181,18 +183,54 @@ CompileOptions ScriptRunner::compile_options(const Settings& settings, const Job
     return options;
 }
 
-std::unique_ptr<Device> ScriptRunner::compile_with_device(Experiment experiment) {
-    refuse_idle_axes(experiment, config_.table("mesh"));
-    std::unique_ptr<Device> device = counting_device(job_, settings_);
-    CompileOptions options = compile_options(settings_, job_, device.get());
+CompileOptions ScriptRunner::training_options(Device* device) {
+    CompileOptions options = compile_options(settings_, job_, device);
     options.contracts = contracts_;
     options.collectives = collectives_;
+    return options;
+}
+
+void ScriptRunner::compile_with_device(Experiment experiment) {
+    refuse_idle_axes(experiment, config_.table("mesh"));
+    counting_ = counting_device(job_, settings_);
     experiment_ = std::move(experiment);
-    compiled_ = compile_training(*experiment_, options);
-    return device;
+    compiled_ = compile_training(*experiment_, training_options(counting_.get()));
 }
 
 void ScriptRunner::compile(Experiment experiment) { compile_with_device(std::move(experiment)); }
+
+void ScriptRunner::compile_evaluation() {
+    check_inputs(experiment_->train(), *data_->source);
+    const std::string path = data_->source->path();
+    std::error_code ignored;
+    if (!data_->source->complete() || (!path.empty() && !fs::exists(path, ignored))) return;
+    const Dataset data(*data_);
+    const int64_t samples = evaluated_samples(data, training_->evaluate_batches, compiled_->sizes.full());
+    if (!counting_) counting_ = counting_device(job_, settings_);
+    const CompileOptions options = training_options(counting_.get());
+    experiment_->recipe->later([&] {
+        for (const Calls& calls : evaluation_calls(*compiled_, samples))
+            add_program(*compiled_, *experiment_, calls.entry, options);
+    });
+}
+
+std::function<CompiledProgram(const ProgramEntry&)> ScriptRunner::later_programs() {
+    if (compiled_->ramp.start == 0) return {};
+    struct Later {
+        std::unique_ptr<Device> device;
+        CompileOptions options;
+        Persistent places;
+    };
+    const auto later = std::make_shared<Later>();
+    later->device = counting_device(job_, settings_);
+    later->options = training_options(later->device.get());
+    later->places = compiled_->persistent;
+    return [later, experiment = &*experiment_](const ProgramEntry& entry) {
+        MarkedProgram made;
+        experiment->recipe->later([&] { made = make_program(*experiment, entry); });
+        return compile_program(*experiment, made, later->places, later->options);
+    };
+}
 
 ScriptRunner::Sampling ScriptRunner::compile_sampling() {
     Sampling sampling{settings_, nullptr, {}};
@@ -213,7 +251,7 @@ std::string ScriptRunner::summary() { return compiled_ ? orrery::summary(*compil
 void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
     training_ = options;
     data_ = data;
-    if (experiment_) data_->ids = vocabulary_of(experiment_->train);
+    if (experiment_) data_->ids = vocabulary_of(experiment_->train());
 }
 
 void ScriptRunner::refuse_unsaved() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,6 +50,9 @@ public:
     /// Throws Error when the script has compiled no program.
     const Compiled& compiled() const;
     const Experiment& experiment() const { return *experiment_; }
+    /// Makes programs of the experiment that are not compiled, while the script is in run:train: on any thread, one at
+    /// a time, with a device of its own.
+    std::function<CompiledProgram(const ProgramEntry&)> later_programs();
     /// What the script trains on, without ids that the model has no row for; nullptr when it trains on nothing.
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// What could not be looked at on this machine, and why; what sampling needs.
@@ -86,8 +90,11 @@ protected:
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
     std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
-    /// Compiles the experiment, and returns the device that has counted for it.
-    std::unique_ptr<Device> compile_with_device(Experiment experiment);
+    /// Compiles the experiment. Its device has counted for it.
+    void compile_with_device(Experiment experiment);
+    /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error
+    /// at an input that the data does not fill.
+    void compile_evaluation();
     /// Throws Error where the script has trained without a checkpoint of the end, which sampling begins from.
     void refuse_unsaved();
 
@@ -105,9 +112,12 @@ protected:
     std::optional<DataSpec> data_;
     std::optional<TrainOptions> training_;
     std::vector<std::string> notes_;
+    std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
 
 private:
     CompileOptions compile_options(const Settings& settings, const Job& job, Device* device);
+    /// Of this run's mesh.
+    CompileOptions training_options(Device* device);
 };
 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what

@@ -31,9 +31,9 @@ struct VerifyScript final : ScriptRunner {
         std::optional<Dataset> data;
         if (data_) data.emplace(*data_);
         const auto sources_device = device();
-        WholeSources sources(*sources_device, settings_.seed, experiment_->train, data ? &*data : nullptr);
-        const VerifyCase verified{experiment_->train, *compiled_->train, compiled_->persistent, device,
-                                  transport,          std::ref(sources), settings_.timeout,     compiled_->collectives};
+        WholeSources sources(*sources_device, settings_.seed, experiment_->train(), data ? &*data : nullptr);
+        const VerifyCase verified{experiment_->train(), compiled_->train(), compiled_->persistent, device, transport,
+                                  std::ref(sources),    settings_.timeout,  compiled_->collectives};
         return orrery::verify(verified, options);
     }
 
@@ -72,7 +72,7 @@ int verify_command(const ScriptCommand& command) {
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     const VerifyReport report = script.verify(options);
-    std::printf("%s%s", script.not_verified().c_str(), report.text(*compiled.train, options).c_str());
+    std::printf("%s%s", script.not_verified().c_str(), report.text(compiled.train(), options).c_str());
     return report.passed() ? 0 : 1;
 }
 

@@ -21,6 +21,10 @@ Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persisten
     return plan;
 }
 
+bool is_smaller_step(const ProgramEntry& entry, const Recipe& recipe) {
+    return entry.role == ProgramRole::train && entry.batch < recipe.batch;
+}
+
 int64_t parameters_of(const Program& program) {
     int64_t count = 0;
     for (ValueId id : program.params()) count += program.value(id).type.count();
@@ -54,8 +58,8 @@ void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
 
 void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
     std::vector<std::string> named = experiment.axes;
-    for (const Mark& mark : experiment.train.marks()) named.push_back(mark.axis);
-    named.push_back(experiment.train.pipeline().axis);
+    for (const Mark& mark : experiment.train().marks()) named.push_back(mark.axis);
+    named.push_back(experiment.train().pipeline().axis);
     std::erase(named, "");
     std::sort(named.begin(), named.end());
     named.erase(std::unique(named.begin(), named.end()), named.end());
@@ -71,10 +75,20 @@ void refuse_idle_axes(const Experiment& experiment, Config& mesh) {
 
 std::vector<const Plan*> Compiled::plans() const {
     std::vector<const Plan*> all;
-    if (train) all.push_back(&*train);
-    for (const Plan& plan : smaller) all.push_back(&plan);
-    if (eval) all.push_back(&*eval);
-    if (logits) all.push_back(&*logits);
+    for (const CompiledProgram& program : programs) all.push_back(&program.plan);
+    return all;
+}
+
+const CompiledProgram* Compiled::find(std::string_view wanted) const {
+    const auto found = std::find_if(programs.begin(), programs.end(),
+                                    [&](const auto& program) { return program.entry.name == wanted; });
+    return found == programs.end() ? nullptr : &*found;
+}
+
+std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProgram& program) {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (auto& [part, value] : fingerprints(program.plan))
+        all.emplace_back(fmt::format("{}: {}", program.entry.name, part), value);
     return all;
 }
 
@@ -84,14 +98,10 @@ std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables)
             all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
-    if (train) all.emplace_back("batch", sizes.text());
-    std::vector<std::pair<std::string, const Plan*>> programs;
-    if (train) programs.emplace_back("train", &*train);
-    for (size_t i = 0; i < smaller.size(); ++i) programs.emplace_back(fmt::format("train, ramp {}", i), &smaller[i]);
-    if (eval) programs.emplace_back("eval", &*eval);
-    if (logits) programs.emplace_back("logits", &*logits);
-    for (const auto& [name, plan] : programs)
-        for (auto& [part, value] : fingerprints(*plan)) all.emplace_back(fmt::format("{}: {}", name, part), value);
+    if (sizes.full() > 0) all.emplace_back("batch", sizes.text());
+    all.emplace_back("recipe", recipe);
+    for (const CompiledProgram& program : programs)
+        for (auto& part : agreement_on(program)) all.push_back(std::move(part));
     return all;
 }
 
@@ -99,67 +109,97 @@ int64_t Compiled::persistent_bytes() const { return std::max<int64_t>(64, persis
 
 int64_t Compiled::scratch_bytes() const { return orrery::scratch_bytes(plans()); }
 
+CompiledProgram compile_program(const Experiment& experiment, const MarkedProgram& made, Persistent& places,
+                                const CompileOptions& given) {
+    CompileOptions options = given;
+    options.redistribution = experiment.recipe->redistribution;
+    if (experiment.schedule) options.schedule = &*experiment.schedule;
+    try {
+        return {made.entry, compile_one(made.program, made.mesh, places, options)};
+    } catch (const Error& error) {
+        if (!is_smaller_step(made.entry, *experiment.recipe)) throw;
+        throw Error(
+            fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
+                        error.what(), tokens_of(made.program)),
+            error.fault());
+    }
+}
+
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
     Compiled compiled;
-    compiled.name = experiment.name;
+    compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
     compiled.collectives = options.collectives;
     compiled.mesh = experiment.mesh;
-    compiled.parameters = parameters_of(experiment.train);
-    compiled.tokens_per_step = tokens_of(experiment.train);
-    compiled.ids = ids_of(experiment.train);
-    compiled.flops_per_step = model_flops(experiment.train);
-    CompileOptions asked = options;
-    asked.redistribution = experiment.redistribution;
-    if (experiment.schedule) asked.schedule = &*experiment.schedule;
-    const auto compile = [&](const Program& program, const Mesh& mesh) {
-        return compile_one(program, mesh, compiled.persistent, asked);
-    };
-    compiled.train = compile(experiment.train, experiment.mesh);
-    compiled.ramp = experiment.ramp;
-    compiled.sizes = BatchSizes(sequences_of(experiment.train), experiment.ramp);
-    for (const Program& program : experiment.smaller) {
-        try {
-            compiled.smaller.push_back(compile(program, experiment.mesh.with_microbatches(program.microbatches())));
-        } catch (const Error& error) {
-            throw Error(
-                fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
-                            error.what(), tokens_of(program)),
-                error.fault());
-        }
-    }
-    if (experiment.eval) compiled.eval = compile(*experiment.eval, experiment.mesh);
+    compiled.recipe = experiment.recipe->digest();
+    compiled.parameters = parameters_of(experiment.train());
+    compiled.tokens_per_step = tokens_of(experiment.train());
+    compiled.ids = ids_of(experiment.train());
+    compiled.flops_per_step = model_flops(experiment.train());
+    compiled.ramp = experiment.recipe->ramp;
+    compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
+    for (const MarkedProgram& made : experiment.programs)
+        if (made.entry.role != ProgramRole::logits)
+            compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
     judge_memory(compiled, options.memory_bytes);
     return compiled;
 }
 
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {
-    if (!experiment.logits)
+    const MarkedProgram* logits = experiment.find("logits");
+    if (!logits)
         throw Error(
             fmt::format("experiment \"{}\" has no logits program to sample from\n"
                         "  give the model a function logits(tokens)",
-                        experiment.name));
+                        experiment.recipe->name));
     Compiled compiled;
-    compiled.name = experiment.name;
+    compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
-    compiled.parameters = parameters_of(*experiment.logits);
-    compiled.logits = compile_one(*experiment.logits, compiled.mesh, compiled.persistent, options);
+    compiled.parameters = parameters_of(logits->program);
+    compiled.programs.push_back(
+        {logits->entry, compile_one(logits->program, compiled.mesh, compiled.persistent, options)});
     judge_memory(compiled, options.memory_bytes);
     return compiled;
+}
+
+void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
+                 const CompileOptions& options) {
+    if (compiled.find(entry.name)) return;
+    compiled.programs.push_back(
+        compile_program(experiment, make_program(experiment, entry), compiled.persistent, options));
+    judge_memory(compiled, options.memory_bytes);
+}
+
+std::vector<Calls> evaluation_calls(const Compiled& compiled, int64_t samples) {
+    std::vector<Calls> all;
+    for (const CompiledProgram& program : compiled.programs) {
+        if (program.entry.role != ProgramRole::evaluate || program.entry.batch != compiled.sizes.full()) continue;
+        const Plan& plan = program.plan;
+        int64_t ways = 1;
+        for (const ValueId id : plan.program.inputs()) {
+            const Value& input = plan.program.value(id);
+            if (filler_of(input) != Filler::data || input.type.shape.empty()) continue;
+            const int64_t local = input.layout.local_shape(input.type.shape, plan.mesh)[0];
+            ways = std::max(ways, input.type.shape[0] / plan.mesh.microbatches() / local);
+        }
+        for (Calls& calls : calls_for(program.entry, samples, plan.mesh.microbatches(), ways))
+            all.push_back(std::move(calls));
+    }
+    return all;
 }
 
 std::string summary(const Compiled& compiled) {
     std::string text = fmt::format("{}: {} parameters, mesh {}\n", compiled.name, count_text(compiled.parameters),
                                    compiled.mesh.text().empty() ? "of one rank" : compiled.mesh.text());
-    if (compiled.train)
+    if (compiled.find("train"))
         text += fmt::format("{} tokens and {:.3g} TFLOP a step\n{}", count_text(compiled.tokens_per_step),
                             compiled.flops_per_step / 1e12,
-                            orrery::summary(*compiled.train, wire_bytes_of(compiled)).text(compiled.mesh));
+                            orrery::summary(compiled.train(), wire_bytes_of(compiled)).text(compiled.mesh));
     for (const auto& [axis, tables] : compiled.collectives)
         for (const ChunkTable& table : tables)
             text +=
                 fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
-    if (!compiled.smaller.empty()) text += fmt::format("batch: {}\n", compiled.sizes.text());
+    if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
     text += fmt::format("session: {} per rank, {} for the places of {} programs and {} of scratch",
                         bytes_text(compiled.arena_bytes()), bytes_text(compiled.persistent_bytes()),
                         compiled.plans().size(), bytes_text(compiled.scratch_bytes()));

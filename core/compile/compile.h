@@ -19,18 +19,21 @@ struct Compiled {
     Network contracts;                                           ///< by axis, as the plans were proved
     std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: what is not the transport's own
     Persistent persistent;
-    std::optional<Plan> train, eval, logits;
+    std::vector<CompiledProgram> programs;  ///< as Experiment::programs; the first holds params and states
     BatchRamp ramp;
-    BatchSizes sizes;           ///< sequences of every step
-    std::vector<Plan> smaller;  ///< the train step at the ramp's other sizes, ascending
+    BatchSizes sizes;    ///< sequences of every step
+    std::string recipe;  ///< Recipe::digest
     int64_t parameters = 0;
     double flops_per_step = 0;  ///< model_flops of the program
     int64_t tokens_per_step = 0;
     std::map<std::string, IdRange> ids;  ///< by input: what the model has rows and logits for
 
+    /// nullptr when there is none of the name.
+    const CompiledProgram* find(std::string_view name) const;
+    /// The full train step.
+    const Plan& train() const { return programs.front().plan; }
     /// What all ranks must have alike: the parts of the plans' fingerprints, transports and collectives.
     std::vector<std::pair<std::string, std::string>> agreement() const;
-    /// Every plan: train and its smaller batches, eval, logits.
     std::vector<const Plan*> plans() const;
     /// Bytes of the persistent arena: the places of all programs, on the pipeline rank that holds most.
     int64_t persistent_bytes() const;
@@ -40,14 +43,27 @@ struct Compiled {
     int64_t arena_bytes() const { return persistent_bytes() + scratch_bytes(); }
 };
 
+/// What ranks must have alike of one program.
+std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProgram& program);
+
 /// The algorithms that a run of it uses, for its summary and bounds.
 inline WireBytes wire_bytes_of(const Compiled& compiled) { return {compiled.contracts, compiled.collectives}; }
 
-/// Propagates, lowers and checks train, its smaller batches and eval for the experiment's mesh. Throws Error when the
+/// Distributes, lowers and proves all of the experiment's programs but logits, for its mesh. Throws Error when the
 /// arenas of the session, which hold the places of all these, are larger than `memory_bytes`.
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options);
 /// The same for `logits`, on one rank.
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options);
+/// The same for one program more, whose places `places` gets where it has none of the name that are large enough.
+CompiledProgram compile_program(const Experiment& experiment, const MarkedProgram& made, Persistent& places,
+                                const CompileOptions& options);
+/// Makes and compiles one that `compiled` lacks.
+void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
+                 const CompileOptions& options);
+
+/// What evaluates `samples` samples of held-out data: "eval" and the script's own programs, each with the smaller calls
+/// for what is left of a full batch. Entries that `compiled` lacks are to be added to it.
+std::vector<Calls> evaluation_calls(const Compiled& compiled, int64_t samples);
 
 /// Throws Error when an axis of the mesh larger than 1 splits nothing: no mark, stage or strategy names it, so its
 /// ranks would all do the same work. `mesh`: the table [mesh], for places.

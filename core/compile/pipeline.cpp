@@ -20,9 +20,15 @@ constexpr unsigned train = bit(ProgramRole::train), evaluate = bit(ProgramRole::
 constexpr unsigned logits = bit(ProgramRole::logits), all = train | evaluate | logits;
 
 void record(Program& p, const PassInput& in) {
-    p = in.recipe->forward(in.role == ProgramRole::train, in.batch);
+    const ProgramRole role = in.entry.role;
+    const bool added = in.entry.added >= 0;
+    p = added ? in.recipe->added[static_cast<size_t>(in.entry.added)].forward(in.entry.batch)
+              : in.recipe->forward(role == ProgramRole::train, in.entry.batch);
     p.name = in.recipe->name;
-    if (in.role != ProgramRole::train) p.name += in.role == ProgramRole::evaluate ? ".eval" : ".logits";
+    if (added)
+        p.name += "." + in.recipe->added[static_cast<size_t>(in.entry.added)].name;
+    else if (role != ProgramRole::train)
+        p.name += role == ProgramRole::evaluate ? ".eval" : ".logits";
 }
 
 void add_loss_scale(Program& p, const PassInput& in) {
@@ -38,11 +44,25 @@ void split_batch(Program& p, const PassInput& in) {
     if (in.microbatches > 1) p.microbatches(in.microbatches, in.recipe->train_origin);
 }
 
-/// Inputs of the logits program take no marks: a batch of one is not split.
+Program with_marks(Program p, const PassInput& in) {
+    for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(p, *in.mesh);
+    return p;
+}
+
+/// Inputs that lie whole on every rank, but for the ranks of a pipeline, of which each has a stage.
+Program with_whole_inputs(Program p, const PassInput& in, const std::string& pipeline) {
+    for (const ValueId input : p.inputs())
+        for (const Axis& axis : in.mesh->axes())
+            if (axis.name != pipeline) p.store(input, axis.name, Placement::replicated(), in.recipe->train_origin);
+    return p;
+}
+
+/// Every rank has the inputs of the logits program, whose batch of one is not split, and of others that are `whole`.
 void annotate(Program& p, const PassInput& in) {
-    Program marked = p;
-    for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(marked, *in.mesh);
-    if (in.role != ProgramRole::logits) {
+    Program marked = with_marks(p, in);
+    if (in.entry.role != ProgramRole::logits) {
+        // Marks that come first stay.
+        if (in.entry.whole) marked = with_marks(with_whole_inputs(p, in, marked.pipeline().axis), in);
         p = std::move(marked);
         return;
     }
@@ -99,7 +119,7 @@ Program run_passes(PassPart part, Program program, const PassInput& in) {
     const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
     const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;
     for (const Pass& pass : list) {
-        if (pass.part != part || (pass.roles & bit(in.role)) == 0) continue;
+        if (pass.part != part || (pass.roles & bit(in.entry.role)) == 0) continue;
         pass.run(program, in);
         if (part == PassPart::record && program.ops.empty()) break;
         if (*look) (*look)(pass.name, program, laid_out ? in.mesh : nullptr);

@@ -29,9 +29,8 @@ enum class PassPart : uint8_t {
 
 /// What a pass may look at beside the program. Parts behind `mark` have no recipe, those before it no mesh.
 struct PassInput {
-    ProgramRole role = ProgramRole::train;
+    ProgramEntry entry = {};
     const Recipe* recipe = nullptr;
-    int64_t batch = 0;
     int64_t microbatches = 1;
     const Mesh* mesh = nullptr;
     const CompileOptions* options = nullptr;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "base/hash.h"
 #include "compile/pipeline.h"
 #include "ir/print.h"
 #include "layout/stages.h"
@@ -47,24 +51,30 @@ void check_repeats(const Recipe& recipe, const Program& step) {
                 "  let it depend on nothing that changes after train_with");
 }
 
-PassInput input_of(const Recipe& recipe, ProgramRole role, int64_t batch, const Mesh* mesh = nullptr) {
-    const int64_t microbatches = role == ProgramRole::train ? microbatches_of(recipe, batch) : recipe.microbatches;
-    return {role, &recipe, batch, microbatches, mesh, nullptr};
+PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
+    const bool full = entry.role != ProgramRole::train && entry.batch == recipe.batch && !entry.whole;
+    const int64_t microbatches = entry.role == ProgramRole::train ? microbatches_of(recipe, entry.batch)
+                                 : full                           ? recipe.microbatches
+                                                                  : 1;
+    return {entry, &recipe, microbatches, mesh, nullptr};
 }
 
-Program marked(const Recipe& recipe, ProgramRole role, int64_t batch, const Mesh& mesh, Program recorded) {
-    const PassInput input = input_of(recipe, role, batch, &mesh);
-    return recorded.ops.empty() ? recorded : run_passes(PassPart::mark, std::move(recorded), input);
+/// `mesh`: without micro.
+MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, Program recorded) {
+    const PassInput input = input_of(recipe, entry, &mesh);
+    if (!recorded.ops.empty()) recorded = run_passes(PassPart::mark, std::move(recorded), input);
+    const int64_t microbatches = recorded.microbatches();
+    return {entry, std::move(recorded), mesh.with_microbatches(microbatches)};
 }
 
-Program made(const Recipe& recipe, ProgramRole role, int64_t batch, const Mesh& mesh) {
-    return marked(recipe, role, batch, mesh, run_passes(PassPart::record, {}, input_of(recipe, role, batch)));
+MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh) {
+    return marked(recipe, entry, mesh, run_passes(PassPart::record, {}, input_of(recipe, entry)));
 }
 
 }  // namespace
 
 Program train_step(const Recipe& recipe, int64_t batch) {
-    return run_passes(PassPart::record, {}, input_of(recipe, ProgramRole::train, batch));
+    return run_passes(PassPart::record, {}, input_of(recipe, train_entry(recipe, batch)));
 }
 
 std::vector<int64_t> smaller_batches(const Recipe& recipe) {
@@ -80,29 +90,67 @@ std::vector<int64_t> smaller_batches(const Recipe& recipe) {
     return sizes;
 }
 
-Experiment make_experiment(const Recipe& recipe, Program step, const Mesh& mesh) {
+ProgramEntry train_entry(const Recipe& recipe, int64_t batch) {
+    const std::string name = batch == recipe.batch ? "train" : fmt::format("train of {}", batch);
+    return {name, ProgramRole::train, batch, false, -1};
+}
+
+Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {
     Experiment made_of;
+    made_of.recipe = std::make_shared<const Recipe>(std::move(given));
+    const Recipe& recipe = *made_of.recipe;
     const std::vector<int64_t> smaller = smaller_batches(recipe);
     if (!smaller.empty()) check_repeats(recipe, step);
-    made_of.name = recipe.name;
-    made_of.train = marked(recipe, ProgramRole::train, recipe.batch, mesh, std::move(step));
-    made_of.ramp = recipe.ramp;
-    check_ramp(recipe, made_of.train, smaller, mesh);
-    for (const int64_t batch : smaller) made_of.smaller.push_back(made(recipe, ProgramRole::train, batch, mesh));
-    made_of.eval = made(recipe, ProgramRole::evaluate, recipe.batch, mesh);
-    Program logits = made(recipe, ProgramRole::logits, 1, mesh);
-    if (!logits.ops.empty()) made_of.logits = std::move(logits);
-    made_of.mesh = mesh.with_microbatches(made_of.train.microbatches());
-    made_of.redistribution = recipe.redistribution;
+    made_of.programs.push_back(marked(recipe, train_entry(recipe, recipe.batch), mesh, std::move(step)));
+    check_ramp(recipe, made_of.train(), smaller, mesh);
+    made_of.programs.push_back(made(recipe, {"eval", ProgramRole::evaluate, recipe.batch, false, -1}, mesh));
+    for (size_t i = 0; i < recipe.added.size(); ++i) {
+        const ProgramEntry entry{recipe.added[i].name, ProgramRole::evaluate, recipe.batch, false, static_cast<int>(i)};
+        made_of.programs.push_back(made(recipe, entry, mesh));
+    }
+    MarkedProgram logits = made(recipe, {"logits", ProgramRole::logits, 1, false, -1}, mesh);
+    if (!logits.program.ops.empty()) made_of.programs.push_back(std::move(logits));
+    made_of.mesh = made_of.programs.front().mesh;
     for (const AskedStrategy& asked : recipe.strategies)
         for (const auto& [key, word] : asked.words)
             if (key == "axis" || mesh.find(word)) made_of.axes.push_back(word);
-    if (stage_count(made_of.train, mesh) > 1) {
-        Pipeline pipeline = made_of.train.pipeline();
-        made_of.schedule = recipe.schedule(pipeline, mesh.size(pipeline.axis), made_of.train.microbatches());
+    if (stage_count(made_of.train(), mesh) > 1) {
+        Pipeline pipeline = made_of.train().pipeline();
+        made_of.schedule = recipe.schedule(pipeline, mesh.size(pipeline.axis), made_of.train().microbatches());
     }
-    made_of.weights = recipe.weights;
     return made_of;
+}
+
+MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry) {
+    return made(*experiment.recipe, entry, experiment.mesh.with_microbatches(1));
+}
+
+void make_sizes(Experiment& experiment, size_t most) {
+    std::vector<MarkedProgram> sizes;
+    std::vector<int64_t> batches = smaller_batches(*experiment.recipe);
+    batches.resize(std::min(batches.size(), most));
+    for (const int64_t batch : batches)
+        sizes.push_back(make_program(experiment, train_entry(*experiment.recipe, batch)));
+    experiment.programs.insert(experiment.programs.begin() + 1, std::make_move_iterator(sizes.begin()),
+                               std::make_move_iterator(sizes.end()));
+}
+
+const MarkedProgram* Experiment::find(std::string_view name) const {
+    const auto found =
+        std::find_if(programs.begin(), programs.end(), [&](const auto& made) { return made.entry.name == name; });
+    return found == programs.end() ? nullptr : &*found;
+}
+
+std::string Recipe::digest() const {
+    std::string text = fmt::format("{} batch {} microbatches {} precision {} ramp {} {} {}\n", name, batch,
+                                   microbatches, name_of(precision), ramp.start, ramp.increment, ramp.samples);
+    for (const AddedProgram& program : added) text += "adds " + program.name + "\n";
+    for (const AskedStrategy& asked : strategies) {
+        text += "strategy " + asked.name;
+        for (const auto& [key, word] : asked.words) text += fmt::format(" {} = {}", key, word);
+        text += "\n";
+    }
+    return sha256(text);
 }
 
 }  // namespace orrery

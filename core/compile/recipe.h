@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "compile/loss_scale.h"
+#include "compile/program_set.h"
 #include "compile/ramp.h"
 #include "layout/propagate.h"
 #include "orrery/schedule.h"
@@ -37,13 +39,6 @@ struct PublishedWeights {
     std::vector<WeightCopy> copies;     ///< the same, where bit-equal to the other
 };
 
-/// What a program of an experiment is for.
-enum class ProgramRole : uint8_t {
-    train = 1,     ///< forward, backward, update
-    evaluate = 2,  ///< forward without dropout; results loss_sum, count
-    logits = 4,    ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
-};
-
 /// A strategy that a script asked for.
 struct AskedStrategy {
     std::shared_ptr<Strategy> strategy;
@@ -55,11 +50,19 @@ struct AskedStrategy {
 /// Sees a program after each pass: its name, the pass, the program; the mesh once it has layouts, else nullptr.
 using PassLook = std::function<void(std::string_view pass, const Program& program, const Mesh* mesh)>;
 
+/// A program that a script adds: it sees the same inputs and params, and is evaluated with the model.
+struct AddedProgram {
+    std::string name;
+    Origin origin;
+    /// Records it: results loss_sum and count, of which `name` is the quotient.
+    std::function<Program(int64_t batch)> forward;
+};
+
 /// All that makes an experiment's programs for any mesh and batch: functions that record, and what is asked for. The
-/// functions live as long as the script's Lua and are called on its thread.
+/// functions live as long as the script's Lua and are called on its thread, or as `later` has it.
 struct Recipe {
     std::string name;
-    int64_t batch = 0;    ///< sequences of a full step: the size of the inputs' dim "batch"
+    int64_t batch = 0;    ///< samples of a full step: the size of the inputs' dim "batch"
     Origin trace_origin;  ///< the script's line that asked for the program
     Origin train_origin;  ///< and for its training
     /// Records the model: results loss_sum and count. `batch`: the size of every dim "batch".
@@ -68,6 +71,7 @@ struct Recipe {
     std::function<Program(Program)> update;
     /// Makes the order of a pipeline's fragments; chunks of 0 become those that the schedule needs.
     std::function<Schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches)> schedule;
+    std::vector<AddedProgram> added;
     std::vector<AskedStrategy> strategies;
     DType precision = DType::f32;
     int64_t microbatches = 1;
@@ -76,21 +80,28 @@ struct Recipe {
     PropagateOptions redistribution;  ///< what the script forbids
     PublishedWeights weights;
     PassLook look;  ///< may be empty
+    /// Runs work that calls these functions while the script waits in run:train, on whatever thread. Empty: nothing
+    /// needs to be prepared for that.
+    std::function<void(const std::function<void()>& work)> later;
+
+    /// What ranks must have alike before programs are made of it one by one: all but the functions, whose programs'
+    /// fingerprints are agreed on when they are made.
+    std::string digest() const;
 };
 
-/// The programs of one experiment, over the same params: names agree, layouts at rest agree. Annotated, not propagated.
+/// The programs of one experiment for one mesh, over the same params: names agree, layouts at rest agree. Annotated,
+/// not propagated.
 struct Experiment {
-    std::string name;
-    Program train;                 ///< forward, backward, update
-    BatchRamp ramp;                ///< how the batch grows to train's
-    std::vector<Program> smaller;  ///< the step at the ramp's other sizes, ascending; as `train` but for the batch
-    std::optional<Program> eval;   ///< see ProgramRole
-    std::optional<Program> logits;
-    Mesh mesh;                         ///< with micro
-    PropagateOptions redistribution;   ///< what the script forbids
-    std::vector<std::string> axes;     ///< of the mesh, or asked for, as the options of strategies name them
-    std::optional<Schedule> schedule;  ///< of the fragments, where the mesh has a pipeline
-    PublishedWeights weights;
+    std::shared_ptr<const Recipe> recipe;
+    Mesh mesh;                            ///< with the micro-batches of a full step
+    std::vector<MarkedProgram> programs;  ///< train, the ramp's sizes that are made, eval, added ones, logits
+    std::vector<std::string> axes;        ///< of the mesh, or asked for, as the options of strategies name them
+    std::optional<Schedule> schedule;     ///< of the fragments, where the mesh has a pipeline
+
+    const Program& train() const { return programs.front().program; }
+    Program& train() { return programs.front().program; }
+    /// nullptr when there is none of the name.
+    const MarkedProgram* find(std::string_view name) const;
 };
 
 /// The recorded step at a batch, before strategies see it. Throws Error with script lines; at `train_origin` where the
@@ -100,9 +111,16 @@ Program train_step(const Recipe& recipe, int64_t batch);
 /// The sizes that the ramp takes before the full batch, ascending. Throws Error at `train_origin` when one is not made
 /// of whole micro-batches or the rises do not end at the full batch.
 std::vector<int64_t> smaller_batches(const Recipe& recipe);
+/// The train step at a batch of the ramp.
+ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
-/// Every program, annotated for the mesh (without micro). `step`: what train_step gave for the full batch. Throws Error
-/// with script lines, also where a step of the ramp has fewer micro-batches than the pipeline's schedule orders.
-Experiment make_experiment(const Recipe& recipe, Program step, const Mesh& mesh);
+/// Every program but the ramp's smaller steps, annotated for the mesh (without micro). `step`: what train_step gave for
+/// the full batch. Throws Error with script lines, also where a step of the ramp has fewer micro-batches than the
+/// pipeline's schedule orders.
+Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh);
+/// A further program of the experiment. Throws Error with script lines.
+MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
+/// Makes the ramp's smaller steps, too: the `most` smallest of them.
+void make_sizes(Experiment& experiment, size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace orrery

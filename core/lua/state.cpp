@@ -190,6 +190,11 @@ struct ScheduleCall {
     Schedule made;
 };
 
+int call_work(lua_State* L) {
+    (*static_cast<const std::function<void()>*>(lua_touserdata(L, 1)))();
+    return 0;
+}
+
 int call_schedule(lua_State* L) {
     auto& asked = *static_cast<ScheduleCall*>(lua_touserdata(L, 1));
     asked.made = make_schedule(L, asked.pipeline, asked.ranks, asked.microbatches);
@@ -197,6 +202,22 @@ int call_schedule(lua_State* L) {
 }
 
 }  // namespace
+
+/// The thread that has called the host does not touch this Lua until the host returns: to Lua this is one more call
+/// below it.
+void State::call_later(const std::function<void()>& work) {
+    const int top = lua_gettop(L_);
+    luaL_checkstack(L_, 8, "a call of the host");
+    lua_pushcfunction(L_, add_calls);
+    lua_pushcfunction(L_, guard<call_work>);
+    lua_pushlightuserdata(L_, const_cast<std::function<void()>*>(&work));
+    const int status = lua_pcall(L_, 1, 0, top + 1);
+    if (status == LUA_OK) return lua_settop(L_, top);
+    std::exception_ptr error = exception_at(L_, -1);
+    if (!error) error = std::make_exception_ptr(Error(fmt::format("script: {}", luaL_tolstring(L_, -1, nullptr))));
+    lua_settop(L_, top);
+    std::rethrow_exception(error);
+}
 
 void State::protect(lua_CFunction function, void* argument, const std::string& shown) {
     lua_settop(L_, 0);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,10 @@ public:
 
     /// The schedule of a pipeline, see lua/schedules.h.
     Schedule schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches);
+
+    /// Runs work that calls functions of the script, while the script is in a call of the host; from any thread, one
+    /// at a time. Throws Error with the script's lines.
+    void call_later(const std::function<void()>& work);
 
     /// Charges one recorded op against the limits.
     void charge_op();

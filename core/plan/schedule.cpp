@@ -75,10 +75,11 @@ std::vector<int> Schedule::stages_of(int rank) const {
     return list;
 }
 
-Schedule forward_only(const Schedule& schedule) {
+Schedule forward_only(const Schedule& schedule, int64_t microbatches) {
     Schedule forward = schedule;
     for (RankSchedule& rank : forward.ranks)
-        std::erase_if(rank.order, [](const Fragment& f) { return f.kind != Fragment::Kind::forward; });
+        std::erase_if(rank.order,
+                      [&](const Fragment& f) { return f.kind != Fragment::Kind::forward || f.micro >= microbatches; });
     return forward;
 }
 

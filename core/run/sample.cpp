@@ -64,7 +64,7 @@ int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19
 }  // namespace
 
 std::string draw_text(Session& session, const SampleOptions& options) {
-    const Program& program = session.compiled().logits->program;
+    const Program& program = session.compiled().programs.front().plan.program;
     const auto input = program.find("tokens"), result = program.result("logits");
     if (!input || !result)
         throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",

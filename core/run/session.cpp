@@ -59,6 +59,14 @@ Executor& Session::executor(const Plan& plan) {
     return **found;
 }
 
+Executor& Session::train_with(const CompiledProgram& program) {
+    agree("plan", agreement_on(program));
+    std::unique_ptr<Executor> made = context_->executor(program.plan);
+    if (watch_) watch_->replace(main(), *made);
+    executors_.front() = std::move(made);
+    return main();
+}
+
 Session::~Session() {
     answer_.reset();
     if (rendezvous_) rendezvous_->tell_position({});
@@ -148,8 +156,8 @@ void Session::watch() {
     if (!rendezvous_) return;
     std::vector<const Executor*> executors;
     for (const auto& executor : executors_) executors.push_back(executor.get());
-    const bool alike = compiled_.smaller.empty();  // a step says nothing about one of a larger batch
-    watch_ = std::make_unique<StepWatch>(compiled_, job_.rank, std::move(executors),
+    const bool alike = compiled_.ramp.start == 0;  // a step says nothing about one of a larger batch
+    watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
                                          StepBound(bound_, alike && !settings_.timeout_given));
     rendezvous_->tell_position([this] { return watch_->look(); });
 }

@@ -34,8 +34,12 @@ public:
     Device& device() { return *device_; }
     /// Of one of the compiled plans.
     Executor& executor(const Plan& plan);
-    /// Of the program whose params and states a checkpoint holds: train, or logits where it is only sampled.
+    /// Of the program whose params and states a checkpoint holds: a train step, or logits where it is only sampled.
     Executor& main() { return *executors_.front(); }
+    /// From here on main() runs this train step, whose plan must outlive that: the executor before it is gone, params
+    /// and states stay. Throws Error when the arenas are too small for it, and Fault::peer naming a rank whose plan of
+    /// it differs. Collective.
+    Executor& train_with(const CompiledProgram& program);
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }

@@ -339,6 +339,12 @@ function Program:parallel(strategies) end
 ---@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string> }
 ---@return Program
 function Program:weights(tensors) end
+--- A further number that evaluations tell: `f` records a sum and its count over a batch, as the traced function does,
+--- of the model's own params, without dropout. metrics.jsonl has their quotient beside eval_loss, under the name.
+---@param name string
+---@param f fun(batch: Batch): Value, Value
+---@return Program
+function Program:metric(name, f) end
 ---@return Run
 function Program:compile() end
 --- The program as recorded so far.

@@ -25,7 +25,7 @@ std::unique_ptr<Experiment> made(const std::string& model, const std::string& me
 
 /// Bytes that a rank sends in one step, by kind, as the plan says; the communicators must count the same.
 std::map<Opcode, int64_t> sent(const Experiment& made) {
-    const auto lowered = test::compile(made.train, made.mesh);
+    const auto lowered = test::compile(made.train(), made.mesh);
     std::map<Opcode, int64_t> bytes;
     int64_t all = 0;
     const PlanSummary planned = summary(lowered.plan);
@@ -72,10 +72,10 @@ TEST_CASE("ZeRO sends 2, a + 1 and 3 a units of S (P-1)/P", "[costs]") {
                 const int64_t scalars = 2 * one(4) * 3;  // loss, count and the norm of the gradients
                 for (int stage : {1, 2, 3}) {
                     const auto zero = made(model, fmt::format("dp = {}", ranks), fmt::format("zero = {}", stage), a);
-                    const Sizes sizes = sizes_of(zero->train);
+                    const Sizes sizes = sizes_of(zero->train());
                     // Every param splits; the tied table's gradient does so at the end only, which is said.
-                    REQUIRE(zero->train.remarks().size() == (stage > 1 && sizes.tied > 0 ? 1 : 0));
-                    for (const Remark& note : zero->train.remarks())
+                    REQUIRE(zero->train().remarks().size() == (stage > 1 && sizes.tied > 0 ? 1 : 0));
+                    for (const Remark& note : zero->train().remarks())
                         CHECK_THAT(note.text, Catch::Matchers::Contains("stays whole over dp"));
                     auto bytes = sent(*zero);
                     INFO(model << " dp " << ranks << " micro " << a << " stage " << stage);
@@ -113,8 +113,8 @@ TEST_CASE("tensor parallelism sends 4 all-reduces a layer, and sequence parallel
                 const auto split = made(model, fmt::format("tp = {}", ranks), "vocab = 400\nsequence = true", a);
                 auto sequence = sent(*split);
                 int64_t between = 0;  // gradients of what is added or multiplied between the blocks
-                for (ValueId param : split->train.params()) {
-                    const Value& value = split->train.value(param);
+                for (ValueId param : split->train().params()) {
+                    const Value& value = split->train().value(param);
                     if (value.dims == std::vector<std::string>{"embed"}) between += value.type.bytes();
                 }
                 CHECK(sequence[Opcode::all_reduce] == 2 * one(between) + statistics + norm);
@@ -159,8 +159,8 @@ TEST_CASE("ZeRO holds 6 + 12/N, 2 + 16/N, 18/N bytes a parameter, in f32 8 + 8/N
             for (int stage : {1, 2, 3}) {
                 const auto zero =
                     made("llama", fmt::format("dp = {}", n), fmt::format("zero = {}", stage), 2, precision);
-                const Plan plan = test::compile(zero->train, zero->mesh).plan;
-                const Sizes sizes = sizes_of(zero->train);
+                const Plan plan = test::compile(zero->train(), zero->mesh).plan;
+                const Sizes sizes = sizes_of(zero->train());
                 const bool low = std::string(precision) == "bf16";
                 const int64_t matrices = sizes.matrices / 4, gains = sizes.all / 4 - matrices;
                 const int64_t whole[] = {0, 8, 4, 0}, split[] = {0, 8, 12, 16};
@@ -178,7 +178,7 @@ TEST_CASE("ZeRO holds 6 + 12/N, 2 + 16/N, 18/N bytes a parameter, in f32 8 + 8/N
 TEST_CASE("recomputation changes no bit and frees the activations of all blocks but one", "[costs]") {
     const auto run = [](const std::string& recompute, int64_t& peak) {
         const auto gpt = made("gpt", "", "dropout = 0.1\nlayers = 6\nrecompute = \"" + recompute + "\"");
-        const auto lowered = test::compile(gpt->train, gpt->mesh);
+        const auto lowered = test::compile(gpt->train(), gpt->mesh);
         peak = summary(lowered.plan).classes.at(0).activations;
         return run_drawn(lowered, 3, 40).values;
     };

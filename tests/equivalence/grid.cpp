@@ -117,7 +117,7 @@ Tally run(const std::string& title, const std::vector<Cell>& cells, const std::v
                 const auto lowered = compiled(*experiment);
                 test::Verifying how;
                 how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-                const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
+                const VerifyReport report = test::verify_plan(experiment->train(), lowered, how);
                 const bool passed = report.passed() && report.gradients >= 0;
                 ++(passed ? tally.passed : tally.failed);
                 fmt::print("{} {} {:>8.2g} {:>8.2g} {:>9}\n", name, passed ? "pass" : "FAIL", worst(report),

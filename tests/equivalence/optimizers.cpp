@@ -50,7 +50,7 @@ Made made(const std::string& optimizer, const Place& place) {
 
 VerifyReport verified(const Made& m, test::Verifying how = {}) {
     how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-    return test::verify_plan(m.experiment->train, m.lowered, how);
+    return test::verify_plan(m.experiment->train(), m.lowered, how);
 }
 
 double worst(const VerifyReport& report) {

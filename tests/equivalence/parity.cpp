@@ -77,14 +77,14 @@ std::vector<float> part(const SafetensorsFile& file, const Value& param, WeightS
 }
 
 const WeightSource& source_of(const Experiment& made, const std::string& param) {
-    for (const WeightSource& source : made.weights.sources)
+    for (const WeightSource& source : made.recipe->weights.sources)
         if (source.param == param) return source;
     throw std::runtime_error("no source for " + param);
 }
 
 /// Logits, loss and gradients of the first step, ten losses, the params after ten updates.
 std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference) {
-    Program& program = made.train;
+    Program& program = made.train();
     show_gradients(program);
     for (const Op& op : program.ops)
         if (op.kind == "cross_entropy" && op.phase == Phase::forward)
@@ -133,7 +133,7 @@ TEST_CASE("GPT-2, Llama and Qwen2 give PyTorch's numbers", "[parity]") {
         const Parity parity(name);
         for (bool reference : {false, true}) {
             const auto made = experiment("tests/equivalence/models.lua", parity.toml());
-            CHECK(made->weights.sources.size() == made->train.params().size());
+            CHECK(made->recipe->weights.sources.size() == made->train().params().size());
             const auto lines = compare(parity, *made, reference);
             CHECK(
                 print(fmt::format("{}, {} kernels, against PyTorch in float64", name, reference ? "reference" : "cpu"),

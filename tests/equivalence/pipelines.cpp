@@ -47,8 +47,8 @@ CompileOptions options_for(const Experiment& experiment) {
 
 test::Lowered compiled(const Asked& asked) {
     const auto experiment = made(asked);
-    show_gradients(experiment->train);
-    return test::compile(experiment->train, experiment->mesh, options_for(*experiment));
+    show_gradients(experiment->train());
+    return test::compile(experiment->train(), experiment->mesh, options_for(*experiment));
 }
 
 test::Ran run(const Asked& asked) { return run_drawn(compiled(asked), steps, vocab); }
@@ -125,7 +125,7 @@ TEST_CASE("with one micro-batch weight gradients run in the slots that are drawn
                     check_same_fragments(plan, compiled(asked).plan);
                     test::Verifying how;
                     how.contents = [](const Value& value, int64_t step) { return draw(value, step, vocab); };
-                    const VerifyReport report = test::verify_plan(experiment->train, lowered, how);
+                    const VerifyReport report = test::verify_plan(experiment->train(), lowered, how);
                     CHECK((report.passed() && report.gradients >= 0));
                 }
 }
@@ -137,12 +137,12 @@ TEST_CASE("evaluation runs the schedule's forward fragments on the training's pa
         test::Lowered lowered;
         const CompileOptions options = options_for(*experiment);
         const Plan train =
-            plan_of(distribute(experiment->train, experiment->mesh), experiment->mesh, lowered.persistent, options);
-        lowered.plan =
-            plan_of(distribute(*experiment->eval, experiment->mesh), experiment->mesh, lowered.persistent, options);
+            plan_of(distribute(experiment->train(), experiment->mesh), experiment->mesh, lowered.persistent, options);
+        lowered.plan = plan_of(distribute(experiment->find("eval")->program, experiment->mesh), experiment->mesh,
+                               lowered.persistent, options);
         check(lowered.plan, options.contracts);
         const auto one = made({"gpt"});
-        const test::Ran alone = run_drawn(test::compile(*one->eval, one->mesh), 1, vocab);
+        const test::Ran alone = run_drawn(test::compile(one->find("eval")->program, one->mesh), 1, vocab);
         CHECK(loss_of(run_drawn(lowered, 1, vocab).values) == Approx(loss_of(alone.values)).epsilon(1e-6));
     }
 }

@@ -34,7 +34,7 @@ std::unique_ptr<Experiment> made(const Asked& asked) {
 
 test::Lowered compiled(const Asked& asked) {
     const auto experiment = made(asked);
-    show_gradients(experiment->train);
+    show_gradients(experiment->train());
     return equivalence::compiled(*experiment);
 }
 
@@ -104,16 +104,16 @@ TEST_CASE("what cannot be split is refused with the reason, or listed where it m
     CHECK_THROWS_WITH(ask("gpt", "dp = 2", "zero = 4"), Catch::Contains("stage is 4"));
     // 3 heads of 10: tp keeps them whole. 5 ranks: no dim of the rest divides.
     const auto loose = ask("gpt", "tp = 2", "heads = 3\nembed = 30\noptional = true");
-    const auto& notes = loose->train.remarks();
+    const auto& notes = loose->train().remarks();
     const auto noted = [&](const std::string& param) {
         return std::any_of(notes.begin(), notes.end(),
-                           [&](const Remark& note) { return loose->train.value(note.value).name == param; });
+                           [&](const Remark& note) { return loose->train().value(note.value).name == param; });
     };
     CHECK(noted("h.0.attn.q.weight"));
     CHECK(!noted("h.0.mlp.up.weight"));
     const auto small = ask("gpt", "dp = 8", "zero = 1\nembed = 36\nmlp = 44");
-    REQUIRE(!small->train.remarks().empty());
-    CHECK(small->train.remarks()[0].text == "whole over dp=8: no dim divides");
+    REQUIRE(!small->train().remarks().empty());
+    CHECK(small->train().remarks()[0].text == "whole over dp=8: no dim divides");
 }
 
 // As in trajectories.cpp: the first step shows f32 noise only, later ones what bf16 makes of it.

@@ -53,14 +53,14 @@ void account(const Program& program, const Mesh& mesh) {
 
 TEST_CASE("a Lua strategy splits the hidden dim: the numbers of one rank, and its messages", "[tensor]") {
     const auto one = made("");
-    show_gradients(one->train);
-    const test::Ran alone = run(test::compile(one->train, one->mesh), steps);
+    show_gradients(one->train());
+    const test::Ran alone = run(test::compile(one->train(), one->mesh), steps);
     for (const std::string mesh : {"tp = 2", "tp = 3", "dp = 2\ntp = 2"}) {
         const auto many = made(mesh);
-        Program shown = many->train;
+        Program shown = many->train();
         show_gradients(shown);
         const test::Ran ran = run(test::compile(shown, many->mesh), steps);
         CHECK(print(fmt::format("scripts/mlp.lua, {}, against one rank", many->mesh.text()), follow(ran, alone)) <= 1);
-        account(many->train, many->mesh);
+        account(many->train(), many->mesh);
     }
 }

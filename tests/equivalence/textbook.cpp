@@ -27,7 +27,7 @@ TEST_CASE("a dense mixture and a recurrent network train on every mesh", "[textb
             const auto lowered = compiled(*made);
             test::Verifying how;
             how.contents = [](const Value& value, int64_t step) { return draw(value, step, 40); };
-            const VerifyReport report = test::verify_plan(made->train, lowered, how);
+            const VerifyReport report = test::verify_plan(made->train(), lowered, how);
             INFO(report.text(lowered.plan, how.options));
             CHECK(report.passed());
             CHECK(report.gradients >= 0);

@@ -35,7 +35,7 @@ Program program_of(const std::string& model, int64_t microbatches, int64_t bucke
                            fmt::format("[train]\nsteps = 3\nsequences_per_step = 12\nmicrobatches = {}\n"
                                        "[data]\npath = \"none\"\ntokens_per_sequence = 8\n[script]\nmodel = \"{}\"\n",
                                        microbatches, model));
-    Program& program = made->train;
+    Program& program = made->train();
     for (ValueId input : program.inputs())
         if (const auto batch = program.dim(input, "batch")) program.store(input, "dp", Placement::split(*batch), {});
     program.bucket("dp", bucket, {});

@@ -33,8 +33,8 @@ std::unique_ptr<Experiment> made(const Asked& asked) {
 
 test::Lowered compiled(const Asked& asked) {
     const auto experiment = made(asked);
-    show_gradients(experiment->train);
-    return test::compile(experiment->train, experiment->mesh);
+    show_gradients(experiment->train());
+    return test::compile(experiment->train(), experiment->mesh);
 }
 
 test::Ran run(const test::Lowered& lowered) { return run_drawn(lowered, steps, vocab); }

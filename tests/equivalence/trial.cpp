@@ -61,7 +61,7 @@ test::Lowered compiled(const Experiment& experiment) {
     CompileOptions lowering;
     for (const Axis& axis : experiment.mesh.axes()) lowering.contracts[axis.name] = contract;
     if (experiment.schedule) lowering.schedule = &*experiment.schedule;
-    return test::compile(experiment.train, experiment.mesh, lowering);
+    return test::compile(experiment.train(), experiment.mesh, lowering);
 }
 
 void show_gradients(Program& program) {

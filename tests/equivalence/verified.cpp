@@ -63,7 +63,7 @@ VerifyReport verified(const Job& job, const Made& m, const test::Verifying& aske
     test::Verifying how = asked;
     how.options.steps = job.steps;
     how.contents = [&job](const Value& value, int64_t step) { return draw(value, step, 40, job.seed); };
-    return test::verify_plan(m.experiment->train, m.lowered, how);
+    return test::verify_plan(m.experiment->train(), m.lowered, how);
 }
 
 double worst(const VerifyReport& report) {

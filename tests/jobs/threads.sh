@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whole jobs whose ranks are threads of one process, which is how ThreadSanitizer sees training: dp 2 with evaluation
-# and checkpoints, the same in two parts and with collectives on threads of their own, and dp 2 by tp 2 with split
-# optimizer states.
+# and checkpoints, the same in two parts and with collectives on threads of their own, a batch that grows, and dp 2 by
+# tp 2 with split optimizer states.
 source "$(dirname "$0")/lib.sh"
 threads=(--set run.transport=threads --set run.threads_per_rank=1 --set device.cpu.reference=true
     --set train.evaluate_every=4 --set checkpoint.every_steps=3)
@@ -17,6 +17,11 @@ run_tiny beside 8 "${threads[@]}" --set run.overlap=on > beside.log 2>&1 || { ca
 grep -q "run on a thread of their own" beside.log || { cat beside.log; fail "run.overlap = on is not done"; }
 losses beside > beside.txt
 losses whole | cmp - beside.txt || fail "run.overlap = on changed the losses"
+
+# Each size of a ramp is compiled beside the steps of the one before it, by the script's functions.
+run_tiny ramp 9 "${threads[@]}" --set train.sequences_per_step=8 --set train.ramp_start=2 --set train.ramp_increment=2 \
+    --set train.ramp_samples=12 > ramp.log 2>&1 || { cat ramp.log; fail "a ramp"; }
+[ "$(losses ramp | wc -l)" -eq 9 ] || { cat ramp.log; fail "a ramp: not 9 steps"; }
 
 run_tiny square 3 "${threads[@]}" --set mesh.tp=2 --set script.heads=4 --set script.zero=1 > square.log 2>&1 ||
     { cat square.log; fail "dp 2 by tp 2"; }

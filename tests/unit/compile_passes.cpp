@@ -63,7 +63,7 @@ TEST_CASE("each program takes the passes of its role, in the order of the list")
 TEST_CASE("a param that is called loss_scale is no loss scale") {
     FakeHost host(config);
     run(host, script("") + "p:compile()");
-    const Program& train = host.experiment->train;
+    const Program& train = host.experiment->train();
     const ValueId param = train.find("loss_scale").value();
     for (const Op& op : train.ops)
         if (op.phase == Phase::backward)
@@ -77,7 +77,7 @@ TEST_CASE("a train_with that failed has trained nothing, and may be called again
         Catch::Contains("no optimizer"));
     FakeHost again(config);
     run(again, script("pcall(function() p:train_with(function() error('no') end) end)") + "p:compile()");
-    CHECK(!again.experiment->train.updates.empty());
+    CHECK(!again.experiment->train().updates.empty());
     FakeHost nested(config);
     CHECK_THROWS_WITH(run(nested, script("local q = p\nsgd = function() q:train_with(function() end) end")),
                       Catch::Contains("train_with"));

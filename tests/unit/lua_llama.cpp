@@ -24,7 +24,7 @@ Program llama(const std::string& more) {
             "  function(b) return model:loss(b.tokens, b.targets) end)\n"
             "p:train_with(o.optim.adamw { lr = 0.1 })\np:compile()\n",
         "a.lua", in_source("tests/lua"), host);
-    return host.experiment->train;
+    return host.experiment->train();
 }
 
 int64_t count(const Program& program, const std::string& kind) {

@@ -1,4 +1,5 @@
 // A batch that grows: each step of the ramp is the very program that a script with that batch gives.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "folders.h"
@@ -39,42 +40,53 @@ std::string message(const std::string& text, const std::vector<std::string>& set
 
 std::string shown(const Program& program) { return print(program); }
 
+const Program& smaller(const Experiment& experiment, int64_t batch) {
+    const MarkedProgram* step = experiment.find("train of " + std::to_string(batch));
+    REQUIRE(step);
+    return step->program;
+}
+
+int64_t steps(const Experiment& experiment) {
+    return std::count_if(experiment.programs.begin(), experiment.programs.end(),
+                         [](const MarkedProgram& made) { return made.entry.role == ProgramRole::train; });
+}
+
 }  // namespace
 
 TEST_CASE("a ramp's steps are the programs of scripts with those batches") {
     const std::vector<std::string> ramp = {"train.sequences_per_step=12", "train.microbatches=3", "train.ramp_start=4",
                                            "train.ramp_increment=4", "train.ramp_samples=40"};
     const Experiment whole = traced(script(), ramp);
-    CHECK(whole.ramp == BatchRamp{4, 4, 40});
-    REQUIRE(whole.smaller.size() == 2);
+    CHECK(whole.recipe->ramp == BatchRamp{4, 4, 40});
+    REQUIRE(steps(whole) == 3);
     const auto alone = [](int batch, int micro) {
         return traced(script(), {"train.sequences_per_step=" + std::to_string(batch),
                                  "train.microbatches=" + std::to_string(micro)});
     };
-    CHECK(shown(whole.smaller[0]) == shown(alone(4, 1).train));
-    CHECK(shown(whole.smaller[1]) == shown(alone(8, 2).train));
-    CHECK(shown(whole.train) == shown(alone(12, 3).train));
-    CHECK(whole.smaller[0].microbatches() == 1);
-    CHECK(whole.smaller[1].microbatches() == 2);
+    CHECK(shown(smaller(whole, 4)) == shown(alone(4, 1).train()));
+    CHECK(shown(smaller(whole, 8)) == shown(alone(8, 2).train()));
+    CHECK(shown(whole.train()) == shown(alone(12, 3).train()));
+    CHECK(smaller(whole, 4).microbatches() == 1);
+    CHECK(smaller(whole, 8).microbatches() == 2);
     const Experiment from_lua = traced(script(", { ramp = { start = 4, increment = 4, samples = 40 } }"),
                                        {"train.sequences_per_step=12", "train.microbatches=3"});
-    CHECK(from_lua.ramp == whole.ramp);
-    CHECK(shown(from_lua.smaller[1]) == shown(whole.smaller[1]));
+    CHECK(from_lua.recipe->ramp == whole.recipe->ramp);
+    CHECK(shown(smaller(from_lua, 8)) == shown(smaller(whole, 8)));
 }
 
 TEST_CASE("a ramp's steps share the loss scale of f16") {
     const Experiment whole =
         traced(script(), {"train.sequences_per_step=8", "train.precision=f16", "train.ramp_start=4",
                           "train.ramp_increment=4", "train.ramp_samples=40"});
-    REQUIRE(whole.smaller.size() == 1);
-    const Program& smaller = whole.smaller[0];
+    REQUIRE(steps(whole) == 2);
+    const Program& step = smaller(whole, 4);
     for (const char* state : {"loss_scale", "loss_scale.good", "loss_scale.steps"}) {
         INFO(state);
-        REQUIRE(smaller.find(state));
-        CHECK(smaller.value(*smaller.find(state)).role == Role::state);
+        REQUIRE(step.find(state));
+        CHECK(step.value(*step.find(state)).role == Role::state);
     }
     const Experiment alone = traced(script(), {"train.sequences_per_step=4", "train.precision=f16"});
-    CHECK(shown(smaller) == shown(alone.train));
+    CHECK(shown(step) == shown(alone.train()));
 }
 
 TEST_CASE("a ramp that cannot be is refused, with place and remedy") {

@@ -160,7 +160,7 @@ TEST_CASE("schedules: one that needs two stages a rank gets them where nobody sa
             " }\np:parallel { require 'orrery.strategy'.define('mine', function(program) program:pipeline { " +
             options + " } end) {} }\n";
         run_script_text(start + "p:compile()", "a.lua", ".", host);
-        const int64_t marked = host.experiment->train.pipeline().chunks;
+        const int64_t marked = host.experiment->train().pipeline().chunks;
         if (mesh == "pp = 2\n") CHECK(marked == given);
         return given;
     };

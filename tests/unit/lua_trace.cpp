@@ -48,7 +48,7 @@ TEST_CASE("a traced function becomes a program with origins and scopes") {
                 "  return (y:gelu() * 2):sum()") +
             training,
         host);
-    const Program& program = host.experiment->train;
+    const Program& program = host.experiment->train();
     CHECK(program.name == "t");
     const Value& w = program.value(*program.find("block.up.weight"));
     CHECK(w.type.text() == "f32[6,10]");
@@ -74,7 +74,7 @@ TEST_CASE("operators take values and numbers") {
                 "  return ((1 - x) / w + 3 * x - x / 2 + -x ^ 2):sum()") +
             training,
         host);
-    std::vector<std::string> forward = kinds(host.experiment->train);
+    std::vector<std::string> forward = kinds(host.experiment->train());
     forward.resize(12);
     CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow",
                                               "neg", "add", "sum"});
@@ -140,30 +140,31 @@ TEST_CASE("dropout and evaluation") {
         "local run = p:compile()\nrun:train(data, { evaluate_every = 10 })\nprint(run:summary())",
         host);
     const Experiment& made = *host.experiment;
+    const MarkedProgram *eval = made.find("eval"), *logits_entry = made.find("logits");
     const auto count = [](const Program& program, const std::string& kind) {
         int n = 0;
         for (const Op& op : program.ops) n += op.kind == kind && op.phase == Phase::forward;
         return n;
     };
-    CHECK(count(made.train, "dropout") == 5);
+    CHECK(count(made.train(), "dropout") == 5);
     std::vector<int64_t> streams;
-    for (const Op& op : made.train.ops)
+    for (const Op& op : made.train().ops)
         if (op.kind == "dropout" && op.phase == Phase::forward) streams.push_back(op.attributes.integer("stream"));
     CHECK(streams == std::vector<int64_t>{0, 1, 2, 3, 4});
-    CHECK(count(*made.eval, "dropout") == 0);
-    CHECK(made.eval->result("loss_sum"));
-    CHECK(made.eval->find("seed") == std::nullopt);
-    REQUIRE(made.logits);
-    const Value& logits = made.logits->value(*made.logits->result("logits"));
+    CHECK(count(eval->program, "dropout") == 0);
+    CHECK(eval->program.result("loss_sum"));
+    CHECK(eval->program.find("seed") == std::nullopt);
+    REQUIRE(logits_entry);
+    const Value& logits = logits_entry->program.value(*logits_entry->program.result("logits"));
     CHECK(logits.type.shape == Shape{1, 8, 32});
-    CHECK(made.logits->find("targets") == std::nullopt);
-    CHECK(made.logits->params().size() == made.train.params().size());
+    CHECK(logits_entry->program.find("targets") == std::nullopt);
+    CHECK(logits_entry->program.params().size() == made.train().params().size());
     CHECK(made.mesh.text() == "dp=2 tp=2 micro=2");
-    REQUIRE(made.train.marks().size() == 2);
-    CHECK(made.train.marks()[0].axis == "dp");
-    CHECK(made.train.marks()[0].placement == Placement::split(0));
-    CHECK(made.train.marks()[0].origin.text() == "data, a.lua:6");
-    CHECK(made.logits->marks().empty());
+    REQUIRE(made.train().marks().size() == 2);
+    CHECK(made.train().marks()[0].axis == "dp");
+    CHECK(made.train().marks()[0].placement == Placement::split(0));
+    CHECK(made.train().marks()[0].origin.text() == "data, a.lua:6");
+    CHECK(logits_entry->program.marks().empty());
     CHECK(host.trained == 1);
     CHECK(host.options.steps == 100);
     CHECK(host.options.evaluate_every == 10);
@@ -189,7 +190,7 @@ TEST_CASE("strategies mark by dim names and errors say what is wrong") {
              "} "
              "p:state():store { tp = S(d), optional = true } end\nend"),
         host);
-    const auto& marks = host.experiment->train.marks();
+    const auto& marks = host.experiment->train().marks();
     REQUIRE(marks.size() == 10);  // 2 params: store, use, grad, two states
     CHECK(marks[1].keep == Keep::fragment);
     CHECK(marks[3].optional);
@@ -220,7 +221,7 @@ TEST_CASE("a strategy in Lua asks what one in C++ may ask, and marks scopes") {
         "  for x in program:activations() do if x.dims[2] == 'seq' then program:note(x, 'seen') break end end\n"
         "end) {} }\np:compile()",
         host);
-    const Program& made = host.experiment->train;
+    const Program& made = host.experiment->train();
     std::vector<ValueId> low, terms;
     for (const Mark& mark : made.marks()) (mark.axis == "tp" ? low : terms).push_back(mark.value);
     const std::vector<bool> copied = made.params_with_low_copies();

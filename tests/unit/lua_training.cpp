@@ -36,7 +36,7 @@ Program one_param(const std::string& optimizer) {
         "p:train_with(o.optim." +
             optimizer + ")\np:compile()",
         sizes);
-    return made->train;
+    return made->train();
 }
 
 /// Every value of the program, with `w`, its states, x and the step as given.
@@ -145,7 +145,7 @@ TEST_CASE("the tensor-parallel MLP of scripts/mlp.lua trains as on one rank") {
     const auto run = [&](std::vector<std::string> sets) {
         for (const char* set : {"script.embed=6", "script.mlp=12", "script.layers=2"}) sets.emplace_back(set);
         const auto made = traced(script, sizes, sets);
-        return test::run_steps(test::compile(made->train, made->mesh), 3).values;
+        return test::run_steps(test::compile(made->train(), made->mesh), 3).values;
     };
     const auto one = run({});
     CHECK(one.count("result loss_sum"));
@@ -166,7 +166,7 @@ TEST_CASE("gpt with dropout draws the same masks on every mesh") {
         "p:parallel { o.strategy.data { axis = 'dp' } }\np:compile()";
     const auto run = [&](const std::vector<std::string>& sets) {
         const auto made = traced(script, sizes, sets);
-        return test::run_steps(test::compile(made->train, made->mesh), 2).values;
+        return test::run_steps(test::compile(made->train(), made->mesh), 2).values;
     };
     const auto one = run({});
     // The key bias has a gradient of zero and AdamW turns its rounding into steps: left out.

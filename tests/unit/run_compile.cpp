@@ -51,12 +51,12 @@ TEST_CASE("an axis of the mesh that splits nothing is an error") {
     micro->mesh = micro->mesh.with_microbatches(2);
     CHECK_NOTHROW(judge(*micro));
     auto staged = made("pp = 2\n", "");
-    staged->train.pipeline({"pp", "1f1b", 1, {}});
+    staged->train().pipeline({"pp", "1f1b", 1, {}});
     CHECK_NOTHROW(judge(*staged));
 }
 
 TEST_CASE("the vocabulary of a program is that of its tables and logits") {
-    CHECK(vocabulary_of(made("", data)->train) == 11);
+    CHECK(vocabulary_of(made("", data)->train()) == 11);
     Program program;
     Builder build(program);
     const ValueId tokens = build.input("tokens", {DType::i32, {2, 4}}, {"batch", "seq"}, {});
@@ -77,7 +77,7 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
                       Contains("a.lua:") && Contains("schedule zb_h1 is made for the 2 micro-batches of a step of 4") &&
                           Contains("step of 2 sequences has 1") && Contains("train.microbatches = 1"));
     ramp.back() = "train.microbatches=1";  // the remedy
-    CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).smaller.size() == 1);
+    CHECK(compile_training(*made("pp = 2\n", pipeline, ramp), options).programs.size() == 3);
     // The strategy says the number as well.
     const std::string says = "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1', microbatches = 4 }";
     ramp = {"train.sequences_per_step=12", "train.ramp_start=3", "train.ramp_increment=3", "train.ramp_samples=80",
@@ -91,5 +91,24 @@ TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipe
                                  "3 }",
                                  ramp),
                            options)
-              .smaller.size() == 3);
+              .programs.size() == 5);
+}
+
+TEST_CASE("any number of samples is evaluated by calls that take each one once") {
+    const ProgramEntry full{"eval", ProgramRole::evaluate, 24, false, -1};
+    for (const int64_t microbatches : {1, 2, 4})
+        for (const int64_t ways : {1, 2, 3, 6})
+            for (int64_t samples = 0; samples < 80; ++samples) {
+                INFO(microbatches << " " << ways << " " << samples);
+                int64_t taken = 0;
+                for (const Calls& calls : calls_for(full, samples, microbatches, ways)) {
+                    CHECK(calls.of == "eval");
+                    CHECK(calls.times > 0);
+                    CHECK((calls.entry.whole || calls.entry.batch % ways == 0));
+                    CHECK((calls.entry.batch == 24 || calls.entry.batch <= 24 / microbatches));
+                    CHECK((calls.entry == full || calls.entry.name == "eval of " + std::to_string(calls.entry.batch)));
+                    taken += calls.times * calls.entry.batch;
+                }
+                CHECK(taken == samples);
+            }
 }

@@ -84,8 +84,8 @@ TEST_CASE("the first bound is in proportion to the device's rate", "[run_watch]"
     Compiled compiled;
     Persistent persistent;
     const Mesh mesh({{"dp", 1}});
-    compiled.train = plan_of(distribute(m.program, mesh), mesh, persistent, {});
-    const double flops = summary(*compiled.train).classes[0].flops;
+    compiled.programs.push_back({{}, plan_of(distribute(m.program, mesh), mesh, persistent, {})});
+    const double flops = summary(compiled.train()).classes[0].flops;
     CHECK(flops > 3e11);
     const auto seconds = [&](double rate) {
         return std::chrono::duration<double>(generous_bound(compiled, rate)).count();

@@ -60,7 +60,7 @@ std::string refusal(const Published& file, const std::string& sizes, const std::
     host.strategies = built_strategy;
     run_script(in_source("scripts/gpt.lua"), host);
     try {
-        check_weights(host.experiment->train, file.path, host.experiment->weights);
+        check_weights(host.experiment->train(), file.path, host.experiment->recipe->weights);
     } catch (const Error& error) {
         CHECK(error.fault() == Fault::usage);
         return error.what();
@@ -137,7 +137,7 @@ TEST_CASE("a part of a fused tensor that no param is read from is not dropped") 
                 parts + " }\np:compile()\n",
             "a.lua", "", host);
         try {
-            check_weights(host.experiment->train, file.path, host.experiment->weights);
+            check_weights(host.experiment->train(), file.path, host.experiment->recipe->weights);
         } catch (const Error& error) {
             return error.what();
         }

@@ -40,8 +40,8 @@ struct Schedule {
     ORRERY_API std::vector<int> stages_of(int rank) const;
 };
 
-/// The F of a schedule: what a program without a backward pass runs.
-ORRERY_API Schedule forward_only(const Schedule& schedule);
+/// The F of a schedule's first micro-batches: what a program without a backward pass runs.
+ORRERY_API Schedule forward_only(const Schedule& schedule, int64_t microbatches);
 
 /// Every micro-batch forward and then backward at once, for a program without pipeline stages: F0 B0 F1 B1 ...
 ORRERY_API Schedule sequential_schedule(int64_t microbatches);

@@ -7,15 +7,23 @@ namespace orrery::lua {
 
 Recipe recipe_of(lua_State* L, const Traced& traced) {
     Recipe recipe = traced.recipe;
-    recipe.forward = [L, &traced](bool training, int64_t batch) {
+    State& state = state_of(L);
+    const auto at = std::make_shared<lua_State*>(L);
+    recipe.forward = [at, &traced](bool training, int64_t batch) {
         const bool recorded = training && batch == traced.recipe.batch && !traced.forward.ops.empty();
-        return recorded ? traced.forward : record_forward(L, traced, training, batch);
+        return recorded ? traced.forward : record_forward(*at, traced, training, batch);
     };
-    recipe.update = [L, &traced](Program program) { return record_update(L, traced, std::move(program)); };
-    recipe.schedule = [L](Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
-        return make_schedule(L, pipeline, ranks, microbatches);
+    for (size_t i = 0; i < recipe.added.size(); ++i)
+        recipe.added[i].forward = [at, i, &traced](int64_t batch) { return record_added(*at, traced, i, batch); };
+    recipe.update = [at, &traced](Program program) { return record_update(*at, traced, std::move(program)); };
+    recipe.schedule = [at](Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
+        return make_schedule(*at, pipeline, ranks, microbatches);
     };
-    recipe.look = state_of(L).host().look();
+    recipe.later = [at, &state](const std::function<void()>& work) {
+        *at = state.lua();  // a coroutine that has compiled may be gone
+        state.call_later(work);
+    };
+    recipe.look = state.host().look();
     return recipe;
 }
 
@@ -26,6 +34,8 @@ int compile_program(lua_State* L) {
     check_script_table(state);
     Experiment experiment = make_experiment(recipe_of(L, traced), traced.step, state.host().mesh());
     traced.compiled = true;
+    lua_pushvalue(L, 1);
+    luaL_ref(L, LUA_REGISTRYINDEX);  // the recipe calls its functions for as long as this Lua lives
     {
         const auto paused = state.pause();
         state.host().compile(std::move(experiment));

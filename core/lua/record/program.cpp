@@ -1,5 +1,8 @@
-// o.trace, program:train_with, parallel, weights.
+// o.trace, program:train_with, parallel, metric, weights.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
 
 #include "base/suggest.h"
 #include "base/text.h"
@@ -170,6 +173,32 @@ int parallel(lua_State* L) {
     return 1;
 }
 
+/// program:metric(name, function): a sum and its count over held-out data, whose quotient an evaluation tells, too.
+int metric(lua_State* L) {
+    Traced& traced = open_program(L, "metric");
+    const std::string name = check_text(L, 2);
+    check_function(L, 3);
+    lua_settop(L, 3);
+    static const std::set<std::string> taken = {"train", "eval", "logits", "step", "eval_loss", "eval_tokens", "loss"};
+    const auto named = [&](const AddedProgram& added) { return added.name == name; };
+    if (name.empty() || taken.count(name) > 0 ||
+        std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))
+        bad_argument(L, 2, fmt::format("a metric is called {} already; give it another name", quote(name)));
+    traced.recipe.added.push_back({name, where(L), {}});
+    lua_pushvalue(L, 3);
+    traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
+    try {
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch);  // is an error here already
+    } catch (...) {
+        luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
+        traced.added.pop_back();
+        traced.recipe.added.pop_back();
+        throw;
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
 const Program& recorded(const Traced& traced) { return traced.optimizer == LUA_NOREF ? traced.forward : traced.step; }
 
 /// program:weights(model:tensors()): where published files hold the params, for checkpoint.load.
@@ -189,9 +218,13 @@ int program_text(lua_State* L) {
 }  // namespace
 
 void open_program(lua_State* L) {
-    const luaL_Reg program[] = {{"train_with", guard<train_with>}, {"parallel", guard<parallel>},
-                                {"weights", guard<weights>},       {"compile", guard<compile_program>},
-                                {"text", guard<program_text>},     {nullptr, nullptr}};
+    const luaL_Reg program[] = {{"train_with", guard<train_with>},
+                                {"parallel", guard<parallel>},
+                                {"weights", guard<weights>},
+                                {"compile", guard<compile_program>},
+                                {"metric", guard<metric>},
+                                {"text", guard<program_text>},
+                                {nullptr, nullptr}};
     add_class<Traced>(L, program);
     lua_pushcfunction(L, guard<trace>);
     lua_setfield(L, -2, "trace");

@@ -226,27 +226,33 @@ void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>&
     lua_setmetatable(L, -2);
 }
 
+/// A function that records a sum and its count, and what messages call it.
+struct Recorded {
+    int function = LUA_NOREF;
+    std::string_view given_to;
+    std::string_view sum;
+    const Origin& origin;
+};
+
 /// The result at `index` of a traced function: an f32 scalar.
-ValueId check_result(lua_State* L, int index, const Traced& traced, const Tape& tape, std::string_view what) {
+ValueId check_result(lua_State* L, int index, const Recorded& recorded, const Tape& tape, std::string_view what) {
     const Symbol* symbol = test<Symbol>(L, index);
     if (!symbol)
-        throw Error(traced.recipe.trace_origin,
-                    fmt::format("the function given to o.trace returned {} as {}, expected a value",
-                                type_text(L, index), what));
+        throw Error(recorded.origin, fmt::format("the function given to {} returned {} as {}, expected a value",
+                                                 recorded.given_to, type_text(L, index), what));
     const Value& value = symbol->value();
     if (symbol->tape.get() != &tape || value.type.dtype != DType::f32 || !value.type.shape.empty())
-        throw Error(traced.recipe.trace_origin,
-                    fmt::format("the function given to o.trace returned {} as {}, expected an f32 scalar\n"
+        throw Error(recorded.origin,
+                    fmt::format("the function given to {} returned {} as {}, expected an f32 scalar\n"
                                 "  logits:cross_entropy(targets) gives the sum of losses and their count",
-                                describe(*symbol->tape->program, symbol->id), what));
+                                recorded.given_to, describe(*symbol->tape->program, symbol->id), what));
     return symbol->id;
 }
 
-}  // namespace
-
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch) {
+Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, int64_t batch) {
     State& state = state_of(L);
-    if (state.tape) fail(L, "o.trace inside of another trace; call it from the top of the script");
+    if (state.tape)
+        fail(L, fmt::format("{} inside of another trace; call it from the top of the script", recorded.given_to));
     struct Current {
         State& state;
         ~Current() { state.tape = nullptr; }
@@ -256,24 +262,47 @@ Program record_forward(lua_State* L, const Traced& traced, bool training, int64_
     const auto tape = std::make_shared<Tape>(std::move(start));
     tape->training = training;
     state.tape = tape;
-    const Origin& origin = traced.recipe.trace_origin;
+    const Origin& origin = recorded.origin;
     const int top = lua_gettop(L);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, traced.function);
+    luaL_checkstack(L, 8, "a recorded function");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, recorded.function);
     push_batch(L, traced, tape, batch);
     call_for(L, 1, 2, origin);
-    const ValueId loss_sum = check_result(L, top + 1, traced, *tape, "the loss");
+    const ValueId loss_sum = check_result(L, top + 1, recorded, *tape, recorded.sum);
     ValueId count = none;
     if (lua_isnil(L, top + 2)) {
         count = tape->builder.one(
             "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}}, origin);
     } else {
-        count = check_result(L, top + 2, traced, *tape, "the count");
+        count = check_result(L, top + 2, recorded, *tape, "the count");
     }
     lua_settop(L, top);
     tape->builder.result("loss_sum", loss_sum, origin);
     tape->builder.result("count", count, origin);
     tape->use = TapeUse::closed;
     return *tape->program;
+}
+
+}  // namespace
+
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch) {
+    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin}, training, batch);
+}
+
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch) {
+    const AddedProgram& added = traced.recipe.added[which];
+    Program program =
+        record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin}, false, batch);
+    for (const ValueId id : program.params()) {
+        const Value& param = program.value(id);
+        const auto known = traced.forward.find(param.name);
+        if (known && traced.forward.value(*known).type == param.type) continue;
+        throw Error(param.origin,
+                    fmt::format("metric {} has a param {} that the model lacks or has otherwise\n  a metric sees the "
+                                "params of the model: call its functions with the same names and shapes",
+                                quote(added.name), describe(program, id)));
+    }
+    return program;
 }
 
 void open_trace(lua_State* L) {

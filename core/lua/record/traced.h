@@ -28,6 +28,7 @@ struct Class<AskedStrategy> {
 struct Traced {
     int function = LUA_NOREF;   ///< of the model, in the registry
     int optimizer = LUA_NOREF;  ///< the same
+    std::vector<int> added;     ///< of Recipe::added, the same
     std::vector<InputSpec> signature;
     Recipe recipe;    ///< its functions are set where it is used, by `recipe_of`
     Program forward;  ///< the full batch's, as o.trace has recorded it
@@ -60,6 +61,9 @@ Recipe recipe_of(lua_State* L, const Traced& traced);
 
 /// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch".
 Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch);
+/// The same with the function of Recipe::added[which], without dropout. Throws Error at its line when it has a param
+/// that the model lacks.
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch);
 /// Runs the optimizer's function behind a differentiated program.
 Program record_update(lua_State* L, const Traced& traced, Program program);
 

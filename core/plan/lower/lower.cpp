@@ -81,7 +81,7 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
     if (stages > 1 && !options.schedule)
         throw Error(plan.program.pipeline().origin,
                     "a program of " + std::to_string(stages) + " pipeline stages needs a schedule");
-    if (stages > 1 && !backward) plan.schedule = forward_only(plan.schedule);
+    if (stages > 1 && !backward) plan.schedule = forward_only(plan.schedule, mesh.microbatches());
     try {
         check_schedule(plan.schedule, mesh.microbatches(), stages, backward || stages == 1);
     } catch (const Error& error) {

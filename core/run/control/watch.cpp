@@ -112,12 +112,19 @@ double StepBound::seconds() const {
     return std::min(first_s_, std::max(least_bound_s, longest_steps * longest_s_));
 }
 
-StepWatch::StepWatch(const Compiled& compiled, int64_t rank, std::vector<const Executor*> executors,
-                     const StepBound& bound)
-    : compiled_(compiled), rank_(rank), executors_(std::move(executors)), bound_(bound) {}
+StepWatch::StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound)
+    : rank_(rank), executors_(std::move(executors)), bound_(bound) {}
+
+void StepWatch::replace(const Executor& old, const Executor& by) {
+    const std::lock_guard lock(mutex_);
+    std::replace(executors_.begin(), executors_.end(), &old, &by);
+    steps_before_ += old.steps_begun();
+}
 
 Position StepWatch::look() {
+    const std::lock_guard lock(mutex_);
     Position p;
+    p.steps = steps_before_;
     const Executor* running = nullptr;
     for (const Executor* e : executors_) {
         p.steps += e->steps_begun();

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -66,15 +67,18 @@ private:
 /// Looks at a rank's executors from another thread, by their relaxed stores alone.
 class StepWatch {
 public:
-    StepWatch(const Compiled& compiled, int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
+    StepWatch(int64_t rank, std::vector<const Executor*> executors, const StepBound& bound);
+    /// One executor takes another's place, whose steps stay counted; neither is in a step.
+    void replace(const Executor& old, const Executor& by);
     /// Called by one thread, with each heartbeat.
     Position look();
 
 private:
     using Clock = std::chrono::steady_clock;
-    const Compiled& compiled_;
     const int64_t rank_;
-    const std::vector<const Executor*> executors_;
+    std::mutex mutex_;  ///< of the two below
+    std::vector<const Executor*> executors_;
+    int64_t steps_before_ = 0;  ///< of executors that are gone
     StepBound bound_;
     const Clock::time_point made_ = Clock::now();
     Clock::time_point since_ = Clock::now();

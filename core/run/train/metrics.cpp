@@ -1,4 +1,4 @@
-#include "run/metrics.h"
+#include "run/train/metrics.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -149,12 +149,18 @@ void MetricsWriter::step(const StepMetrics& m, bool print_line) {
     if (interactive_) bar(m);
 }
 
-void MetricsWriter::evaluation(int64_t step, double loss, int64_t tokens) {
-    if (file_) {
-        Json line = {{"step", step}, {"eval_loss", number(loss)}, {"eval_tokens", tokens}};
-        write(line.dump());
+void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means) {
+    const EvaluatedMean& loss = means.front();
+    const auto tokens = static_cast<int64_t>(loss.count);
+    std::string text = fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step,
+                                   loss.value(), tokens);
+    Json line = {{"step", step}, {"eval_loss", number(loss.value())}, {"eval_tokens", tokens}};
+    for (size_t i = 1; i < means.size(); ++i) {
+        text += fmt::format(", {} {:.6g}", means[i].name, means[i].value());
+        line[means[i].name] = number(means[i].value());
     }
-    note(fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step, loss, tokens));
+    if (file_) write(line.dump());
+    note(text);
 }
 
 void MetricsWriter::note(const std::string& line) {

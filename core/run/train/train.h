@@ -3,9 +3,9 @@
 
 #include "run/checkpoint/checkpoint.h"
 #include "run/data/input_feed.h"
-#include "run/metrics.h"
 #include "run/script_interface.h"
-#include "run/session.h"
+#include "run/train/metrics.h"
+#include "run/train/step_programs.h"
 
 namespace orrery {
 
@@ -20,6 +20,8 @@ struct TrainingRun {
     int64_t keep = 2;               ///< verified checkpoints that stay
     std::string weights;            ///< safetensors file of a fresh start, "": random weights
     PublishedWeights sources = {};  ///< where each param lies in it
+    /// Makes the steps of a ramp that the session was not compiled with; on a thread of its own.
+    StepPrograms::Compile compile = {};
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

@@ -28,6 +28,14 @@ struct StepMetrics {
     std::vector<std::pair<std::string, std::vector<float>>> results = {};
 };
 
+/// A mean over held-out data: of the loss, as "eval", or of a metric of the script's.
+struct EvaluatedMean {
+    std::string name;
+    double sum = 0, count = 0;
+
+    double value() const { return sum / count; }
+};
+
 /// A result that a script records beside what every step shows.
 struct RecordedResult {
     std::string name;
@@ -55,7 +63,8 @@ public:
     /// `scaled`: with the columns loss_scale and skipped.
     void header(bool scaled);
     void step(const StepMetrics& metrics, bool print_line);
-    void evaluation(int64_t step, double loss, int64_t tokens);
+    /// The loss comes first, then metrics of the script's own.
+    void evaluation(int64_t step, const std::vector<EvaluatedMean>& means);
     /// A line of its own, not torn by the progress bar.
     void note(const std::string& line);
 

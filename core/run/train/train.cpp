@@ -1,4 +1,4 @@
-#include "run/train.h"
+#include "run/train/train.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include "run/checkpoint/saved_state.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
+#include "run/train/evaluation.h"
 
 namespace orrery {
 namespace {
@@ -23,19 +24,10 @@ public:
           session_(run.session),
           sizes_(run.session.compiled().sizes),
           data_(run.data),
-          state_(session_, run.store, run.keep) {
-        const Compiled& compiled = session_.compiled();
-        const auto add = [&](const Plan& plan) {
-            sized_.push_back({plan.program, session_.executor(plan),
-                              InputFeed(plan.program, plan.mesh, session_.job().rank, data_, compiled.ids)});
-        };
-        for (const Plan& plan : compiled.smaller) add(plan);
-        add(*compiled.train);
-        for (const Plan& plan : compiled.smaller) require_same_results(compiled.train->program, plan.program);
-        results_ = recorded_results(compiled.train->program);
-        if (const auto& plan = compiled.eval)
-            eval_feed_.emplace(plan->program, plan->mesh, session_.job().rank, data_, compiled.ids);
-    }
+          steps_(session_, data_, run.compile),
+          results_(recorded_results(session_.compiled().train().program)),
+          state_(session_, run.store, run.keep),
+          evaluation_(session_, data_, run.options.evaluate_batches) {}
 
     void run() {
         agree();
@@ -83,32 +75,16 @@ private:
                                         {"the data's digest", data_.digest()}});
     }
 
-    /// The train step at one batch size.
-    struct Sized {
-        const Program& program;
-        Executor& executor;
-        InputFeed feed;
-    };
-
-    const Sized& at(int64_t step) const {
-        const int64_t batch = sizes_.batch(step);
-        for (const Sized& sized : sized_)
-            if (sized.feed.batch() == batch) return sized;
-        return sized_.back();
-    }
-
     void steps(int64_t first) {
-        Prefetch prefetch(
-            [this](int64_t step, Prefetch::Batch& batch) {
-                at(step).feed.fill(Split::train, sizes_.samples_before(step), batch);
-            },
-            first);
+        steps_.at(first);
+        Prefetch prefetch([this](int64_t step, Prefetch::Batch& batch) { steps_.fill(step, batch); }, first);
         StopVote vote(session_);
         if (run_.metrics) peak_flops();  // measures: no part of a step
         session_.keep();
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            one_step(step, prefetch.next());
+            const StepPrograms::Step now = steps_.at(step);
+            one_step(step, now, prefetch.next());
             data_wait_s_ = prefetch.waited_s();
             const auto ended = Clock::now();
             const TrainOptions& o = run_.options;
@@ -124,8 +100,7 @@ private:
     }
 
     /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
-    void one_step(int64_t step, const Prefetch::Batch& batch) {
-        const Sized& now = at(step);
+    void one_step(int64_t step, const StepPrograms::Step& now, const Prefetch::Batch& batch) {
         now.feed.upload(session_, now.executor, batch);
         set_step(session_, now.executor, now.program, run_.seed, step);
         now.executor.run();
@@ -164,9 +139,9 @@ private:
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    bool scaled() const { return has_loss_scale(sized_.back().program); }
+    bool scaled() const { return has_loss_scale(session_.compiled().train().program); }
 
-    void tell_scale(StepMetrics& m, const Sized& now) {
+    void tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
         m.scaled = true;
         m.loss_scale = session_.scalar(now.executor, now.program, "loss_scale");
         m.skipped = static_cast<int64_t>(session_.scalar(now.executor, now.program, "skipped"));
@@ -190,26 +165,30 @@ private:
 
     double peak_flops() {
         if (peak_ < 0)
-            peak_ = matrix_rate(session_.device(), matrix_type(sized_.back().program)) *
+            peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
                     static_cast<double>(session_.job().ranks);
         return peak_;
     }
 
-    double loss(Executor& executor, const Program& program) {
+    double loss(Executor& executor, const Program& program) const {
         return session_.scalar(executor, program, "loss_sum") / session_.scalar(executor, program, "count");
     }
 
     std::vector<TimeShare> shares() {
         std::map<std::string, double> seconds;
-        for (const Sized& sized : sized_)
-            for (const Executor::Time& time : sized.executor.times()) {
+        const auto add = [&](const std::vector<Executor::Time>& times) {
+            for (const Executor::Time& time : times) {
                 using enum Executor::Time::Kind;
                 const char* kind = time.kind == compute         ? "compute: "
                                    : time.kind == communication ? "communication: "
                                                                 : "waiting: ";
                 seconds[kind + time.name] += time.seconds;
             }
+        };
+        add(steps_.spent());
+        add(session_.main().times());
         std::vector<TimeShare> list = {{"waiting: data", data_wait_s_}};
+        if (steps_.waited_s() > 0) list.push_back({"waiting: programs of the ramp being compiled", steps_.waited_s()});
         for (const auto& [what, spent] : seconds) list.push_back({what, spent});
         return list;
     }
@@ -217,27 +196,14 @@ private:
     void evaluate(int64_t step) {
         evaluated_ = true;
         if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
-        const int64_t held_out = eval_feed_ ? data_.samples(Split::validation) : 0;
-        if (run_.options.evaluate_batches == 0 || held_out == 0) return;
-        const Program& program = session_.compiled().eval->program;
-        Executor& executor = session_.executor(*session_.compiled().eval);
-        const int64_t whole = std::max<int64_t>(1, held_out / eval_feed_->batch());
-        const int64_t batches = std::min(run_.options.evaluate_batches, whole);
-        double sum = 0, count = 0;
-        Prefetch::Batch batch;
-        for (int64_t i = 0; i < batches; ++i) {
-            eval_feed_->fill(Split::validation, i * eval_feed_->batch(), batch);
-            eval_feed_->upload(session_, executor, batch);
-            set_step(session_, executor, program, run_.seed, step);
-            executor.run();
-            sum += session_.scalar(executor, program, "loss_sum");
-            count += session_.scalar(executor, program, "count");
-        }
-        if (run_.metrics) run_.metrics->evaluation(step, sum / count, static_cast<int64_t>(count));
-        if (std::isfinite(sum / count)) return;
+        if (evaluation_.empty()) return;
+        const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
+        if (run_.metrics) run_.metrics->evaluation(step, means);
+        const double held_out = means.front().value();
+        if (std::isfinite(held_out)) return;
         const bool saved = saved_ == step;
         const std::string marked = saved ? state_.mark(step, "its loss on held-out data is not finite", true) : "";
-        throw_diverged(step, "the loss on held-out data", sum / count,
+        throw_diverged(step, "the loss on held-out data", held_out,
                        saved ? "this state is saved" : "this state is not saved", marked);
     }
 
@@ -268,10 +234,10 @@ private:
     Session& session_;
     const BatchSizes& sizes_;
     Dataset data_;
-    std::vector<RecordedResult> results_;
-    std::vector<Sized> sized_;  ///< one per size of the ramp, the full batch last
-    std::optional<InputFeed> eval_feed_;
+    StepPrograms steps_;
+    const std::vector<RecordedResult> results_;
     SavedState state_;
+    Evaluation evaluation_;
     int64_t saved_ = 0;
     bool evaluated_ = false;
     double loss_ = 0;  ///< of the last step

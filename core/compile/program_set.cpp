@@ -1,0 +1,66 @@
+#include "compile/program_set.h"
+
+#include <fmt/format.h>
+
+namespace orrery {
+
+std::string_view name_of(ProgramRole role) {
+    switch (role) {
+        case ProgramRole::train: return "train";
+        case ProgramRole::evaluate: return "evaluate";
+        case ProgramRole::logits: return "logits";
+    }
+    return "";
+}
+
+std::string_view name_of(Filler filler) {
+    switch (filler) {
+        case Filler::data: return "data";
+        case Filler::step: return "step";
+        case Filler::seed: return "seed";
+    }
+    return "";
+}
+
+Filler filler_of(const Value& input) {
+    return input.name == "step" ? Filler::step : input.name == "seed" ? Filler::seed : Filler::data;
+}
+
+std::vector<InputDecl> declared_inputs(const Program& program) {
+    std::vector<InputDecl> all;
+    for (const ValueId id : program.inputs()) {
+        const Value& value = program.value(id);
+        all.push_back({value.name, value.type, value.dims, filler_of(value)});
+    }
+    return all;
+}
+
+std::vector<ResultDecl> declared_results(const Program& program) {
+    std::vector<ResultDecl> all;
+    for (const Result& result : program.results) {
+        const bool sums = result.name == "loss_sum" || result.name == "count";
+        all.push_back({result.name, program.value(result.value).type, result.name == "loss_sum" ? "nats" : "", sums});
+    }
+    return all;
+}
+
+std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t microbatches, int64_t ways) {
+    std::vector<Calls> all{{full.name, full, samples / full.batch}};
+    int64_t left = samples % full.batch;
+    const auto take = [&](int64_t batch, bool whole) {
+        if (batch < 1 || left < batch) return;
+        ProgramEntry part = full;
+        part.name = fmt::format("{} of {}", full.name, batch);
+        part.batch = batch;
+        part.whole = whole;
+        all.push_back({full.name, part, left / batch});
+        left %= batch;
+    };
+    if (microbatches > 1) take(full.batch / microbatches, false);  // no more memory than a micro-batch takes
+    take(left / ways * ways, false);
+    take(left, ways > 1);
+    std::erase_if(all, [](const Calls& calls) { return calls.times == 0; });
+    return all;
+}
+
+}  // namespace orrery

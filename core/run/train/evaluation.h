@@ -1,0 +1,38 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "run/data/input_feed.h"
+#include "run/session.h"
+#include "run/train/metrics.h"
+
+namespace orrery {
+
+/// Means over held-out data: of the loss, and of what the script adds (program:metric). Every sample counts once: what
+/// is left of a full batch runs in programs of its own (`evaluation_calls`).
+class Evaluation {
+public:
+    /// `batches`: at most so many full batches; 0: never. `data` must outlive it.
+    Evaluation(Session& session, const Dataset& data, int64_t batches);
+
+    bool empty() const { return calls_.empty(); }
+    /// Runs all; the loss comes first.
+    std::vector<EvaluatedMean> run(uint64_t run_seed, int64_t step);
+
+private:
+    struct Call {
+        std::string of;  ///< the mean that it adds to
+        const Plan& plan;
+        Executor& executor;
+        InputFeed feed;
+        int64_t times;
+        int64_t first;  ///< sample of the first call
+    };
+    Session& session_;
+    std::vector<Call> calls_;
+};
+
+/// Held-out samples that an evaluation takes: all of them, or those of `batches` full batches.
+int64_t evaluated_samples(const Dataset& data, int64_t batches, int64_t batch);
+
+}  // namespace orrery

@@ -1,0 +1,62 @@
+#pragma once
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "run/data/input_feed.h"
+#include "run/session.h"
+
+namespace orrery {
+
+/// The train step at the batch of every step. While one size of a ramp trains, the next is compiled on a thread of its
+/// own, so that one plan and one executor live beside the full step's plan, however many sizes there are.
+class StepPrograms {
+public:
+    /// Makes a program that the session was not compiled with. Called on one thread at a time.
+    using Compile = std::function<CompiledProgram(const ProgramEntry&)>;
+
+    /// `data` must outlive it.
+    StepPrograms(Session& session, const Dataset& data, Compile compile);
+    /// Waits for what is being compiled.
+    ~StepPrograms();
+    StepPrograms(const StepPrograms&) = delete;
+
+    struct Step {
+        const Program& program;
+        Executor& executor;
+        const InputFeed& feed;
+    };
+    /// The program of a step: of the first, of the one before again, or of the one behind that. Collective where its
+    /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint.
+    Step at(int64_t step);
+    /// The batch of a step that `at` was called for, or of the one behind it. From another thread than the rest.
+    void fill(int64_t step, Prefetch::Batch& batch);
+    /// Seconds that the steps have waited for programs being compiled.
+    double waited_s() const { return waited_s_; }
+    /// What the executors that are gone have spent.
+    const std::vector<Executor::Time>& spent() const { return spent_; }
+
+private:
+    struct Sized {
+        std::unique_ptr<const CompiledProgram> own;  ///< nullptr: the session's
+        const CompiledProgram& program;
+        InputFeed feed;
+    };
+    using Made = std::shared_ptr<const Sized>;
+
+    Made make(int64_t batch) const;
+    int64_t batch_behind(int64_t step) const;
+
+    Session& session_;
+    const Dataset& data_;
+    const BatchSizes& sizes_;
+    const Compile compile_;
+    std::mutex mutex_;  ///< of the two below
+    Made now_;
+    std::shared_future<Made> next_;  ///< of the size behind now_; invalid: there is none
+    double waited_s_ = 0;
+    std::vector<Executor::Time> spent_;
+};
+
+}  // namespace orrery
