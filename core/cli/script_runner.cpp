@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "lua/script.h"
 #include "run/data/input_feed.h"
+#include "run/session_of.h"
 #include "run/train/evaluation.h"
 
 namespace orrery {
@@ -172,21 +173,9 @@ std::unique_ptr<Device> ScriptRunner::device_or_note(const Job& job, const Setti
     return nullptr;
 }
 
-CompileOptions ScriptRunner::compile_options(const Settings& settings, const Job& job, Device* device) {
-    CompileOptions options;
-    options.threads_per_rank = threads_of(settings, job);
-    options.memory_bytes = settings.memory_bytes;
-    options.look = look();
-    if (!device) return options;
-    options.workspace = [device](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
-    options.runs = [device](const KernelSpec& spec) { return device->why_not(spec).empty(); };
-    return options;
-}
-
 CompileOptions ScriptRunner::training_options(Device* device) {
-    CompileOptions options = compile_options(settings_, job_, device);
-    options.contracts = contracts_;
-    options.collectives = collectives_;
+    CompileOptions options = compile_options(settings_, job_, device, contracts_, collectives_);
+    options.look = look();
     return options;
 }
 
@@ -236,8 +225,9 @@ ScriptRunner::Sampling ScriptRunner::compile_sampling() {
     Sampling sampling{settings_, nullptr, {}};
     sampling.settings.mesh = Mesh();
     sampling.device = counting_device(Job{}, sampling.settings);
-    sampling.compiled =
-        orrery::compile_sampling(*experiment_, compile_options(sampling.settings, Job{}, sampling.device.get()));
+    CompileOptions options = compile_options(sampling.settings, Job{}, sampling.device.get(), {}, {});
+    options.look = look();
+    sampling.compiled = orrery::compile_sampling(*experiment_, options);
     return sampling;
 }
 

@@ -115,7 +115,6 @@ protected:
     std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
 
 private:
-    CompileOptions compile_options(const Settings& settings, const Job& job, Device* device);
     /// Of this run's mesh.
     CompileOptions training_options(Device* device);
 };
