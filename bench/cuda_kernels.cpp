@@ -218,7 +218,7 @@ void rows(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64
     const Operand logits{f, {tokens / 4, vocab}}, targets{Type::i32, {tokens / 4}};
     bench.line("cross_entropy" + of, {"cross_entropy", {{"grad", true}}, {logits, targets}, {scalar, scalar, logits}});
     const Operand heads{f, {1, tokens, width / 64, 64}};
-    bench.line("rope" + of, {"rope", {}, {heads}, {heads}});
+    bench.line("rope" + of, {"rope", {{"theta", 10000.0}}, {heads}, {heads}});
 }
 
 void updates(Bench& bench) {

@@ -173,7 +173,7 @@ void rows(Bench& bench, Type type) {
     const std::vector<int> perm{0, 2, 1, 3};
     bench.line("transpose heads", 0, 2 * nb, [&](Context& c) { k.transpose(c, x.in(), heads, perm, y.out()); });
     bench.line("slice", 0, 2 * nb / 3, [&](Context& c) { k.slice(c, x.in(), shape, 1, 128, 128, y.out()); });
-    const Rope rope{.batch = 16, .seq = 256, .heads = 6, .dim = 64};
+    const Rope rope{.batch = 16, .seq = 256, .heads = 6, .dim = 64, .theta = 10000};
     bench.line("rope", 0, 2 * nb, [&](Context& c) { k.rope(c, rope, x.in(), y.out()); });
 }
 

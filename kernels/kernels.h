@@ -36,7 +36,7 @@ struct Attention {
 /// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.
 struct Rope {
     std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
-    double theta = 10000;
+    double theta = 0;  ///< the base of the wavelengths; to be given
     bool inverse = false;
 };
 

@@ -9,7 +9,7 @@ namespace orrery {
 void compose_cross_entropy(const Program& annotated, OpId id, const AddPart& add) {
     const Op& op = annotated.op(id);
     const ValueId logits = op.inputs[0], targets = op.inputs[1];
-    const Attributes ignore{{"ignore", op.attributes.integer("ignore", -1)}};
+    const Attributes ignore{{"ignore", *op.attributes.find("ignore")}};  // the op's definition writes it out
     const auto last = static_cast<int64_t>(annotated.value(logits).type.shape.size()) - 1;
     const ValueId top = add(op, id, "max", {logits}, {{"dims", std::vector<int64_t>{last}}}, {})[0];
     const auto stats = add(op, id, "cross_entropy_stats", {logits, top, targets}, ignore, {});

@@ -10,6 +10,11 @@ bool Request::has(std::string_view attribute) const {
                        [&](const auto& entry) { return entry.first == attribute; });
 }
 
+double Request::given(std::string_view attribute) const {
+    if (!has(attribute)) refuse("the attribute \"" + std::string(attribute) + "\" is missing");
+    return spec.number(attribute);
+}
+
 i64 Request::offset(size_t dim) const {
     const Sizes offsets = spec.integers("offset");
     return dim < offsets.size() ? offsets[dim] : 0;

@@ -132,7 +132,7 @@ Launch rope(const Request& r) {
     if (x.size() != 4 || x[3] % 2 != 0) r.refuse("expected x [B,T,H,D] with D even");
     Rope s{.batch = x[0], .seq = x[1], .heads = x[2], .dim = x[3]};
     s.start = r.spec.integer("start") + r.offset(1);
-    s.theta = r.spec.number("theta", 10000);
+    s.theta = r.given("theta");
     s.inverse = r.spec.flag("inverse");
     return [f = r.target.kernels.rope, s](Context& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
 }

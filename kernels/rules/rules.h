@@ -51,6 +51,8 @@ struct Request {
     size_t out() const { return spec.inputs.size(); }
     bool accumulate() const { return spec.flag("accumulate"); }
     bool has(std::string_view attribute) const;
+    /// A number that the op's definition always writes out; refuses where it is absent.
+    double given(std::string_view attribute) const;
     /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
     i64 offset(size_t dim) const;
     /// Whether the gelu is the erf form, not the tanh one; refuses any other word.

@@ -1,6 +1,7 @@
 // Norms, reductions, tokens, the optimizer, random numbers and moves against the reference.
 #include <cstring>
 
+#include "kernels/rules/rules.h"
 #include "kernels_compare.h"
 
 using namespace orrery::kernels;
@@ -199,6 +200,13 @@ TEST_CASE("cpu: embedding and its gradient") {
                                    });
         }
     }
+}
+
+TEST_CASE("rope without its theta is refused: the op's definition alone has a default") {
+    const rules::Operand x{Type::f32, {1, 3, 2, 4}};
+    const rules::Target target{.kernels = reference::table()};
+    CHECK_THROWS_WITH(rules::resolve({"rope", {}, {x}, {x}}, target), Catch::Contains("\"theta\" is missing"));
+    CHECK_NOTHROW(rules::resolve({"rope", {{"theta", 500.0}}, {x}, {x}}, target));
 }
 
 TEST_CASE("cpu: rope, also in place and far from the start") {

@@ -181,7 +181,7 @@ TEST_CASE("reference: gradients of embedding, rope and cross entropy") {
                     return y;
                 }));
 
-    Rope r{.batch = 2, .seq = 3, .heads = 2, .dim = 4, .start = 7};
+    Rope r{.batch = 2, .seq = 3, .heads = 2, .dim = 4, .start = 7, .theta = 10000};
     const Values x = draw_values(48, 19), d = draw_values(48, 20);
     const auto rope = [&](const Values& v) {
         Values y(48);
