@@ -30,7 +30,8 @@ struct Attention {
     std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
     double scale = 1;
     bool causal = false;
-    std::int64_t shift = 0;  ///< causal: query i sees key j when j <= i + shift
+    std::int64_t shift = 0;   ///< causal: query i sees key j when j <= i + shift
+    std::int64_t window = 0;  ///< causal: of these keys the last ones alone, j > i + shift - window; 0: all
 };
 
 /// x [batch, seq, heads, dim]; row t has position start + t. Rotates halves: (x[i], x[i + dim/2]), as GPT-NeoX does.

@@ -137,6 +137,7 @@ void attentions(Cases& c, Type f, const Heads& z) {
     const Operand lse{Type::f32, {z.batch, z.heads, z.queries}};
     Attributes attributes{{"scale", 1 / std::sqrt(static_cast<double>(z.dim))}};
     if (z.causal) attributes.insert(attributes.begin(), {"causal", true});
+    if (z.window > 0) attributes.emplace_back("window", z.window);
     const OpCase forward = c.add("attention", attributes, {q, k, k}, {q, lse});
     Buffers made = forward.out;
     run_reference(forward.spec, forward.in, made);

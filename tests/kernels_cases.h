@@ -28,6 +28,7 @@ private:
 struct Heads {
     i64 batch, queries, keys, heads, groups, dim;
     bool causal;
+    i64 window = 0;
 };
 
 struct Reduced {

@@ -50,8 +50,10 @@ std::vector<OpCase> op_cases(Source& source) {
         for (const auto& [m, n, k] : {std::tuple<i64, i64, i64>{5, 7, 3}, {70, 65, 33}, {64, 128, 48}})
             products(c, f, m, n, k);
         mixed_products(c, f, 9, 24, 16);
-        for (const Heads& z : {Heads{2, 37, 37, 4, 2, 16, true}, Heads{1, 70, 70, 2, 2, 64, true},
-                               Heads{1, 33, 50, 3, 1, 24, false}, Heads{1, 20, 20, 2, 1, 136, true}})
+        for (const Heads& z :
+             {Heads{2, 37, 37, 4, 2, 16, true}, Heads{1, 70, 70, 2, 2, 64, true}, Heads{1, 33, 50, 3, 1, 24, false},
+              Heads{1, 20, 20, 2, 1, 136, true}, Heads{2, 139, 139, 4, 2, 8, true, 33},
+              Heads{1, 41, 150, 2, 1, 12, true, 7}, Heads{1, 20, 20, 2, 2, 24, true, 20}})
             attentions(c, f, z);
         for (const auto& [rows, cols] :
              {std::pair<i64, i64>{5, 33}, {130, 96}, {75, 768}, {3, 1600}, {2, 9000}, {1, 40000}})
@@ -86,6 +88,7 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
         products(c, f, n, n + 2, 3);
         mixed_products(c, f, n + 2, 5, n);
         attentions(c, f, {1, n, n, 2, 1, n, true});
+        attentions(c, f, {1, n, n + 3, 2, 1, n, true, n / 2 + 2});
         attentions(c, f, {1, n, 2 * n + 1, 3, 3, n + 2, false});
         norms(c, f, 3, n);
         reductions(c, f,
@@ -117,6 +120,7 @@ std::vector<OpCase> block_cases(Source& source) {
         products(c, f, 3, 771, 1027);
         products(c, f, 515, 5, 1027);
         attentions(c, f, {1, 67, 259, 2, 1, 17, true});
+        attentions(c, f, {1, 67, 391, 2, 1, 17, true, 269});
         norms(c, f, 3, 1027);
         reductions(c, f, {{{3, 4099}, {1}, {3}}, {{131, 1027}, {0}, {1027}}}, 4099);
         embeddings(c, f, 7, 3, 1027);

@@ -6,7 +6,8 @@
 namespace orrery {
 
 /// Floating-point operations of one op on its global shapes: a product of [m,k] and [k,n] counts 2 m n k, causal
-/// attention half of the full square, an element of a cheap op 1 and of one with exponentials or divisions 10.
+/// attention half of the full square, with a window what that leaves of the half, an element of a cheap op 1 and of one
+/// with exponentials or divisions 10.
 int64_t flops(const Program& program, const Op& op);
 
 /// flops() of a matrix product or an attention, 0 of any other op.

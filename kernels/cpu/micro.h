@@ -14,9 +14,9 @@ struct Strided {
     i64 row, col;
 };
 
-/// Which part of b and of the contracted dim the rows first .. last of c need.
+/// Which columns of b, and which part of the contracted dim, the rows first .. last of c need.
 struct Extent {
-    i64 cols, begin, end;
+    i64 first_col, end_col, begin, end;
 };
 
 template <int rows>
@@ -50,7 +50,7 @@ ORRERY_INLINE void small_gemm(i64 m, i64 n, Strided a, const float* b, i64 ldb, 
         for (i64 i = 0; i < m; i += micro_rows) {
             const i64 rows = m - i < micro_rows ? m - i : micro_rows;
             const Extent e = extent(i, i + rows - 1);
-            if (j >= e.cols) continue;
+            if (j >= e.end_col || j + micro_cols <= e.first_col) continue;
             const Strided at{a.at + i * a.row, a.row, a.col};
             float* to = c + i * ldc + j;
             switch (rows) {

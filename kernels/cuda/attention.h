@@ -26,10 +26,19 @@ struct Heads {
         const i64 n = i + s.shift + 1;
         return n < 0 ? 0 : n > s.keys ? s.keys : n;
     }
-    /// The first query that sees key j.
+    /// The first key that query i sees, with a window.
+    ORRERY_DEVICE i64 first_key(i64 i) const {
+        const i64 n = i + s.shift + 1 - s.window;
+        return s.window == 0 || n < 0 ? 0 : n > s.keys ? s.keys : n;
+    }
+    /// The first query that sees key j, and the one behind the last.
     ORRERY_DEVICE i64 first_query(i64 j) const {
         if (!s.causal) return 0;
         return j - s.shift < 0 ? 0 : j - s.shift;
+    }
+    ORRERY_DEVICE i64 end_query(i64 j) const {
+        const i64 n = j - s.shift + s.window;
+        return s.window == 0 || n > s.queries ? s.queries : n;
     }
 };
 
@@ -85,7 +94,7 @@ struct AttentionTile {
         load_tile(b, qs, q, side, first, s.queries, dim, [&](i64 i) { return h.query(batch, head, i); });
         const i64 last = first + side < s.queries ? first + side : s.queries;
         const i64 keys = h.visible(last - 1);
-        for (i64 from = 0; from < keys; from += side) {
+        for (i64 from = h.first_key(first) / side * side; from < keys; from += side) {
             b.sync();
             load_tile(b, ks, k, side, from, s.keys, dim, [&](i64 j) { return h.key(batch, group, j); });
             b.sync();
@@ -99,11 +108,13 @@ struct AttentionTile {
             }
 #pragma unroll
             for (int i = 0; i < each; ++i) {
-                const i64 seen = first + row + i < s.queries ? h.visible(first + row + i) : 0;
+                const i64 query = first + row + i;
+                const i64 seen = query < s.queries ? h.visible(query) : 0, begin = h.first_key(query);
                 float most = -INFINITY;
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    score[i][j] = from + col + j * 16 < seen ? score[i][j] * static_cast<float>(s.scale) : -INFINITY;
+                    const i64 key = from + col + j * 16;
+                    score[i][j] = key >= begin && key < seen ? score[i][j] * static_cast<float>(s.scale) : -INFINITY;
                     most = Block::larger(most, score[i][j]);
                 }
                 most = Block::larger(top[i], b.max(most, 16));
@@ -178,11 +189,13 @@ struct AttentionGradTile {
         for (int i = 0; i < each; ++i) {
             const i64 query = first_q + row + i;
             const bool there = query < s.queries;
-            const i64 seen = there ? h.visible(query) : 0, at = there ? h.statistic(batch, head, query) : 0;
+            const i64 begin = h.first_key(query), seen = there ? h.visible(query) : 0;
+            const i64 at = there ? h.statistic(batch, head, query) : 0;
             const float scale = static_cast<float>(s.scale), top = lse[at], middle = mean[at];
 #pragma unroll
             for (int j = 0; j < each; ++j) {
-                const bool sees = first_k + col + j * 16 < seen;
+                const i64 key = first_k + col + j * 16;
+                const bool sees = key >= begin && key < seen;
                 const float p = sees ? expf(score[i][j] * scale - top) : 0.0f;
                 t[4].at(row + i, col + j * 16) = p;
                 t[5].at(row + i, col + j * 16) = sees ? p * (slope[i][j] - middle) * scale : 0.0f;
@@ -221,7 +234,7 @@ struct QueryGrad : AttentionGradTile<most_dims> {
         const i64 last = first + Base::side < s.queries ? first + Base::side : s.queries;
         const i64 keys = h.visible(last - 1);
         float sum[Base::each][most_dims] = {};
-        for (i64 from = 0; from < keys; from += Base::side) {
+        for (i64 from = h.first_key(first) / Base::side * Base::side; from < keys; from += Base::side) {
             b.sync();
             load_tile(b, t[2], this->k, Base::side, from, s.keys, dim, at_key);
             load_tile(b, t[3], this->v, Base::side, from, s.keys, dim, at_key);
@@ -266,10 +279,12 @@ struct KeyGrad : AttentionGradTile<most_dims> {
         const auto at_key = [&](i64 j) { return h.key(batch, group, j); };
         load_tile(b, t[2], this->k, Base::side, first, s.keys, dim, at_key);
         load_tile(b, t[3], this->v, Base::side, first, s.keys, dim, at_key);
+        const i64 last = (first + Base::side < s.keys ? first + Base::side : s.keys) - 1;
+        const i64 begin = h.first_query(first) / Base::side * Base::side, end = h.end_query(last);
         float of_k[Base::each][most_dims] = {}, of_v[Base::each][most_dims] = {};
         for (i64 head = group * heads; head < (group + 1) * heads; ++head) {
             const auto at_query = [&](i64 i) { return h.query(batch, head, i); };
-            for (i64 from = h.first_query(first) / Base::side * Base::side; from < s.queries; from += Base::side) {
+            for (i64 from = begin; from < end; from += Base::side) {
                 b.sync();
                 load_tile(b, t[0], this->q, Base::side, from, s.queries, dim, at_query);
                 load_tile(b, t[1], this->d_o, Base::side, from, s.queries, dim, at_query);

@@ -20,7 +20,7 @@ namespace {
 
 std::string key_of(const Attention& s, Type type, bool backward, bool deterministic) {
     std::string key = "attention";
-    for (const i64 n : {s.batch, s.queries, s.keys, s.heads, s.groups, s.head_dim, s.shift, i64{s.causal}})
+    for (const i64 n : {s.batch, s.queries, s.keys, s.heads, s.groups, s.head_dim, s.shift, s.window, i64{s.causal}})
         key += " " + std::to_string(n);
     return key +
            (type == Type::bf16  ? " bf16"

@@ -8,8 +8,11 @@ namespace orrery::kernels::reference {
 
 namespace {
 
-/// How many of the first keys query i sees.
+/// Query i sees the keys first_key(i) .. visible(i) - 1.
 i64 visible(const Attention& s, i64 i) { return s.causal ? std::clamp<i64>(i + s.shift + 1, 0, s.keys) : s.keys; }
+i64 first_key(const Attention& s, i64 i) {
+    return s.window > 0 ? std::clamp<i64>(i + s.shift + 1 - s.window, 0, s.keys) : 0;
+}
 
 /// Offsets of one head's row in [B, T, heads, D].
 i64 query_row(const Attention& s, i64 b, i64 h, i64 i) { return ((b * s.queries + i) * s.heads + h) * s.head_dim; }
@@ -37,13 +40,13 @@ void attention(Context&, const Attention& s, In q, In k, In v, Out o, Out lse) {
     const Values qs = read(q, nq), ks = read(k, nk), vs = read(v, nk);
     Values os(static_cast<size_t>(nq)), ls(static_cast<size_t>(s.batch * s.heads * s.queries)), p;
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
-        const i64 n = visible(s, i);
+        const i64 first = first_key(s, i), n = visible(s, i) - first;
         double& l = ls[(b * s.heads + h) * s.queries + i];
         l = -std::numeric_limits<double>::infinity();
         if (n == 0) return;
         p.resize(static_cast<size_t>(n));
         for (i64 j = 0; j < n; ++j) {
-            p[j] = s.scale * dot(qs, query_row(s, b, h, i), ks, key_row(s, b, h, j), s.head_dim);
+            p[j] = s.scale * dot(qs, query_row(s, b, h, i), ks, key_row(s, b, h, first + j), s.head_dim);
         }
         const double top = *std::max_element(p.begin(), p.end());
         double sum = 0;
@@ -51,7 +54,7 @@ void attention(Context&, const Attention& s, In q, In k, In v, Out o, Out lse) {
         l = top + std::log(sum);
         for (i64 j = 0; j < n; ++j) {
             for (i64 d = 0; d < s.head_dim; ++d) {
-                os[query_row(s, b, h, i) + d] += p[j] / sum * vs[key_row(s, b, h, j) + d];
+                os[query_row(s, b, h, i) + d] += p[j] / sum * vs[key_row(s, b, h, first + j) + d];
             }
         }
     });
@@ -67,7 +70,7 @@ void attention_grad(Context&, const Attention& s, In q, In k, In v, In o, In lse
     for_each_query(s, [&](i64 b, i64 h, i64 i) {
         const i64 qi = query_row(s, b, h, i);
         const double mean = dot(ds, qi, os, qi, s.head_dim);
-        for (i64 j = 0; j < visible(s, i); ++j) {
+        for (i64 j = first_key(s, i); j < visible(s, i); ++j) {
             const i64 kj = key_row(s, b, h, j);
             const double score = s.scale * dot(qs, qi, ks, kj, s.head_dim);
             const double p = std::exp(score - ls[(b * s.heads + h) * s.queries + i]);

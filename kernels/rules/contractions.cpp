@@ -81,6 +81,9 @@ Attention attention_sizes(const Request& r) {
     s.scale = r.spec.number("scale", 1);
     s.causal = r.spec.flag("causal");
     s.shift = r.spec.integer("shift", s.keys - s.queries);
+    s.window = r.spec.integer("window");
+    if (s.window < 0 || (s.window > 0 && !s.causal)) r.refuse("a window is of 1 key or more, and of causal attention");
+    if (s.window >= s.queries + s.shift) s.window = 0;  // the last query sees its first key: no mask but the triangle
     return s;
 }
 

@@ -242,10 +242,11 @@ function Value:embedding(table) end
 ---@param options? { theta?: number }
 ---@return Value
 function Value:rope(options) end
---- self is q [B, T, H, D]; k, v [B, T, G, D], G divides H. Also the log-sum-exp f32 [B, H, T].
+--- self is q [B, T, H, D]; k, v [B, T, G, D], G divides H. Also the log-sum-exp f32 [B, H, T]. causal: a query sees the
+--- keys up to its own; window: the last so many of them.
 ---@param k Value
 ---@param v Value
----@param options? { causal?: boolean, scale?: number }
+---@param options? { causal?: boolean, scale?: number, window?: integer }
 ---@return Value o, Value lse
 function Value:attention(k, v, options) end
 --- self is logits [..., V]; targets i32 [...]. The sum of the losses and how many targets counted, f32 [].

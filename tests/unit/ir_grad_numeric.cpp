@@ -317,12 +317,15 @@ void attention_cases(std::map<std::string, std::vector<Body>>& cases) {
     struct Heads {
         int64_t queries, keys, heads, groups;
         bool causal;
+        int64_t window = 0;
     };
-    for (Heads h : {Heads{5, 5, 6, 2, true}, Heads{5, 5, 3, 3, true}, Heads{3, 7, 4, 1, false}}) {
+    for (Heads h : {Heads{5, 5, 6, 2, true}, Heads{5, 5, 3, 3, true}, Heads{3, 7, 4, 1, false},
+                    Heads{5, 5, 6, 2, true, 2}, Heads{5, 5, 2, 1, true, 1}}) {
         cases["attention"].push_back([=](Case& c) {
             const ValueId k = c.param({2, h.keys, h.groups, 3});
             const ValueId v = c.param({2, h.keys, h.groups, 3});
-            c.weigh(c.one("attention", {c.param({2, h.queries, h.heads, 3}), k, v}, {{"causal", h.causal}}));
+            c.weigh(c.one("attention", {c.param({2, h.queries, h.heads, 3}), k, v},
+                          {{"causal", h.causal}, {"window", h.window}}));
         });
     }
     for (bool inverse : {false, true}) {

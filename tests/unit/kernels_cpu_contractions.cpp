@@ -103,12 +103,18 @@ TEST_CASE("cpu: attention and its gradient") {
     struct Size {
         i64 batch, queries, keys, heads, groups, dim, shift;
     };
+    struct Mask {
+        bool causal;
+        i64 window;
+    };
     for (const Size z : {Size{2, 37, 37, 3, 3, 16, 0}, Size{1, 130, 130, 4, 2, 20, 0}, Size{1, 70, 1050, 2, 1, 8, 980},
-                         Size{1, 600, 600, 1, 1, 12, 0}, Size{2, 5, 9, 2, 2, 4, -2}, Size{1, 1, 1, 1, 1, 1, 0}}) {
-        for (const bool causal : {false, true}) {
+                         Size{1, 600, 600, 1, 1, 12, 0}, Size{2, 5, 9, 2, 2, 4, -2}, Size{1, 9, 5, 2, 1, 3, 2},
+                         Size{1, 1, 1, 1, 1, 1, 0}}) {
+        for (const auto& [causal, window] :
+             {Mask{false, 0}, Mask{true, 0}, Mask{true, 2}, Mask{true, 29}, Mask{true, 301}}) {
             for (const Type type : {Type::f32, Type::bf16}) {
-                INFO("queries " << z.queries << " keys " << z.keys << " causal " << causal);
-                const Attention s{z.batch, z.queries, z.keys, z.heads, z.groups, z.dim, 0.3, causal, z.shift};
+                INFO("queries " << z.queries << " keys " << z.keys << " causal " << causal << " window " << window);
+                const Attention s{z.batch, z.queries, z.keys, z.heads, z.groups, z.dim, 0.3, causal, z.shift, window};
                 const i64 nq = z.batch * z.queries * z.heads * z.dim, nk = z.batch * z.keys * z.groups * z.dim;
                 const i64 nl = z.batch * z.heads * z.queries;
                 const Buffer q = source.uniform(type, nq, -2, 2), k = source.uniform(type, nk, -2, 2);

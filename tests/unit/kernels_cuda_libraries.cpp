@@ -107,6 +107,9 @@ TEST_CASE("cuda libraries: versions with known faults and sizes without an engin
     Attention shifted = s;
     shifted.shift = 3;
     CHECK(refused(shifted, false, 91900) == "the mask is not the plain triangle");
+    Attention windowed = s;
+    windowed.window = 64;
+    for (const bool backward : {false, true}) CHECK(refused(windowed, backward, 91900) == "the mask has a window");
     CHECK(dnn_refusal(s, Type::f32, false, true, hopper) != "");
     CHECK(dnn_unseen(90900) == std::numeric_limits<float>::lowest());
     CHECK(std::isinf(dnn_unseen(91000)));

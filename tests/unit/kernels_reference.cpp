@@ -124,8 +124,12 @@ TEST_CASE("reference: gradients of layernorm and rmsnorm") {
 
 TEST_CASE("reference: gradients of attention with grouped heads") {
     Context c;
-    for (const bool causal : {false, true}) {
-        const Attention s{2, 4, 5, 4, 2, 3, 0.6, causal, 1};
+    struct Mask {
+        bool causal;
+        i64 window;
+    };
+    for (const auto& [causal, window] : {Mask{false, 0}, Mask{true, 0}, Mask{true, 2}, Mask{true, 3}}) {
+        const Attention s{2, 4, 5, 4, 2, 3, 0.6, causal, 1, window};
         const Values q = draw_values(96, 10), k = draw_values(60, 11), v = draw_values(60, 12),
                      d_o = draw_values(96, 13);
         Values o(96), lse(32), dq(96), dk(60), dv(60);
@@ -151,6 +155,24 @@ TEST_CASE("reference: a query that sees no key") {
     CHECK(o == Values{0, 5});
     CHECK(lse[0] == -INFINITY);
     CHECK(lse[1] == 1);
+}
+
+TEST_CASE("reference: a window leaves a query its own position and those before it") {
+    Context c;
+    const Values q(4, 0.0), k(6, 1.0), v{1, 2, 4, 8, 16, 32};  // a query's output is the mean of what it sees
+    Values o(4), lse(4);
+    const auto seen = [&](i64 shift, i64 window) {
+        const Attention s{1, 4, 6, 1, 1, 1, 1.0, true, shift, window};
+        ref.attention(c, s, q.data(), k.data(), v.data(), o.data(), lse.data());
+        return o;
+    };
+    CHECK(seen(0, 1) == Values{1, 2, 4, 8});
+    check_close(seen(0, 2), Values{1, 1.5, 3, 6});
+    check_close(seen(2, 3), Values{7.0 / 3, 14.0 / 3, 28.0 / 3, 56.0 / 3});
+    CHECK(seen(3, 1) == Values{8, 16, 32, 0});  // the last query's window lies behind the keys
+    CHECK(lse[3] == -INFINITY);
+    CHECK(seen(-2, 1) == Values{0, 0, 1, 2});
+    check_close(seen(2, 6), seen(2, 0));
 }
 
 TEST_CASE("reference: gradients of matmul are its transposed forms") {

@@ -2,6 +2,7 @@
 // q and o [B,T,H,D], k and v [B,S,G,D], lse f32 [B,H,T].
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ir/ops/common.h"
@@ -9,6 +10,22 @@
 namespace orrery::ops {
 
 namespace {
+
+/// Absent where it is 0: every key up to the query's own.
+void check_window(Infer& at) {
+    const int64_t window = at.attributes.integer("window");
+    if (window < 0) {
+        at.fail(fmt::format("window = {} is no number of keys", window),
+                "give 1 or more, the query's own among them, or 0 for all keys up to it");
+    }
+    if (window == 0) {
+        at.attributes.erase("window");
+    } else if (!at.attributes.flag("causal")) {
+        at.fail(
+            fmt::format("window = {} is of causal attention: its keys are the last ones up to the query's own", window),
+            "add causal = true, or leave the window out");
+    }
+}
 
 void check_heads(Infer& at) {
     for (size_t i = 0; i < 3; ++i) {
@@ -29,6 +46,7 @@ void check_heads(Infer& at) {
     if (at.attributes.flag("causal") && at.shape(0)[1] != at.shape(1)[1]) {
         at.fail(fmt::format("causal attention needs as many queries as keys: {} and {}", at.show(0), at.show(1)));
     }
+    check_window(at);
     if (!at.attributes.has("scale")) {
         at.attributes.set("scale", 1 / std::sqrt(static_cast<double>(at.shape(0)[3])));
     }
@@ -88,12 +106,15 @@ void grad_attention(Backward& g) {
     for (size_t i = 0; i < 3; ++i) g.give(i, d[i]);
 }
 
-// Two products of [T,D] x [D,S] per head; a causal mask leaves (about) half of them.
+// Two products of [T,D] x [D,S] per head; a causal mask leaves (about) half of them, T T / 2, and a window of W what
+// is not of the triangle of T - W behind it: W (2 T - W) / 2.
 int64_t attention_flops(const Program& program, const Op& op) {
     const Shape& q = shape_of(program, op.inputs[0]);
     const int64_t keys = shape_of(program, op.inputs[1])[1];
-    const int64_t full = 4 * q[0] * q[1] * keys * q[2] * q[3];
-    return op.attributes.flag("causal") ? full / 2 : full;
+    const int64_t each = 4 * q[0] * q[2] * q[3];
+    if (!op.attributes.flag("causal")) return each * q[1] * keys;
+    const int64_t window = op.attributes.has("window") ? std::min(op.attributes.integer("window"), keys) : keys;
+    return each * window * (2 * keys - window) / 2;
 }
 
 // Five such products: the scores again, dp, dv, dq, dk.
@@ -125,7 +146,7 @@ void grad_rope(Backward& g) {
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
-    const std::vector<AttributeDef> attributes{flag("causal"), number("scale")};
+    const std::vector<AttributeDef> attributes{flag("causal"), number("scale"), integer("window")};
     return {
         {.name = "rope",
          .operands = {"x"},

@@ -2,7 +2,8 @@
 //
 // A task widens its keys and values into scratch once (keys and, backward, values also transposed), then walks the
 // queries in blocks of block_q x block_k scores. Causal attention leaves out what no query of six rows sees: the
-// products follow the diagonal in steps of six, which is where packing libraries lose.
+// products follow the diagonal, and that of a window, in steps of six, which is where packing libraries lose.
+#include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/rows.h"
 
@@ -10,16 +11,7 @@ namespace orrery::kernels::cpu::ORRERY_ISA {
 
 namespace {
 
-constexpr i64 block_q = 66, block_k = 256;
 constexpr i64 score_stride = block_k + micro_cols;
-
-ORRERY_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
-ORRERY_INLINE i64 larger(i64 a, i64 b) { return a > b ? a : b; }
-
-/// How many of the first keys query i sees.
-ORRERY_INLINE i64 visible(const Attention& s, i64 i) {
-    return s.causal ? larger(0, smaller(i + s.shift + 1, s.keys)) : s.keys;
-}
 
 /// A row of one head, rounded up for the products; 16 more keep rows out of each other's cache sets.
 i64 row_stride(const Attention& s) { return (s.head_dim + micro_cols - 1) / micro_cols * micro_cols + 16; }
@@ -105,47 +97,41 @@ struct Scratch {
     }
 };
 
-/// A block of scores: rows i.. of the queries, keys j.. .
-struct Block {
-    const Attention& s;
-    i64 i, rows, j, n;
-
-    /// How many keys of this block row r sees.
-    ORRERY_INLINE i64 seen(i64 r) const { return larger(0, smaller(visible(s, i + r) - j, n)); }
-    /// The first row that sees key l of this block.
-    ORRERY_INLINE i64 first_row(i64 l) const { return s.causal ? larger(0, j + l - s.shift - i) : 0; }
-
-    /// scores = scale * x y^T for [rows, D] x and turned y [D, keys].
-    ORRERY_INLINE void scores(const float* x, i64 ld, const float* y, i64 ldt, float* to, float scale) const {
-        small_gemm(rows, n, {x, ld, 1}, y + j, ldt, to, score_stride, scale, false, [&](i64, i64 last) {
-            return Extent{seen(last), 0, s.head_dim};
-        });
-    }
-    /// c [rows, D] (+)= p y for y [keys, D].
-    ORRERY_INLINE void times_keys(const float* p, const float* y, i64 ld, float* c) const {
-        small_gemm(rows, s.head_dim, {p, score_stride, 1}, y + j * ld, ld, c, ld, 1, j > 0, [&](i64, i64 last) {
-            return Extent{s.head_dim, 0, seen(last)};
-        });
-    }
-    /// c [keys, D] += p^T x for x [rows, D].
-    ORRERY_INLINE void times_rows(const float* p, const float* x, i64 ld, float* c) const {
-        small_gemm(n, s.head_dim, {p, 1, score_stride}, x, ld, c + j * ld, ld, 1, true, [&](i64 first, i64) {
-            return Extent{s.head_dim, first_row(first), rows};
-        });
-    }
-    /// The products round what a row sees up to six keys: those must be 0.
-    ORRERY_INLINE void clear_rest(float* row, i64 limit) const { zero(row + limit, smaller(micro_rows, n - limit)); }
-};
+/// scores = scale * x y^T for [rows, D] x and turned y [D, keys].
+ORRERY_INLINE void scores(const Block& b, const float* x, i64 ld, const float* y, i64 ldt, float* to, float scale) {
+    small_gemm(b.rows, b.n, {x, ld, 1}, y + b.j, ldt, to, score_stride, scale, false, [&](i64 first, i64 last) {
+        return Extent{b.from(first), b.seen(last), 0, b.s.head_dim};
+    });
+}
+/// c [rows, D] (+)= p y for y [keys, D].
+ORRERY_INLINE void times_keys(const Block& b, const float* p, const float* y, i64 ld, float* c) {
+    small_gemm(b.rows, b.s.head_dim, {p, score_stride, 1}, y + b.j * ld, ld, c, ld, 1, !b.first,
+               [&](i64 first, i64 last) {
+                   return Extent{0, b.s.head_dim, b.from(first), b.seen(last)};
+               });
+}
+/// c [keys, D] += p^T x for x [rows, D].
+ORRERY_INLINE void times_rows(const Block& b, const float* p, const float* x, i64 ld, float* c) {
+    small_gemm(b.n, b.s.head_dim, {p, 1, score_stride}, x, ld, c + b.j * ld, ld, 1, true, [&](i64 first, i64 last) {
+        return Extent{0, b.s.head_dim, b.first_row(first), b.end_row(last)};
+    });
+}
+/// The products round what a row sees up to six keys on either side: those must be 0.
+ORRERY_INLINE void clear_rest(const Block& b, float* row, i64 from, i64 limit) {
+    const i64 before = smaller(micro_rows, from);
+    zero(row + from - before, before);
+    zero(row + limit, smaller(micro_rows, b.n - limit));
+}
 
 /// Scores become exponentials; earlier sums and outputs are brought to the new maximum.
 void soften(const Block& b, const Scratch& w) {
     for (i64 r = 0; r < b.rows; ++r) {
         float *row = w.p + r * score_stride, *o = w.o + r * w.ld;
-        const i64 limit = b.seen(r);
-        if (limit > 0) {
-            const float top = row_max(row, limit, w.top[r]);
-            const float sum = exp_sum(row, row, limit, top);
-            if (b.j > 0 && top != w.top[r]) {
+        const i64 from = b.from(r), limit = b.seen(r);
+        if (limit > from) {
+            const float top = row_max(row + from, limit - from, w.top[r]);
+            const float sum = exp_sum(row + from, row + from, limit - from, top);
+            if (!b.first && top != w.top[r]) {
                 const float factor = __builtin_expf(w.top[r] - top);
                 w.total[r] *= factor;
                 map(
@@ -154,34 +140,35 @@ void soften(const Block& b, const Scratch& w) {
             w.total[r] += sum;
             w.top[r] = top;
         }
-        b.clear_rest(row, limit);
+        clear_rest(b, row, from, limit);
     }
 }
 
 void forward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, float* lse) {
-    for (i64 i = 0; i < s.queries; i += block_q) {
-        const i64 rows = smaller(block_q, s.queries - i), last = visible(s, i + rows - 1);
-        q.read(i, rows, w.q, w.ld);
-        for (i64 r = 0; r < rows; ++r) {
+    const auto begin = [&](const Queries& at) {
+        q.read(at.i, at.rows, w.q, w.ld);
+        for (i64 r = 0; r < at.rows; ++r) {
             w.top[r] = -__builtin_inff();
             w.total[r] = 0;
-            if (last == 0) zero(w.o + r * w.ld, s.head_dim);
+            if (at.begin >= at.end) zero(w.o + r * w.ld, s.head_dim);
         }
-        for (i64 j = 0; j < last; j += block_k) {
-            const Block b{s, i, rows, j, smaller(block_k, last - j)};
-            b.scores(w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
-            soften(b, w);
-            b.times_keys(w.p, w.v, w.ld, w.o);
-        }
-        for (i64 r = 0; r < rows; ++r) {
+    };
+    const auto visit = [&](const Block& b) {
+        scores(b, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+        soften(b, w);
+        times_keys(b, w.p, w.v, w.ld, w.o);
+    };
+    const auto end = [&](const Queries& at) {
+        for (i64 r = 0; r < at.rows; ++r) {
             const float total = w.total[r], inverse = total == 0 ? 0 : 1 / total;
             float* row = w.o + r * w.ld;
             map(
                 row, s.head_dim, [f = Vec(inverse)](Vec x) { return x * f; }, row);
-            lse[i + r] = w.top[r] + __builtin_logf(total);
+            lse[at.i + r] = w.top[r] + __builtin_logf(total);
         }
-        o.write(i, rows, w.o, w.ld);
-    }
+        o.write(at.i, at.rows, w.o, w.ld);
+    };
+    walk(s, begin, visit, end);
 }
 
 /// Scratch for all parts of a team: memory for each, `floats` apart.
@@ -222,39 +209,39 @@ void backward_block(const Block& b, const Scratch& w, const float* lse) {
     const Vec scale(b.s.scale);
     for (i64 r = 0; r < b.rows; ++r) {
         float *p = w.p + r * score_stride, *dp = w.dp + r * score_stride;
-        const i64 limit = b.seen(r);
+        const i64 from = b.from(r), limit = b.seen(r);
+        float *seen = p + from, *slope = dp + from;
         map(
-            p, limit, [l = Vec(lse[b.i + r])](Vec x) { return exp(x - l); }, p);
+            seen, limit - from, [l = Vec(lse[b.i + r])](Vec x) { return exp(x - l); }, seen);
         map(
-            dp, limit, [d = Vec(w.total[r]), scale](Vec x, Vec y) { return scale * y * (x - d); }, dp, p);
-        b.clear_rest(p, limit);
-        b.clear_rest(dp, limit);
+            slope, limit - from, [d = Vec(w.total[r]), scale](Vec x, Vec y) { return scale * y * (x - d); }, slope,
+            seen);
+        clear_rest(b, p, from, limit);
+        clear_rest(b, dp, from, limit);
     }
 }
 
 void backward_head(const Attention& s, const Scratch& w, const Head& q, const Head& o, const Head& d_o, const Head& dq,
                    const float* lse) {
-    for (i64 i = 0; i < s.queries; i += block_q) {
-        const i64 rows = smaller(block_q, s.queries - i), last = visible(s, i + rows - 1);
-        q.read(i, rows, w.q, w.ld);
-        o.read(i, rows, w.o, w.ld);
-        d_o.read(i, rows, w.d_o, w.ld);
-        for (i64 r = 0; r < rows; ++r) {
+    const auto begin = [&](const Queries& at) {
+        q.read(at.i, at.rows, w.q, w.ld);
+        o.read(at.i, at.rows, w.o, w.ld);
+        d_o.read(at.i, at.rows, w.d_o, w.ld);
+        for (i64 r = 0; r < at.rows; ++r) {
             w.total[r] = sum_map(
                 s.head_dim, [](Vec x, Vec y) { return x * y; }, w.o + r * w.ld, w.d_o + r * w.ld);
-            if (last == 0) zero(w.dq + r * w.ld, s.head_dim);
+            if (at.begin >= at.end) zero(w.dq + r * w.ld, s.head_dim);
         }
-        for (i64 j = 0; j < last; j += block_k) {
-            const Block b{s, i, rows, j, smaller(block_k, last - j)};
-            b.scores(w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
-            b.scores(w.d_o, w.ld, w.vt, w.ldt, w.dp, 1);
-            backward_block(b, w, lse);
-            b.times_rows(w.p, w.d_o, w.ld, w.dv);
-            b.times_keys(w.dp, w.k, w.ld, w.dq);
-            b.times_rows(w.dp, w.q, w.ld, w.dk);
-        }
-        dq.write(i, rows, w.dq, w.ld);
-    }
+    };
+    const auto visit = [&](const Block& b) {
+        scores(b, w.q, w.ld, w.kt, w.ldt, w.p, static_cast<float>(s.scale));
+        scores(b, w.d_o, w.ld, w.vt, w.ldt, w.dp, 1);
+        backward_block(b, w, lse);
+        times_rows(b, w.p, w.d_o, w.ld, w.dv);
+        times_keys(b, w.dp, w.k, w.ld, w.dq);
+        times_rows(b, w.dp, w.q, w.ld, w.dk);
+    };
+    walk(s, begin, visit, [&](const Queries& at) { dq.write(at.i, at.rows, w.dq, w.ld); });
 }
 
 /// One task a group: its heads add to the same dk and dv, one after the other.

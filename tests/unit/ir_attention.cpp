@@ -1,0 +1,180 @@
+// The op attention: its masks against the textbook's, its flops, and what it refuses.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compile/differentiate.h"
+#include "interpreter.h"
+#include "ir/build.h"
+#include "ir/check_program.h"
+#include "ir/flops.h"
+#include "ir/op.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir_programs.h"
+
+using namespace orrery;
+
+namespace {
+
+constexpr int64_t batch = 2, time_steps = 9, groups = 2, share = 3, dim = 4;
+
+struct Mask {
+    bool causal;
+    int64_t window;
+};
+
+/// sum(weight * attention(q, k, v)) with its gradients, the attention made by `attend`.
+struct Model {
+    Program program;
+    Builder b{program};
+    ValueId q = param("q", groups*share), k = param("k", groups), v = param("v", groups);
+
+    ValueId param(const char* name, int64_t heads) {
+        return b.param(name, {DType::f32, {batch, time_steps, heads, dim}}, {}, {}, {});
+    }
+    ValueId one(std::string_view kind, std::vector<ValueId> inputs, Attributes attributes = {}) {
+        return b.one(kind, std::move(inputs), std::move(attributes), {});
+    }
+    ValueId reshape(ValueId x, Shape shape) { return one("reshape", {x}, {{"shape", std::move(shape)}}); }
+    ValueId transpose(ValueId x, Shape perm) { return one("transpose", {x}, {{"perm", std::move(perm)}}); }
+    ValueId number(double value) { return one("full", {}, {{"shape", Shape{}}, {"value", value}}); }
+
+    /// Gradients of q, k, v, then o.
+    std::vector<test::Array> run(const std::function<ValueId(Model&)>& attend) {
+        const ValueId o = attend(*this);
+        const ValueId weight = b.input("weight", program.value(o).type, {}, {});
+        const ValueId loss = one("sum", {one("mul", {o, weight})});
+        differentiate(program, loss);
+        check_program(program);
+        const auto values = test::evaluate(program, [](const Value& value, ValueId id) {
+            if (value.name == "weight") return test::fill_small(value, 99);  // the same behind either
+            if (value.name != "rows" && value.name != "columns") return test::fill_small(value, id);
+            test::Array array(test::widened(value.type));
+            for (int64_t i = 0; i < time_steps; ++i) array.f64()[i] = static_cast<double>(i);
+            return array;
+        });
+        std::vector<test::Array> found;
+        for (ValueId param : {q, k, v}) found.push_back(values[static_cast<size_t>(program.grad_of(param))]);
+        found.push_back(values[static_cast<size_t>(o)]);
+        return found;
+    }
+};
+
+ValueId by_op(Model& m, const Mask& mask) {
+    return m.one("attention", {m.q, m.k, m.v}, {{"causal", mask.causal}, {"window", mask.window}});
+}
+
+/// softmax(scale q k^T, -1e30 where the mask is) v, heads of a group as rows below each other.
+ValueId by_textbook(Model& m, const Mask& mask) {
+    const auto rows = [&](ValueId x, int64_t heads) {  // [B,T,G heads,D] -> [B,G,heads T,D]
+        x = m.transpose(m.reshape(x, {batch, time_steps, groups, heads, dim}), {0, 2, 3, 1, 4});
+        return m.reshape(x, {batch, groups, heads * time_steps, dim});
+    };
+    ValueId score = m.one("matmul", {rows(m.q, share), rows(m.k, 1)}, {{"trans_b", true}});
+    score = m.one("scale", {m.reshape(score, {batch, groups, share, time_steps, time_steps})},
+                  {{"by", 1 / std::sqrt(static_cast<double>(dim))}});
+    const ValueId row = m.b.input("rows", {DType::f32, {time_steps, 1}}, {}, {});
+    const ValueId column = m.b.input("columns", {DType::f32, {1, time_steps}}, {}, {});
+    const ValueId unseen = m.number(-1e30);
+    if (mask.causal) score = m.one("select", {m.one("less_equal", {column, row}), score, unseen});
+    if (mask.window > 0) {
+        const ValueId back = m.one("sub", {row, column}), window = m.number(static_cast<double>(mask.window));
+        score = m.one("select", {m.one("less", {back, window}), score, unseen});
+    }
+    const ValueId p = m.reshape(m.one("softmax", {score}), {batch, groups, share * time_steps, time_steps});
+    const ValueId o = m.reshape(m.one("matmul", {p, rows(m.v, 1)}), {batch, groups, share, time_steps, dim});
+    return m.reshape(m.transpose(o, {0, 3, 1, 2, 4}), {batch, time_steps, groups * share, dim});
+}
+
+std::string refused(const Attributes& attributes) {
+    Program program;
+    Builder b(program);
+    const ValueId x = b.input("x", {DType::f32, {2, 5, 4, 6}}, {}, {"", "m.lua", 3, 0});
+    try {
+        b.add("attention", {x, x, x}, attributes, {"", "m.lua", 4, 0});
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+/// Of one attention over `time` positions, forward and backward.
+std::pair<int64_t, int64_t> counted(int64_t time, Attributes attributes) {
+    Program program;
+    Builder b(program);
+    const ValueId q = b.param("q", {DType::f32, {2, time, 6, 8}}, {}, {}, {});
+    const ValueId k = b.param("k", {DType::f32, {2, time, 3, 8}}, {}, {}, {});
+    const ValueId o = b.add("attention", {q, k, k}, std::move(attributes), {})[0];
+    differentiate(program, b.one("sumsq", {o}, {}, {}));
+    std::pair<int64_t, int64_t> found;
+    for (const Op& op : program.ops) {
+        if (op.kind == "attention") found.first = flops(program, op);
+        if (op.kind == "attention_grad") found.second = flops(program, op);
+    }
+    CHECK(model_flops(program) == 3.0 * static_cast<double>(found.first));
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("attention equals softmax over masked scores, its gradients too") {
+    for (const Mask mask : {Mask{false, 0}, Mask{true, 0}, Mask{true, 1}, Mask{true, 4}, Mask{true, time_steps - 1},
+                            Mask{true, time_steps}, Mask{true, 1000}}) {
+        Model op, textbook;
+        const auto got = op.run([&](Model& m) { return by_op(m, mask); });
+        const auto expected = textbook.run([&](Model& m) { return by_textbook(m, mask); });
+        for (size_t i = 0; i < got.size(); ++i) {
+            INFO("causal " << mask.causal << ", window " << mask.window << ", gradients of q, k, v, and o: " << i);
+            REQUIRE(got[i].type.shape == expected[i].type.shape);
+            double worst = 0, largest = 0;
+            for (int64_t e = 0; e < got[i].type.count(); ++e) {
+                worst = std::max(worst, std::abs(got[i].f64()[e] - expected[i].f64()[e]));
+                largest = std::max(largest, std::abs(expected[i].f64()[e]));
+            }
+            // A window of one key has no choice: q and k change nothing.
+            if (mask.window != 1 || i >= 2) CHECK(largest > 0.1);
+            CHECK(worst <= 1e-13 * (1 + largest));
+        }
+    }
+}
+
+TEST_CASE("a window is stored where there is one, printed and parsed") {
+    Model none, some;
+    by_op(none, {true, 0});
+    const ValueId o = by_op(some, {true, 4});
+    CHECK(print(none.program).find("window") == std::string::npos);
+    CHECK(some.program.op(some.program.value(o).op).attributes.integer("window") == 4);
+    CHECK(print(some.program).find("window=4") != std::string::npos);
+    CHECK(test::difference(some.program, parse(print(some.program))) == "");
+}
+
+TEST_CASE("a window that makes no sense is refused with a remedy") {
+    CHECK(refused({{"causal", true}, {"window", int64_t{3}}}).empty());
+    CHECK(refused({{"window", int64_t{0}}}).empty());
+    CHECK(refused({{"window", int64_t{3}}}) ==
+          "m.lua:4: attention: window = 3 is of causal attention: its keys are the last ones up to the query's own; "
+          "add causal = true, or leave the window out");
+    CHECK(refused({{"causal", true}, {"window", int64_t{-1}}}) ==
+          "m.lua:4: attention: window = -1 is no number of keys; give 1 or more, the query's own among them, or 0 for "
+          "all keys up to it");
+    CHECK(refused({{"causal", true}, {"window", 2.5}}).find("expected an integer") != std::string::npos);
+}
+
+TEST_CASE("attention's flops are those of the scores that are made") {
+    constexpr int64_t full = 4 * 2 * 6 * 8;  // of one score: products forward, batch, heads, head dim
+    using Two = std::pair<int64_t, int64_t>;
+    CHECK(counted(64, {}) == Two{full * 64 * 64, full * 64 * 64 / 2 * 5});
+    CHECK(counted(64, {{"causal", true}}) == Two{full * 64 * 32, full * 64 * 32 / 2 * 5});
+    // Twice the positions, twice the work, but for the first window.
+    const auto windowed = [&](int64_t time) { return counted(time, {{"causal", true}, {"window", int64_t{16}}}); };
+    CHECK(windowed(64) == Two{full * (64 * 16 - 16 * 8), full * (64 * 16 - 16 * 8) / 2 * 5});
+    CHECK(windowed(1024).first - windowed(512).first == full * 512 * 16);
+    for (const int64_t window : {64, 65, 100000})
+        CHECK(counted(64, {{"causal", true}, {"window", window}}) == counted(64, {{"causal", true}}));
+}
