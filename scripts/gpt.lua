@@ -12,6 +12,7 @@ local declared = {
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
+  window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
   embed_std = { 0.02, "llama: std of the embedding at the start" },
   zero_out = { false, "llama: projections onto the residual stream start at zero" },
@@ -30,7 +31,7 @@ local opt = o.options(declared)
 
 local takes = {                                               -- options that not every model has
   gpt   = { dropout = true },
-  llama = { kv_heads = true, qk_norm = true, embed_std = true, zero_out = true },
+  llama = { kv_heads = true, window = true, qk_norm = true, embed_std = true, zero_out = true },
   qwen2 = { kv_heads = true },
 }
 local mine = takes[opt.model] or error(("script.model = %s: expected gpt, llama or qwen2"):format(opt.model))
@@ -59,6 +60,7 @@ else
   sizes.kv_heads = opt.kv_heads
 end
 if opt.model == "llama" then
+  sizes.window = opt.window
   sizes.qk_norm, sizes.embed_std, sizes.std_out = opt.qk_norm, opt.embed_std, opt.zero_out and 0
 end
 local model = require("orrery.models." .. opt.model)(sizes)

@@ -35,6 +35,8 @@
 ---@field heads integer
 ---@field kv_heads? integer
 ---@field head_dim? integer
+---@field causal? boolean   true
+---@field window? integer   keys that a position sees, its own among them; all when nil or 0
 ---@field bias? boolean | "qkv"
 ---@field rope? number   theta
 ---@field qk_norm? number   eps

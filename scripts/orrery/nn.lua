@@ -51,10 +51,11 @@ end
 --- Zeroes a share p of the elements while training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
---- Causal self-attention of x [B, T, C]; H heads read G <= H key/value heads.
--- options: heads, kv_heads (heads), head_dim (C/H), bias (true; also "qkv": not on the way out), rope (theta, off when
--- nil), qk_norm (eps of an RMSNorm of each head's q and k, Henry et al. 2020; off when nil), dropout, std,
--- std_out (std).
+--- Self-attention of x [B, T, C]; H heads read G <= H key/value heads.
+-- options: heads, kv_heads (heads), head_dim (C/H), causal (true; false: every position sees all, as in an encoder),
+-- window (the last keys that a position sees, its own among them, Jiang et al. 2023; all when nil or 0; only where
+-- causal), bias (true; also "qkv": not on the way out), rope (theta, off when nil), qk_norm (eps of an RMSNorm of each
+-- head's q and k, Henry et al. 2020; off when nil), dropout, std, std_out (std).
 function nn.attention(x, options)
   local embed = last(x)
   local heads = options.heads
@@ -75,7 +76,8 @@ function nn.attention(x, options)
     return y
   end
   local q, k, v = project("q", "heads", heads), project("k", "kv_heads", kv_heads), project("v", "kv_heads", kv_heads)
-  local y = q:attention(k, v, { causal = true })
+  local causal = options.causal == nil or options.causal
+  local y = q:attention(k, v, { causal = causal, window = options.window })
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)

@@ -143,6 +143,16 @@ TEST_CASE("each strategy alone is verified on each model", "[alone]") {
     CHECK(tally.passed > 0);
 }
 
+TEST_CASE("attention with a window is verified under each strategy", "[alone]") {
+    const Part window{"window", "", "", "window = 3\n"};
+    std::vector<Cell> cells = alone(false);
+    cells.push_back({"pp 1f1b x tp", {&part("pp 1f1b"), &part("tp")}});
+    for (Cell& cell : cells) cell.parts.push_back(&window);
+    const Tally tally = run("with a window of 3", cells, {"llama"});
+    CHECK(tally.failed == 0);
+    CHECK(tally.passed > 0);
+}
+
 TEST_CASE("a pipeline with each schedule is verified on each model", "[grid]") {
     const Tally tally = run("pipelines alone", alone(true), all_models);
     CHECK(tally.failed == 0);

@@ -7,6 +7,7 @@ local opt = o.options {
   zero     = { 0, "1, 2 or 3: what is split over dp" },
   rep      = { false, "plain data parallelism over the axis rep, beside dp" },
   sequence = { false, "split over tp what lies between the blocks" },
+  window   = { 0, "llama: keys that a position sees" },
   schedule = { "", "of the pipeline over pp" },
 }
 
@@ -17,6 +18,7 @@ if opt.model == "gpt" then
 else
   sizes.kv_heads = 2
 end
+if opt.window > 0 then sizes.window = opt.window end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)

@@ -1,4 +1,5 @@
-// A dense mixture and a recurrent network in Lua: their gradients name their dims, so they can be trained and sharded.
+// A dense mixture, a recurrent network and an encoder in Lua: their gradients name their dims, so they can be trained
+// and sharded.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -8,7 +9,7 @@
 using namespace orrery;
 using namespace orrery::equivalence;
 
-TEST_CASE("a dense mixture and a recurrent network train on every mesh", "[textbook]") {
+TEST_CASE("a dense mixture, a recurrent network and an encoder train on every mesh", "[textbook]") {
     const std::pair<const char*, const char*> places[] = {{"", ""},
                                                           {"dp = 2\n", ""},
                                                           {"tp = 2\n", ""},
@@ -16,7 +17,7 @@ TEST_CASE("a dense mixture and a recurrent network train on every mesh", "[textb
                                                           {"dp = 2\n", "zero = 2\n"},
                                                           {"dp = 2\n", "zero = 3\n"},
                                                           {"dp = 2\ntp = 2\n", "zero = 3\n"}};
-    for (const char* model : {"mixture", "recurrent"})
+    for (const char* model : {"mixture", "recurrent", "encoder"})
         for (const auto& [mesh, script] : places) {
             INFO(model << " on " << mesh << script);
             const auto made = experiment(

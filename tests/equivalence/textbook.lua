@@ -1,9 +1,9 @@
---- Two models of the textbooks: a dense mixture of experts and a recurrent network unrolled over time.
+--- Models of the textbooks: a dense mixture of experts, a recurrent network unrolled over time, an encoder.
 local o = require "orrery"
 local nn, strategy = o.nn, require "orrery.strategy"
 
 local opt = o.options {
-  model = { "mixture", "mixture or recurrent" },
+  model = { "mixture", "mixture, recurrent or encoder" },
   zero  = { 0, "1, 2 or 3: what is split over dp" },
 }
 
@@ -32,6 +32,19 @@ local function recurrent(x)
   return h.concat(table.unpack(states))
 end
 
+--- x [B, T, C] -> [B, T, C]: two blocks in which every token sees all (Vaswani et al. 2017), pre-norm.
+local function encoder(x)
+  for i = 0, 1 do
+    nn.scope("layers." .. i, function()
+      x = x + nn.scope("attn", nn.attention, nn.layernorm(x, "ln_1"), { heads = 4, rope = 10000.0, causal = false })
+      x = x + nn.scope("mlp", nn.mlp, nn.layernorm(x, "ln_2"), { mlp = 48 })
+    end)
+  end
+  return x
+end
+
+local models = { mixture = mixture, recurrent = recurrent, encoder = encoder }
+
 local wide = strategy.define("wide", { axis = "tp" }, function(program, _, options)
   for p in program:params() do
     for d, name in ipairs(p.dims) do
@@ -43,9 +56,9 @@ end)
 local data = o.data.text {}
 local program = o.trace(opt.model, data.signature, function(batch)
   local x = nn.embedding(batch.tokens, "table", { "vocab", 40 }, { "embed", 32 }, 0.5)
-  x = (opt.model == "mixture" and mixture or recurrent)(x)
+  x = models[opt.model](x)
   return nn.linear(x, "head", { "vocab", 40 }):cross_entropy(batch.targets)
 end)
 program:train_with(o.optim.sgd { lr = 0.1, momentum = 0.9, clip = 1 })
-program:parallel(require "spread"(opt, {}, wide {}))
+program:parallel(require "spread"(opt, {}, opt.model ~= "encoder" and wide {} or nil))
 program:compile()

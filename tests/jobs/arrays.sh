@@ -52,10 +52,10 @@ local data = o.data.arrays { path = "digits", arrays = { "images", "labels" } }
 local program = o.trace("classifier", data.signature, function(batch)
   local x = batch.images:reshape { "batch", { "rows", 4 }, { "height", 2 }, { "columns", 4 }, { "width", 2 } }
   x = x:transpose { 1, 2, 4, 3, 5 }:reshape { "batch", { "seq", 16 }, { "pixels", 4 } }    -- 16 patches
-  x = nn.linear(x, "patch", { "embed", 32 })
+  x = nn.linear(x, "patch", { "embed", 32 }) + nn.table("position", { "seq", 16 }, { "embed", 32 }, 0.3)
   for i = 0, 3 do
     nn.scope("layers." .. i, function()
-      x = x + nn.scope("attn", nn.attention, nn.layernorm(x, "ln_1"), { heads = 4 })
+      x = x + nn.scope("attn", nn.attention, nn.layernorm(x, "ln_1"), { heads = 4, causal = false })
       x = x + nn.scope("mlp", nn.mlp, nn.layernorm(x, "ln_2"), { mlp = 64 })
     end)
   end

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "folders.h"
+#include "ir/print.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -43,6 +44,21 @@ TEST_CASE("llama normalises q and k by head when asked") {
     CHECK(gain.type.text() == "f32[4]");
     CHECK(gain.dims == std::vector<std::string>{"head_dim"});
     for (const ValueId id : normed.params()) CHECK(normed.grad_of(id) != none);
+}
+
+TEST_CASE("llama's window is that of every attention, and of none where it is left out") {
+    const Program plain = llama(""), windowed = llama(", window = 3");
+    CHECK(print(plain) == print(llama(", window = 0")));
+    REQUIRE(count(windowed, "attention") == 2);
+    REQUIRE(count(windowed, "attention_grad") == 2);
+    for (const Program* p : {&plain, &windowed})
+        for (const Op& op : p->ops) {
+            if (!op.kind.starts_with("attention")) continue;
+            CHECK(op.attributes.flag("causal"));
+            CHECK(op.attributes.has("window") == (p == &windowed));
+            CHECK(op.attributes.integer("window", 3) == 3);
+        }
+    CHECK_THROWS_WITH(llama(", window = -1"), Catch::Contains("llama: window"));
 }
 
 TEST_CASE("llama's initial scales follow its options") {

@@ -192,9 +192,10 @@ TEST_CASE("scripts/gpt.lua refuses an option that its model lacks") {
     CHECK(has(refused({"script.model=llama", "script.dropout=0.1"}), "script.dropout = 0.1: llama has no such option"));
     CHECK(has(refused({"script.qk_norm=true"}), "script.qk_norm = true: gpt has no such option, llama has"));
     CHECK(has(refused({"script.kv_heads=3"}), "script.kv_heads = 3: gpt has no such option"));
+    CHECK(has(refused({"script.model=qwen2", "script.window=8"}), "script.window = 8: qwen2 has no such option"));
     CHECK(has(refused({"script.model=qwen2", "script.zero_out=true"}), "script.zero_out = true: qwen2 has no such"));
     CHECK(has(refused({"script.model=mlp"}), "script.model = mlp: expected gpt, llama or qwen2"));
-    CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true"}) == "");
+    CHECK(refused({"script.model=llama", "script.kv_heads=3", "script.qk_norm=true", "script.window=8"}) == "");
 }
 
 TEST_CASE("data parallelism of gpt adds one reduction a gradient and two scalars") {

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "folders.h"
 #include "lua/fake_host.h"
@@ -127,6 +128,31 @@ TEST_CASE("errors in a model say who called it") {
     CHECK(has(text, "called from a.lua:5"));
     CHECK(has(failure("require 'orrery.models.gpt' { layer = 3 }"), "gpt: unknown option \"layer\""));
     CHECK(has(failure("require 'orrery.models.gpt' { layers = 'x' }"), "a.lua:1: gpt: layers is x, expected a number"));
+}
+
+TEST_CASE("nn.attention is causal unless told otherwise, and takes a window") {
+    const auto attention = [](const std::string& options) {
+        FakeHost host(config);
+        run("local o = require 'orrery'\nlocal nn = o.nn\nlocal data = o.data.text {}\n"
+            "local p = o.trace('a', data.signature, function(b)\n"
+            "  local x = nn.embedding(b.tokens, 'e', { 'vocab', 32 }, { 'embed', 16 })\n"
+            "  return nn.attention(x, { heads = 2" +
+                options +
+                " }):sumsq()\nend)\n"
+                "p:train_with(o.optim.sgd { lr = 0.1 })\np:compile()",
+            host);
+        for (const Op& op : host.experiment->train.ops)
+            if (op.kind == "attention") return op.attributes;
+        return Attributes{};
+    };
+    const double scale = 1 / std::sqrt(8.0);
+    CHECK(attention("") == Attributes{{"causal", true}, {"scale", scale}});
+    CHECK(attention(", causal = true, window = 0") == Attributes{{"causal", true}, {"scale", scale}});
+    CHECK(attention(", causal = false") == Attributes{{"scale", scale}});
+    CHECK(attention(", window = 5") == Attributes{{"causal", true}, {"scale", scale}, {"window", int64_t{5}}});
+    CHECK_THROWS_WITH(attention(", causal = false, window = 5"), Catch::Contains("add causal = true"));
+    CHECK_THROWS_WITH(attention(", causal = 'no'"), Catch::Contains("causal"));
+    CHECK_THROWS_WITH(attention(", window = 1.5"), Catch::Contains("window"));
 }
 
 TEST_CASE("dropout and evaluation") {
