@@ -141,7 +141,7 @@ TEST_CASE("nn.attention is causal unless told otherwise, and takes a window") {
                 " }):sumsq()\nend)\n"
                 "p:train_with(o.optim.sgd { lr = 0.1 })\np:compile()",
             host);
-        for (const Op& op : host.experiment->train.ops)
+        for (const Op& op : host.experiment->train().ops)
             if (op.kind == "attention") return op.attributes;
         return Attributes{};
     };
