@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -7,6 +8,7 @@
 #include "base/text.h"
 #include "cli/dump.h"
 #include "cli/script_runner.h"
+#include "config/load.h"
 #include "ir/describe.h"
 #include "plan/lint.h"
 #include "run/checkpoint/pretrained.h"
@@ -170,12 +172,17 @@ struct LaunchScript final : CheckScript {
 
 /// A program that --dump has written.
 int check_dumped(const ScriptCommand& command) {
-    if (!command.config.empty() || !command.sets.empty() || !command.dump.empty() || !command.show.empty())
+    constexpr std::string_view plugins = "plugins.path=";
+    const bool sets_more =
+        !std::ranges::all_of(command.sets, [&](const std::string& set) { return set.starts_with(plugins); });
+    if (!command.config.empty() || sets_more || !command.dump.empty() || !command.show.empty())
         throw Error(fmt::format("check {}: a dumped program is checked as it is, without a configuration\n  leave out "
-                                "the options, or name the script",
-                                command.script),
+                                "the options but --set {}[\"FOLDER\"], or name the script",
+                                command.script, plugins),
                     Fault::usage);
-    const std::string text = checked_text(command.script);
+    Config config = load_config("", command.sets);
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    const std::string text = checked_text(command.script, loader);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;
 }

@@ -101,6 +101,7 @@ public:
     const Mesh& mesh() override { return mesh_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
     std::unique_ptr<DataSource> make_data(std::string_view, Config&, const Origin& asked) override { refuse(asked); }
+    const OpDef& use_op(std::string_view, const Origin& asked) override { refuse(asked); }
     void compile(Experiment) override { refuse({}); }
     std::string summary() override { refuse({}); }
     void train(const DataSpec&, const TrainOptions&) override { refuse({}); }

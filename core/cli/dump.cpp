@@ -84,7 +84,7 @@ std::string plan_text(const Plan& plan, int64_t rank) {
     return print(plan, static_cast<size_t>(&plan.class_of(rank) - plan.classes.data()));
 }
 
-std::string checked_text(const std::string& file) {
+std::string checked_text(const std::string& file, const Loader& plugins) {
     constexpr size_t most = size_t{1} << 30;
     const RegularFile in(file);
     if (!in.problem().empty()) throw Error(file + ": " + in.problem() + "\n  name a program that --dump has written");
@@ -95,7 +95,9 @@ std::string checked_text(const std::string& file) {
     text.resize(last + 1);
     std::optional<Mesh> mesh;
     const Program program = parse(text, file, &mesh);
+    Registry brought;
     try {
+        plugins.load_ops(program, brought);
         check_program(program);
     } catch (const Error& error) {
         throw Error(fmt::format("{}: {}", file, error.what()));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compile/compile.h"
+#include "plugin/loader.h"
 
 namespace orrery {
 
@@ -32,8 +33,8 @@ std::string program_text(const Program& program, const Mesh* mesh);
 /// The plan of a rank's class; of all classes where `rank` is negative. Throws Fault::usage for a rank beyond the mesh.
 std::string plan_text(const Plan& plan, int64_t rank);
 
-/// A dumped program as `orrery check FILE.ir` prints it: parsed and checked. Throws Error with the file; a mistake
-/// of syntax has its line.
-std::string checked_text(const std::string& file);
+/// A dumped program as `orrery check FILE.ir` prints it: parsed and checked, with the plugins of its ops. Throws Error
+/// with the file; a mistake of syntax has its line.
+std::string checked_text(const std::string& file, const Loader& plugins);
 
 }  // namespace orrery

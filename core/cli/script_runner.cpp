@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "config/load.h"
+#include "ir/op.h"
 #include "lua/script.h"
 #include "run/data/input_feed.h"
 #include "run/session_of.h"
@@ -129,6 +130,11 @@ std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Confi
     return registry_.data(name, asked)(options, asked);
 }
 
+const OpDef& ScriptRunner::use_op(std::string_view name, const Origin& asked) {
+    loader_.load_op(name, registry_, asked);
+    return op_def(name, asked);
+}
+
 std::vector<CollectiveChoice> ScriptRunner::collectives() {
     std::vector<CollectiveChoice> choices;
     for (const auto& [axis, name] : settings_.collectives) {
@@ -184,6 +190,7 @@ void ScriptRunner::compile_with_device(Experiment experiment) {
     counting_ = counting_device(job_, settings_);
     experiment_ = std::move(experiment);
     compiled_ = compile_training(*experiment_, training_options(counting_.get()));
+    if (!counting_) refuse_without_kernels(*compiled_, settings_.device);
 }
 
 void ScriptRunner::compile(Experiment experiment) { compile_with_device(std::move(experiment)); }
@@ -228,6 +235,7 @@ ScriptRunner::Sampling ScriptRunner::compile_sampling() {
     CompileOptions options = compile_options(sampling.settings, Job{}, sampling.device.get(), {}, {});
     options.look = look();
     sampling.compiled = orrery::compile_sampling(*experiment_, options);
+    if (!sampling.device) refuse_without_kernels(sampling.compiled, settings_.device);
     return sampling;
 }
 

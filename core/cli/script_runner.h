@@ -29,6 +29,7 @@ public:
     Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override;
     std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override;
+    const OpDef& use_op(std::string_view name, const Origin& asked) override;
     const Mesh& mesh() override { return settings_.mesh; }
     std::vector<CollectiveChoice> collectives() override;
     void use_collectives(const CollectiveChoice& choice, std::vector<ChunkTable> tables) override;

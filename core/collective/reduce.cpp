@@ -2,7 +2,7 @@
 #include <bit>
 #include <cstring>
 
-#include "base/half.h"
+#include "orrery/half.h"
 #include "orrery/p2p.h"
 
 #if defined(__x86_64__)

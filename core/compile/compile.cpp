@@ -92,12 +92,29 @@ std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProg
     return all;
 }
 
+std::vector<const PluginOp*> brought_ops(const Compiled& compiled) {
+    std::map<std::string, const PluginOp*> by_plugin;
+    for (const Plan* plan : compiled.plans())
+        for (const Op& op : plan->program.ops)
+            if (const PluginOp* brought = find_plugin_op(op.kind)) by_plugin.emplace(brought->plugin, brought);
+    std::vector<const PluginOp*> ops;
+    for (const auto& [plugin, op] : by_plugin) ops.push_back(op);
+    return ops;
+}
+
+void refuse_without_kernels(const Compiled& compiled, std::string_view device_kind) {
+    for (const Plan* plan : compiled.plans())
+        for (const Op& op : plan->program.ops)
+            if (const PluginOp* brought = find_plugin_op(op.kind)) kernel_maker(*brought, device_kind, op.origin);
+}
+
 std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
     std::vector<std::pair<std::string, std::string>> all;
     for (const auto& [axis, contract] : contracts) all.emplace_back("the transport of " + axis, contract.text());
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables)
             all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
+    for (const PluginOp* op : brought_ops(*this)) all.emplace_back("plugin " + op->plugin, "version " + op->version);
     if (sizes.full() > 0) all.emplace_back("batch", sizes.text());
     all.emplace_back("recipe", recipe);
     for (const CompiledProgram& program : programs)

@@ -8,6 +8,7 @@
 #include "compile/ids.h"
 #include "compile/pipeline.h"
 #include "compile/recipe.h"
+#include "ir/plugin_ops.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -32,7 +33,7 @@ struct Compiled {
     const CompiledProgram* find(std::string_view name) const;
     /// The full train step.
     const Plan& train() const { return programs.front().plan; }
-    /// What all ranks must have alike: the parts of the plans' fingerprints, transports and collectives.
+    /// What all ranks must have alike: the parts of the plans' fingerprints, transports, collectives, plugins of ops.
     std::vector<std::pair<std::string, std::string>> agreement() const;
     std::vector<const Plan*> plans() const;
     /// Bytes of the persistent arena: the places of all programs, on the pipeline rank that holds most.
@@ -45,6 +46,12 @@ struct Compiled {
 
 /// What ranks must have alike of one program.
 std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProgram& program);
+
+/// One op of each plugin that brought ops of these programs, by the plugins' names.
+std::vector<const PluginOp*> brought_ops(const Compiled& compiled);
+/// Throws Error at the script's line of an op whose plugin has no kernel for this kind of device: where the device
+/// itself cannot be asked.
+void refuse_without_kernels(const Compiled& compiled, std::string_view device_kind);
 
 /// The algorithms that a run of it uses, for its summary and bounds.
 inline WireBytes wire_bytes_of(const Compiled& compiled) { return {compiled.contracts, compiled.collectives}; }

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "ir/backward.h"
+#include "ir/build.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "orrery/backward.h"
 
 namespace orrery {
 namespace {

@@ -1,10 +1,11 @@
-#include "ir/backward.h"
+#include "orrery/backward.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "ir/build.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 

@@ -1,4 +1,4 @@
-#include "ir/rule.h"
+#include "orrery/rule.h"
 
 namespace orrery {
 

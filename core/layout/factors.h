@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/rule.h"
+#include "orrery/rule.h"
 #include "orrery/layout.h"
 
 namespace orrery {

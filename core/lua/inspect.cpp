@@ -15,7 +15,7 @@ std::string_view plain_name(std::string_view operand) { return operand.substr(0,
 /// native.ops() -> { matmul = { operands = { "a", "b", "bias" }, attributes = { "trans_a", ... } }, ... }
 int ops(lua_State* L) {
     lua_newtable(L);
-    for (const OpDef* def : all_ops()) {
+    for (const OpDef* def : own_ops()) {
         if (def->collective) continue;
         std::vector<std::string> operands, attributes;
         for (const std::string_view operand : def->operands) operands.emplace_back(plain_name(operand));

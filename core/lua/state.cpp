@@ -91,6 +91,7 @@ void State::open_libraries() {
     lua_newtable(L_);  // orrery.native
     open_config(L_);
     open_values(L_);
+    open_ops(L_);
     open_trace(L_);
     open_program(L_);
     open_update(L_);

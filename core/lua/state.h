@@ -100,6 +100,7 @@ void check_script_table(State& state);
 void open_errors(lua_State* L);
 void open_config(lua_State* L);
 void open_values(lua_State* L);
+void open_ops(lua_State* L);
 void open_trace(lua_State* L);
 void open_program(lua_State* L);
 void open_update(lua_State* L);

@@ -15,6 +15,8 @@
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "orrery/plugin.h"
 
 namespace orrery {
@@ -25,7 +27,7 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"data", "device", "store", "strategy", "transport"};
+constexpr std::string_view kinds[] = {"data", "device", "op", "store", "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
@@ -58,6 +60,9 @@ std::string rebuild_line(const Found& file) {
 
 /// What the function of a plugin has to do, when it does something else.
 std::string register_line(const Found& file) {
+    if (file.kind == "op")
+        return "\n  give ORRERY_PLUGIN a function that calls add_op for " + file.name +
+               ", for ops that its gradient needs, and add_kernel for their kernels";
     return "\n  give ORRERY_PLUGIN a function that calls add_" + file.kind + "(\"" + file.name + "\", ...) once";
 }
 
@@ -147,6 +152,13 @@ Registry registered(const Found& file, const PluginInfo& info) {
         throw failed("it threw something that is no std::exception");
     }
     const std::vector<std::string> names = alone.names();
+    const bool only_ops = names.size() == alone.ops().size();
+    if (file.kind == "op" && !names.empty() && only_ops) {
+        if (const std::string problem = problem_of_ops(file.name, alone); !problem.empty())
+            throw Error(problem + register_line(file));
+        return alone;
+    }
+    if (!alone.kernels().empty()) throw Error("it registers kernels, which only plugins of kind op do");
     if (names != std::vector<std::string>{file.kind + "/" + file.name})
         throw Error("it registers " + (names.empty() ? "nothing" : join(names, ", ")) + ", expected " + file.kind +
                     "/" + file.name + " alone" + register_line(file));
@@ -202,12 +214,18 @@ std::vector<Found> files_in(const std::vector<std::string>& folders) {
     return files;
 }
 
-void move_into(Registry& to, const Found& file, const Registry& from) {
+void move_into(Registry& to, const Found& file, const Loaded& loaded) {
+    const Registry& from = loaded.registry;
     if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}));
     if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
     if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
+    if (file.kind != "op") return;
+    add_plugin_ops("op/" + file.name, loaded.version, from);  // before anything of it is in the registry
+    for (const auto& op : from.ops()) to.add_op(*op);
+    for (const Registry::AddedKernel& kernel : from.kernels())
+        to.add_kernel(kernel.op, kernel.device_kind, kernel.make);
 }
 
 }  // namespace
@@ -222,7 +240,7 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
         others.push_back(file.name);
         if (file.name != name) continue;
         try {
-            move_into(registry, file, load_file(file).registry);
+            move_into(registry, file, load_file(file));
         } catch (const Error& problem) {
             throw Error(asked, "cannot load " + shown(file.path) + "\n  " + problem.what(), problem.fault());
         }
@@ -233,6 +251,25 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
     throw Error(asked,
                 "no " + std::string(kind) + " " + quote(name) +
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
+}
+
+void Loader::load_op(std::string_view op, Registry& registry, const Origin& asked) const {
+    const std::vector<std::string> known = names();
+    // swish_gate_grad may be of op/swish_gate_grad, op/swish_gate or op/swish.
+    std::string plugin(op);
+    while (std::ranges::find(known, "op/" + plugin) == known.end()) {
+        const size_t cut = plugin.find_last_of('_');
+        if (cut == std::string::npos) return load("op", op, registry, asked);  // says what there is
+        plugin.resize(cut);
+    }
+    load("op", plugin, registry, asked);
+    if (!find_plugin_op(op))
+        throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not bring it");
+}
+
+void Loader::load_ops(const Program& program, Registry& registry) const {
+    for (const Op& op : program.ops)
+        if (!find_op_def(op.kind)) load_op(op.kind, registry, op.origin);
 }
 
 std::string Loader::cannot_run(std::string_view kind, std::string_view name) const {

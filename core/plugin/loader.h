@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "orrery/program.h"
 #include "orrery/registry.h"
 
 namespace orrery {
@@ -27,6 +28,11 @@ public:
     /// Loads KIND/NAME into the registry; does nothing when it is there already. Throws Error at `asked` with the
     /// reason and the remedy, and leaves the registry as it was.
     void load(std::string_view kind, std::string_view name, Registry& registry, const Origin& asked) const;
+
+    /// Loads the plugin that brings an op: op/NAME brings NAME and NAME_more. Throws Error at `asked`.
+    void load_op(std::string_view op, Registry& registry, const Origin& asked) const;
+    /// The same for each op of a program that nobody has brought yet.
+    void load_ops(const Program& program, Registry& registry) const;
 
     /// Why KIND/NAME, which can be loaded, cannot be used on this machine; "" when it can, or is no plugin.
     std::string cannot_run(std::string_view kind, std::string_view name) const;

@@ -5,6 +5,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "orrery/data.h"
+#include "orrery/op.h"
 
 namespace orrery {
 
@@ -48,6 +49,18 @@ void Registry::add_store(std::string name, StoreFactory make) {
     add(stores_, "store", std::move(name), std::move(make));
 }
 void Registry::add_data(std::string name, DataFactory make) { add(data_, "data", std::move(name), std::move(make)); }
+void Registry::add_op(OpDef op) {
+    const std::string name(op.name);
+    for (const auto& known : ops_)
+        if (known->name == op.name) throw Error("the op " + quote(name) + " is registered twice");
+    ops_.push_back(std::make_shared<const OpDef>(std::move(op)));
+}
+void Registry::add_kernel(std::string op, std::string device_kind, KernelMaker make) {
+    for (const AddedKernel& known : kernels_)
+        if (known.op == op && known.device_kind == device_kind)
+            throw Error("the kernel of " + quote(op) + " for device " + device_kind + " is registered twice");
+    kernels_.push_back({std::move(op), std::move(device_kind), std::move(make)});
+}
 
 const DeviceFactory& Registry::device(std::string_view name, const Origin& asked) const {
     return find(devices_, "device", name, asked);
@@ -72,6 +85,7 @@ std::vector<std::string> Registry::names() const {
     collect(strategies_, "strategy", names);
     collect(stores_, "store", names);
     collect(data_, "data", names);
+    for (const auto& op : ops_) names.push_back("op/" + std::string(op->name));
     std::sort(names.begin(), names.end());
     return names;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compile/recipe.h"
+#include "orrery/op.h"
 #include "orrery/registry.h"
 #include "orrery/schedule.h"
 #include "plan/chunks/chunks.h"
@@ -50,6 +51,8 @@ public:
     /// A data plugin by name, not opened yet; loads it when it is not loaded yet. `options`: of the script's call.
     /// Throws Error at `asked`.
     virtual std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) = 0;
+    /// An op of a plugin by name; loads the plugin when it is not loaded yet. Throws Error at `asked`.
+    virtual const OpDef& use_op(std::string_view name, const Origin& asked) = 0;
     /// Collectives that scripts make, and where their tables go, before the script runs.
     virtual std::vector<CollectiveChoice> collectives() { return {}; }
     /// Proves them for the axis. Throws Error with script lines.

@@ -8,6 +8,7 @@
 #include "check_passes.h"
 #include "config/load.h"
 #include "folders.h"
+#include "ir/op.h"
 #include "orrery/data.h"
 #include "plugin/loader.h"
 #include "run/script_interface.h"
@@ -47,6 +48,11 @@ public:
     }
     std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override {
         return built_data(name, options, asked);
+    }
+    const OpDef& use_op(std::string_view name, const Origin& asked) override {
+        static Registry registry;
+        Loader({in_build("plugins")}).load_op(name, registry, asked);
+        return op_def(name);
     }
     const Mesh& mesh() override { return mesh_; }
     PassLook look() override { return test::check_passes(); }

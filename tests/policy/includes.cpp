@@ -25,7 +25,7 @@ const std::map<std::string, std::set<std::string>> core_table = {
     {"draw", {"orrery", "base", "ir", "plan", "draw"}},
     {"collective", {"orrery", "base", "ir", "plan", "collective"}},
     {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "run"}},
-    {"plugin", {"orrery", "base", "plugin"}},
+    {"plugin", {"orrery", "base", "ir", "plugin"}},
     {"config", {"orrery", "base", "config"}},
     {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "run", "plugin", "config", "lua"}},
     {"cli",

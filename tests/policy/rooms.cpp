@@ -132,7 +132,7 @@ const std::vector<Word> old_words = {
     // A ring's segment, a contribution to a gradient, and a pinned buffer of copies are no blocks of a tensor.
     {R"(\bPiece\b)",
      "Block",
-     {"core/collective/p2p_collectives.cpp", "core/ir/backward.h", "core/ir/backward.cpp",
+     {"core/collective/p2p_collectives.cpp", "core/include/orrery/backward.h", "core/ir/backward.cpp",
       "plugins/device/cuda/memory.h", "plugins/device/cuda/memory.cpp"}},
     {R"(\bFeed\b)", "InputFeed"},
     {R"(\bfor_each_run\b)", "for_runs"},

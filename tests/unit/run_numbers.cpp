@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/half.h"
+#include "orrery/half.h"
 #include "run/verify/float_distance.h"
 
 using namespace orrery;

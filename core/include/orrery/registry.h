@@ -9,11 +9,13 @@
 #include "orrery/communicator.h"
 #include "orrery/config.h"
 #include "orrery/device.h"
+#include "orrery/kernel.h"
 #include "orrery/strategy.h"
 
 namespace orrery {
 
 class DataSource;
+struct OpDef;
 
 /// Made from the plugin's own table, [KIND.NAME]. What a factory does not read there is an error.
 using DeviceFactory = std::function<std::unique_ptr<Device>(Config&)>;
@@ -33,6 +35,10 @@ public:
     void add_strategy(std::string name, StrategyFactory make);
     void add_store(std::string name, StoreFactory make);
     void add_data(std::string name, DataFactory make);
+    /// An op of the plugin op/NAME, called NAME or NAME_more: its gradient may need one of its own.
+    void add_op(OpDef op);
+    /// A kernel of an op that the same plugin adds, for a kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
+    void add_kernel(std::string op, std::string device_kind, KernelMaker make);
 
     // Each throws Error with the names there are and a "did you mean" when the name is unknown.
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
@@ -40,6 +46,13 @@ public:
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
     const StoreFactory& store(std::string_view name, const Origin& asked) const;
     const DataFactory& data(std::string_view name, const Origin& asked) const;
+
+    struct AddedKernel {
+        std::string op, device_kind;
+        KernelMaker make;
+    };
+    const std::vector<std::shared_ptr<const OpDef>>& ops() const { return ops_; }
+    const std::vector<AddedKernel>& kernels() const { return kernels_; }
 
     /// "transport/gloo", sorted.
     std::vector<std::string> names() const;
@@ -52,6 +65,8 @@ private:
     Table<StrategyFactory> strategies_;
     Table<StoreFactory> stores_;
     Table<DataFactory> data_;
+    std::vector<std::shared_ptr<const OpDef>> ops_;
+    std::vector<AddedKernel> kernels_;
 };
 
 }  // namespace orrery

@@ -5,6 +5,7 @@
 
 #include "base/suggest.h"
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 
 namespace orrery {
 
@@ -51,7 +52,7 @@ const std::vector<OpDef>& table() {
 
 }  // namespace
 
-const std::vector<const OpDef*>& all_ops() {
+const std::vector<const OpDef*>& own_ops() {
     static const std::vector<const OpDef*> list = [] {
         std::vector<const OpDef*> pointers;
         for (const OpDef& def : table()) pointers.push_back(&def);
@@ -63,11 +64,19 @@ const std::vector<const OpDef*>& all_ops() {
 const OpDef* find_op_def(std::string_view kind) {
     static const std::unordered_map<std::string_view, const OpDef*> by_name = [] {
         std::unordered_map<std::string_view, const OpDef*> map;
-        for (const OpDef* def : all_ops()) map.emplace(def->name, def);
+        for (const OpDef* def : own_ops()) map.emplace(def->name, def);
         return map;
     }();
     const auto place = by_name.find(kind);
-    return place == by_name.end() ? nullptr : place->second;
+    if (place != by_name.end()) return place->second;
+    const PluginOp* brought = find_plugin_op(kind);
+    return brought ? brought->def.get() : nullptr;
+}
+
+std::vector<const OpDef*> all_ops() {
+    std::vector<const OpDef*> all = own_ops();
+    for (const PluginOp* brought : plugin_ops()) all.push_back(brought->def.get());
+    return all;
 }
 
 const OpDef& op_def(std::string_view kind, const Origin& asked) {

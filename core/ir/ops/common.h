@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "ir/backward.h"
+#include "orrery/backward.h"
 #include "ir/op.h"
 
 /// What several op files share.

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "lua/state.h"
 
 namespace orrery::lua {
@@ -190,6 +191,26 @@ private:
 int call_op(lua_State* L) {
     const auto* def = static_cast<const OpDef*>(lua_touserdata(L, lua_upvalueindex(1)));
     return Call(L, *def).run();
+}
+
+namespace {
+
+/// native.op(name) -> function(x, ...): the op of that name of the plugin that brings it.
+int plugin_op(lua_State* L) {
+    const std::string name = check_text(L, 1);
+    const OpDef* own = find_op_def(name);
+    if (own && !find_plugin_op(name)) fail(L, fmt::format("o.op.{0}: {0} needs no plugin; write x:{0}(...)", name));
+    const OpDef& def = state_of(L).host().use_op(name, where(L));
+    lua_pushlightuserdata(L, const_cast<OpDef*>(&def));
+    lua_pushcclosure(L, guard<call_op>, 1);
+    return 1;
+}
+
+}  // namespace
+
+void open_ops(lua_State* L) {
+    lua_pushcfunction(L, guard<plugin_op>);
+    lua_setfield(L, -2, "op");
 }
 
 }  // namespace orrery::lua

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "lua/record/op_call.h"
 #include "lua/record/tape.h"
 #include "lua/state.h"
@@ -169,7 +170,7 @@ bool push_data_field(lua_State* L, const Symbol& x, const std::string& key) {
 std::vector<std::string> all_names(lua_State* L, int methods) {
     std::vector<std::string> names = {"shape", "dims", "dtype", "name"};
     for (lua_pushnil(L); lua_next(L, methods); lua_pop(L, 1)) names.emplace_back(lua_tostring(L, -2));
-    for (const OpDef* def : all_ops())
+    for (const OpDef* def : own_ops())
         if (!def->collective) names.emplace_back(def->name);
     return names;
 }
@@ -191,7 +192,8 @@ std::vector<std::string> all_names(lua_State* L, int methods) {
                         (state_of(L).library() / "orrery/meta.lua").string()));
 }
 
-/// Upvalue 1: the methods; ops are added to it when first used.
+/// Upvalue 1: the methods; ops are added to it when first used. Those of plugins are no methods: a script names them as
+/// o.op.NAME, or another one of the process may have.
 int index(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     const std::string key = check_text(L, 2);
@@ -199,7 +201,8 @@ int index(lua_State* L) {
     if (push_data_field(L, x, key)) return 1;
     if (lua_getfield(L, methods, key.c_str()) != LUA_TNIL) return 1;
     const OpDef* def = find_op_def(key);
-    if (!def || def->collective || def->operands.empty()) refuse_name(L, key, all_names(L, methods));
+    if (!def || find_plugin_op(key) || def->collective || def->operands.empty())
+        refuse_name(L, key, all_names(L, methods));
     lua_pushlightuserdata(L, const_cast<OpDef*>(def));
     lua_pushcclosure(L, guard<call_op>, 1);
     lua_pushvalue(L, -1);

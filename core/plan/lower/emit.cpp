@@ -122,7 +122,18 @@ Instruction& Emitter::emit(Opcode what, const Step& step, std::vector<Operand> o
     return instruction;
 }
 
-int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) {
+/// The device's word on what it cannot run, at the line of the op.
+int64_t Emitter::workspace_of(const Step& step, const KernelSpec& spec) const {
+    if (!options_.workspace) return 0;
+    try {
+        return options_.workspace(spec);
+    } catch (const Error& error) {
+        const Origin asked = step.op == none ? Origin{} : program().op(step.op).origin;
+        throw Error(asked, error.what(), error.fault());
+    }
+}
+
+int Emitter::kernel_index(const Step& step, KernelSpec spec, const std::vector<PerRank>& patches) {
     std::string key = spec.op;
     for (const auto& [name, value] : spec.attributes.items()) append(key += ' ' + name + '=', value);
     key += '|';
@@ -133,7 +144,7 @@ int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) 
         key += p.key + std::to_string(p.dim) + '@' + std::to_string(p.axis) + '*' + std::to_string(p.step);
     const auto [found, fresh] = kernel_ids_.try_emplace(std::move(key), static_cast<int>(out_.kernels.size()));
     if (fresh) {
-        workspaces_.push_back(options_.workspace ? options_.workspace(spec) : 0);
+        workspaces_.push_back(workspace_of(step, spec));
         out_.kernels.push_back(std::move(spec));
         for (PerRank patch : patches) {
             patch.kernel = found->second;
@@ -146,7 +157,7 @@ int Emitter::kernel_index(KernelSpec spec, const std::vector<PerRank>& patches) 
 void Emitter::emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches,
                           std::vector<Operand> operands, size_t inputs) {
     for (size_t i = 0; i < operands.size(); ++i) (i < inputs ? spec.inputs : spec.outputs).push_back(operands[i].type);
-    const int index = kernel_index(std::move(spec), patches);
+    const int index = kernel_index(step, std::move(spec), patches);
     const int at = static_cast<int>(out_.stream.size());
     Instruction& instruction = emit(Opcode::kernel, step, std::move(operands));
     instruction.kernel = index;

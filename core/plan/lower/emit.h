@@ -76,7 +76,8 @@ private:
     void emit_kernel(const Step& step, KernelSpec spec, std::vector<PerRank> patches, std::vector<Operand> operands,
                      size_t inputs);
     void emit_collective(Opcode what, const Step& step, std::vector<Operand> operands);
-    int kernel_index(KernelSpec spec, const std::vector<PerRank>& patches);
+    int64_t workspace_of(const Step& step, const KernelSpec& spec) const;
+    int kernel_index(const Step& step, KernelSpec spec, const std::vector<PerRank>& patches);
     Attributes kernel_attributes(const Step& step, std::vector<PerRank>& patches) const;
     void set_global(const Step& step, ValueId operand, Attributes& attributes, std::vector<PerRank>& patches) const;
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "base/half.h"
+#include "orrery/half.h"
 #include "base/text.h"
 #include "run/checkpoint/safetensors.h"
 

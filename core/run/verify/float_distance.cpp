@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/half.h"
+#include "orrery/half.h"
 
 namespace orrery {
 namespace {

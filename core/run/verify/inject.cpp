@@ -7,7 +7,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/half.h"
+#include "orrery/half.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "op_kernels.h"
 #include "orrery/plugin.h"
 #include "resolve.h"
 
@@ -84,7 +85,7 @@ public:
 
     std::string why_not(const KernelSpec& spec) override {
         try {
-            cpu_device::resolve(spec, kernels_, reference_);
+            resolve(spec);
             return "";
         } catch (const Error& error) {
             return error.what();
@@ -92,9 +93,8 @@ public:
     }
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
-        cpu_device::Launch launch = cpu_device::resolve(spec, kernels_, reference_);
-        const int64_t scratch = reference_ ? 0 : cpu_device::scratch_of(spec, launch, context_.threads());
-        return std::make_unique<CpuKernel>(std::move(launch), scratch);
+        cpu_device::OpLaunch own = resolve(spec);
+        return std::make_unique<CpuKernel>(std::move(own.launch), own.scratch);
     }
 
     void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
@@ -121,6 +121,15 @@ public:
     void* native(int) override { return nullptr; }
 
 private:
+    /// Ops of the table by their rules, others by the kernels of their plugins. Throws Error with the reason.
+    cpu_device::OpLaunch resolve(const KernelSpec& spec) const {
+        const int threads = context_.threads();
+        if (auto brought = cpu_device::plugin_launch(spec, threads, reference_)) return std::move(*brought);
+        cpu_device::Launch launch = cpu_device::resolve(spec, kernels_, reference_);
+        const int64_t scratch = reference_ ? 0 : cpu_device::scratch_of(spec, launch, threads);
+        return {std::move(launch), scratch};
+    }
+
     /// Best rate of a [1024,1024] x [1024,1024] product, in FLOP/s: what a step can be compared with also when another
     /// process disturbed some of them. About 0.3 s at 80 GFLOP/s.
     double measure_matrix_rate() {

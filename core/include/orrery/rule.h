@@ -36,7 +36,7 @@ struct FactorRule {
 };
 
 /// Makes rules dim by dim; a dim of size 1 gets no factor.
-class RuleMaker {
+class ORRERY_API RuleMaker {
 public:
     FactorRule rule;
 

@@ -1,16 +1,18 @@
 #pragma once
 #include <optional>
+#include <string_view>
 #include <vector>
 
-#include "ir/build.h"
 #include "orrery/program.h"
 
 namespace orrery {
 
+class Builder;
+
 /// What the gradient of one op sees. Ops that it adds belong to the backward phase, to the scope and to the forward op
 /// of the op. A gradient that is one constant everywhere (the seed, sums of it) stays symbolic until it must be a
 /// value.
-class Backward {
+class ORRERY_API Backward {
 public:
     /// Gradients of one value while they are collected.
     struct Slot {

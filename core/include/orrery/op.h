@@ -1,0 +1,118 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "orrery/infer.h"
+#include "orrery/rule.h"
+
+namespace orrery {
+
+class Backward;  // orrery/backward.h
+
+/// One attribute that a script may give. Flags default to false and are absent when false.
+struct AttributeDef {
+    enum class Kind : uint8_t { flag, integer, number, text, integers };
+    std::string_view name;
+    Kind kind = Kind::flag;
+    bool required = false;
+    std::optional<Attribute> fallback = {};      ///< stored when the caller gives nothing
+    std::vector<std::string_view> choices = {};  ///< text: legal values; empty: any
+};
+
+/// An operand of an op, counted among inputs or among outputs.
+struct OperandRef {
+    bool output = false;
+    int index = 0;
+};
+
+/// How the elements of the output are those of the inputs, unchanged.
+enum class Moves : uint8_t {
+    no,
+    renames,   ///< all in the same order, in another shape
+    permutes,  ///< all, in the order of the attribute `perm`
+    cuts,      ///< a block along the attribute `dim`, from `start`
+    joins,     ///< the inputs side by side along the attribute `dim`
+};
+
+/// Operand `ids` holds indices into dim `dim` of operand `rows` (-1: its last).
+struct Lookup {
+    int ids = 0;
+    int rows = 0;
+    int dim = 0;
+};
+
+/// How a sample's numbers are drawn: floats in [low, high), whole numbers in [low, high].
+struct Draw {
+    double low = 0;
+    double high = 1;
+};
+
+/// One call of an op, from which its tests are made: gradient, layouts, kernels, text. Sizes are small and distinct, of
+/// more than one element; 2 or 3 divides those that may be split (9, 15 and 33 are odd, too). f32 stands for the
+/// compute type: kernels run in bf16 and f16, too, where they can.
+struct OpSample {
+    std::vector<TensorType> operands;
+    Attributes attributes = {};
+    std::vector<std::vector<std::string>> dims = {};  ///< names by operand, none: unnamed
+    /// By operand; where there is none: floats of either sign with 0.1 <= |x| < 1.3, whole numbers 0 or 1.
+    std::vector<std::optional<Draw>> draws = {};
+};
+
+/// All that the core knows of one op. The device knows its kernel, by the same name.
+struct OpDef {
+    std::string_view name;
+    std::vector<std::string_view> operands = {};  ///< names for messages; "bias?" may be absent, "x..." one or more
+    std::vector<AttributeDef> attributes = {};
+    std::vector<Typed> (*infer)(Infer&) = nullptr;
+    FactorRule (*rule)(const Program&, const Op&) = nullptr;
+    void (*gradient)(Backward&) = nullptr;  ///< null: nothing flows through
+    int64_t (*flops)(const Program&, const Op&) = nullptr;
+    std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): may share a buffer when of one type
+    /// Outputs that are constants for the gradient (a count).
+    std::vector<int> constant_outputs = {};
+    int norm_vectors = 0;     ///< of a norm: how many operands behind the first are gain and bias
+    bool alias = false;       ///< the output is the input's memory: no kernel
+    bool collective = false;  ///< inserted by propagation, run by a communicator: no kernel
+    /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
+    std::vector<int> accumulates = {};
+    /// The operand whose `global_shape` and `offset` the kernel needs when it is split.
+    std::optional<OperandRef> indexed = {};
+
+    // Traits: what passes ask for instead of the op's name.
+    /// The output's elements are the inputs'. Asked by gradients of weights, lowering, the checker, verify.
+    Moves moves = Moves::no;
+    /// The same numbers in another type: a param's copy stands for it. Asked by precision, layout, recompute, verify.
+    bool casts = false;
+    /// Matrix products of the forward pass. Asked by model flops, layers, the device's rate; precision casts for it.
+    bool product = false;
+    /// Makes fewer numbers of an operand of any type. Asked by precision, which casts nothing for it.
+    bool reduces = false;
+    /// Of logits, its first operand, whose gradient it makes going forward. Asked by recompute and by sampling.
+    bool loss = false;
+    /// Every rank can make its part alone. Asked by propagation, which makes it again rather than moves it.
+    bool source = false;
+    /// Element by element the sum, maximum or minimum of two. Asked by gradients, layout, lowering, the checker.
+    std::optional<ReduceOp> combines = {};
+    /// Inputs of which the output is a multiple where the others are single numbers. Asked by lowering, which sums over
+    /// micro-batches first, and by verify.
+    std::vector<int> multiplies = {};
+    /// Asked for the vocabulary of a program: the fewest rows that ids look up.
+    std::optional<Lookup> looks_up = {};
+    /// By input: the flag that makes the kernel read it with its last two dims swapped. Asked by lowering, which folds
+    /// transposes.
+    std::vector<std::string_view> swaps = {};
+    /// Ops that it does in one; a norm, where it has a residual. Asked by lowering: what runs one of them again makes
+    /// no gradient.
+    std::vector<std::string_view> fused_of = {};
+    /// The kernel that does its own work, "" for that of its name. Asked by the checker and verify.
+    std::string_view kernel = {};
+
+    /// Calls with which every op but collectives is tested (tests/ops).
+    std::vector<OpSample> (*samples)() = nullptr;
+};
+
+}  // namespace orrery
