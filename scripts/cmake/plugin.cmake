@@ -19,17 +19,52 @@ function(orrery_compiler_abi result sanitizers)
   set(${result} ${abi} PARENT_SCOPE)
 endfunction()
 
+# Compiles .cu files with nvcc, for the target's other sources with ORRERY_CUDA defined; leaves them out, and that
+# undefined, where orrery is built without CUDA. A CUDA runtime of the plugin's own is linked: streams are the driver's.
+function(orrery_plugin_cuda target)
+  if(NOT ORRERY_HAVE_CUDA OR ARGC EQUAL 1)
+    return()
+  endif()
+  find_program(orrery_nvcc nvcc PATHS /usr/local/cuda/bin ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)
+  if(NOT orrery_nvcc)
+    message(STATUS "${target}: without its CUDA kernels: nvcc was not found (on PATH, in /usr/local/cuda or CUDA_HOME)")
+    return()
+  endif()
+  get_filename_component(toolkit ${orrery_nvcc} REALPATH)
+  get_filename_component(toolkit ${toolkit}/../.. ABSOLUTE)
+  find_library(orrery_cudart cudart_static HINTS ${toolkit}/lib64 ${toolkit}/lib ${toolkit}/targets/x86_64-linux/lib)
+  set(flags -std=c++20 -O3 --threads=1 -Xcompiler=-fPIC,-fvisibility=hidden)
+  foreach(architecture IN LISTS ORRERY_CUDA_ARCHITECTURES)
+    list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name ${source} NAME)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${target}_${name}.o)
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source}
+      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} COMMENT "nvcc ${name}" VERBATIM
+      COMMAND ${CMAKE_CUDA_COMPILER_LAUNCHER} ${orrery_nvcc} ${flags} -MD -MF ${object}.d -c ${source} -o ${object})
+    target_sources(${target} PRIVATE ${object})
+  endforeach()
+  target_compile_definitions(${target} PRIVATE ORRERY_CUDA)
+  find_package(Threads REQUIRED)
+  target_link_libraries(${target} PRIVATE ${orrery_cudart} Threads::Threads dl rt)
+endfunction()
+
 # orrery_plugin(KIND NAME sources...): target KIND_NAME, file liborrery_KIND_NAME.so in build/plugins. KIND is data,
-# device, transport, strategy or store; NAME is lower case. More libraries:
-# target_link_libraries(KIND_NAME PRIVATE ...).
+# device, op, transport, strategy or store; NAME is lower case. .cu files are compiled where orrery has CUDA, and the
+# others see ORRERY_CUDA defined then. More libraries: target_link_libraries(KIND_NAME PRIVATE ...).
 function(orrery_plugin kind name)
-  if(NOT kind MATCHES "^(data|device|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
-    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are data, device, transport, strategy, "
-      "store; names are a-z 0-9 _")
+  if(NOT kind MATCHES "^(data|device|op|transport|strategy|store)$" OR NOT name MATCHES "^[a-z0-9_]+$")
+    message(FATAL_ERROR "orrery_plugin(${kind} ${name}): kinds are data, device, op, transport, "
+      "strategy, store; names are a-z 0-9 _")
   endif()
   set(target ${kind}_${name})
   file(REMOVE ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name}.why)
+  set(cuda_sources ${ARGN})
+  list(FILTER cuda_sources INCLUDE REGEX "\\.cu$")
+  list(FILTER ARGN EXCLUDE REGEX "\\.cu$")
   add_library(${target} MODULE ${ARGN})
+  orrery_plugin_cuda(${target} ${cuda_sources})
   if(TARGET orrery::orrery)
     target_link_libraries(${target} PRIVATE orrery::orrery)
   else()

@@ -12,6 +12,7 @@ return {
   step     = native.step,
   training = native.training,
   data     = require "orrery.data",
+  op       = require "orrery.op",                    -- o.op.swish_gate(x, g): ops of C++ plugins by name
   nn       = require "orrery.nn",
   optim    = require "orrery.optim",
   lr       = require "orrery.lr",

@@ -483,6 +483,7 @@ function Mesh:text() end
 ---@field optim orrery.optim
 ---@field lr orrery.lr
 ---@field data orrery.data
+---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
 local orrery = {}
