@@ -23,6 +23,14 @@ std::vector<Typed> infer_adamw(Infer& at) {
 
 int64_t adamw_flops(const Program& program, const Op& op) { return 15 * program.value(op.inputs[0]).type.count(); }
 
+Samples steps() {
+    const TensorType p = f32({4, 9});
+    const std::vector<std::optional<Draw>> draws{{}, {}, {}, Draw{0.1, 1}, Draw{0.1, 0.1}, Draw{0.5, 0.5}, Draw{3, 3}};
+    const Attributes decay{{"decay", 0.1}};
+    return {{.operands = {p, p, p, p, f32({}), f32({}), f32({})}, .attributes = decay, .draws = draws},
+            {.operands = {p, p, p, p, f32({}), f32({}), f32({}), u8({})}, .attributes = decay, .draws = draws}};
+}
+
 }  // namespace
 
 std::vector<OpDef> adamw_ops() {
@@ -33,7 +41,8 @@ std::vector<OpDef> adamw_ops() {
          .infer = infer_adamw,
          .rule = elementwise_rule,
          .flops = adamw_flops,
-         .in_place = {{0, 0}, {1, 2}, {2, 3}}},
+         .in_place = {{0, 0}, {1, 2}, {2, 3}},
+         .samples = steps},
     };
 }
 

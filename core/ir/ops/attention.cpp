@@ -143,6 +143,28 @@ void grad_rope(Backward& g) {
     g.give(0, g.one("rope", {g.dy()}, back));
 }
 
+Samples rotations() {
+    return {{{f32({2, 9, 3, 6})}, {{"theta", 100.0}}},
+            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}}};
+}
+/// Two query heads or three share a head of keys; as many of both; one head of keys, and more keys than queries.
+Samples attentions() {
+    const auto sample = [](Shape q, Shape k, bool causal) {
+        return OpSample{{f32(std::move(q)), f32(k), f32(k)}, {{"causal", causal}}};
+    };
+    return {sample({2, 5, 6, 3}, {2, 5, 2, 3}, true), sample({2, 5, 6, 3}, {2, 5, 3, 3}, true),
+            sample({2, 5, 4, 3}, {2, 5, 4, 3}, true), sample({2, 3, 4, 5}, {2, 7, 1, 5}, false)};
+}
+Samples attention_gradients() {
+    Samples samples = attentions();
+    for (OpSample& sample : samples) {
+        const TensorType q = sample.operands[0];
+        sample.operands.insert(sample.operands.end(), {q, f32({q.shape[0], q.shape[2], q.shape[1]}), q});
+        sample.draws = {{}, {}, {}, {}, Draw{1.5, 2.5}};  // the logarithms of sums of a few numbers of about 1
+    }
+    return samples;
+}
+
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
@@ -156,7 +178,8 @@ std::vector<OpDef> attention_ops() {
          .gradient = grad_rope,
          .flops = some_flops,
          .in_place = {{0, 0}},
-         .indexed = OperandRef{false, 0}},
+         .indexed = OperandRef{false, 0},
+         .samples = rotations},
         {.name = "attention",
          .operands = {"q", "k", "v"},
          .attributes = attributes,
@@ -164,13 +187,15 @@ std::vector<OpDef> attention_ops() {
          .rule = heads_rule,
          .gradient = grad_attention,
          .flops = attention_flops,
-         .product = true},
+         .product = true,
+         .samples = attentions},
         {.name = "attention_grad",
          .operands = {"q", "k", "v", "o", "lse", "do"},
          .attributes = attributes,
          .infer = infer_attention_grad,
          .rule = heads_rule,
-         .flops = attention_grad_flops},
+         .flops = attention_grad_flops,
+         .samples = attention_gradients},
     };
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "orrery/backward.h"
@@ -30,6 +31,14 @@ int64_t some_flops(const Program& program, const Op& op);  ///< ten per element:
 
 inline const Shape& shape_of(const Program& program, ValueId id) { return program.value(id).type.shape; }
 inline int rank_of(const Program& program, ValueId id) { return static_cast<int>(shape_of(program, id).size()); }
+
+/// Types of sample operands.
+inline TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
+inline TensorType i32(Shape shape) { return {DType::i32, std::move(shape)}; }
+inline TensorType u32(Shape shape) { return {DType::u32, std::move(shape)}; }
+inline TensorType u8(Shape shape) { return {DType::u8, std::move(shape)}; }
+using Samples = std::vector<OpSample>;
+using Ints = std::vector<int64_t>;
 
 inline AttributeDef flag(std::string_view name) { return {name, AttributeDef::Kind::flag}; }
 inline AttributeDef integer(std::string_view name, std::optional<Attribute> fallback = {}) {

@@ -148,6 +148,29 @@ int64_t cross_entropy_flops(const Program& program, const Op& op) {
     return 10 * program.value(op.inputs[0]).type.count();
 }
 
+constexpr Draw targets{-1, 8};  // rows that are ignored, too
+constexpr Draw tops{1.5, 2};    // the rows' maxima, a little above the logits
+constexpr Draw totals{1, 3};    // their sums of exponentials
+
+Samples losses() {
+    const TensorType logits = f32({4, 6, 9}), rows = i32({4, 6});
+    return {{.operands = {logits, rows}, .draws = {{}, targets}},
+            {.operands = {logits, rows}, .attributes = {{"ignore", int64_t{2}}}, .draws = {{}, Draw{0, 8}}},
+            {.operands = {logits, rows, f32({})}, .attributes = {{"grad", true}}, .draws = {{}, targets}}};
+}
+Samples statistics_of_shards() {
+    return {{.operands = {f32({4, 6, 9}), f32({4, 6}), i32({4, 6})}, .draws = {{}, tops, targets}}};
+}
+Samples losses_of_shards() {
+    const TensorType rows = f32({4, 6});
+    return {{.operands = {rows, rows, rows, i32({4, 6})}, .draws = {tops, totals, {}, targets}}};
+}
+Samples gradients_of_shards() {
+    const TensorType logits = f32({4, 6, 9}), rows = f32({4, 6});
+    return {{.operands = {logits, rows, rows, i32({4, 6})}, .draws = {{}, tops, totals, targets}},
+            {.operands = {logits, rows, rows, i32({4, 6}), f32({})}, .draws = {{}, tops, totals, targets}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> cross_entropy_ops() {
@@ -163,20 +186,23 @@ std::vector<OpDef> cross_entropy_ops() {
          .constant_outputs = {1},
          .indexed = OperandRef{false, 0},
          .loss = true,
-         .looks_up = Lookup{1, 0, -1}},
+         .looks_up = Lookup{1, 0, -1},
+         .samples = losses},
         {.name = "cross_entropy_stats",
          .operands = {"logits", "top", "targets"},
          .attributes = {integer("ignore", int64_t{-1})},
          .infer = infer_stats,
          .rule = sharded_rule,
          .flops = loss_flops,
-         .indexed = OperandRef{false, 0}},
+         .indexed = OperandRef{false, 0},
+         .samples = statistics_of_shards},
         {.name = "cross_entropy_loss",
          .operands = {"top", "total", "picked", "targets"},
          .attributes = {integer("ignore", int64_t{-1})},
          .infer = infer_loss,
          .rule = loss_rule,
-         .flops = loss_flops},
+         .flops = loss_flops,
+         .samples = losses_of_shards},
         {.name = "cross_entropy_grad",
          .operands = {"logits", "top", "total", "targets", "scale?"},
          .attributes = {integer("ignore", int64_t{-1})},
@@ -184,7 +210,8 @@ std::vector<OpDef> cross_entropy_ops() {
          .rule = sharded_rule,
          .flops = loss_flops,
          .in_place = {{0, 0}},
-         .indexed = OperandRef{false, 0}},
+         .indexed = OperandRef{false, 0},
+         .samples = gradients_of_shards},
     };
 }
 

@@ -186,6 +186,39 @@ void grad_swiglu(Backward& g) {
     g.give(1, d[1]);
 }
 
+constexpr Draw positive{0.5, 2};
+
+Samples one() { return {{{f32({4, 33})}}}; }
+Samples one_positive() { return {{.operands = {f32({4, 33})}, .draws = {positive}}}; }
+Samples one_approx() { return {{{f32({4, 33})}}, {{f32({4, 33})}, {{"approx", std::string("erf")}}}}; }
+Samples two() { return {{{f32({4, 33}), f32({4, 33})}}}; }
+Samples two_approx() {
+    return {{{f32({4, 33}), f32({4, 33})}}, {{f32({4, 33}), f32({4, 33})}, {{"approx", std::string("erf")}}}};
+}
+Samples three() { return {{{f32({4, 33}), f32({4, 33}), f32({4, 33})}}}; }
+Samples casts() {
+    return {{{f32({4, 33})}, {{"dtype", std::string("bf16")}}}, {{f32({4, 33})}, {{"dtype", std::string("f16")}}}};
+}
+
+/// Alike, a row for all, both repeated along other dims, one number for all.
+Samples broadcasting() {
+    return {{{f32({4, 33}), f32({4, 33})}},  {{f32({4, 33}), f32({33})}}, {{f32({9}), f32({4, 9})}},
+            {{f32({4, 1, 6}), f32({9, 1})}}, {{f32({}), f32({9})}},       {{f32({4, 9}), f32({})}}};
+}
+Samples broadcasting(std::vector<std::optional<Draw>> draws) {
+    Samples samples = broadcasting();
+    for (OpSample& sample : samples) sample.draws = draws;
+    return samples;
+}
+Samples quotients() { return broadcasting({std::nullopt, positive}); }
+Samples powers() { return broadcasting({positive, std::nullopt}); }
+Samples comparisons() {
+    Samples samples = broadcasting();
+    samples.push_back({.operands = {i32({4, 9}), i32({})}, .draws = {Draw{0, 3}, Draw{1, 2}}});
+    return samples;
+}
+Samples selections() { return {{{u8({4, 33}), f32({4, 33}), f32({33})}}, {{u8({33}), f32({4, 1}), f32({})}}}; }
+
 OpDef binary(std::string_view name, FactorRule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
     return {.name = name,
             .operands = {"a", "b"},
@@ -193,7 +226,8 @@ OpDef binary(std::string_view name, FactorRule (*rule)(const Program&, const Op&
             .rule = rule,
             .gradient = gradient,
             .flops = one_flop,
-            .in_place = {{0, 0}, {0, 1}}};
+            .in_place = {{0, 0}, {0, 1}},
+            .samples = broadcasting};
 }
 
 OpDef combining(std::string_view name, ReduceOp how, FactorRule (*rule)(const Program&, const Op&),
@@ -211,7 +245,15 @@ OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<Attr
             .rule = elementwise_rule,
             .gradient = gradient,
             .flops = some_flops,
-            .in_place = {{0, 0}}};
+            .in_place = {{0, 0}},
+            .samples = one};
+}
+
+/// Of positive numbers alone.
+OpDef root(std::string_view name, void (*gradient)(Backward&)) {
+    OpDef def = unary(name, gradient);
+    def.samples = one_positive;
+    return def;
 }
 
 OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {}) {
@@ -221,11 +263,17 @@ OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {
             .infer = infer_unary_grad,
             .rule = elementwise_rule,
             .flops = some_flops,
-            .in_place = {{0, 1}, {0, 0}}};
+            .in_place = {{0, 1}, {0, 0}},
+            .samples = two};
 }
 
 OpDef compare(std::string_view name) {
-    return {.name = name, .operands = {"a", "b"}, .infer = infer_compare, .rule = elementwise_rule, .flops = one_flop};
+    return {.name = name,
+            .operands = {"a", "b"},
+            .infer = infer_compare,
+            .rule = elementwise_rule,
+            .flops = one_flop,
+            .samples = comparisons};
 }
 
 AttributeDef approx() { return text("approx", {"tanh", "erf"}, "tanh"); }
@@ -240,6 +288,7 @@ std::vector<OpDef> elementwise_ops() {
     scale.rule = linear_rule;
     scale.flops = one_flop;
     scale.multiplies = {0};
+    scale.samples = [] { return Samples{{{f32({4, 33})}, {{"by", -0.7}}}}; };
     OpDef cast = unary("cast", grad_cast, {required(text("dtype"))});
     cast.infer = infer_cast;
     cast.rule = linear_rule;
@@ -247,10 +296,18 @@ std::vector<OpDef> elementwise_ops() {
     cast.in_place = {};
     cast.casts = true;
     cast.multiplies = {0};
+    cast.samples = casts;
     OpDef mul = binary("mul", pointwise_product_rule, grad_mul);
     mul.multiplies = {0, 1};
     OpDef div = binary("div", pointwise_product_rule, grad_div);
     div.multiplies = {0};
+    div.samples = quotients;
+    OpDef pow = binary("pow", elementwise_rule, grad_pow);
+    pow.samples = powers;
+    OpDef gelu = unary("gelu", grad_fused, {approx()});
+    gelu.samples = one_approx;
+    OpDef gelu_grad = unary_grad("gelu_grad", {approx()});
+    gelu_grad.samples = two_approx;
     return {
         combining("add", ReduceOp::sum, both_linear_rule, grad_add),
         binary("sub", both_linear_rule, grad_sub),
@@ -258,12 +315,12 @@ std::vector<OpDef> elementwise_ops() {
         div,
         combining("maximum", ReduceOp::max, elementwise_rule, grad_extreme),
         combining("minimum", ReduceOp::min, elementwise_rule, grad_extreme),
-        binary("pow", elementwise_rule, grad_pow),
+        pow,
         neg,
         unary("exp", grad_exp),
-        unary("log", grad_log),
-        unary("sqrt", grad_sqrt),
-        unary("rsqrt", grad_rsqrt),
+        root("log", grad_log),
+        root("sqrt", grad_sqrt),
+        root("rsqrt", grad_rsqrt),
         unary("cos", grad_cos),
         unary("sin", grad_sin),
         unary("tanh", grad_tanh),
@@ -272,7 +329,7 @@ std::vector<OpDef> elementwise_ops() {
         unary("relu", grad_fused),
         unary("square", grad_square),
         unary("abs", grad_abs),
-        unary("gelu", grad_fused, {approx()}),
+        gelu,
         scale,
         cast,
         compare("less"),
@@ -286,8 +343,9 @@ std::vector<OpDef> elementwise_ops() {
          .rule = elementwise_rule,
          .gradient = grad_select,
          .flops = one_flop,
-         .in_place = {{0, 1}, {0, 2}}},
-        unary_grad("gelu_grad", {approx()}),
+         .in_place = {{0, 1}, {0, 2}},
+         .samples = selections},
+        gelu_grad,
         unary_grad("silu_grad"),
         unary_grad("relu_grad"),
         {.name = "swiglu",
@@ -296,13 +354,15 @@ std::vector<OpDef> elementwise_ops() {
          .rule = elementwise_rule,
          .gradient = grad_swiglu,
          .flops = some_flops,
-         .in_place = {{0, 0}, {0, 1}}},
+         .in_place = {{0, 0}, {0, 1}},
+         .samples = two},
         {.name = "swiglu_grad",
          .operands = {"gate", "up", "dy"},
          .infer = infer_swiglu_grad,
          .rule = elementwise_rule,
          .flops = some_flops,
-         .in_place = {{0, 0}, {1, 1}}},
+         .in_place = {{0, 0}, {1, 1}},
+         .samples = three},
     };
 }
 

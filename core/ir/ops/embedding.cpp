@@ -66,6 +66,17 @@ void grad_embedding(Backward& g) {
 
 int64_t grad_flops(const Program& program, const Op& op) { return program.value(op.inputs[1]).type.count(); }
 
+constexpr Draw tokens{0, 11};
+
+Samples lookups() {
+    return {{.operands = {i32({4, 9}), f32({12, 6})}, .draws = {tokens}},
+            {.operands = {i32({9}), f32({15, 33})}, .draws = {tokens}}};
+}
+Samples lookup_gradients() {
+    return {{.operands = {i32({4, 9}), f32({4, 9, 6})}, .attributes = {{"vocab", int64_t{12}}}, .draws = {tokens}},
+            {.operands = {i32({9}), f32({9, 33})}, .attributes = {{"vocab", int64_t{15}}}, .draws = {tokens}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> embedding_ops() {
@@ -77,7 +88,8 @@ std::vector<OpDef> embedding_ops() {
          .gradient = grad_embedding,
          .flops = no_flops,
          .indexed = OperandRef{false, 1},
-         .looks_up = Lookup{0, 1, 0}},
+         .looks_up = Lookup{0, 1, 0},
+         .samples = lookups},
         {.name = "embedding_grad",
          .operands = {"tokens", "dy"},
          .attributes = {required(integer("vocab"))},
@@ -85,7 +97,8 @@ std::vector<OpDef> embedding_ops() {
          .rule = embedding_grad_rule,
          .flops = grad_flops,
          .accumulates = {0},
-         .indexed = OperandRef{true, 0}},
+         .indexed = OperandRef{true, 0},
+         .samples = lookup_gradients},
     };
 }
 

@@ -204,6 +204,30 @@ int64_t dw_flops(const Program& program, const Op& op) {
     return 2 * program.value(op.inputs[0]).type.count() * shape_of(program, op.inputs[1]).back();
 }
 
+Samples products() {
+    const Attributes a{{"trans_a", true}}, b{{"trans_b", true}}, both{{"trans_a", true}, {"trans_b", true}};
+    return {{{f32({6, 15}), f32({15, 9})}},
+            {{f32({6, 15}), f32({15, 33}), f32({33})}},
+            {{f32({4, 3, 6}), f32({6, 9}), f32({9})}},
+            {{f32({4, 3, 6}), f32({9, 6}), f32({9})}, b},
+            {{f32({4, 3, 6}), f32({4, 6, 9})}},
+            {{f32({2, 3, 6, 4}), f32({2, 3, 6, 9})}, a},
+            {{f32({4, 3, 6}), f32({4, 9, 6})}, b},
+            {{f32({4, 6, 3}), f32({4, 9, 6})}, both},
+            {{f32({15, 6}), f32({15, 9}), f32({9})}, a},
+            {{f32({6, 15}), f32({9, 15})}, b},
+            {{f32({15, 6}), f32({9, 15})}, both}};
+}
+Samples biased_products() {
+    const std::vector<TensorType> operands{f32({4, 9, 6}), f32({6, 15}), f32({15})};
+    return {{operands}, {operands, {{"approx", std::string("erf")}, {"drop_pre", true}}}};
+}
+Samples gelu_products() {
+    const std::vector<TensorType> operands{f32({4, 9, 6}), f32({15, 6}), f32({4, 9, 15})};
+    return {{operands, {{"trans_b", true}}}, {operands, {{"approx", std::string("erf")}, {"trans_b", true}}}};
+}
+Samples weight_gradients() { return {{{f32({4, 9, 6}), f32({4, 9, 33})}}, {{f32({9, 6}), f32({9, 15})}}}; }
+
 }  // namespace
 
 std::vector<OpDef> matmul_ops() {
@@ -217,14 +241,16 @@ std::vector<OpDef> matmul_ops() {
          .flops = product_flops,
          .accumulates = {0},
          .product = true,
-         .swaps = {"trans_a", "trans_b"}},
+         .swaps = {"trans_a", "trans_b"},
+         .samples = products},
         {.name = "matmul_dw",
          .operands = {"a", "dy"},
          .attributes = {text("dtype")},
          .infer = infer_dw,
          .rule = dw_rule,
          .flops = dw_flops,
-         .accumulates = {0}},
+         .accumulates = {0},
+         .samples = weight_gradients},
         {.name = "matmul_bias_gelu",
          .operands = {"a", "b", "bias"},
          .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh"),
@@ -234,20 +260,23 @@ std::vector<OpDef> matmul_ops() {
          .gradient = grad_bias_gelu,
          .flops = product_flops,
          .product = true,
-         .fused_of = {"matmul", "gelu"}},
+         .fused_of = {"matmul", "gelu"},
+         .samples = biased_products},
         {.name = "matmul_gelu_grad",
          .operands = {"a", "b", "pre"},
          .attributes = {flag("trans_a"), flag("trans_b"), text("approx", {"tanh", "erf"}, "tanh")},
          .infer = infer_gelu_grad,
          .rule = gelu_grad_rule,
-         .flops = product_flops},
+         .flops = product_flops,
+         .samples = gelu_products},
         {.name = "matmul_dw_bias",
          .operands = {"a", "dy"},
          .attributes = {text("dtype")},
          .infer = infer_dw_bias,
          .rule = dw_bias_rule,
          .flops = dw_flops,
-         .accumulates = {0, 1}},
+         .accumulates = {0, 1},
+         .samples = weight_gradients},
     };
 }
 

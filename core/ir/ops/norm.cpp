@@ -130,6 +130,39 @@ void grad_norm(Backward& g, std::string_view kind, size_t vectors) {
 void grad_layernorm(Backward& g) { grad_norm(g, "layernorm_grad", 2); }
 void grad_rmsnorm(Backward& g) { grad_norm(g, "rmsnorm_grad", 1); }
 
+constexpr Draw deviations{0.5, 2};  // 1/deviation of a row
+
+Samples rows() { return {{{f32({4, 6, 9})}}, {{f32({4, 33})}}, {{f32({9})}}}; }
+Samples pairs_of_rows() { return {{{f32({4, 6, 9}), f32({4, 6, 9})}}, {{f32({4, 33}), f32({4, 33})}}}; }
+/// Each with and without a residual.
+Samples norms(size_t vectors) {
+    Samples samples;
+    for (const Shape& x : {Shape{4, 6, 9}, Shape{4, 33}, Shape{9}}) {
+        std::vector<TensorType> operands(1 + vectors, f32({x.back()}));
+        operands[0] = f32(x);
+        samples.push_back({operands, {{"eps", 1e-3}}});
+        operands.push_back(f32(x));
+        samples.push_back({operands, {{"eps", 1e-3}}});
+    }
+    return samples;
+}
+/// x, gain, statistics of rows, dy; with and without a gradient of the sum.
+Samples norm_gradients(size_t statistics_of_row) {
+    Samples samples;
+    for (const Shape& x : {Shape{4, 6, 9}, Shape{4, 33}}) {
+        const Shape each(x.begin(), x.end() - 1);
+        OpSample sample{{f32(x), f32({x.back()})}};
+        sample.operands.resize(2 + statistics_of_row, f32(each));
+        sample.draws.resize(1 + statistics_of_row);
+        sample.draws.emplace_back(deviations);
+        sample.operands.push_back(f32(x));
+        samples.push_back(sample);
+        sample.operands.push_back(f32(x));
+        samples.push_back(sample);
+    }
+    return samples;
+}
+
 }  // namespace
 
 std::vector<OpDef> norm_ops() {
@@ -141,13 +174,15 @@ std::vector<OpDef> norm_ops() {
          .rule = last_dim_whole_rule,
          .gradient = grad_softmax,
          .flops = some_flops,
-         .in_place = {{0, 0}}},
+         .in_place = {{0, 0}},
+         .samples = rows},
         {.name = "softmax_grad",
          .operands = {"y", "dy"},
          .infer = infer_softmax_grad,
          .rule = last_dim_whole_rule,
          .flops = some_flops,
-         .in_place = {{0, 1}}},
+         .in_place = {{0, 1}},
+         .samples = pairs_of_rows},
         {.name = "layernorm",
          .operands = {"x", "gain", "bias", "residual?"},
          .attributes = {eps},
@@ -157,14 +192,16 @@ std::vector<OpDef> norm_ops() {
          .flops = some_flops,
          .in_place = {{3, 0}, {3, 3}},
          .norm_vectors = 2,
-         .fused_of = {"add"}},
+         .fused_of = {"add"},
+         .samples = [] { return norms(2); }},
         {.name = "layernorm_grad",
          .operands = {"x", "gain", "mean", "rstd", "dy", "dsum?"},
          .infer = infer_layernorm_grad,
          .rule = backward_rule,
          .flops = some_flops,
          .in_place = {{0, 5}},
-         .accumulates = {1, 2}},
+         .accumulates = {1, 2},
+         .samples = [] { return norm_gradients(2); }},
         {.name = "rmsnorm",
          .operands = {"x", "gain", "residual?"},
          .attributes = {eps},
@@ -174,14 +211,16 @@ std::vector<OpDef> norm_ops() {
          .flops = some_flops,
          .in_place = {{2, 0}, {2, 2}},
          .norm_vectors = 1,
-         .fused_of = {"add"}},
+         .fused_of = {"add"},
+         .samples = [] { return norms(1); }},
         {.name = "rmsnorm_grad",
          .operands = {"x", "gain", "rstd", "dy", "dsum?"},
          .infer = infer_rmsnorm_grad,
          .rule = backward_rule,
          .flops = some_flops,
          .in_place = {{0, 4}},
-         .accumulates = {1}},
+         .accumulates = {1},
+         .samples = [] { return norm_gradients(1); }},
     };
 }
 

@@ -39,6 +39,24 @@ std::vector<Typed> infer_dropout(Infer& at) {
 // The mask does not depend on x, so dropping is linear.
 void grad_dropout(Backward& g) { g.give(0, g.one("dropout", {g.dy(), g.in(1)}, g.attributes())); }
 
+const Draw seeds{7, 7};
+
+Samples constants() {
+    return {{{}, {{"shape", Ints{4, 33}}, {"value", 0.75}}},
+            {{}, {{"shape", Ints{4, 9}}, {"value", 3.0}, {"dtype", std::string("i32")}}}};
+}
+Samples draws() {
+    return {{.operands = {u32({})}, .attributes = {{"shape", Ints{4, 33}}}, .draws = {seeds}},
+            {.operands = {u32({})},
+             .attributes = {{"shape", Ints{4, 9}}, {"kind", std::string("uniform")}, {"scale", 0.02}},
+             .draws = {seeds}}};
+}
+Samples dropouts() {
+    return {{.operands = {f32({4, 33}), u32({})},
+             .attributes = {{"p", 0.4}, {"stream", int64_t{3}}},
+             .draws = {std::nullopt, seeds}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> random_ops() {
@@ -48,7 +66,8 @@ std::vector<OpDef> random_ops() {
          .infer = infer_full,
          .rule = source_rule,
          .flops = no_flops,
-         .source = true},
+         .source = true,
+         .samples = constants},
         {.name = "random",
          .operands = {"seed"},
          .attributes = {required(integers("shape")), text("kind", {"normal", "uniform"}, "normal"),
@@ -57,7 +76,8 @@ std::vector<OpDef> random_ops() {
          .rule = source_rule,
          .flops = some_flops,
          .indexed = OperandRef{true, 0},
-         .source = true},
+         .source = true,
+         .samples = draws},
         {.name = "dropout",
          .operands = {"x", "seed"},
          .attributes = {required(number("p")), integer("stream")},
@@ -66,7 +86,8 @@ std::vector<OpDef> random_ops() {
          .gradient = grad_dropout,
          .flops = some_flops,
          .in_place = {{0, 0}},
-         .indexed = OperandRef{false, 0}},
+         .indexed = OperandRef{false, 0},
+         .samples = dropouts},
     };
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "ir/ops/common.h"
@@ -124,6 +125,21 @@ FactorRule all_finite_rule(const Program& program, const Op& op) { return total_
 int64_t reduce_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
 int64_t sumsq_flops(const Program& program, const Op& op) { return 2 * reduce_flops(program, op); }
 
+Samples reductions() {
+    const std::vector<TensorType> x{f32({4, 9, 6})};
+    return {{x},
+            {x, {{"dims", Ints{1}}}},
+            {x, {{"dims", Ints{-1}}, {"keep", true}}},
+            {x, {{"dims", Ints{0, 2}}}},
+            {x, {{"dims", Ints{0, 2}}, {"keep", true}}},
+            {{f32({33, 4})}, {{"dims", Ints{0}}}}};
+}
+Samples whole() { return {{{f32({4, 33})}}}; }
+Samples finite_and_not() {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    return {{{f32({4, 33})}}, {.operands = {f32({9})}, .draws = {Draw{nan, nan}}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> reduce_ops() {
@@ -136,7 +152,8 @@ std::vector<OpDef> reduce_ops() {
          .gradient = grad_sum,
          .flops = reduce_flops,
          .accumulates = {0},
-         .reduces = true},
+         .reduces = true,
+         .samples = reductions},
         {.name = "max",
          .operands = {"x"},
          .attributes = {integers("dims"), flag("keep")},
@@ -144,20 +161,23 @@ std::vector<OpDef> reduce_ops() {
          .rule = reduce_rule,
          .gradient = grad_max,
          .flops = reduce_flops,
-         .reduces = true},
+         .reduces = true,
+         .samples = reductions},
         {.name = "sumsq",
          .operands = {"x"},
          .infer = infer_sumsq,
          .rule = sumsq_rule,
          .gradient = grad_sumsq,
          .flops = sumsq_flops,
-         .reduces = true},
+         .reduces = true,
+         .samples = whole},
         {.name = "all_finite",
          .operands = {"x"},
          .infer = infer_all_finite,
          .rule = all_finite_rule,
          .flops = reduce_flops,
-         .reduces = true},
+         .reduces = true,
+         .samples = finite_and_not},
     };
 }
 

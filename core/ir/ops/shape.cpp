@@ -241,6 +241,30 @@ void grad_pad(Backward& g) {
                      {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}}));
 }
 
+Samples reshapes() {
+    return {{{f32({4, 6})}, {{"shape", Ints{2, -1, 6}}}},
+            {{f32({4, 9, 2})}, {{"shape", Ints{36, 2}}}},
+            {{f32({4, 6})}, {{"shape", Ints{6, 4}}}},
+            {{f32({6, 4})}, {{"shape", Ints{8, 3}}}}};
+}
+Samples transposes() {
+    return {{{f32({4, 6, 9})}, {{"perm", Ints{2, 0, 1}}}},
+            {{f32({4, 33})}, {{"perm", Ints{1, 0}}}},
+            {{i32({2, 4, 9, 6})}, {{"perm", Ints{0, 2, 1, 3}}}}};
+}
+Samples slices() {
+    return {{{f32({4, 9})}, {{"dim", int64_t{1}}, {"start", int64_t{2}}, {"size", int64_t{5}}}},
+            {{f32({7, 33})}, {{"dim", int64_t{-2}}, {"start", int64_t{3}}, {"size", int64_t{4}}}}};
+}
+Samples concats() {
+    return {{{f32({4, 2}), f32({4, 1}), f32({4, 5})}, {{"dim", int64_t{-1}}}},
+            {{f32({5, 9}), f32({2, 9})}, {{"dim", int64_t{0}}}}};
+}
+Samples pads() {
+    return {{{f32({5, 9})}, {{"dim", int64_t{0}}, {"before", int64_t{1}}, {"after", int64_t{2}}}},
+            {{f32({4, 9})}, {{"dim", int64_t{1}}, {"before", int64_t{0}}, {"after", int64_t{3}}}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> shape_ops() {
@@ -255,7 +279,8 @@ std::vector<OpDef> shape_ops() {
          .in_place = {{0, 0}},
          .alias = true,
          .moves = Moves::renames,
-         .multiplies = {0}},
+         .multiplies = {0},
+         .samples = reshapes},
         {.name = "transpose",
          .operands = {"x"},
          .attributes = {required(integers("perm"))},
@@ -264,7 +289,8 @@ std::vector<OpDef> shape_ops() {
          .gradient = grad_transpose,
          .flops = no_flops,
          .moves = Moves::permutes,
-         .multiplies = {0}},
+         .multiplies = {0},
+         .samples = transposes},
         {.name = "slice",
          .operands = {"x"},
          .attributes = {required(integer("dim")), required(integer("start")), required(integer("size"))},
@@ -272,7 +298,8 @@ std::vector<OpDef> shape_ops() {
          .rule = cut_rule,
          .gradient = grad_slice,
          .flops = no_flops,
-         .moves = Moves::cuts},
+         .moves = Moves::cuts,
+         .samples = slices},
         {.name = "concat",
          .operands = {"x..."},
          .attributes = {required(integer("dim"))},
@@ -280,14 +307,16 @@ std::vector<OpDef> shape_ops() {
          .rule = cut_rule,
          .gradient = grad_concat,
          .flops = no_flops,
-         .moves = Moves::joins},
+         .moves = Moves::joins,
+         .samples = concats},
         {.name = "pad",
          .operands = {"x"},
          .attributes = {required(integer("dim")), integer("before", int64_t{0}), integer("after", int64_t{0})},
          .infer = infer_pad,
          .rule = cut_rule,
          .gradient = grad_pad,
-         .flops = no_flops},
+         .flops = no_flops,
+         .samples = pads},
     };
 }
 
