@@ -4,10 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <vector>
 
-#include "../plugins/device/cpu/resolve.h"
 #include "ir/op.h"
+#include "orrery/device.h"
 #include "orrery/program.h"
 
 namespace orrery::test {
@@ -22,6 +23,7 @@ struct Array {
     Tensor tensor() { return {data.data(), type.dtype, type.shape}; }
     double* f64() { return reinterpret_cast<double*>(data.data()); }
     const double* f64() const { return reinterpret_cast<const double*>(data.data()); }
+    double i32_at(int64_t i) const { return reinterpret_cast<const int32_t*>(data.data())[i]; }
     int32_t* i32() { return reinterpret_cast<int32_t*>(data.data()); }
 };
 
@@ -30,6 +32,10 @@ inline TensorType widened(TensorType t) {
     t.dtype = widened(t.dtype);
     return t;
 }
+
+/// Runs a spec of f64 operands with the reference kernels: the CPU device's table (reference_table.cpp), or the device
+/// itself with what plugins add to it (ops/chosen.cpp).
+void run_reference(const KernelSpec& spec, std::span<const Tensor> operands);
 
 /// Runs one op on arrays of (local) shapes. `patch`: attributes that lowering would add (global_shape, offset) or
 /// replace (shape).
@@ -51,8 +57,7 @@ inline void run_op(const Op& op, std::vector<Array*> inputs, std::vector<Array*>
     }
     // Aliases and casts between floats are copies when every float is f64.
     if (op.kind == "cast" && inputs[0]->type == outputs[0]->type) spec.op = "copy";
-    kernels::Context context(1);
-    cpu_device::resolve(spec, kernels::reference::table(), true)(context, operands);
+    run_reference(spec, operands);
 }
 
 /// Gives sources (inputs, params, states) their contents; called once per source.

@@ -30,7 +30,10 @@ KernelSpec kernel_spec(const Spec& spec);
 /// The reference kernels, through the CPU device's rules.
 void run_reference(const Spec& spec, const Buffers& in, Buffers& out);
 
-/// All cases, with fresh numbers.
+/// Every op that OpDefs give samples of, in every type that it runs in. A new op needs no more than those; the sizes
+/// below are for kernels that work in blocks.
+std::vector<OpCase> sample_cases(Source& source);
+/// Cases of many sizes, with fresh numbers.
 std::vector<OpCase> op_cases(Source& source);
 /// Every op again, with operands of n elements, columns or rows; products of [m, k] and [k, n] alone.
 std::vector<OpCase> size_cases(Source& source, i64 n);

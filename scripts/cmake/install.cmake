@@ -1,6 +1,6 @@
 # cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua and configs) and
-# a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin() and orrery_conformance(). The suite that
-# the last one runs is lib/orrery/conformance (tests/conformance).
+# a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), orrery_conformance() and
+# orrery_op_tests(). What the last two run is lib/orrery/conformance and op_tests (tests/conformance, tests/ops).
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
 install(TARGETS orrery EXPORT orrery LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT orrery)

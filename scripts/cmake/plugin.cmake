@@ -94,6 +94,19 @@ function(orrery_conformance name)
     ENVIRONMENT "ORRERY_CONFORMANCE_TRANSPORTS=${name};ORRERY_CONFORMANCE_PLUGINS=${CMAKE_BINARY_DIR}/plugins")
 endfunction()
 
+# orrery_op_tests(NAME): the test ops.NAME, which runs the installed tests of ops on all that this project's plugin
+# op/NAME adds, with the samples that it gives: gradients, factor rules, kernels, text.
+function(orrery_op_tests name)
+  if(NOT EXISTS "${ORRERY_OP_TESTS}")
+    message(WARNING "op ${name} is not tested by the tests of ops: the installed orrery has none\n"
+      "install one that was built with -DORRERY_DEV=ON")
+    return()
+  endif()
+  add_test(NAME ops.${name} COMMAND ${ORRERY_OP_TESTS})
+  set_tests_properties(ops.${name} PROPERTIES TIMEOUT 1200
+    ENVIRONMENT "ORRERY_TESTED_OPS=${name};ORRERY_TESTED_OP_PLUGINS=${CMAKE_BINARY_DIR}/plugins")
+endfunction()
+
 # orrery_absent(KIND NAME why): the plugin is not built; `orrery plugins` and whoever asks for it are told why.
 function(orrery_absent kind name why)
   set(stem ${CMAKE_BINARY_DIR}/plugins/liborrery_${kind}_${name})

@@ -68,6 +68,7 @@ TEST_CASE("cuda: the cases hold every op") {
     Source source;
     std::set<std::string> tried;
     for (const OpCase& one : op_cases(source)) tried.insert(one.spec.op);
+    for (const OpCase& one : sample_cases(source)) tried.insert(one.spec.op);
     for (const std::string& op : kernels::rules::rule_ops()) {
         INFO(op);
         CHECK(tried.count(op) == 1);

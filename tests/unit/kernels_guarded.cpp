@@ -202,6 +202,7 @@ TEST_CASE("cpu: every op between guard pages, at odd sizes") {
     check_product(65, 127, 33, counts);
     check_product(17, 33, 4099, counts);  // on threads: parts of the sum
     Source source;
+    check_guarded(sample_cases(source), source.seed, counts);
     check_guarded(block_cases(source), source.seed, counts);
     if (file == nullptr) return;
     for (const i64 m : odd_sizes)
@@ -215,6 +216,7 @@ TEST_CASE("cpu: the odd sizes hold every op") {
     Source source;
     std::set<std::string> tried;
     for (const OpCase& one : size_cases(source, 7)) tried.insert(one.spec.op);
+    for (const OpCase& one : sample_cases(source)) tried.insert(one.spec.op);
     for (const std::string& op : rules::rule_ops()) {
         INFO(op);
         CHECK(tried.count(op) == 1);

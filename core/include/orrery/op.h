@@ -60,6 +60,7 @@ struct OpSample {
     std::vector<std::vector<std::string>> dims = {};  ///< names by operand, none: unnamed
     /// By operand; where there is none: floats of either sign with 0.1 <= |x| < 1.3, whole numbers 0 or 1.
     std::vector<std::optional<Draw>> draws = {};
+    bool derivative = true;  ///< false: the gradient of this form is another than the derivative (of a scaled loss)
 };
 
 /// All that the core knows of one op. The device knows its kernel, by the same name.

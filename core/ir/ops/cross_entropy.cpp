@@ -63,8 +63,8 @@ bool known_before(const Backward& g, ValueId dy) {
 }
 
 void grad_cross_entropy(Backward& g) {
+    if (g.op().outputs.size() > 2) g.expect_no_dy(2, "dlogits");
     if (!g.has_dy(0) || !g.wants(0)) return;
-    if (g.op().outputs.size() > 2 && g.has_dy(2)) g.expect_no_dy(2, "dlogits");
     const auto c = g.uniform();
     const bool fresh = g.op().outputs.size() == 2 && g.count() == 2;
     const ValueId dlogits = dlogits_of(g);
@@ -156,7 +156,11 @@ Samples losses() {
     const TensorType logits = f32({4, 6, 9}), rows = i32({4, 6});
     return {{.operands = {logits, rows}, .draws = {{}, targets}},
             {.operands = {logits, rows}, .attributes = {{"ignore", int64_t{2}}}, .draws = {{}, Draw{0, 8}}},
-            {.operands = {logits, rows, f32({})}, .attributes = {{"grad", true}}, .draws = {{}, targets}}};
+            {.operands = {logits, rows}, .attributes = {{"grad", true}}, .draws = {{}, targets}},
+            {.operands = {logits, rows, f32({})},
+             .attributes = {{"grad", true}},
+             .draws = {{}, targets},
+             .derivative = false}};
 }
 Samples statistics_of_shards() {
     return {{.operands = {f32({4, 6, 9}), f32({4, 6}), i32({4, 6})}, .draws = {{}, tops, targets}}};
