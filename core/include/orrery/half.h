@@ -36,4 +36,19 @@ inline uint16_t narrow_f16(float x) {
     return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);
 }
 
+/// Elements of 16 bits as kernels read and write them: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
+struct BFloat16 {
+    uint16_t bits = 0;
+    BFloat16() = default;
+    BFloat16(float x) : bits(narrow_bf16(x)) {}
+    operator float() const { return widen_bf16(bits); }
+};
+
+struct Float16 {
+    uint16_t bits = 0;
+    Float16() = default;
+    Float16(float x) : bits(narrow_f16(x)) {}
+    operator float() const { return widen_f16(bits); }
+};
+
 }  // namespace orrery

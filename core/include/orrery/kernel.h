@@ -4,9 +4,11 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "orrery/device.h"
+#include "orrery/half.h"
 
 namespace orrery {
 
@@ -78,6 +80,19 @@ struct OpKernel {
 /// Kinds of devices: "cpu"; "cuda"; any other device plugin that asks for kernels by its own name; and "reference",
 /// which the others are compared with: there all floats are f64, one thread runs, and nothing needs to be fast.
 using KernelMaker = std::function<OpKernel(const KernelSpec& spec, int threads)>;
+
+/// Calls make(T(), C()): T holds an element of this type, C computes with it: float for f32, BFloat16 and Float16,
+/// double for f64. Throws Error, naming the op, for a type that is no float.
+template <class Make>
+OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
+    switch (type) {
+        case DType::f32: return make(float(), float());
+        case DType::bf16: return make(BFloat16(), float());
+        case DType::f16: return make(Float16(), float());
+        case DType::f64: return make(double(), double());
+        default: throw Error("op " + spec.op + " computes with floats, not with " + std::string(name_of(type)));
+    }
+}
 
 /// For devices: the kernel that a plugin brought for its op. nullopt where no plugin brought an op of this name; throws
 /// Error where one did, but has no kernel for this kind of device, with those that it has, and what the maker throws.

@@ -12,6 +12,7 @@
 #include "launcher.h"
 #include "limits.h"
 #include "memory.h"
+#include "op_kernels.h"
 #include "orrery/plugin.h"
 #include "resolve.h"
 
@@ -127,6 +128,11 @@ public:
     void release(Memory& memory) override { arenas_.release(memory); }
 
     std::string why_not(const KernelSpec& spec) override {
+        try {
+            if (plugin_kernel(spec)) return "";
+        } catch (const Error& error) {
+            return error.what();
+        }
         const std::string why = kernels::cuda::why_not(spec_of(spec));
         return why.empty() ? why : "device cuda: " + why;
     }
@@ -134,8 +140,9 @@ public:
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
         choose();
         try {
-            return std::make_unique<CudaKernel>(spec.op, spec.inputs.size(),
-                                                kernels::cuda::prepare(context_, spec_of(spec)));
+            auto prepared = plugin_kernel(spec);
+            if (!prepared) prepared = kernels::cuda::prepare(context_, spec_of(spec));
+            return std::make_unique<CudaKernel>(spec.op, spec.inputs.size(), std::move(prepared));
         } catch (const kernels::cuda::Refused& refused) {
             throw Error(std::string("device cuda: ") + refused.what());
         } catch (const Error&) {

@@ -2,7 +2,6 @@
 #include "swish_gate.h"
 
 #include "orrery/backward.h"
-#include "orrery/half.h"
 #include "orrery/kernel.h"
 #include "orrery/op.h"
 #include "orrery/plugin.h"
@@ -48,89 +47,59 @@ void backward(Backward& g) {
 std::vector<AttributeDef> attributes() { return {{"beta", AttributeDef::Kind::number, false, 1.0}}; }
 
 std::vector<OpSample> samples_of(size_t operands) {
-    const TensorType small{DType::f32, {6, 4}}, odd{DType::f32, {3, 5, 9}};
+    const TensorType small{DType::f32, {6, 4}}, odd{DType::f32, {3, 15, 9}};
     return {{std::vector(operands, small), {}, std::vector(operands, std::vector<std::string>{"batch", "mlp"})},
             {std::vector(operands, odd), {{"beta", 1.75}}}};
 }
 
 // ---- kernels
 
-/// A type of elements, read and written in the type it is computed in.
-template <class Stored>
-struct Element {
-    using Computed = Stored;
-    static Computed read(const void* data, int64_t i) { return static_cast<const Stored*>(data)[i]; }
-    static void write(void* data, int64_t i, Computed x) { static_cast<Stored*>(data)[i] = x; }
-};
-
-template <float widen(uint16_t), uint16_t narrow(float)>
-struct Half {
-    using Computed = float;
-    static float read(const void* data, int64_t i) { return widen(static_cast<const uint16_t*>(data)[i]); }
-    static void write(void* data, int64_t i, float x) { static_cast<uint16_t*>(data)[i] = narrow(x); }
-};
-
-template <class E>
-void values(const KernelCall& call, double beta) {
-    using T = typename E::Computed;
-    const void *x = call.operands[0].data, *g = call.operands[1].data;
-    void* y = call.operands[2].data;
-    call.threads->parallel_for(call.operands[0].count(), grain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-            E::write(y, i, swish_gate::value(E::read(x, i), E::read(g, i), static_cast<T>(beta)));
-    });
-}
-
-template <class E>
-void gradients(const KernelCall& call, double beta) {
-    using T = typename E::Computed;
-    const void *x = call.operands[0].data, *g = call.operands[1].data, *dy = call.operands[2].data;
-    void *dx = call.operands[3].data, *dg = call.operands[4].data;
-    call.threads->parallel_for(call.operands[0].count(), grain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-            T of_x, of_g;
-            swish_gate::gradient(E::read(x, i), E::read(g, i), E::read(dy, i), static_cast<T>(beta), of_x, of_g);
-            E::write(dx, i, of_x);
-            E::write(dg, i, of_g);
-        }
-    });
-}
-
-template <class E>
-OpKernel kernel_of(bool is_gradient, double beta) {
-    if (is_gradient) return {[beta](const KernelCall& call) { gradients<E>(call, beta); }};
-    return {[beta](const KernelCall& call) { values<E>(call, beta); }};
-}
-
 bool is_gradient(const KernelSpec& spec) { return spec.op == "swish_gate_grad"; }
+double beta_of(const KernelSpec& spec) { return spec.attributes.number("beta", 1); }
 
-[[noreturn]] void refuse(const KernelSpec& spec, DType type) {
-    throw Error("op " + spec.op + " does not run in " + std::string(name_of(type)) + " here");
+template <class T, class C>
+OpKernel value_kernel(C beta) {
+    return {[beta](const KernelCall& call) {
+        const T *x = call.in<T>(0), *g = call.in<T>(1);
+        T* y = call.out<T>(2);
+        call.threads->parallel_for(call.operands[0].count(), grain, [=](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) y[i] = swish_gate::value<C>(x[i], g[i], beta);
+        });
+    }};
 }
 
-/// In f32, for the types of a run; 16 bits are rounded once.
-OpKernel cpu_kernel(const KernelSpec& spec, int) {
-    const double beta = spec.attributes.number("beta", 1);
-    switch (const DType type = spec.inputs[0].dtype) {
-        case DType::f32: return kernel_of<Element<float>>(is_gradient(spec), beta);
-        case DType::bf16: return kernel_of<Half<widen_bf16, narrow_bf16>>(is_gradient(spec), beta);
-        case DType::f16: return kernel_of<Half<widen_f16, narrow_f16>>(is_gradient(spec), beta);
-        default: refuse(spec, type);
-    }
+template <class T, class C>
+OpKernel gradient_kernel(C beta) {
+    return {[beta](const KernelCall& call) {
+        const T *x = call.in<T>(0), *g = call.in<T>(1), *dy = call.in<T>(2);
+        T *dx = call.out<T>(3), *dg = call.out<T>(4);
+        call.threads->parallel_for(call.operands[0].count(), grain, [=](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                C of_x, of_g;  // both before either is written: dx may lie over x, dg over g
+                swish_gate::gradient<C>(x[i], g[i], dy[i], beta, of_x, of_g);
+                dx[i] = of_x;
+                dg[i] = of_g;
+            }
+        });
+    }};
 }
 
-/// In f64: what the others are compared with.
-OpKernel reference_kernel(const KernelSpec& spec, int) {
-    return kernel_of<Element<double>>(is_gradient(spec), spec.attributes.number("beta", 1));
+/// On the CPU and as the reference, which is asked for in f64.
+OpKernel kernel(const KernelSpec& spec, int) {
+    return kernel_of_floats(spec, spec.inputs[0].dtype, [&]<class T, class C>(T, C) {
+        const auto beta = static_cast<C>(beta_of(spec));
+        return is_gradient(spec) ? gradient_kernel<T>(beta) : value_kernel<T>(beta);
+    });
 }
 
 #ifdef ORRERY_CUDA
 OpKernel cuda_kernel(const KernelSpec& spec, int) {
     using swish_gate::Type;
     const DType stored = spec.inputs[0].dtype;
-    if (stored != DType::f32 && stored != DType::bf16 && stored != DType::f16) refuse(spec, stored);
+    if (stored != DType::f32 && stored != DType::bf16 && stored != DType::f16)
+        throw Error("op " + spec.op + " does not run in " + std::string(name_of(stored)) + " on a GPU");
     const Type type = stored == DType::f32 ? Type::f32 : stored == DType::bf16 ? Type::bf16 : Type::f16;
-    const auto beta = static_cast<float>(spec.attributes.number("beta", 1));
+    const auto beta = static_cast<float>(beta_of(spec));
     const int64_t n = spec.inputs[0].count();
     if (is_gradient(spec))
         return {[=](const KernelCall& c) {
@@ -162,8 +131,8 @@ void add(Registry& registry) {
                      .in_place = {{0, 0}, {1, 1}},
                      .samples = [] { return samples_of(3); }});
     for (const char* op : {"swish_gate", "swish_gate_grad"}) {
-        registry.add_kernel(op, "cpu", cpu_kernel);
-        registry.add_kernel(op, "reference", reference_kernel);
+        registry.add_kernel(op, "cpu", kernel);
+        registry.add_kernel(op, "reference", kernel);
 #ifdef ORRERY_CUDA
         registry.add_kernel(op, "cuda", cuda_kernel);
 #endif
