@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "base/half.h"
 #include "chosen.h"
 #include "draw.h"
+#include "orrery/half.h"
 
 using namespace orrery;
 using namespace orrery::op_tests;
