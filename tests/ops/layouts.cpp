@@ -171,7 +171,7 @@ TEST_CASE("every op has samples") {
     }
 }
 
-TEST_CASE("every factor that a rule lets be split is split, and right") {
+TEST_CASE("every factor that a rule lets be split is split rightly") {
     for (const OpDef* def : chosen()) {
         DYNAMIC_SECTION(def->name) {
             int splits = 0, able = 0;
@@ -207,7 +207,7 @@ TEST_CASE("every op is right in every layout on one axis") {
     }
 }
 
-TEST_CASE("every op is right in drawn layouts on two and three axes, with ordered splits") {
+TEST_CASE("every op is right in drawn layouts on two and three axes with ordered splits") {
     uint32_t state = 12345;
     const auto pick = [&](size_t n) {
         state = state * 1664525u + 1013904223u;

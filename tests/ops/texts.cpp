@@ -36,7 +36,7 @@ Program with_gradient(Program program) {
 
 }  // namespace
 
-TEST_CASE("programs of every op print, parse and are legal") {
+TEST_CASE("programs of every op print and parse and are legal") {
     for (const OpDef* def : chosen()) {
         DYNAMIC_SECTION(def->name) {
             for (const Call& call : calls_of(*def)) {
