@@ -10,7 +10,7 @@
 namespace orrery::op_tests {
 
 /// ORRERY_TESTED_OPS=NAME,NAME: what the plugins op/NAME add, found in ORRERY_TESTED_OP_PLUGINS=FOLDER or with this
-/// Orrery. Empty: the table of ops, collectives left out. Ends the program where a plugin cannot be loaded or adds none.
+/// Orrery. Empty: the table of ops without collectives. Ends the program where a plugin cannot be loaded or adds none.
 const std::vector<const OpDef*>& chosen();
 /// Whether those are plugins' ops.
 bool chosen_by_name();
