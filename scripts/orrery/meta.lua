@@ -1,6 +1,6 @@
 ---@meta orrery
 -- Types of the script library for editors (LuaCATS). Nothing here runs; tests/lua/test_meta.lua keeps it true: every
--- function and method is here and nothing else is.
+-- function and method is here and nothing else is. The ops are written from their definitions.
 
 ---@alias DType "f32" | "bf16" | "f16" | "i32" | "u8"
 ---@alias Number number | Value      a number becomes a constant of the other operand's type
@@ -118,8 +118,42 @@ function Value:first_dim_divisible_by(n) end
 ---@return boolean
 function Value:has_low_copy() end
 
+-- ops: begin. ORRERY_BLESS=1 build/unit_tests "[meta]" writes what follows.
+--- {shape, kind=normal|uniform, scale=1, stream} (seed u32[]) -> y f32: counter-based by global element index; stream
+--- defaults to the op's place
+---@param options { shape: integer[], kind?: "normal" | "uniform", scale?: number, stream?: integer }
 ---@return Value
-function Value:abs() end
+function Value:random(options) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:add(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:sub(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:mul(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:div(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:maximum(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:minimum(b) end
+--- (a, b) -> y: numpy broadcasting from the right
+---@param b Number
+---@return Value
+function Value:pow(b) end
+---@return Value
+function Value:neg() end
 ---@return Value
 function Value:exp() end
 ---@return Value
@@ -128,10 +162,6 @@ function Value:log() end
 function Value:sqrt() end
 ---@return Value
 function Value:rsqrt() end
----@return Value
-function Value:square() end
----@return Value
-function Value:neg() end
 ---@return Value
 function Value:cos() end
 ---@return Value
@@ -144,143 +174,236 @@ function Value:sigmoid() end
 function Value:silu() end
 ---@return Value
 function Value:relu() end
+---@return Value
+function Value:square() end
+---@return Value
+function Value:abs() end
+--- {approx=tanh|erf} (x) -> y
 ---@param options? { approx?: "tanh" | "erf" }
 ---@return Value
 function Value:gelu(options) end
---- silu(self) * up
----@param up Value
----@return Value
-function Value:swiglu(up) end
---- self * by
+--- {by} (x) -> y: linear
 ---@param by number
 ---@return Value
 function Value:scale(by) end
+--- {dtype} (x) -> y: linear
 ---@param dtype DType
 ---@return Value
 function Value:cast(dtype) end
-
+--- (a, b) -> u8: broadcasting; no gradient
 ---@param b Number
 ---@return Value
-function Value:add(b) end
----@param b Number
----@return Value
-function Value:sub(b) end
----@param b Number
----@return Value
-function Value:mul(b) end
----@param b Number
----@return Value
-function Value:div(b) end
----@param b Number
----@return Value
-function Value:pow(b) end
----@param b Number
----@return Value
-function Value:maximum(b) end
----@param b Number
----@return Value
-function Value:minimum(b) end
----@param b Number
----@return Value u8, 1 where true
 function Value:less(b) end
+--- (a, b) -> u8: broadcasting; no gradient
 ---@param b Number
 ---@return Value
 function Value:less_equal(b) end
+--- (a, b) -> u8: broadcasting; no gradient
 ---@param b Number
 ---@return Value
 function Value:greater(b) end
+--- (a, b) -> u8: broadcasting; no gradient
 ---@param b Number
 ---@return Value
 function Value:greater_equal(b) end
+--- (a, b) -> u8: broadcasting; no gradient
 ---@param b Number
 ---@return Value
 function Value:equal(b) end
---- a where self (u8) is 1, else b.
----@param a Value
----@param b Value
+--- (c u8, a, b) -> y: c ? a : b, broadcasting
+---@param a Number
+---@param b Number
 ---@return Value
 function Value:select(a, b) end
-
---- [..., m, k] x [k, n] or [..., k, n] -> [..., m, n], plus bias [n] when b has two dims.
+--- {approx} (x, dy) -> dx
+---@param dy Value
+---@param options? { approx?: "tanh" | "erf" }
+---@return Value
+function Value:gelu_grad(dy, options) end
+--- {approx} (x, dy) -> dx
+---@param dy Value
+---@return Value
+function Value:silu_grad(dy) end
+--- {approx} (x, dy) -> dx
+---@param dy Value
+---@return Value
+function Value:relu_grad(dy) end
+--- (gate, up) -> y: silu(gate) * up
+---@param up Value
+---@return Value
+function Value:swiglu(up) end
+--- (gate, up, dy) -> (dgate, dup)
+---@param up Value
+---@param dy Value
+---@return Value dgate, Value dup
+function Value:swiglu_grad(up, dy) end
+--- {trans_a, trans_b, dtype} (a[...,m,k], b[k,n] or b[...,k,n], bias[n]?) -> y[...,m,n]: b of rank 2 is shared by all
+--- leading dims; a bias only with it; trans swaps the last two dims; trans_a with a shared b needs a of rank 2
 ---@param b Value
 ---@param bias? Value
----@param options? { trans_a?: boolean, trans_b?: boolean, bias?: Value }
+---@param options? { bias?: Value, trans_a?: boolean, trans_b?: boolean, dtype?: DType }
 ---@return Value
 function Value:matmul(b, bias, options) end
---- Sum over dims (all when left out).
----@param options? { dims?: Dim[], keep?: boolean }
+--- {dtype=f32} (a[...,k], dy[...,n]) -> dw[k,n]: contracts every leading dim
+---@param dy Value
+---@param options? { dtype?: DType }
+---@return Value
+function Value:matmul_dw(dy, options) end
+--- {approx, drop_pre, as matmul} (a, b, bias) -> (y, pre?): y = gelu(pre), pre = a b + bias, which drop_pre leaves out;
+--- made by `fuse`
+---@param b Value
+---@param bias Value
+---@param options? { trans_a?: boolean, trans_b?: boolean, dtype?: DType, approx?: "tanh" | "erf", drop_pre?: boolean }
+---@return Value y, Value? pre
+function Value:matmul_bias_gelu(b, bias, options) end
+--- {approx, trans_a, trans_b} (a, b, pre) -> dx: gelu'(pre) (a b); made by `fuse`
+---@param b Value
+---@param pre Value
+---@param options? { trans_a?: boolean, trans_b?: boolean, approx?: "tanh" | "erf" }
+---@return Value
+function Value:matmul_gelu_grad(b, pre, options) end
+--- {dtype=f32} (a[...,k], dy[...,n]) -> (dw[k,n], dbias f32[n]): dbias: dy summed over every leading dim; made by
+--- `fuse`
+---@param dy Value
+---@param options? { dtype?: DType }
+---@return Value dw, Value dbias
+function Value:matmul_dw_bias(dy, options) end
+--- {dims=all, keep, dtype (sum)} (x) -> y: max: equal elements share the gradient
+---@param options? { dims?: Dim[], keep?: boolean, dtype?: DType }
 ---@return Value
 function Value:sum(options) end
+--- {dims=all, keep, dtype (sum)} (x) -> y: max: equal elements share the gradient
 ---@param options? { dims?: Dim[], keep?: boolean }
 ---@return Value
 function Value:max(options) end
---- Sum of squares, f32 [].
+--- (x) -> f32[]
 ---@return Value
 function Value:sumsq() end
---- u8 []: 1 when there is no nan and no infinity.
+--- (x) -> u8[]
 ---@return Value
 function Value:all_finite() end
---- Over the last dim.
+--- (x) -> y: over the last dim
 ---@return Value
 function Value:softmax() end
---- Over the last dim; also the mean and 1/deviation of each row. With a residual: of self + residual, which is the
---- last result.
+---@param dy Value
+---@return Value
+function Value:softmax_grad(dy) end
+--- {eps=1e-5} (x, gain, bias, residual?) -> (y, mean f32[...], rstd f32[...], sum?): gain and bias f32 beside a bf16 x;
+--- with a residual (by `fuse`, or asked for) y is the norm of sum = x + residual
 ---@param gain Value
 ---@param bias Value
 ---@param residual? Value
----@param options? { eps?: number, residual?: Value }
+---@param options? { residual?: Value, eps?: number }
 ---@return Value y, Value mean, Value rstd, Value? sum
 function Value:layernorm(gain, bias, residual, options) end
+--- (x, gain, mean, rstd, dy, dsum?) -> (dx, dgain f32, dbias f32): dx + dsum where that is there
+---@param gain Value
+---@param mean Value
+---@param rstd Value
+---@param dy Value
+---@param dsum? Value
+---@return Value dx, Value dgain, Value dbias
+function Value:layernorm_grad(gain, mean, rstd, dy, dsum) end
+--- {eps=1e-5} (x, gain, residual?) -> (y, rstd, sum?): as layernorm
 ---@param gain Value
 ---@param residual? Value
----@param options? { eps?: number, residual?: Value }
+---@param options? { residual?: Value, eps?: number }
 ---@return Value y, Value rstd, Value? sum
 function Value:rmsnorm(gain, residual, options) end
---- self i32 [...] -> [..., C]: rows of table [V, C].
+--- (x, gain, rstd, dy, dsum?) -> (dx, dgain f32)
+---@param gain Value
+---@param rstd Value
+---@param dy Value
+---@param dsum? Value
+---@return Value dx, Value dgain
+function Value:rmsnorm_grad(gain, rstd, dy, dsum) end
+--- (tokens i32[...], table[V,C]) -> y[...,C]
 ---@param table Value
 ---@return Value
 function Value:embedding(table) end
---- Rotary positions of [B, T, H, D], half-split.
----@param options? { theta?: number }
+--- {vocab} (tokens, dy) -> f32[V,C]
+---@param dy Value
+---@param vocab integer
+---@return Value
+function Value:embedding_grad(dy, vocab) end
+--- {theta=10000, inverse, start} (x[B,T,H,D]) -> y: rotates halves of D (GPT-NeoX, Llama)
+---@param options? { theta?: number, inverse?: boolean, start?: integer }
 ---@return Value
 function Value:rope(options) end
---- self is q [B, T, H, D]; k, v [B, T, G, D], G divides H. Also the log-sum-exp f32 [B, H, T]. causal: a query sees the
---- keys up to its own; window: the last so many of them.
+--- {causal, scale=1/sqrt(D)} (q[B,T,H,D], k[B,S,G,D], v[B,S,G,D]) -> (o[B,T,H,D], lse f32[B,H,T]): G divides H; causal:
+--- S = T
 ---@param k Value
 ---@param v Value
 ---@param options? { causal?: boolean, scale?: number, window?: integer }
 ---@return Value o, Value lse
 function Value:attention(k, v, options) end
---- self is logits [..., V]; targets i32 [...]. The sum of the losses and how many targets counted, f32 [].
+--- {causal, scale} (q, k, v, o, lse, do) -> (dq, dk, dv)
+---@param k Value
+---@param v Value
+---@param o Value
+---@param lse Value
+---@param do_ Value
+---@param options? { causal?: boolean, scale?: number }
+---@return Value dq, Value dk, Value dv
+function Value:attention_grad(k, v, o, lse, do_, options) end
+--- {grad, ignore=-1} (logits[...,V], targets i32[...], scale f32[]?) -> (loss_sum f32[], count f32[], dlogits?): sum
+--- over rows whose target is not `ignore`; dlogits = scale (softmax - onehot), not divided by count
 ---@param targets Value
----@param scale? Value f32 []: what the gradient of the logits is multiplied by
+---@param scale? Number
+---@param options? { scale?: Value, grad?: boolean, ignore?: integer }
+---@return Value loss_sum, Value count, Value? dlogits
+function Value:cross_entropy(targets, scale, options) end
+--- {ignore=-1} (logits, top[...], targets) -> (total f32[...], picked f32[...]): of a shard of V: sum of exp(logit -
+--- top) and the target's logit, 0 where another shard has it; made by propagation
+---@param top Value
+---@param targets Value
+---@param options? { ignore?: integer }
+---@return Value total, Value picked
+function Value:cross_entropy_stats(top, targets, options) end
+--- {ignore=-1} (top, total, picked, targets) -> (loss_sum, count)
+---@param total Value
+---@param picked Value
+---@param targets Value
 ---@param options? { ignore?: integer }
 ---@return Value loss_sum, Value count
-function Value:cross_entropy(targets, scale, options) end
+function Value:cross_entropy_loss(total, picked, targets, options) end
+--- {ignore=-1} (logits, top, total, targets, scale?) -> dlogits
+---@param top Number
+---@param total Number
+---@param targets Value
+---@param scale? Number
+---@param options? { scale?: Value, ignore?: integer }
+---@return Value
+function Value:cross_entropy_grad(top, total, targets, scale, options) end
+--- {perm} (x) -> y
 ---@param perm Dim[]
 ---@return Value
 function Value:transpose(perm) end
---- `size` elements of a dim from `start`, counted from 0.
+--- {dim, start, size} (x) -> y
 ---@param options { dim: Dim, start: integer, size: integer }
 ---@return Value
 function Value:slice(options) end
+--- {dim} (x...) -> y
 ---@param ... Value | { dim: Dim }
 ---@return Value
 function Value:concat(...) end
----@param options { dim: Dim, before: integer, after: integer }
+--- {dim, before, after} (x) -> y: with zeros
+---@param options { dim: Dim, before?: integer, after?: integer }
 ---@return Value
 function Value:pad(options) end
---- self is a param; -> p, m, v after the step. g is multiplied by scale f32 [] first.
+--- {beta1, beta2, eps, decay} (p, g, m, v, lr, scale, step, apply u8[]?) -> (p', m', v'): g times scale first; step
+--- counts from 1; decoupled decay; apply 0 leaves all as it is
 ---@param g Value
 ---@param m Value
 ---@param v Value
----@param lr Value
----@param scale Value
----@param step Value
----@param apply? Value u8 []: 0 skips the update
----@param options? { beta1?: number, beta2?: number, eps?: number, decay?: number }
+---@param lr Number
+---@param scale Number
+---@param step Number
+---@param apply? Value
+---@param options? { apply?: Value, beta1?: number, beta2?: number, eps?: number, decay?: number }
 ---@return Value p, Value m, Value v
 function Value:adamw(g, m, v, lr, scale, step, apply, options) end
+-- ops: end
 
 --- The states of one param.
 ---@class StateGroup
