@@ -253,15 +253,20 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
                     (others.empty() ? "\n  found none in " + where : choices("found in " + where, name, others)));
 }
 
-void Loader::load_op(std::string_view op, Registry& registry, const Origin& asked) const {
+std::string Loader::plugin_of(std::string_view op) const {
     const std::vector<std::string> known = names();
-    // swish_gate_grad may be of op/swish_gate_grad, op/swish_gate or op/swish.
     std::string plugin(op);
     while (std::ranges::find(known, "op/" + plugin) == known.end()) {
         const size_t cut = plugin.find_last_of('_');
-        if (cut == std::string::npos) return load("op", op, registry, asked);  // says what there is
+        if (cut == std::string::npos) return "";
         plugin.resize(cut);
     }
+    return plugin;
+}
+
+void Loader::load_op(std::string_view op, Registry& registry, const Origin& asked) const {
+    const std::string plugin = plugin_of(op);
+    if (plugin.empty()) return load("op", op, registry, asked);  // says what there is
     load("op", plugin, registry, asked);
     if (!find_plugin_op(op))
         throw Error(asked, "no op " + quote(op) + "\n  the plugin op/" + plugin + " does not bring it");
@@ -269,7 +274,7 @@ void Loader::load_op(std::string_view op, Registry& registry, const Origin& aske
 
 void Loader::load_ops(const Program& program, Registry& registry) const {
     for (const Op& op : program.ops)
-        if (!find_op_def(op.kind)) load_op(op.kind, registry, op.origin);
+        if (!find_op_def(op.kind) && !plugin_of(op.kind).empty()) load_op(op.kind, registry, op.origin);
 }
 
 std::string Loader::cannot_run(std::string_view kind, std::string_view name) const {

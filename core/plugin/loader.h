@@ -31,7 +31,8 @@ public:
 
     /// Loads the plugin that brings an op: op/NAME brings NAME and NAME_more. Throws Error at `asked`.
     void load_op(std::string_view op, Registry& registry, const Origin& asked) const;
-    /// The same for each op of a program that nobody has brought yet.
+    /// The same for each op of a program that nobody has brought yet, where there is a plugin that may: the program's
+    /// check names the others.
     void load_ops(const Program& program, Registry& registry) const;
 
     /// Why KIND/NAME, which can be loaded, cannot be used on this machine; "" when it can, or is no plugin.
@@ -46,6 +47,9 @@ public:
     const std::vector<std::string>& folders() const { return folders_; }
 
 private:
+    /// Of swish_gate_grad: swish_gate_grad, swish_gate or swish, the first that there is; "".
+    std::string plugin_of(std::string_view op) const;
+
     std::vector<std::string> folders_;
 };
 
