@@ -1,6 +1,6 @@
 #!/bin/sh
-# A network with the op learns; two ranks train as one does, split over tp and as ZeRO-3; verify finds no fault; a dumped
-# program with it is read again.
+# A network with the op learns; two ranks train as one does, split over tp and as ZeRO-3; verify finds no fault; a
+# dumped program with it is read again.
 # usage: test.sh ORRERY [FOLDER OF PLUGINS]
 set -eu
 orrery=$1 here=$(cd "$(dirname "$0")" && pwd) work=$(mktemp -d)
