@@ -35,7 +35,7 @@ std::vector<double> numbers(const test::Array& array) {
 
 std::vector<OpCase> sample_cases(Source& source) {
     Cases cases(source);
-    for (const OpDef* def : all_ops())
+    for (const OpDef* def : own_ops())
         for (const op_tests::Call& call : op_tests::calls_of(*def))
             for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
                 std::string why;

@@ -128,7 +128,8 @@ CLI::App* add_draw(CLI::App& app, ScriptCommand& script, DrawCommand& command) {
 CLI::App* add_new_plugin(CLI::App& app, NewPluginCommand& command) {
     CLI::App* fresh =
         app.add_subcommand("new-plugin", "write a folder with a plugin that builds, loads and has a test");
-    fresh->add_option("kind", command.kind, "strategy, strategy-lua, store, transport, data, op, device ...")->required();
+    fresh->add_option("kind", command.kind, "strategy, strategy-lua, store, transport, data, op, device ...")
+        ->required();
     fresh->add_option("name", command.name, "small letters, digits and _")->required();
     fresh->add_option("folder", command.folder, "where to write it; a folder of that name if left out");
     add_examples(*fresh, {"new-plugin strategy rows", "new-plugin op snake", "new-plugin store tape ~/tape"});

@@ -56,7 +56,7 @@ std::vector<std::string> untrue_of(const OpDef& def) {
 }  // namespace
 
 TEST_CASE("traits of ops agree with operands, attributes and each other") {
-    for (const OpDef* def : all_ops())
+    for (const OpDef* def : own_ops())
         for (const std::string& what : untrue_of(*def)) FAIL_CHECK(def->name << ": " << what);
     OpDef broken = op_def("slice");
     CHECK(untrue_of(broken).empty());
@@ -76,7 +76,7 @@ TEST_CASE("kernels assume the defaults that ops declare") {
         for (auto at = std::sregex_iterator(text.begin(), text.end(), call); at != std::sregex_iterator(); ++at) {
             const std::string key = (*at)[2], assumed = (*at)[3];
             bool declared = false, equal = false;
-            for (const OpDef* def : all_ops()) {
+            for (const OpDef* def : own_ops()) {
                 const AttributeDef* const a = attribute(*def, key);
                 if (!a || !a->fallback) continue;
                 declared = true;

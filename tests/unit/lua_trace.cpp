@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -67,6 +68,29 @@ TEST_CASE("a traced function becomes a program with origins and scopes") {
     for (const ValueId id : program.params()) CHECK(program.grad_of(id) != none);
     CHECK(program.updates.size() == 2);
     for (const char* name : {"loss_sum", "count", "grad_norm", "lr"}) CHECK(program.result(name));
+}
+
+TEST_CASE("a plugin's op is a function with the op's operands and attributes, and no method") {
+    FakeHost host(config);
+    run(tracing("  local w = nn.param { name = 'w', shape = { {'embed', 6} }, init = { kind = 'ones' } }\n"
+                "  local y = o.op.swish_gate(x, x * w, { beta = 2 })\n"
+                "  return o.op.swish_gate(y, { g = x }):sum()") +
+            training,
+        host);
+    const Program& program = host.experiment->train;
+    const Op& first = program.ops.at(1);
+    CHECK(first.kind == "swish_gate");
+    CHECK(first.attributes.number("beta") == 2);
+    CHECK(first.origin.text() == "a.lua:6");
+    CHECK(program.value(first.outputs[0]).dims == std::vector<std::string>{"batch", "embed"});
+    CHECK(program.ops.at(2).attributes.number("beta") == 1);
+    CHECK(std::ranges::count(kinds(program), "swish_gate_grad") == 2);
+    CHECK(failure(tracing("  return o.op.swish_gate(x, x):sum(), x:swish_gate(x)"))
+              .starts_with("a.lua:5: values have no field or op \"swish_gate\""));
+    CHECK(failure(tracing("  return o.op.swish_gate(x)"))
+              .starts_with("a.lua:5: bad argument #1 'g' to 'swish_gate' (a value expected, got nothing)"));
+    CHECK(failure(tracing("  return o.op.gelu(x)"))
+              .starts_with("a.lua:5: o.op.gelu: gelu needs no plugin; write x:gelu("));
 }
 
 TEST_CASE("operators take values and numbers") {
