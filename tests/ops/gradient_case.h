@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -77,10 +78,7 @@ public:
         const std::vector<ValueId> gradients = differentiate(full, loss_);
         check_program(full);
         check_names(full, gradients);
-        std::map<ValueId, Array> contents;
-        for (size_t i = 0; i < program_.values.size(); ++i)
-            if (program_.values[i].role != Role::temporary)
-                contents[static_cast<ValueId>(i)] = fill(static_cast<ValueId>(i));
+        std::map<ValueId, Array> contents = filled();
         const auto values = evaluate(full, [&](const Value&, ValueId id) { return contents.at(id); });
         int found = 0;
         for (ValueId param : program_.params()) {
@@ -91,6 +89,16 @@ public:
             if (grad != none) CHECK(full.value(grad).dims == program_.value(param).dims);
         }
         return found;
+    }
+
+    /// The largest slope of the loss in any element of any param, in numbers alone.
+    double steepest() {
+        std::map<ValueId, Array> contents = filled();
+        double largest = 0;
+        for (ValueId param : program_.params())
+            for (int64_t i = 0; i < type(param).count(); ++i)
+                largest = std::max(largest, std::abs(slope(contents, param, i)));
+        return largest;
     }
 
 private:
@@ -121,6 +129,14 @@ private:
         const auto found = draws_.find(id);
         return drawn(program_.value(id).type, found == draws_.end() ? std::nullopt : found->second,
                      static_cast<unsigned>(7 + id));
+    }
+
+    std::map<ValueId, Array> filled() const {
+        std::map<ValueId, Array> contents;
+        for (size_t i = 0; i < program_.values.size(); ++i)
+            if (program_.values[i].role != Role::temporary)
+                contents[static_cast<ValueId>(i)] = fill(static_cast<ValueId>(i));
+        return contents;
     }
 
     void compare(std::map<ValueId, Array>& contents, ValueId param, const Array* analytic) const {

@@ -47,6 +47,19 @@ std::vector<size_t> readable(const Call& call) {
     return open;
 }
 
+/// Outputs that are constants for the gradient do not change with any operand.
+void check_constants(const Call& call) {
+    for (const int output : call.def->constant_outputs) {
+        GradientCase c(false);
+        const std::vector<ValueId> made = place(c, call);
+        if (static_cast<size_t>(output) >= made.size()) continue;
+        if (!is_float(c.type(made[static_cast<size_t>(output)]).dtype)) continue;
+        INFO("output " << output << ", a constant");
+        c.total(made[static_cast<size_t>(output)]);
+        CHECK(c.steepest() == 0);
+    }
+}
+
 /// False for a form of the op that only runs forward, and says so.
 bool check_gradients(const Call& call) {
     const std::vector<size_t> open = readable(call);
@@ -84,6 +97,7 @@ TEST_CASE("every op's gradient equals central differences") {
                     continue;
                 INFO(call.text());
                 checked += check_gradients(call);
+                check_constants(call);
             }
             CHECK(checked > 0);
         }

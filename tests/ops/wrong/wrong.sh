@@ -8,8 +8,8 @@ bad=0
 
 # fails TEST OP: the test finds the op wrong, and names it.
 fails() {
-    if text=$("$program" "$1" -c "$2" 2>&1) || ! echo "$text" | grep -q "$2"; then
-        echo "$text" | tail -n 20
+    if said=$("$program" "$1" -c "$2" 2>&1) || ! echo "$said" | grep -q "$2"; then
+        echo "$said" | tail -n 20
         echo "$2 passes: $1"
         bad=1
     fi
@@ -17,7 +17,7 @@ fails() {
 
 # passes TEST OP
 passes() {
-    text=$("$program" "$1" -c "$2" 2>&1) || { echo "$text" | tail -n 40; echo "$2 does not pass: $1"; bad=1; }
+    said=$("$program" "$1" -c "$2" 2>&1) || { echo "$said" | tail -n 40; echo "$2 does not pass: $1"; bad=1; }
 }
 
 gradient="every op's gradient equals central differences"
@@ -26,16 +26,20 @@ layouts="every op is right in every layout on one axis"
 kernels="CPU kernels of every op agree with the reference"
 text="programs of every op print and parse and are legal"
 fails "$gradient" wrong_gradient
+fails "$gradient" wrong_constant
 fails "$factors" wrong_rule
 fails "$layouts" wrong_rule
+fails "$layouts" wrong_linear
 fails "$kernels" wrong_kernel
 fails "$kernels" wrong_place
+fails "$text" wrong_text
 for test in "$gradient" "$factors" "$layouts" "$kernels" "$text"; do passes "$test" wrong; done
 passes "$kernels" wrong_rule
+passes "$gradient" wrong_linear
 passes "$factors" wrong_kernel
 for pair in "every op has samples/wrong_samples" "traits of ops are true of what their kernels do/wrong_trait"; do
-    if text=$("$program" "${pair%/*}" 2>&1) || ! echo "$text" | grep -q "${pair#*/}"; then
-        echo "$text" | tail -n 20
+    if said=$("$program" "${pair%/*}" 2>&1) || ! echo "$said" | grep -q "${pair#*/}"; then
+        echo "$said" | tail -n 20
         echo "${pair#*/} passes: ${pair%/*}"
         bad=1
     fi
