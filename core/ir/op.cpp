@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/suggest.h"
 #include "ir/describe.h"
@@ -164,6 +165,12 @@ void check_count(const Infer& at, const OpDef& def) {
 
 bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }
 bool is_sum(const OpDef& def) { return def.combines == ReduceOp::sum; }
+std::string_view op_combining(ReduceOp how) {
+    const auto& ops = own_ops();
+    const auto found = std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) { return def->combines == how; });
+    assert(found != ops.end());
+    return (*found)->name;
+}
 std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
 
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,

@@ -11,6 +11,8 @@ namespace orrery {
 bool is_view(const OpDef& def);
 /// Element by element the sum of its two inputs.
 bool is_sum(const OpDef& def);
+/// The op that combines two element by element: the sum, the maximum or the minimum.
+std::string_view op_combining(ReduceOp how);
 /// The name of the kernel that does the op's own work.
 std::string_view kernel_of(const OpDef& def);
 

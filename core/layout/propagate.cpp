@@ -91,7 +91,7 @@ private:
         bare.outputs = {product};
         apply(bare, index, bare_rule, assignment);
         Op add = op;
-        add.kind = "add";
+        add.kind = op_combining(ReduceOp::sum);
         add.attributes = {};
         add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
         const FactorRule add_rule = op_def(add.kind).rule(versions_.program, add);

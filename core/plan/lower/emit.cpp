@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/op.h"
+
 namespace orrery::lowering {
 
 namespace {
@@ -243,9 +245,7 @@ void Emitter::kernel(const Step& step) {
 /// Adds `made` to the target's place where the kernel could not.
 void Emitter::finish(const Step& step, const Target& target, const Operand& made) {
     if (!target.add) return;
-    const bool maximum = roles_.over_micro(target.value).op == ReduceOp::max;
-    const bool minimum = roles_.over_micro(target.value).op == ReduceOp::min;
-    KernelSpec spec{maximum ? "maximum" : minimum ? "minimum" : "add", {}, {}, {}};
+    KernelSpec spec{std::string(op_combining(roles_.over_micro(target.value).op)), {}, {}, {}};
     emit_kernel(step, std::move(spec), {}, {target.place, made, target.place}, 2);
 }
 

@@ -132,7 +132,8 @@ void Oracle::add_work(const Program& program, const Op& op) {
     const OpDef& def = op_def(op.kind);
     try {
         if (def.collective && op.inputs.size() > 1)
-            work.kernel = device_.prepare({"add", {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
+            work.kernel = device_.prepare(
+                {std::string(op_combining(ReduceOp::sum)), {}, {spec.outputs[0], spec.outputs[0]}, spec.outputs});
         else if (!def.alias && !def.collective)
             work.kernel = device_.prepare(spec);
     } catch (const Error& error) {
