@@ -212,6 +212,7 @@ private:
         bool inside = false;
         ValueId late = none;
         const std::vector<ValueId> read = op.inputs;
+        const bool cast = casts_param(op) && read.size() == 1;
         for (size_t i = 0; i < read.size(); ++i) {
             const Layout needed = input_layout(rule, i, assignment);
             const Reader reader{index, "for " + title(op), why(op, rule, assignment, read, i), op.origin, false};
@@ -231,7 +232,6 @@ private:
             held.versions = {output};
             held.fragments = {-1};
             if (late != none) versions_.set_late(output);
-            const bool cast = casts_param(op) && read.size() == 1;
             add_uses(output, cast ? marks_.use[static_cast<size_t>(read[0])]
                              : static_cast<size_t>(output) < marks_.use.size() ? marks_.use[static_cast<size_t>(output)]
                                                                                : std::vector<Target>{});

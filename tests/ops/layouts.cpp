@@ -162,6 +162,29 @@ bool check_factor(const Call& call, const Small& small, const FactorRule& rule, 
     return true;
 }
 
+/// Asks for each split of each output, the operands being whole, or split over another axis.
+void check_stored(const Call& call, int64_t size) {
+    const Mesh mesh({{"dp", 2}, {"tp", size}});
+    const Small small(call, 0);
+    for (const ValueId made : small.op().outputs)
+        for (size_t dim = 0; dim < small.program.value(made).type.shape.size(); ++dim)
+            for (const bool whole : {true, false}) {
+                Program marked = small.program;
+                marked.store(made, "tp", Placement::split(static_cast<int>(dim)), {});
+                for (const ValueId input : small.inputs)
+                    if (!whole && !marked.value(input).type.shape.empty())
+                        marked.store(input, "dp", Placement::split(0), {});
+                Program propagated;
+                try {
+                    propagated = distribute(marked, mesh);
+                } catch (const Error&) {
+                    continue;  // uneven: refused
+                }
+                INFO(call.text() << " on " << mesh.text() << ", dim " << dim << " of %" << made << " is split");
+                MeshInterpreter(propagated, mesh, small.fill).compare(small.expected);
+            }
+}
+
 }  // namespace
 
 TEST_CASE("every op has samples") {
@@ -203,6 +226,15 @@ TEST_CASE("every op is right in every layout on one axis") {
                     INFO(call.text());
                     CHECK(check_on_one_axis(call, Mesh({{"tp", size}})) > 0);
                 }
+        }
+    }
+}
+
+TEST_CASE("every op is right where one of its outputs alone is stored split") {
+    for (const OpDef* def : chosen()) {
+        DYNAMIC_SECTION(def->name) {
+            for (const Call& call : calls_of(*def))
+                for (const int64_t size : {2, 3}) check_stored(call, size);
         }
     }
 }
