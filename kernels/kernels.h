@@ -47,6 +47,25 @@ struct Embedding {
     bool accumulate = false;  ///< embedding_grad only
 };
 
+/// A shape around one dim: [outer, size, inner].
+struct Along {
+    std::int64_t outer = 1, size = 0, inner = 1;
+};
+
+/// Elements of x [outer, size, inner] by ids [outer, picks, inner], or rows of `inner` elements by ids [outer, picks].
+/// Elements start .. start+size-1 of the dim are held; other ids mean none.
+struct Picks {
+    Along x;
+    std::int64_t picks = 0, start = 0;
+    bool rows = false;
+    bool accumulate = false;  ///< scatter_add only
+};
+
+/// Adding to an embedding's table: rows by tokens.
+ORRERY_HOST_DEVICE Picks picks_of(const Embedding& s) {
+    return {.x = {1, s.rows, s.cols}, .picks = s.tokens, .start = s.start, .rows = true, .accumulate = s.accumulate};
+}
+
 /// Columns start .. start+cols-1 of rows of logits over a vocabulary.
 struct VocabShard {
     std::int64_t rows = 0, cols = 0, start = 0, vocab = 0;
@@ -121,6 +140,22 @@ struct Kernels {
     /// dtable f32 [rows, cols] = sum of dy over equal tokens, in the order of the tokens.
     void (*embedding_grad)(Context&, const Embedding&, const std::int32_t* tokens, In dy, Out dtable);
     void (*rope)(Context&, const Rope&, In x, Out y);
+
+    /// y [outer, picks, inner] = the elements of x that ids name, zero bytes for none. Any type.
+    void (*gather)(Context&, const Picks&, In x, const std::int32_t* ids, Out y);
+    /// y [outer, size, inner] = the sums of x [outer, picks, inner] by ids, each in f32 from pick 0 on: the same bits
+    /// on all devices and threads.
+    void (*scatter_add)(Context&, const Picks&, In x, const std::int32_t* ids, Out y);
+    /// values and ids [outer, k, inner]: the k largest elements in descending order; NaN is above all numbers; equal
+    /// ones (0 and -0 are, and NaNs) by their index.
+    void (*top_k)(Context&, const Along&, i64 k, In x, Out values, std::int32_t* ids);
+    /// y: sums of the elements of x up to its own, which an exclusive sum leaves out; reverse: from there to the end.
+    /// Summed in f64. x may be y.
+    void (*cumsum)(Context&, const Along&, bool reverse, bool exclusive, In x, Out y);
+    /// y [outer, size, inner] = start + its index along size; y i32 or f.
+    void (*iota)(Context&, const Along&, i64 start, Out y);
+    /// y [n, cols] = 1 in column id - start, else 0; y i32 or f.
+    void (*one_hot)(Context&, const std::int32_t* ids, i64 n, i64 start, i64 cols, Out y);
 
     /// o = softmax(scale q k^T) v, lse = log of the sum of exponentials. A query that sees no key: o = 0, lse = -inf.
     void (*attention)(Context&, const Attention&, In q, In k, In v, Out o, Out lse);

@@ -203,6 +203,71 @@ void embeddings(Cases& c, Type f, i64 n, i64 rows, i64 cols) {
     }
 }
 
+namespace {
+
+void picks(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
+    const i64 count = n / 2 + 3;
+    const Operand held{f, {outer, n, inner}}, picked{f, {outer, count, inner}};
+    const Attributes dim{{"dim", i64{1}}}, shard{{"dim", i64{1}}, {"offset", Sizes{0, 2, 0}}};
+    for (const i64 width : {inner, i64{1}}) {
+        const Operand ids{Type::i32, {outer, count, width}};
+        // Some below and behind what is held, and several of one.
+        const Buffer where = c.source().integers(ids.count(), -2, n + 1);
+        const Buffer few = c.source().integers(ids.count(), 0, 2);
+        for (const Attributes& a : {dim, shard}) {
+            c.add("gather", a, {held, ids}, {picked}).in[1] = where;
+            c.add("scatter_add", a, {picked, ids}, {held}).in[1] = where;
+        }
+        Attributes adds = shard;
+        adds.push_back({"accumulate", true});
+        c.add("scatter_add", adds, {picked, ids}, {held}).in[1] = few;
+        c.add("scatter_add", adds, {picked, ids}, {{Type::f32, held.shape}}).in[1] = few;
+    }
+}
+
+void selections(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
+    const Operand x{f, {outer, n, inner}};
+    for (const i64 k : {i64{1}, (n + 2) / 3, n}) {
+        const Sizes shape{outer, k, inner};
+        OpCase& one = c.add("top_k", {{"dim", i64{1}}, {"k", k}}, {x}, {{f, shape}, {Type::i32, shape}});
+        std::vector<double> v = one.in[0].values();
+        for (size_t i = 0; i < v.size(); i += 3) v[i] = i % 2 == 0 ? 0.5 : -0.0;
+        for (size_t i = 1; i < v.size(); i += 7) v[i] = i % 2 == 0 ? 0.0 : static_cast<double>(NAN);
+        for (size_t i = 2; i < v.size(); i += 11) v[i] = i % 2 == 0 ? HUGE_VAL : -HUGE_VAL;
+        if (k != n) one.in[0].set(v);
+    }
+}
+
+}  // namespace
+
+void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner) {
+    picks(c, f, outer, n, inner);
+    selections(c, f, outer, n, inner);
+    const Operand x{f, {outer, n, inner}};
+    for (const bool reverse : {false, true}) {
+        for (const bool exclusive : {false, true}) {
+            // Not about 0: a sum that is nothing by chance has no relative error to be held to.
+            c.add("cumsum", {{"dim", i64{1}}, {"exclusive", exclusive}, {"reverse", reverse}}, {x}, {x}, -0.5, 1);
+        }
+    }
+    for (const Type type : {f, Type::i32}) {
+        c.add("iota", {{"dim", i64{-2}}}, {}, {{type, x.shape}});
+        c.add("iota", {{"dim", i64{0}}, {"offset", Sizes{5, 0, 0}}}, {}, {{type, x.shape}});
+        const Buffer where = c.source().integers(outer * inner, -1, n);
+        const Operand ids{Type::i32, {outer, inner}}, hot{type, {outer, inner, n}};
+        c.add("one_hot", {{"size", n}}, {ids}, {hot}).in[0] = where;
+        c.add("one_hot", {{"offset", Sizes{0, 0, 2}}, {"size", n + 2}}, {ids}, {hot}).in[0] = where;
+    }
+}
+
+void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner) {
+    const Operand held{type, {outer, n, inner}}, picked{type, {outer, 4, inner}};
+    for (const i64 width : {inner, i64{1}}) {
+        const Operand ids{Type::i32, {outer, 4, width}};
+        c.add("gather", {{"dim", i64{1}}}, {held, ids}, {picked}).in[1] = c.source().integers(ids.count(), -1, n);
+    }
+}
+
 void ropes(Cases& c, Type f, i64 dim) {
     const Operand x{f, {2, 11, 3, dim}};
     c.add("rope", {{"theta", 10000.0}, {"start", i64{4000}}}, {x}, {x});

@@ -48,6 +48,10 @@ void attentions(Cases& c, Type f, const Heads& z);
 void norms(Cases& c, Type f, i64 rows, i64 cols);
 void reductions(Cases& c, Type f, const std::vector<Reduced>& sizes, i64 count);
 void embeddings(Cases& c, Type f, i64 n, i64 rows, i64 cols);
+/// Around a dim of n: ids of elements and of rows, some outside; k of n; sums both ways; counting.
+void indices(Cases& c, Type f, i64 outer, i64 n, i64 inner);
+/// gather alone, of any type.
+void gathers(Cases& c, Type type, i64 outer, i64 n, i64 inner);
 void ropes(Cases& c, Type f, i64 dim);
 void losses(Cases& c, Type f, i64 rows, i64 vocab);
 void updates(Cases& c, Type g, i64 n);

@@ -69,6 +69,9 @@ std::vector<OpCase> op_cases(Source& source) {
                    70001);
         for (const auto& [n, rows, cols] : {std::tuple<i64, i64, i64>{7, 6, 3}, {300, 6, 40}, {1000, 700, 33}})
             embeddings(c, f, n, rows, cols);
+        for (const auto& [outer, n, inner] :
+             {std::tuple<i64, i64, i64>{3, 7, 5}, {40, 33, 1}, {2, 300, 40}, {1, 1500, 1}})
+            indices(c, f, outer, n, inner);
         for (const i64 dim : {6, 32, 64, 288}) ropes(c, f, dim);
         for (const auto& [rows, vocab] : {std::pair<i64, i64>{7, 33}, {40, 500}, {5, 9001}, {2, 20000}})
             losses(c, f, rows, vocab);
@@ -99,6 +102,8 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
                     {{n, 3, 5}, {0, 2}, {3}}},
                    n);
         embeddings(c, f, n, 3, n);
+        indices(c, f, 3, n, 1);
+        indices(c, f, 2, 3, n);
         ropes(c, f, 2 * n);
         losses(c, f, 3, n);
         updates(c, f, n);
@@ -106,6 +111,7 @@ std::vector<OpCase> size_cases(Source& source, i64 n) {
     for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64, Type::i32, Type::u32, Type::u8}) {
         c.add("full", {{"value", 3.0}}, {}, {{type, {n}}});
         moves(c, type, 3, 5, n + 10);
+        gathers(c, type, 3, n, 5);
         moves(c, type, n + 2, 5, 11);
     }
     random(c, 3, n);
@@ -124,6 +130,9 @@ std::vector<OpCase> block_cases(Source& source) {
         norms(c, f, 3, 1027);
         reductions(c, f, {{{3, 4099}, {1}, {3}}, {{131, 1027}, {0}, {1027}}}, 4099);
         embeddings(c, f, 7, 3, 1027);
+        indices(c, f, 3, 1027, 1);
+        indices(c, f, 2, 5, 1027);
+        indices(c, f, 67, 9, 67);
         ropes(c, f, 2054);
         losses(c, f, 3, 1027);
         updates(c, f, 1027);

@@ -41,7 +41,7 @@ struct Row {
         return (reinterpret_cast<std::uintptr_t>(other) - reinterpret_cast<std::uintptr_t>(data)) % 16 == 0;
     }
     /// Single elements of run r; `from` may lie at any address.
-    ORRERY_DEVICE void gather(const T* from, i64 c, float (&v)[run], float outside) const {
+    ORRERY_DEVICE void collect(const T* from, i64 c, float (&v)[run], float outside) const {
 #pragma unroll
         for (int l = 0; l < run; ++l) v[l] = c + l >= 0 && c + l < cols ? widen(from[c + l]) : outside;
     }
@@ -85,7 +85,7 @@ ORRERY_DEVICE void each_run(const Block& b, const Row<T>& row, const T* const (&
                 if (r >= first && r < end)
                     load_run(from[j] + c, run, true, v[j]);
                 else
-                    row.gather(from[j], c, v[j], outside);
+                    row.collect(from[j], c, v[j], outside);
             }
             f(c, v);
             r += step;

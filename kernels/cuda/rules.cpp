@@ -10,6 +10,7 @@ void add_reduce(Kernels&);
 void add_norm(Kernels&);
 void add_loss(Kernels&);
 void add_tokens(Kernels&);
+void add_index(Kernels&);
 void add_attention(Kernels&);
 void add_update(Kernels&);
 
@@ -24,6 +25,7 @@ const Kernels& table() {
         add_norm(k);
         add_loss(k);
         add_tokens(k);
+        add_index(k);
         add_attention(k);
         add_update(k);
         return k;

@@ -19,15 +19,9 @@ void embedding(Context&, const Embedding& s, const std::int32_t* tokens, In tabl
     write(y, v);
 }
 
-void embedding_grad(Context&, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
-    const Values d = read(dy, s.tokens * s.cols);
-    Values t(static_cast<size_t>(s.rows * s.cols));
-    for (i64 i = 0; i < s.tokens; ++i) {
-        const i64 row = tokens[i] - s.start;
-        if (row < 0 || row >= s.rows) continue;
-        for (i64 c = 0; c < s.cols; ++c) t[row * s.cols + c] += d[i * s.cols + c];
-    }
-    write(dtable, t, s.accumulate);
+/// The same as rows of dy added where tokens say.
+void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
+    table().scatter_add(c, picks_of(s), dy, tokens, dtable);
 }
 
 void rope(Context&, const Rope& s, In x, Out y) {

@@ -75,6 +75,7 @@ const Kernels& table() {
         add_norm(k);
         add_attention(k);
         add_tokens(k);
+        add_index(k);
         add_update(k);
         add_layout(k);
         return k;

@@ -20,6 +20,14 @@ i64 Request::offset(size_t dim) const {
     return dim < offsets.size() ? offsets[dim] : 0;
 }
 
+size_t Request::dim(size_t rank) const {
+    const auto dims = static_cast<i64>(rank);
+    i64 dim = spec.integer("dim");
+    if (dim < 0) dim += dims;
+    if (dim < 0 || dim >= dims) refuse("no such dim");
+    return static_cast<size_t>(dim);
+}
+
 bool Request::erf() const {
     const std::string approx = spec.text("approx", "tanh");
     if (approx != "tanh" && approx != "erf") refuse("approx is \"tanh\" or \"erf\", found \"" + approx + "\"");
@@ -30,6 +38,8 @@ void Request::refuse(const std::string& why) const { throw Refused(spec.text() +
 
 namespace {
 
+constexpr std::span<const Signature> (*const families[])() = {elementwise_rules, contraction_rules, row_rules,
+                                                              index_rules, shape_rules};
 constexpr i64 most_elements = i64{1} << 40;
 
 /// Checks operands against the letters of a rule.
@@ -97,7 +107,8 @@ private:
 }  // namespace
 
 const Signature* find_signature(std::string_view op) {
-    for (std::span<const Signature> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
+    for (const auto family : families) {
+        const std::span<const Signature> rules = family();
         const auto at = std::find_if(rules.begin(), rules.end(), [&](const Signature& rule) { return op == rule.op; });
         if (at != rules.end()) return &*at;
     }
@@ -121,8 +132,8 @@ Launch resolve(const Spec& spec, const Target& target) {
 
 std::vector<std::string> rule_ops() {
     std::vector<std::string> names;
-    for (std::span<const Signature> rules : {elementwise_rules(), contraction_rules(), row_rules(), shape_rules()}) {
-        for (const Signature& rule : rules) names.emplace_back(rule.op);
+    for (const auto family : families) {
+        for (const Signature& rule : family()) names.emplace_back(rule.op);
     }
     return names;
 }

@@ -55,6 +55,8 @@ struct Request {
     double given(std::string_view attribute) const;
     /// Offset of this rank's shard along a dim of the operand that matters; 0 when unsharded.
     i64 offset(size_t dim) const;
+    /// The attribute `dim`, of an operand of this rank, counted from 0; refuses one that it lacks.
+    size_t dim(size_t rank) const;
     /// Whether the gelu is the erf form, not the tanh one; refuses any other word.
     bool erf() const;
     [[noreturn]] void refuse(const std::string& why) const;
@@ -74,6 +76,7 @@ struct Signature {
 std::span<const Signature> elementwise_rules();
 std::span<const Signature> contraction_rules();
 std::span<const Signature> row_rules();
+std::span<const Signature> index_rules();
 std::span<const Signature> shape_rules();
 
 /// nullptr: no such kernel.

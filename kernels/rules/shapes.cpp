@@ -6,14 +6,6 @@ namespace orrery::kernels::rules {
 
 namespace {
 
-size_t dim_of(const Request& r) {
-    const auto rank = static_cast<i64>(r.input(0).shape.size());
-    i64 dim = r.spec.integer("dim");
-    if (dim < 0) dim += rank;
-    if (dim < 0 || dim >= rank) r.refuse("no such dim");
-    return static_cast<size_t>(dim);
-}
-
 /// Reshape is an alias in a plan; a device that is asked all the same copies.
 Launch copy(const Request& r) {
     const Operand &x = r.input(0), &y = r.output(0);
@@ -35,7 +27,7 @@ Launch transpose(const Request& r) {
 }
 
 Launch slice(const Request& r) {
-    const size_t dim = dim_of(r);
+    const size_t dim = r.dim(r.input(0).shape.size());
     const i64 start = r.spec.integer("start");
     const i64 size = r.spec.integer("size", r.output(0).shape.at(dim));
     if (start < 0 || size < 0 || start + size > r.input(0).shape[dim]) r.refuse("the slice is outside");
@@ -44,7 +36,7 @@ Launch slice(const Request& r) {
 }
 
 Launch concat(const Request& r) {
-    const size_t dim = dim_of(r);
+    const size_t dim = r.dim(r.input(0).shape.size());
     Sizes sizes;
     for (const Operand& type : r.spec.inputs) {
         if (type.shape.size() <= dim || type.type != r.output(0).type || type.moved_only != r.output(0).moved_only)
@@ -60,7 +52,7 @@ Launch concat(const Request& r) {
 }
 
 Launch pad(const Request& r) {
-    const size_t dim = dim_of(r);
+    const size_t dim = r.dim(r.input(0).shape.size());
     const i64 before = r.spec.integer("before"), after = r.spec.integer("after");
     if (before < 0 || after < 0) r.refuse("cannot pad by less than nothing");
     return [f = r.target.kernels.pad, shape = r.input(0).shape, dim = static_cast<int>(dim), before, after](

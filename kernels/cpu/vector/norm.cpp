@@ -141,7 +141,7 @@ void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, In dsum,
             const float* d = fetch(dy, r * cols, cols, yb);
             const Vec m(mean.as<float>()[r]), s(rstd.as<float>()[r]);
             Vec total(0.0f), dot(0.0f);
-            const auto gather = [&](Vec xv, Vec dv, Vec gv, Vec& a, Vec& b) {
+            const auto collect = [&](Vec xv, Vec dv, Vec gv, Vec& a, Vec& b) {
                 const Vec hat = (xv - m) * s, dhat = dv * gv;
                 a = fma(dv, hat, a);
                 b += dv;
@@ -151,13 +151,13 @@ void layernorm_grad(Context& c, In x, In gain, In mean, In rstd, In dy, In dsum,
             i64 i = 0;
             for (; i + width <= cols; i += width) {
                 Vec a = load(dg + i), b = load(db + i);
-                gather(load(row + i), load(d + i), load(g + i), a, b);
+                collect(load(row + i), load(d + i), load(g + i), a, b);
                 store(a, dg + i);
                 store(b, db + i);
             }
             if (const i64 left = cols - i; left > 0) {  // dy is 0 beyond the row, and so is all that it multiplies
                 Vec a = load(dg + i, left), b = load(db + i, left);
-                gather(load(row + i, left), load(d + i, left), load(g + i, left), a, b);
+                collect(load(row + i, left), load(d + i, left), load(g + i, left), a, b);
                 store(a, dg + i, left);
                 store(b, db + i, left);
             }

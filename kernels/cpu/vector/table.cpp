@@ -15,6 +15,7 @@ const Kernels& table() {
         add_reduce(k);
         add_norm(k);
         add_tokens(k);
+        add_index(k);
         add_update(k);
         add_layout(k);
         return k;

@@ -1,4 +1,5 @@
 // Kernels of tokens and positions: embedding, rotary embedding, cross entropy.
+#include "kernels/cpu/picks.h"
 #include "kernels/cpu/rows.h"
 
 namespace orrery::kernels::cpu::ORRERY_ISA {
@@ -25,29 +26,9 @@ void embedding(Context& c, const Embedding& s, const std::int32_t* tokens, In ta
     });
 }
 
-/// Each thread owns some columns of the table and walks all tokens: no two threads meet, and the order is the tokens'.
+/// The same as rows of dy added where tokens say.
 void embedding_grad(Context& c, const Embedding& s, const std::int32_t* tokens, In dy, Out dtable) {
-    float* table = dtable.as<float>();
-    const i64 work = s.tokens * s.cols + (s.accumulate ? 0 : s.rows * s.cols);
-    const int most = parts_of(c.threads(), work, grain);
-    const int parts = parts_of(most, s.cols, 32);
-    team(parts, [&](int part) {
-        const i64 begin = cut(s.cols, parts, part, 16), cols = cut(s.cols, parts, part + 1, 16) - begin;
-        if (!s.accumulate) {
-            for (i64 r = 0; r < s.rows; ++r) zero(table + r * s.cols + begin, cols);
-        }
-        float buffer[tile];
-        for (i64 i = 0; i < s.tokens; ++i) {
-            const i64 row = tokens[i] - s.start;
-            if (row < 0 || row >= s.rows) continue;
-            for (i64 j = 0; j < cols; j += tile) {
-                const i64 size = cols - j < tile ? cols - j : tile;
-                float* to = table + row * s.cols + begin + j;
-                map(
-                    to, size, [](Vec a, Vec b) { return a + b; }, to, fetch(dy, i * s.cols + begin + j, size, buffer));
-            }
-        }
-    });
+    add_picks(c, picks_of(s), dy, tokens, dtable.as<float>());
 }
 
 /// The table of cosines and sines is made once per call: half/1 angles a position, shared by batch and heads.
