@@ -74,6 +74,18 @@ void mixture(GradientCase& c) {
     c.weigh(y);
 }
 
+/// The gates of the chosen weigh rows that are picked and put back by index; some come from nowhere.
+void routed(GradientCase& c) {
+    const auto along = [](int64_t dim) { return Attributes{{"dim", dim}}; };
+    const ValueId gates = c.one("softmax", {c.param({6, 4})});
+    const auto chosen = c.add("top_k", {gates}, {{"k", int64_t{2}}});
+    const ValueId rows = c.data({DType::i32, {8, 1}}, Draw{-1, 6});
+    const ValueId x = c.one("tanh", {c.one("gather", {c.param({6, 3}), rows}, along(0))});
+    const ValueId y = c.one("scatter_add", {x, rows}, {{"dim", int64_t{0}}, {"size", int64_t{6}}});
+    const ValueId before = c.one("cumsum", {chosen[0]}, along(1));
+    c.weigh(c.one("mul", {y, c.one("sum", {before}, {{"dims", Shape{1}}, {"keep", true}})}));
+}
+
 /// h = tanh(x w + h u), four times: the state goes in under another name than it comes out.
 void recurrent(GradientCase& c) {
     const ValueId w = c.named("w", {5, 7}, {"embed", "hidden"}), u = c.named("u", {7, 7}, {"state", "hidden"});
@@ -103,7 +115,7 @@ void renamed(GradientCase& c) {
 }  // namespace
 
 TEST_CASE("gradients of ops together equal central differences") {
-    for (const auto& body : {twice, low_precision, sums_of_sums, tiles, overlapping, scaled_loss, mean_loss})
+    for (const auto& body : {twice, low_precision, sums_of_sums, tiles, overlapping, scaled_loss, mean_loss, routed})
         for (const bool inside : {false, true}) {
             GradientCase c(inside);
             body(c);

@@ -15,6 +15,7 @@ std::vector<OpDef> matmul_ops();
 std::vector<OpDef> reduce_ops();
 std::vector<OpDef> norm_ops();
 std::vector<OpDef> embedding_ops();
+std::vector<OpDef> index_ops();
 std::vector<OpDef> attention_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> random_ops();
@@ -34,6 +35,7 @@ std::vector<OpDef> make_table() {
              ops::reduce_ops,
              ops::norm_ops,
              ops::embedding_ops,
+             ops::index_ops,
              ops::attention_ops,
              ops::cross_entropy_ops,
              ops::shape_ops,

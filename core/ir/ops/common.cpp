@@ -1,5 +1,7 @@
 #include "ir/ops/common.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace orrery::ops {
@@ -40,6 +42,14 @@ Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names) {
     typed.type.shape = std::move(shape);
     typed.dims = std::move(names);
     return typed;
+}
+
+Typed shaped(Infer& at, DType dtype) {
+    const Shape shape = at.attributes.integers("shape");
+    for (int64_t size : shape) {
+        if (size < 1) at.fail(fmt::format("shape = {}: every dim must be at least 1", text_of(shape)));
+    }
+    return {{dtype, shape}, std::vector<std::string>(shape.size())};
 }
 
 std::vector<Typed> like_input(Infer& at) {

@@ -13,6 +13,9 @@ Typed broadcast(const Infer& at, size_t from = 0);
 
 Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
 
+/// What the attribute `shape` of a source says, its dims unnamed. Throws where a size is below 1.
+Typed shaped(Infer& at, DType dtype);
+
 /// Output 0 is like the input 0 in type and names. Checks that it is floating point.
 std::vector<Typed> like_input(Infer& at);
 

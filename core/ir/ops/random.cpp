@@ -7,14 +7,6 @@ namespace orrery::ops {
 
 namespace {
 
-Typed shaped(Infer& at, DType dtype) {
-    const Shape shape = at.attributes.integers("shape");
-    for (int64_t size : shape) {
-        if (size < 1) at.fail(fmt::format("shape = {}: every dim must be at least 1", text_of(shape)));
-    }
-    return {{dtype, shape}, std::vector<std::string>(shape.size())};
-}
-
 std::vector<Typed> infer_full(Infer& at) { return {shaped(at, at.dtype_attribute(DType::f32))}; }
 
 // Two draws with one stream would be equal, so each op that names none gets its own.

@@ -1,0 +1,309 @@
+// Ops on indices along one dim: gather, scatter_add, top_k, cumsum, iota, one_hot.
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+// ids of a row (1 in all dims behind `dim`), or of single elements (the sizes of `of`).
+bool picks_rows(const Shape& of, const Shape& ids, int64_t dim) {
+    const auto behind = static_cast<std::ptrdiff_t>(dim) + 1;
+    const Shape sizes(ids.begin() + behind, ids.end()), all(of.begin() + behind, of.end());
+    return sizes == Shape(sizes.size(), 1) && sizes != all;
+}
+
+// Checks ids (input 1) against input 0 in all dims but `dim`; names of input 0's dims with those of ids.
+std::vector<std::string> match_ids(Infer& at, int dim) {
+    at.expect_dtype(1, DType::i32);
+    at.expect_rank(1, at.rank(0), at.rank(0));
+    std::vector<std::string> names = at.dims(0);
+    const bool rows = picks_rows(at.shape(0), at.shape(1), dim);
+    for (int d = 0; d < at.rank(0); ++d) {
+        if (d == dim || (rows && d > dim)) continue;
+        names[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "dims");
+    }
+    return names;
+}
+
+void check_index_range(Infer& at, int64_t size) {
+    if (size > std::numeric_limits<int32_t>::max())
+        at.fail(fmt::format("a dim of {} elements has indices that i32 does not hold", size));
+}
+
+std::vector<Typed> infer_gather(Infer& at) {
+    const int dim = at.dim_attribute("dim", at.rank(0));
+    const auto d = static_cast<size_t>(dim);
+    Typed y{at.type(0), match_ids(at, dim)};
+    y.type.shape[d] = at.shape(1)[d];
+    y.dims[d] = at.dims(1)[d];
+    return {y};
+}
+
+std::vector<Typed> infer_scatter_add(Infer& at) {
+    at.expect_float(0);
+    const int dim = at.dim_attribute("dim", at.rank(0));
+    const auto d = static_cast<size_t>(dim);
+    Typed y{at.type(0), match_ids(at, dim)};
+    at.same_dim(0, dim, 1, dim, "dims");
+    const int64_t size = at.attributes.integer("size");
+    if (size < 1) at.fail(fmt::format("size = {} must be at least 1", size));
+    check_index_range(at, size);
+    y.type.dtype = at.dtype_attribute(at.dtype(0));
+    if (!is_float(y.type.dtype)) at.fail(fmt::format("dtype = {} is no float", name_of(y.type.dtype)));
+    y.type.shape[d] = size;
+    y.dims[d].clear();
+    return {y};
+}
+
+// The dims before and behind `dim`, which all operands share; ids of rows lack those behind.
+struct IndexRule {
+    RuleMaker make;
+    FactorRule::Dims shared, ids;
+    size_t dim;
+
+    IndexRule(const Program& program, const Op& op) : dim(static_cast<size_t>(op.attributes.integer("dim"))) {
+        const Shape& x = shape_of(program, op.inputs[0]);
+        const bool rows = picks_rows(x, shape_of(program, op.inputs[1]), op.attributes.integer("dim"));
+        for (size_t d = 0; d < x.size(); ++d) {
+            shared.push_back(d == dim ? std::vector<int>{} : make.parallel(x[d]));
+            ids.push_back(rows && d > dim ? std::vector<int>{} : shared.back());
+        }
+    }
+    static FactorRule::Dims with(FactorRule::Dims dims, size_t d, const std::vector<int>& factor) {
+        dims[d] = factor;
+        return dims;
+    }
+};
+
+// Each shard of x gives what it has of the elements asked for and 0 in place of the others, so the results add up;
+// integers, which nothing adds up, are read whole.
+FactorRule gather_rule(const Program& program, const Op& op) {
+    IndexRule at(program, op);
+    const bool sums = is_float(program.value(op.inputs[0]).type.dtype);
+    const int64_t size = shape_of(program, op.inputs[0])[at.dim];
+    const auto from = at.make.dim(sums ? Factor::Kind::index : Factor::Kind::whole, size);
+    const auto picks = at.make.parallel(shape_of(program, op.inputs[1])[at.dim]);
+    at.make.rule.inputs = {IndexRule::with(at.shared, at.dim, from), IndexRule::with(at.ids, at.dim, picks)};
+    at.make.rule.outputs = {IndexRule::with(at.shared, at.dim, picks)};
+    if (sums) at.make.rule.linear_in = {0};
+    return at.make.rule;
+}
+
+FactorRule scatter_add_rule(const Program& program, const Op& op) {
+    IndexRule at(program, op);
+    const auto picks = at.make.contracted(shape_of(program, op.inputs[1])[at.dim]);
+    const auto to = at.make.dim(Factor::Kind::index, shape_of(program, op.outputs[0])[at.dim]);
+    at.make.rule.inputs = {IndexRule::with(at.shared, at.dim, picks), IndexRule::with(at.ids, at.dim, picks)};
+    at.make.rule.outputs = {IndexRule::with(at.shared, at.dim, to)};
+    at.make.rule.linear_in = {0};
+    return at.make.rule;
+}
+
+// Of input 0, from the gradient of output 0, whose elements `ids` places along the dim. A weight's comes in f32.
+void scatter_back(Backward& g, ValueId ids) {
+    if (!g.wants(0)) return;
+    const int64_t dim = g.attributes().integer("dim");
+    Attributes attributes{{"dim", dim}, {"size", g.shape(g.in(0))[static_cast<size_t>(dim)]}};
+    if (g.is_weight(g.in(0))) attributes.set("dtype", std::string("f32"));
+    g.give(0, g.one("scatter_add", {g.dy(), ids}, std::move(attributes)));
+}
+
+void grad_gather(Backward& g) { scatter_back(g, g.in(1)); }
+void grad_top_k(Backward& g) { scatter_back(g, g.out(1)); }
+
+void grad_scatter_add(Backward& g) {
+    if (!g.wants(0)) return;
+    const ValueId dy = g.cast(g.raw_dy(), g.type(g.in(0)).dtype);
+    g.give(0, g.one("gather", {dy, g.in(1)}, {{"dim", g.attributes().integer("dim")}}));
+}
+
+std::vector<Typed> infer_top_k(Infer& at) {
+    at.expect_float(0);
+    const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
+    const int64_t k = at.attributes.integer("k"), size = at.shape(0)[d];
+    if (k < 1 || k > size)
+        at.fail(fmt::format("k = {} is not from 1 to the {} elements of dim {} of {}", k, size, d, at.show(0)));
+    check_index_range(at, size);
+    Typed values = at.typed(0);
+    values.type.shape[d] = k;
+    values.dims[d].clear();
+    Typed ids = values;
+    ids.type.dtype = DType::i32;
+    return {values, ids};
+}
+
+// All operands alike, but that `dim` is read and written whole.
+FactorRule whole_dim_rule(const Program& program, const Op& op) {
+    const auto whole = static_cast<size_t>(op.attributes.integer("dim"));
+    const Shape& x = shape_of(program, op.inputs[0]);
+    RuleMaker make;
+    FactorRule::Dims shared;
+    for (size_t d = 0; d < x.size(); ++d) shared.push_back(d == whole ? std::vector<int>{} : make.parallel(x[d]));
+    const auto dims_of = [&](ValueId id) {
+        FactorRule::Dims dims = shared;
+        dims[whole] = make.whole(shape_of(program, id)[whole]);
+        return dims;
+    };
+    for (ValueId id : op.inputs) make.rule.inputs.push_back(dims_of(id));
+    for (ValueId id : op.outputs) make.rule.outputs.push_back(dims_of(id));
+    return make.rule;
+}
+
+FactorRule cumsum_rule(const Program& program, const Op& op) {
+    FactorRule rule = whole_dim_rule(program, op);
+    rule.linear_in = {0};
+    return rule;
+}
+
+std::vector<Typed> infer_cumsum(Infer& at) {
+    at.dim_attribute("dim", at.rank(0));
+    return like_input(at);
+}
+
+// y_i sums all x_j with j <= i, so dx_j sums all dy_i with i >= j: the other way round.
+void grad_cumsum(Backward& g) {
+    Attributes attributes = g.attributes();
+    attributes.set("reverse", !g.attributes().flag("reverse"));
+    g.give(0, g.one("cumsum", {g.dy()}, std::move(attributes)));
+}
+
+std::vector<Typed> infer_iota(Infer& at) {
+    const Typed y = shaped(at, at.dtype_attribute(DType::i32));
+    const auto rank = static_cast<int64_t>(y.type.shape.size());
+    const int64_t given = at.attributes.integer("dim"), dim = given < 0 ? given + rank : given;
+    if (dim < 0 || dim >= rank)
+        at.fail(fmt::format("dim = {} is not a dim of shape = {}", given, text_of(y.type.shape)));
+    at.attributes.set("dim", dim);
+    check_index_range(at, y.type.shape[static_cast<size_t>(dim)]);
+    return {y};
+}
+
+std::vector<Typed> infer_one_hot(Infer& at) {
+    at.expect_dtype(0, DType::i32);
+    const int64_t size = at.attributes.integer("size");
+    if (size < 1) at.fail(fmt::format("size = {} must be at least 1", size));
+    check_index_range(at, size);
+    Typed y = at.typed(0);
+    y.type.dtype = at.dtype_attribute(DType::f32);
+    y.type.shape.push_back(size);
+    y.dims.emplace_back();
+    return {y};
+}
+
+// A rank makes its columns from its offset on.
+FactorRule one_hot_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    FactorRule::Dims dims;
+    for (int64_t size : shape_of(program, op.inputs[0])) dims.push_back(make.parallel(size));
+    make.rule.inputs = {dims};
+    dims.push_back(make.parallel(shape_of(program, op.outputs[0]).back()));
+    make.rule.outputs = {dims};
+    return make.rule;
+}
+
+int64_t input_flops(const Program& program, const Op& op) { return program.value(op.inputs[0]).type.count(); }
+
+// Below 0 and behind the end there is nothing.
+Samples gathers() {
+    const Draw ids{-1, 9};
+    return {{.operands = {f32({4, 9, 6}), i32({4, 3, 6})}, .attributes = {{"dim", int64_t{1}}}, .draws = {{}, ids}},
+            {.operands = {f32({9, 4, 6}), i32({33, 1, 1})}, .attributes = {{"dim", int64_t{0}}}, .draws = {{}, ids}},
+            {.operands = {f32({4, 9}), i32({4, 6})}, .attributes = {{"dim", int64_t{-1}}}, .draws = {{}, ids}},
+            {.operands = {i32({4, 9}), i32({4, 6})}, .attributes = {{"dim", int64_t{1}}}, .draws = {ids, ids}}};
+}
+Samples scatters() {
+    const Draw ids{-1, 9};
+    const auto into_9 = [](int64_t dim) { return Attributes{{"dim", dim}, {"size", int64_t{9}}}; };
+    return {{.operands = {f32({4, 33, 6}), i32({4, 33, 6})}, .attributes = into_9(1), .draws = {{}, ids}},
+            {.operands = {f32({33, 4, 6}), i32({33, 1, 1})}, .attributes = into_9(0), .draws = {{}, ids}},
+            {.operands = {f32({4, 6}), i32({4, 6})}, .attributes = into_9(-1), .draws = {{}, ids}}};
+}
+Samples largest() {
+    return {{.operands = {f32({4, 33})}, .attributes = {{"k", int64_t{6}}}},
+            {.operands = {f32({4, 9, 6})}, .attributes = {{"k", int64_t{2}}, {"dim", int64_t{1}}}},
+            {.operands = {f32({9, 4})}, .attributes = {{"k", int64_t{9}}, {"dim", int64_t{0}}}}};
+}
+Samples scans() {
+    return {{.operands = {f32({4, 33})}, .attributes = {{"dim", int64_t{-1}}}},
+            {.operands = {f32({4, 9, 6})}, .attributes = {{"dim", int64_t{1}}, {"reverse", true}}},
+            {.operands = {f32({9, 6})}, .attributes = {{"dim", int64_t{0}}, {"exclusive", true}}},
+            {.operands = {f32({4, 9})}, .attributes = {{"dim", int64_t{1}}, {"exclusive", true}, {"reverse", true}}}};
+}
+Samples counts() {
+    return {
+        {.operands = {}, .attributes = {{"shape", Ints{4, 9, 6}}, {"dim", int64_t{1}}}},
+        {.operands = {}, .attributes = {{"shape", Ints{4, 33}}, {"dim", int64_t{0}}, {"dtype", std::string("f32")}}}};
+}
+Samples hots() {
+    const Draw ids{-1, 9};
+    return {
+        {.operands = {i32({4, 9})}, .attributes = {{"size", int64_t{9}}}, .draws = {ids}},
+        {.operands = {i32({33})}, .attributes = {{"size", int64_t{6}}, {"dtype", std::string("i32")}}, .draws = {ids}}};
+}
+
+}  // namespace
+
+std::vector<OpDef> index_ops() {
+    return {
+        {.name = "gather",
+         .operands = {"x", "ids"},
+         .attributes = {required(integer("dim"))},
+         .infer = infer_gather,
+         .rule = gather_rule,
+         .gradient = grad_gather,
+         .flops = no_flops,
+         .indexed = OperandRef{false, 0},
+         .samples = gathers},
+        {.name = "scatter_add",
+         .operands = {"x", "ids"},
+         .attributes = {required(integer("dim")), required(integer("size")), text("dtype")},
+         .infer = infer_scatter_add,
+         .rule = scatter_add_rule,
+         .gradient = grad_scatter_add,
+         .flops = input_flops,
+         .accumulates = {0},
+         .indexed = OperandRef{true, 0},
+         .samples = scatters},
+        {.name = "top_k",
+         .operands = {"x"},
+         .attributes = {required(integer("k")), integer("dim", int64_t{-1})},
+         .infer = infer_top_k,
+         .rule = whole_dim_rule,
+         .gradient = grad_top_k,
+         .flops = input_flops,
+         .samples = largest},
+        {.name = "cumsum",
+         .operands = {"x"},
+         .attributes = {required(integer("dim")), flag("reverse"), flag("exclusive")},
+         .infer = infer_cumsum,
+         .rule = cumsum_rule,
+         .gradient = grad_cumsum,
+         .flops = input_flops,
+         .in_place = {{0, 0}},
+         .samples = scans},
+        {.name = "iota",
+         .attributes = {required(integers("shape")), integer("dim", int64_t{0}), text("dtype", {"i32", "f32"}, "i32")},
+         .infer = infer_iota,
+         .rule = source_rule,
+         .flops = no_flops,
+         .indexed = OperandRef{true, 0},
+         .source = true,
+         .samples = counts},
+        {.name = "one_hot",
+         .operands = {"ids"},
+         .attributes = {required(integer("size")), text("dtype", {"f32", "bf16", "f16", "i32"}, "f32")},
+         .infer = infer_one_hot,
+         .rule = one_hot_rule,
+         .flops = no_flops,
+         .indexed = OperandRef{true, 0},
+         .samples = hots},
+    };
+}
+
+}  // namespace orrery::ops
