@@ -9,6 +9,7 @@ return {
   param    = native.param,
   scope    = native.scope,
   constant = native.constant,
+  iota     = native.iota,                   -- indices along a dim
   step     = native.step,
   training = native.training,
   data     = require "orrery.data",

@@ -326,6 +326,33 @@ function Value:embedding(table) end
 ---@param vocab integer
 ---@return Value
 function Value:embedding_grad(dy, vocab) end
+--- {dim} (x, ids i32) -> y: elements of x along dim: y[.., j, ..] = x[.., ids[.., j, ..], ..] (`torch.gather`); ids and
+--- x of one shape but for dim, or ids of 1 in all dims behind it: one id a row; 0 where an id is not from 0 to the
+--- size, -1 say; x of any type
+---@param ids Value
+---@param dim Dim
+---@return Value
+function Value:gather(ids, dim) end
+--- {dim, size, dtype=that of x} (x, ids i32) -> y: its adjoint: y[.., ids[.., j, ..], ..] += x[.., j, ..] into zeros,
+--- dim of `size`; ids as there; each sum in f32 in the order of j, so the same bits on all devices
+---@param ids Value
+---@param options { dim: Dim, size: integer, dtype?: DType }
+---@return Value
+function Value:scatter_add(ids, options) end
+--- {k, dim=-1} (x) -> (values, ids i32): descending; NaN above all numbers, equal ones (0 and -0 are) by their index
+---@param options { k: integer, dim?: Dim }
+---@return Value values, Value ids
+function Value:top_k(options) end
+--- {dim, reverse, exclusive} (x) -> y: sums of what is not behind (reverse: not before) an element, without it:
+--- exclusive; summed in f64; linear
+---@param options { dim: Dim, reverse?: boolean, exclusive?: boolean }
+---@return Value
+function Value:cumsum(options) end
+--- {size, dtype=f32|bf16|f16|i32} (ids i32[...]) -> y[...,size]: 1 at the id; zeros where it is not from 0 to size, -1
+--- say; no gradient
+---@param options { size: integer, dtype?: DType }
+---@return Value
+function Value:one_hot(options) end
 --- {theta=10000, inverse, start} (x[B,T,H,D]) -> y: rotates halves of D (GPT-NeoX, Llama)
 ---@param options? { theta?: number, inverse?: boolean, start?: integer }
 ---@return Value
@@ -638,6 +665,10 @@ function orrery.scope(name, fn, ...) end
 ---@param dtype? DType
 ---@return Value
 function orrery.constant(number, dtype) end
+--- Each element's index along a dim (the first when left out), counted from 0: i32, or f32.
+---@param spec { shape: ({ [1]: string, [2]: integer } | integer)[], dim?: Dim, dtype?: "i32" | "f32" }
+---@return Value
+function orrery.iota(spec) end
 --- The step, f32 [], from 1.
 ---@return Value
 function orrery.step() end

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "folders.h"
+#include "ir/describe.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
 
@@ -103,6 +104,42 @@ TEST_CASE("operators take values and numbers") {
     forward.resize(12);
     CHECK(forward == std::vector<std::string>{"full", "sub", "div", "scale", "add", "scale", "sub", "full", "pow",
                                               "neg", "add", "sum"});
+}
+
+TEST_CASE("indices along a dim: dims by name or number, ids from 0") {
+    FakeHost host(config);
+    run(tracing("  local w = nn.param { name = 'w', shape = { {'embed', 6} }, init = { kind = 'ones' } }\n"
+                "  local values, ids = (x * w):top_k(2, 'embed')\n"
+                "  local rows = o.iota { shape = { {'batch', 4}, 1 }, dim = 'batch' }\n"
+                "  local hot = ids:one_hot(6):cumsum(3, { reverse = true })\n"
+                "  local there = values:scatter_add(ids, 2, 6):gather(rows, 'batch')\n"
+                "  return there:sum() + hot:sum()") +
+            training,
+        host);
+    const Program& program = host.experiment->train;
+    std::vector<std::string> forward = kinds(program);
+    forward.resize(9);
+    CHECK(forward ==
+          std::vector<std::string>{"mul", "top_k", "iota", "one_hot", "cumsum", "scatter_add", "gather", "sum", "sum"});
+    const auto type = [&](size_t op) {
+        const Value& value = program.value(program.ops[op].outputs.back());
+        return text_of(value.type, value.dims);
+    };
+    CHECK(type(1) == "i32[batch=4,2]");
+    CHECK(type(2) == "i32[batch=4,1]");
+    CHECK(type(3) == "f32[batch=4,2,6]");
+    CHECK(type(5) == "f32[batch=4,6]");
+    CHECK(program.ops[2].attributes.integer("dim") == 0);
+    CHECK(program.ops[4].attributes.integer("dim") == 2);
+    CHECK(program.ops[4].attributes.flag("reverse"));
+    const std::string none = "dim is the number 3, expected the name of a dim of its shape, or 1 to 2";
+    CHECK(has(failure(tracing("  return o.iota { shape = { 4, 6 }, dim = 3 }")), "o.iota: " + none));
+    CHECK(has(failure(tracing("  return o.iota { shape = { 4, {'seq', 6} }, dim = 'sek' }")),
+              "dim is the text \"sek\", expected the name of a dim"));
+    CHECK(has(failure(tracing("  return o.iota { shape = { 4 }, dtype = 'bf16' }")),
+              "dtype = \"bf16\" is unknown; there are i32, f32"));
+    CHECK(has(failure(tracing("  return x:top_k(7, 'embed')")), "k = 7 is not from 1 to the 6 elements of dim 1"));
+    CHECK(has(failure(tracing("  return x:gather(x, 1)")), "is not i32"));
 }
 
 TEST_CASE("mistakes in a trace name the script's line, the operands and their dims") {

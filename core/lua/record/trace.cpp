@@ -1,12 +1,14 @@
 // o.trace's recording side: params, scopes, and the inputs that the host fills.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
 #include "lua/fields.h"
+#include "lua/record/op_call.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
 
@@ -147,6 +149,35 @@ int constant(lua_State* L) {
         "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", number}, {"dtype", dtype}}, where(L));
     push_symbol(L, tape, id);
     return 1;
+}
+
+/// The field `dim` of a shape: a name, or a number from 1; the first when left out.
+int64_t dim_field(lua_State* L, Fields& fields, const std::vector<std::string>& dims) {
+    fields.push_field("dim");
+    int64_t dim = lua_isnil(L, -1) ? 1 : 0;
+    if (lua_type(L, -1) == LUA_TSTRING) {
+        const auto found = std::find(dims.begin(), dims.end(), check_text(L, -1));
+        if (found != dims.end()) dim = found - dims.begin() + 1;
+    } else if (lua_isinteger(L, -1)) {
+        dim = lua_tointeger(L, -1);
+    }
+    if (dim < 1 || dim > static_cast<int64_t>(dims.size()))
+        fields.wrong("dim", fmt::format("the name of a dim of its shape, or 1 to {}", dims.size()));
+    lua_pop(L, 1);
+    return dim - 1;
+}
+
+/// native.iota { shape = { {"seq", 64}, ... }, dim = "seq", dtype = } -> a value: each element's index along dim.
+int iota(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.iota");
+    Fields fields(L, 1, "o.iota");
+    Shape shape;
+    std::vector<std::string> dims;
+    shape_fields(L, fields, shape, dims);
+    const int64_t dim = dim_field(L, fields, dims);
+    const std::string dtype{name_of(dtype_field(L, fields, DType::i32))};
+    fields.finish();
+    return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
 }
 
 /// native.fail(text): an error at the line of the script, of the model or of the strategy that is being run.
@@ -306,10 +337,9 @@ Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t b
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},
-                                  {"step", guard<step>},         {"training", guard<training>},
-                                  {"constant", guard<constant>}, {"array", guard<array>},
-                                  {"fail", guard<fail_there>},   {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},       {"step", guard<step>},
+                                  {"training", guard<training>}, {"constant", guard<constant>}, {"iota", guard<iota>},
+                                  {"array", guard<array>},       {"fail", guard<fail_there>},   {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
 }
 
