@@ -221,6 +221,27 @@ void rows(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64
     bench.line("rope" + of, {"rope", {{"theta", 10000.0}}, {heads}, {heads}});
 }
 
+/// Routing of tokens among 64 experts, rows of a token by index, and a choice among a vocabulary.
+void indices(Bench& bench, const char* model, i64 tokens, i64 width, i64 vocab) {
+    const Type f = bench.type();
+    const std::string of = std::string(" ") + model;
+    const i64 experts = 64, chosen = 8;
+    const Operand x{f, {tokens, width}}, rows{Type::i32, {tokens, 1}}, gates{f, {tokens, experts}};
+    const Operand picked{f, {tokens, chosen}}, ids{Type::i32, {tokens, chosen}};
+    const Constants first{{"dim", i64{0}}}, last{{"dim", i64{1}}};
+    bench.line("gather rows" + of, {"gather", first, {x, rows}, {x}}, 0, 2 * x.count() * size_of(f));
+    bench.line("scatter_add rows" + of, {"scatter_add", first, {x, rows}, {x}});
+    bench.line("gather elements" + of, {"gather", last, {gates, ids}, {picked}});
+    bench.line("scatter_add elements" + of, {"scatter_add", last, {picked, ids}, {gates}});
+    bench.line("top_k 8 of 64" + of, {"top_k", last, {gates}, {picked, ids}});
+    const Operand logits{f, {64, vocab}}, values{f, {64, 40}}, places{Type::i32, {64, 40}};
+    bench.line("top_k 40 of a vocabulary" + of, {"top_k", last, {logits}, {values, places}});
+    bench.line("cumsum rows" + of, {"cumsum", last, {gates}, {gates}});
+    bench.line("cumsum columns" + of, {"cumsum", first, {x}, {x}});
+    bench.line("iota" + of, {"iota", first, {}, {x}});
+    bench.line("one_hot" + of, {"one_hot", {}, {{Type::i32, {tokens}}}, {gates}});
+}
+
 void updates(Bench& bench) {
     const i64 n = i64{1} << 27;
     const Operand p{Type::f32, {n}}, s{Type::f32, {}};
@@ -249,6 +270,8 @@ int main(int argc, char** argv) {
     attention(bench, "llama 1b", 8, 2048, 32, 8, 64);
     rows(bench, "gpt2", 32 * 1024, 768, 3072, 50304);
     rows(bench, "llama 1b", 8 * 2048, 2048, 8192, 32000);
+    indices(bench, "gpt2", 32 * 1024, 768, 50304);
+    indices(bench, "llama 1b", 8 * 2048, 2048, 32000);
     updates(bench);
     return 0;
 }

@@ -222,6 +222,43 @@ void tokens(Bench& bench, Type type) {
     }
 }
 
+/// Routing of 4096 tokens among 64 experts, rows of 384 by index, and a choice among a vocabulary.
+void indices(Bench& bench, Type type) {
+    const Kernels& k = cpu::table();
+    const i64 n = 4096, cols = 384, experts = 64, chosen = 8, vocab = 50257;
+    const double w = static_cast<double>(size_of(type));
+    Operand x(type, n * cols), y(type, n * cols), gates(type, n * experts), sums(type, n * experts);
+    Operand logits(type, 16 * vocab);
+    std::vector<std::int32_t> ids(static_cast<size_t>(n * chosen));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7919 % n);
+    const Picks rows{.x = {1, n, cols}, .picks = n, .rows = true};
+    const double moved = 2 * static_cast<double>(n * cols) * w, gated = static_cast<double>(n * experts) * w;
+    bench.line("gather rows", 0, moved, [&](Context& c) { k.gather(c, rows, x.in(), ids.data(), y.out()); });
+    bench.line("scatter_add rows", 0, moved, [&](Context& c) { k.scatter_add(c, rows, x.in(), ids.data(), y.out()); });
+    std::vector<std::int32_t> best(ids.size());
+    for (std::int32_t& id : ids) id %= experts;
+    const Picks elements{.x = {n, experts, 1}, .picks = chosen};
+    const double picked = static_cast<double>(n * chosen) * (w + 4);
+    bench.line("gather elements", 0, picked + gated,
+               [&](Context& c) { k.gather(c, elements, gates.in(), ids.data(), y.out()); });
+    bench.line("scatter_add elements", 0, picked + gated,
+               [&](Context& c) { k.scatter_add(c, elements, y.in(), ids.data(), sums.out()); });
+    bench.line("top_k 8 of 64", 0, picked + gated, [&](Context& c) {
+        k.top_k(c, {n, experts, 1}, chosen, gates.in(), y.out(), best.data());
+    });
+    bench.line("top_k 40 of 50257", 0, 16 * static_cast<double>(vocab) * w, [&](Context& c) {
+        k.top_k(c, {16, vocab, 1}, 40, logits.in(), y.out(), best.data());
+    });
+    bench.line("cumsum rows", 0, 2 * gated, [&](Context& c) {
+        k.cumsum(c, {n, experts, 1}, false, false, gates.in(), sums.out());
+    });
+    bench.line("cumsum columns", 0, 2 * gated, [&](Context& c) {
+        k.cumsum(c, {1, n, experts}, false, true, gates.in(), sums.out());
+    });
+    bench.line("iota", 0, moved / 2, [&](Context& c) { k.iota(c, {1, n, cols}, 0, y.out()); });
+    bench.line("one_hot", 0, gated, [&](Context& c) { k.one_hot(c, ids.data(), n, 0, experts, sums.out()); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -234,4 +271,5 @@ int main(int argc, char** argv) {
     rows(bench, type);
     elementwise(bench, type);
     tokens(bench, type);
+    indices(bench, type);
 }

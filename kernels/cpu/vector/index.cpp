@@ -81,8 +81,50 @@ inline void sift(std::uint64_t* heap, i64 at, i64 n) {
     heap[at] = key;
 }
 
+/// The k largest keys of what was offered so far.
+struct Best {
+    std::uint64_t* heap;
+    i64 k, count = 0;
+    float least = 0;  ///< of k elements, the smallest: later ones must be larger, or NaN
+
+    void add(float x, i64 index) {
+        if (count < k) {
+            heap[count++] = rank_key(x, index);
+            if (count < k) return;
+            for (i64 r = k / 2; r-- > 0;) sift(heap, r, k);
+        } else {
+            const std::uint64_t key = rank_key(x, index);
+            if (key < heap[0]) return;
+            heap[0] = key;
+            sift(heap, 0, k);
+        }
+        const auto order = static_cast<std::uint32_t>(heap[0] >> 32);
+        least = std::bit_cast<float>((order >> 31) != 0 ? order & 0x7fffffffu : ~order);
+    }
+    /// Elements index .. index+n-1; most of many are below the least.
+    void offer(const float* x, i64 n, i64 index) {
+        constexpr i64 step = 64;
+        for (i64 i = 0; i < n; i += step) {
+            const i64 size = n - i < step ? n - i : step;
+            if (count == k && row_max(x + i, size, x[i]) <= least) continue;
+            for (i64 e = i; e < i + size; ++e) {
+                if (count < k || !(x[e] <= least)) add(x[e], index + e);
+            }
+        }
+    }
+    void sort() {
+        for (i64 left = k - 1; left > 0; --left) {  // the smallest goes behind the others
+            const std::uint64_t smallest = heap[0];
+            heap[0] = heap[left];
+            heap[left] = smallest;
+            sift(heap, 0, left);
+        }
+    }
+};
+
 /// The largest keys of one lane, `step` elements apart from `at` on, in descending order.
-void largest(In x, i64 at, i64 step, i64 n, i64 k, std::uint64_t* heap) {
+void largest(In x, i64 at, i64 step, i64 n, i64 k, std::uint64_t* keys) {
+    Best best{keys, k};
     float buffer[tile];
     for (i64 j = 0; j < n; j += tile) {
         const i64 size = n - j < tile ? n - j : tile;
@@ -92,24 +134,9 @@ void largest(In x, i64 at, i64 step, i64 n, i64 k, std::uint64_t* heap) {
         } else {
             for (i64 e = 0; e < size; ++e) buffer[e] = *fetch(x, at + (j + e) * step, 1, buffer + e);
         }
-        for (i64 e = 0; e < size; ++e) {
-            const std::uint64_t key = rank_key(v[e], j + e);
-            if (j + e < k) {
-                heap[j + e] = key;
-                if (j + e == k - 1)
-                    for (i64 r = k / 2; r-- > 0;) sift(heap, r, k);
-            } else if (key > heap[0]) {
-                heap[0] = key;
-                sift(heap, 0, k);
-            }
-        }
+        best.offer(v, size, j);
     }
-    for (i64 left = k - 1; left > 0; --left) {  // the smallest goes behind the others
-        const std::uint64_t smallest = heap[0];
-        heap[0] = heap[left];
-        heap[left] = smallest;
-        sift(heap, 0, left);
-    }
+    best.sort();
 }
 
 template <class W>
