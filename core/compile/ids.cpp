@@ -31,10 +31,12 @@ std::map<std::string, IdRange> ids_of(const Program& recorded) {
         const Lookup& lookup = *def.looks_up;
         const ValueId input = input_behind(recorded, op.inputs.at(static_cast<size_t>(lookup.ids)));
         if (input == none) continue;
-        const Shape& shape = recorded.value(op.inputs.at(static_cast<size_t>(lookup.rows))).type.shape;
+        const auto& rows = lookup.rows.output ? op.outputs : op.inputs;
+        const Shape& shape = recorded.value(rows.at(static_cast<size_t>(lookup.rows.index))).type.shape;
+        const int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : op.attributes.integer(lookup.dim_attribute);
         IdRange& range = ranges[recorded.value(input).name];
-        range.count = fewest(range.count, lookup.dim < 0 ? shape.back() : shape.at(static_cast<size_t>(lookup.dim)));
-        if (!def.loss) range.least = 0;
+        range.count = fewest(range.count, dim < 0 ? shape.back() : shape.at(static_cast<size_t>(dim)));
+        if (!lookup.skips) range.least = 0;
     }
     return ranges;
 }

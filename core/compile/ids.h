@@ -8,7 +8,7 @@ namespace orrery {
 
 /// The ids that an input may hold: `least` to count - 1.
 struct IdRange {
-    int64_t least = -1;  ///< -1 where it is only a target, which the loss ignores then
+    int64_t least = -1;  ///< -1 where that stands for none to all that read it: a target that the loss ignores
     int64_t count = 0;   ///< rows of the table that it is looked up in, or logits that it is a target of; 0: any number
 };
 

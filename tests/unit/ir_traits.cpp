@@ -42,7 +42,11 @@ std::vector<std::string> untrue_of(const OpDef& def) {
     want(!def.combines || def.operands.size() == 2, "combines two");
     want(!def.loss || (def.looks_up && attribute(def, "grad")), "a loss looks targets up and has `grad`");
     if (def.looks_up)
-        want(takes(def, def.looks_up->ids) && takes(def, def.looks_up->rows), "looks up in operands that it takes");
+        want(takes(def, def.looks_up->ids) &&
+                 (def.looks_up->rows.output ? def.looks_up->rows.index >= 0 : takes(def, def.looks_up->rows.index)),
+             "looks up in operands that it takes");
+    if (def.looks_up && !def.looks_up->dim_attribute.empty())
+        want(needs(std::string(def.looks_up->dim_attribute).c_str()), "looks up in a dim that an attribute says");
     for (int i : def.multiplies) want(takes(def, i), "multiplies an operand that it takes");
     want(def.swaps.size() <= def.operands.size(), "swaps dims of operands that it takes");
     for (std::string_view flag : def.swaps)

@@ -67,6 +67,28 @@ TEST_CASE("the vocabulary of a program is that of its tables and logits") {
     CHECK(vocabulary_of(program) == 30);
 }
 
+TEST_CASE("ids of an input are those of all that they look up, and -1 where that is none to each") {
+    Program program;
+    Builder build(program);
+    const auto ids = [&](const char* name, Shape shape) { return build.input(name, {DType::i32, shape}, {}, {}); };
+    const ValueId x = build.input("x", {DType::f32, {8, 6}}, {}, {});
+    const ValueId labels = ids("labels", {8}), picks = ids("picks", {8, 4}), to = ids("to", {8, 6}),
+                  both = ids("both", {8});
+    build.one("one_hot", {labels}, {{"size", int64_t{10}}}, {});
+    build.one("gather", {x, picks}, {{"dim", int64_t{1}}}, {});
+    build.one("scatter_add", {x, to}, {{"dim", int64_t{0}}, {"size", int64_t{40}}}, {});
+    build.one("one_hot", {both}, {{"size", int64_t{9}}}, {});
+    build.one("embedding", {both, x}, {}, {});
+    const auto ranges = ids_of(program);
+    const auto is = [&](const char* name, int64_t least, int64_t count) {
+        return ranges.at(name).least == least && ranges.at(name).count == count;
+    };
+    CHECK(is("labels", -1, 10));
+    CHECK(is("picks", -1, 6));
+    CHECK(is("to", -1, 40));
+    CHECK(is("both", 0, 8));
+}
+
 TEST_CASE("a ramp that changes a pipeline's micro-batches is refused at the pipeline's line") {
     const std::string pipeline = "o.strategy.pipeline { axis = 'pp', schedule = 'zb_h1' }";
     std::vector<std::string> ramp{"train.ramp_start=2", "train.ramp_increment=2", "train.ramp_samples=8",

@@ -38,11 +38,13 @@ enum class Moves : uint8_t {
     joins,     ///< the inputs side by side along the attribute `dim`
 };
 
-/// Operand `ids` holds indices into dim `dim` of operand `rows` (-1: its last).
+/// Operand `ids` holds indices into dim `dim` of `rows` (-1: its last).
 struct Lookup {
     int ids = 0;
-    int rows = 0;
+    OperandRef rows = {};
     int dim = 0;
+    bool skips = false;                   ///< an id of -1 is legal, and stands for none
+    std::string_view dim_attribute = {};  ///< that says the dim, "": `dim` does
 };
 
 /// How a sample's numbers are drawn: floats in [low, high), whole numbers in [low, high].

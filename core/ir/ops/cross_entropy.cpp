@@ -190,7 +190,7 @@ std::vector<OpDef> cross_entropy_ops() {
          .constant_outputs = {1},
          .indexed = OperandRef{false, 0},
          .loss = true,
-         .looks_up = Lookup{1, 0, -1},
+         .looks_up = Lookup{1, {false, 0}, -1, true},
          .samples = losses},
         {.name = "cross_entropy_stats",
          .operands = {"logits", "top", "targets"},

@@ -88,7 +88,7 @@ std::vector<OpDef> embedding_ops() {
          .gradient = grad_embedding,
          .flops = no_flops,
          .indexed = OperandRef{false, 1},
-         .looks_up = Lookup{0, 1, 0},
+         .looks_up = Lookup{0, {false, 1}, 0},
          .samples = lookups},
         {.name = "embedding_grad",
          .operands = {"tokens", "dy"},

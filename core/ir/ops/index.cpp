@@ -259,6 +259,7 @@ std::vector<OpDef> index_ops() {
          .gradient = grad_gather,
          .flops = no_flops,
          .indexed = OperandRef{false, 0},
+         .looks_up = Lookup{1, {false, 0}, 0, true, "dim"},
          .samples = gathers},
         {.name = "scatter_add",
          .operands = {"x", "ids"},
@@ -269,6 +270,7 @@ std::vector<OpDef> index_ops() {
          .flops = input_flops,
          .accumulates = {0},
          .indexed = OperandRef{true, 0},
+         .looks_up = Lookup{1, {true, 0}, 0, true, "dim"},
          .samples = scatters},
         {.name = "top_k",
          .operands = {"x"},
@@ -302,6 +304,7 @@ std::vector<OpDef> index_ops() {
          .rule = one_hot_rule,
          .flops = no_flops,
          .indexed = OperandRef{true, 0},
+         .looks_up = Lookup{0, {true, 0}, -1, true},
          .samples = hots},
     };
 }
