@@ -216,6 +216,7 @@ int check_command(const ScriptCommand& given) {
         return 0;
     }
     if (!script.summary_asked) std::printf("%s\n", script.summary().c_str());
+    for (const CompiledProgram& program : compiled.programs) std::printf("program %s\n", declared(program).c_str());
     list_marks(compiled.train().program);
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());

@@ -11,7 +11,7 @@
 #include "ir/op.h"
 #include "lua/script.h"
 #include "run/data/input_feed.h"
-#include "run/session_of.h"
+#include "run/session.h"
 #include "run/train/evaluation.h"
 
 namespace orrery {

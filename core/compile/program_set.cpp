@@ -2,16 +2,10 @@
 
 #include <fmt/format.h>
 
-namespace orrery {
+#include "base/text.h"
+#include "ir/describe.h"
 
-std::string_view name_of(ProgramRole role) {
-    switch (role) {
-        case ProgramRole::train: return "train";
-        case ProgramRole::evaluate: return "evaluate";
-        case ProgramRole::logits: return "logits";
-    }
-    return "";
-}
+namespace orrery {
 
 std::string_view name_of(Filler filler) {
     switch (filler) {
@@ -42,6 +36,18 @@ std::vector<ResultDecl> declared_results(const Program& program) {
         all.push_back({result.name, program.value(result.value).type, result.name == "loss_sum" ? "nats" : "", sums});
     }
     return all;
+}
+
+std::string declared(const CompiledProgram& compiled) {
+    const Program& program = compiled.plan.program;
+    std::vector<std::string> in, out;
+    for (const InputDecl& input : declared_inputs(program))
+        in.push_back(fmt::format("{} {} ({})", input.name, text_of(input.type, input.dims), name_of(input.filler)));
+    for (const ResultDecl& result : declared_results(program))
+        out.push_back(fmt::format("{} {}{}{}", result.name, result.type.text(),
+                                  result.unit.empty() ? "" : fmt::format(" {}", result.unit),
+                                  result.adds_up ? ", adds up" : ""));
+    return fmt::format("{}: {} -> {}", compiled.entry.name, join(in, ", "), join(out, "; "));
 }
 
 std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t microbatches, int64_t ways) {

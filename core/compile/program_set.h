@@ -16,7 +16,6 @@ enum class ProgramRole : uint8_t {
     evaluate = 2,  ///< forward without dropout; a sum and its count over the samples
     logits = 4,    ///< "tokens" [1, seq] -> result "logits" [1, seq, vocab]
 };
-std::string_view name_of(ProgramRole role);
 
 /// One program of the set: which of the recipe's functions, for how many samples.
 struct ProgramEntry {
@@ -69,6 +68,9 @@ struct CompiledProgram {
     ProgramEntry entry;
     Plan plan;
 };
+
+/// "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[] nats, adds up; count f32[], adds up".
+std::string declared(const CompiledProgram& program);
 
 /// The entries that a row of `samples` samples is evaluated with, each and how often. `batch`: of a full call,
 /// `microbatches` of it; `ways`: how many shards of the batch the mesh makes. No sample is left out or taken twice.

@@ -22,6 +22,19 @@ constexpr auto settled = std::chrono::milliseconds(300);  // by then news of a l
 
 }  // namespace
 
+CompileOptions compile_options(const Settings& settings, const Job& job, Device* device, const Network& contracts,
+                               const std::map<std::string, std::vector<ChunkTable>>& collectives) {
+    CompileOptions options;
+    options.contracts = contracts;
+    options.collectives = collectives;
+    options.threads_per_rank = threads_of(settings, job);
+    options.memory_bytes = settings.memory_bytes;
+    if (!device) return options;
+    options.workspace = [device](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    options.runs = [device](const KernelSpec& spec) { return device->why_not(spec).empty(); };
+    return options;
+}
+
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
                  std::unique_ptr<Device> device, bool* met)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,8 +18,15 @@
 
 namespace orrery {
 
-/// One rank of a running job. Owns everything, in order: rendezvous, device, context, executors; destroyed in reverse.
-/// Construction is collective: every rank of the job must come.
+/// What the programs of a rank of these settings are compiled with. `device` counts scratch and says which kernels it
+/// has; it may be nullptr: nothing is counted.
+CompileOptions compile_options(const Settings& settings, const Job& job, Device* device, const Network& contracts,
+                               const std::map<std::string, std::vector<ChunkTable>>& collectives);
+
+/// One rank of a running job. What it is follows from the job, and from what was compiled of a recipe for a mesh: a
+/// process may make one after the other, and state goes from mesh to mesh through a store. Owns everything, in order:
+/// rendezvous, device, context, executors; destroyed in reverse. Construction is collective: every rank of the job must
+/// come.
 class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws

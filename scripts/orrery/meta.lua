@@ -357,20 +357,21 @@ function Value:one_hot(options) end
 ---@param options? { theta?: number, inverse?: boolean, start?: integer }
 ---@return Value
 function Value:rope(options) end
---- {causal, scale=1/sqrt(D)} (q[B,T,H,D], k[B,S,G,D], v[B,S,G,D]) -> (o[B,T,H,D], lse f32[B,H,T]): G divides H; causal:
---- S = T
+--- {causal, scale=1/sqrt(D), window} (q[B,T,H,D], k[B,S,G,D], v[B,S,G,D]) -> (o[B,T,H,D], lse f32[B,H,T]): G divides H;
+--- causal: S = T, and key j is seen by query i >= j; with a window of W by i < j + W alone (Mistral's sliding window:
+--- its own position counts)
 ---@param k Value
 ---@param v Value
 ---@param options? { causal?: boolean, scale?: number, window?: integer }
 ---@return Value o, Value lse
 function Value:attention(k, v, options) end
---- {causal, scale} (q, k, v, o, lse, do) -> (dq, dk, dv)
+--- {causal, scale, window} (q, k, v, o, lse, do) -> (dq, dk, dv)
 ---@param k Value
 ---@param v Value
 ---@param o Value
 ---@param lse Value
 ---@param do_ Value
----@param options? { causal?: boolean, scale?: number }
+---@param options? { causal?: boolean, scale?: number, window?: integer }
 ---@return Value dq, Value dk, Value dv
 function Value:attention_grad(k, v, o, lse, do_, options) end
 --- {grad, ignore=-1} (logits[...,V], targets i32[...], scale f32[]?) -> (loss_sum f32[], count f32[], dlogits?): sum

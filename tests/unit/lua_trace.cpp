@@ -78,7 +78,7 @@ TEST_CASE("a plugin's op is a function with the op's operands and attributes, an
                 "  return o.op.swish_gate(y, { g = x }):sum()") +
             training,
         host);
-    const Program& program = host.experiment->train;
+    const Program& program = host.experiment->train();
     const Op& first = program.ops.at(1);
     CHECK(first.kind == "swish_gate");
     CHECK(first.attributes.number("beta") == 2);
@@ -116,7 +116,7 @@ TEST_CASE("indices along a dim: dims by name or number, ids from 0") {
                 "  return there:sum() + hot:sum()") +
             training,
         host);
-    const Program& program = host.experiment->train;
+    const Program& program = host.experiment->train();
     std::vector<std::string> forward = kinds(program);
     forward.resize(9);
     CHECK(forward ==

@@ -147,15 +147,15 @@ Samples rotations() {
     return {{{f32({2, 9, 3, 6})}, {{"theta", 100.0}}},
             {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}}};
 }
-/// Two query heads or three share a head of keys; as many of both; one head of keys, and more keys than queries; windows
-/// of two keys and of the query's own.
+/// Two query heads or three share a head of keys; as many of both; one head of keys, and more keys than queries;
+/// windows of two keys and of the query's own.
 Samples attentions() {
     const auto sample = [](Shape q, Shape k, bool causal, int64_t window = 0) {
         return OpSample{{f32(std::move(q)), f32(k), f32(k)}, {{"causal", causal}, {"window", window}}};
     };
-    return {sample({2, 5, 6, 3}, {2, 5, 2, 3}, true),     sample({2, 5, 6, 3}, {2, 5, 3, 3}, true),
-            sample({2, 5, 4, 3}, {2, 5, 4, 3}, true),     sample({2, 3, 4, 5}, {2, 7, 1, 5}, false),
-            sample({2, 5, 6, 3}, {2, 5, 2, 3}, true, 2),  sample({2, 5, 4, 3}, {2, 5, 4, 3}, true, 1)};
+    return {sample({2, 5, 6, 3}, {2, 5, 2, 3}, true),    sample({2, 5, 6, 3}, {2, 5, 3, 3}, true),
+            sample({2, 5, 4, 3}, {2, 5, 4, 3}, true),    sample({2, 3, 4, 5}, {2, 7, 1, 5}, false),
+            sample({2, 5, 6, 3}, {2, 5, 2, 3}, true, 2), sample({2, 5, 4, 3}, {2, 5, 4, 3}, true, 1)};
 }
 Samples attention_gradients() {
     Samples samples = attentions();

@@ -11,7 +11,7 @@
 #include "lua/fake_host.h"
 #include "lua/script.h"
 #include "run/control/rendezvous.h"
-#include "run/session_of.h"
+#include "run/session.h"
 #include "run/train/evaluation.h"
 #include "run/train/train.h"
 
@@ -52,6 +52,24 @@ const std::string script =
     "p:parallel { o.strategy.pipeline { axis = 'pp' }, o.strategy.data { axis = 'dp', zero = 2 } }\n"
     "p:compile():train(data)";
 
+/// A session of a recipe on a mesh, from nothing else: what came before is in the store alone.
+std::unique_ptr<Session> session_of(const Recipe& recipe, const Mesh& mesh, const Job& job, Config& config,
+                                    int64_t evaluated) {
+    Settings settings = read_settings(config);
+    settings.mesh = mesh;
+    std::unique_ptr<Device> device = make_device(settings, config, registry(), job);
+    const Network contracts = contracts_of(settings, config, registry());
+    const CompileOptions options = compile_options(settings, job, device.get(), contracts, {});
+    Compiled compiled;
+    recipe.later([&] {
+        const Experiment experiment = make_experiment(recipe, train_step(recipe, recipe.batch), mesh);
+        compiled = compile_training(experiment, options);
+        for (const Calls& calls : evaluation_calls(compiled, evaluated))
+            add_program(compiled, experiment, calls.entry, options);
+    });
+    return std::make_unique<Session>(settings, config, registry(), job, std::move(compiled), std::move(device));
+}
+
 /// One rank. Its script is run once; run:train makes a session for each part in which the mesh has this rank.
 struct RankHost final : FakeHost {
     RankHost(const std::string& toml, int64_t rank, const std::string& store, std::vector<Part> parts,
@@ -67,7 +85,6 @@ struct RankHost final : FakeHost {
     void train(const DataSpec& data, const TrainOptions& given) override {
         const Settings settings = read_settings(config());
         const int64_t samples = evaluated_samples(Dataset(data), given.evaluate_batches, experiment->recipe->batch);
-        const SessionParts common{settings, config(), registry(), *experiment->recipe, {}, samples};
         for (size_t i = 0; i < parts_.size(); ++i) {
             const int64_t ranks = parts_[i].mesh.ranks();
             if (rank_ >= ranks) continue;
@@ -76,7 +93,7 @@ struct RankHost final : FakeHost {
             job.rank = job.local_rank = rank_;
             job.ranks = job.local_ranks = ranks;
             job.port = ports_[i];
-            const auto session = session_of(common, job, parts_[i].mesh);
+            const auto session = session_of(*experiment->recipe, parts_[i].mesh, job, config(), samples);
             const auto store = registry().store("memory", {})(config().table("store").table("memory"), store_);
             TrainOptions options = given;
             options.steps = parts_[i].until;
