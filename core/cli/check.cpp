@@ -65,7 +65,7 @@ struct CheckScript : ScriptRunner {
 
     void compile(Experiment experiment) override {
         lowered.clear();
-        make_sizes(experiment, sizes_to_make());
+        make_sizes(experiment, sizes_to_make(experiment.recipe->ramp));
         ScriptRunner::compile(std::move(experiment));
         if (dump) dump->plans(compiled());
     }
@@ -109,7 +109,7 @@ struct CheckScript : ScriptRunner {
     /// The data of a training; `check` looks at it when it has told of the plan.
     virtual void look_at(const DataSpec&) {}
     /// How many of a ramp's smaller steps are looked at.
-    virtual size_t sizes_to_make() const { return std::numeric_limits<size_t>::max(); }
+    virtual size_t sizes_to_make(const BatchRamp&) const { return std::numeric_limits<size_t>::max(); }
     /// This process makes none of theirs.
     virtual bool leaves_device_to_ranks() const { return false; }
 
@@ -147,9 +147,10 @@ struct LaunchScript final : CheckScript {
     using CheckScript::CheckScript;
 
     void print(const std::string&) override {}
-    /// Ranks compile them when their turn comes. They are multiples of what the first two differ by: what splits these
-    /// splits all.
-    size_t sizes_to_make() const override { return 2; }
+    /// Ranks compile them when their turn comes. What splits the first and the rise behind it splits all.
+    size_t sizes_to_make(const BatchRamp& ramp) const override {
+        return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
+    }
 
     void look_at(const DataSpec& data) override {
         const Dataset looked_at(data);

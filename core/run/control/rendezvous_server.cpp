@@ -387,7 +387,6 @@ RendezvousServer::RendezvousServer(const Options& options) : loop_(std::make_uni
 RendezvousServer::~RendezvousServer() = default;
 
 int RendezvousServer::port() const { return loop_->port; }
-std::string RendezvousServer::lost() const { return loop_->lost(); }
 void RendezvousServer::fail(const std::string& why) { loop_->fail(why); }
 bool RendezvousServer::joined(int64_t rank) const { return loop_->joined(rank); }
 bool RendezvousServer::gone(int64_t rank, const std::string& how) { return loop_->gone(rank, how); }
