@@ -120,12 +120,20 @@ private:
     bool implicit(const Op& op, ValueId value, const std::string& axis) const {
         if (op.kind != "all_gather" && op.kind != "all_to_all") return false;
         if (!op.attributes.text("cause").starts_with("for ")) return false;
-        ValueId original = original_of(program_, value);
-        if (used_.count({original, axis})) return false;
-        // A low-precision copy of a param is read as the param is marked.
-        const OpId maker = program_.value(original).op;
-        if (maker != none && op_def(program_.op(maker).kind).casts) original = program_.op(maker).inputs[0];
-        return used_.count({original, axis}) == 0;
+        return !asked_for(value, axis);
+    }
+
+    bool asked_for(ValueId value, const std::string& axis) const {
+        const ValueId original = original_of(program_, value);
+        if (used_.count({original, axis})) return true;
+        const OpId id = program_.value(original).op;
+        if (id == none) return false;
+        // A low-precision copy of a param is read as the param is marked, and so are the params of a bucket.
+        const Op& maker = program_.op(id);
+        const OpDef& def = op_def(maker.kind);
+        const bool same = def.casts || def.moves == Moves::renames || def.moves == Moves::permutes;
+        return (same || def.moves == Moves::joins) &&
+               std::all_of(maker.inputs.begin(), maker.inputs.end(), [&](ValueId in) { return asked_for(in, axis); });
     }
 
     struct Own {

@@ -1,4 +1,5 @@
 // The list of what propagation inserted.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "layout_models.h"
@@ -171,4 +172,9 @@ TEST_CASE("lint: a gather that no mark asked for is called implicit") {
         asked.use(asked.program.value(p).name, "dp", Placement::replicated());
     }
     for (const Redistribution& e : lint(asked.program, Mesh({{"dp", 2}}))) CHECK_FALSE(e.implicit);
+    asked.program.bucket("dp", 1 << 20, {});  // several params in one message
+    const auto joined = lint(asked.program, Mesh({{"dp", 2}}));
+    for (const Redistribution& e : joined) CHECK_FALSE(e.implicit);
+    CHECK(std::any_of(joined.begin(), joined.end(),
+                      [](const Redistribution& e) { return e.kind == "all_gather" && e.why.ends_with("more"); }));
 }
