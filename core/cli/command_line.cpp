@@ -23,6 +23,7 @@
 #include "cli/launch.h"
 #include "cli/signals.h"
 #include "config/load.h"
+#include "lua/script.h"
 #include "run/control/job.h"
 #include "run/control/stop_request.h"
 
@@ -242,13 +243,26 @@ int written(int code) {
         Fault::failed);
 }
 
+/// The last line of `orrery --help`: the manual lies beside the Lua library, installed or in the source tree.
+std::string where_the_manual_is() {
+    try {
+        const std::filesystem::path library = script_library("");
+        for (const std::filesystem::path& folder : {library.parent_path() / "manual", library / "manual"})
+            if (std::filesystem::is_directory(folder)) return "The manual: " + folder.string();
+    } catch (const Error&) {  // help is printed without a library, too
+    }
+    return "The manual was not found: it is share/orrery/manual of an installed prefix.";
+}
+
 /// `before`: the signal mask of before.
 int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App app("Orrery trains foundation models: one script, any mesh, any backend.", "orrery");
     app.require_subcommand(1);
-    app.footer(
-        "orrery COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
-        "75 stopped by a signal and to be started again, 128 + signal.");
+    app.footer([] {
+        return "orrery COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 the command or the script is wrong,\n"
+               "75 stopped by a signal and to be started again, 128 + signal.\n" +
+               where_the_manual_is();
+    });
     ScriptCommand script;
     script.arguments.assign(argv, argv + argc);
     DrawCommand drawing;

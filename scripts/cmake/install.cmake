@@ -1,5 +1,5 @@
-# cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua and configs) and
-# a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), orrery_conformance() and
+# cmake --install: bin/orrery, lib/liborrery.so, lib/orrery/plugins, include/orrery, share/orrery (Lua, configs, manual)
+# and a CMake package: find_package(orrery) gives orrery::orrery, orrery_plugin(), orrery_conformance() and
 # orrery_op_tests(). What the last two run is lib/orrery/conformance and op_tests (tests/conformance, tests/ops).
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/orrery)
@@ -9,6 +9,10 @@ install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} CO
 install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY scripts/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery COMPONENT orrery OPTIONAL)
+install(CODE "set(ORRERY_SOURCE \"${PROJECT_SOURCE_DIR}\")
+  set(ORRERY_MANUAL \"${CMAKE_BINARY_DIR}/manual\")
+  include(\"${PROJECT_SOURCE_DIR}/scripts/cmake/manual.cmake\")" COMPONENT orrery)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/manual COMPONENT orrery)
 install(EXPORT orrery NAMESPACE orrery:: DESTINATION ${package_folder} FILE orrery-targets.cmake COMPONENT orrery)
 if(TARGET orrery_program)
   install(TARGETS orrery_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT orrery)

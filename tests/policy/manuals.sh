@@ -1,6 +1,7 @@
 #!/bin/sh
 # The manuals are true. Every block ```sh of every README.md must be good shell and name files that exist; a block
-# ```sh run is run, from the root, and must succeed within two minutes.
+# ```sh run is run, from the root, and must succeed within two minutes. Every block ```lua must be good Lua. The pages of
+# scripts/manual are for an installed prefix: pages.sh.
 # usage: manuals.sh SOURCE BUILD
 set -eu
 source=$1 build=$2 bad=0 ran=0
@@ -9,16 +10,20 @@ work=$build/tests/manuals
 rm -rf "$work"
 mkdir -p "$work"
 
-find . -name README.md -not -path './build*' -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
+find . -name README.md -not -path './build*' -not -path './scripts/manual/*' -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
 while read -r manual; do
     # one file per block: NAME.N.sh, or NAME.N.run.sh
     name=$(echo "$manual" | sed 's|^\./||; s|/README.md$||; s|README.md|top|; s|/|_|g')
     awk -v base="$work/$name" '
         /^```sh( run)?$/ { n++; out = base "." n ($2 == "run" ? ".run" : "") ".sh"; printf "" > out; inside = 1; next }
+        /^```lua/ { n++; out = base "." n ".lua"; printf "" > out; inside = 1; next }
         /^```$/ { inside = 0 }
         inside { print > out }' "$manual"
 done < "$work/list"
 
+for block in "$work"/*.lua; do
+    luac -p "$block" || bad=1
+done
 for block in "$work"/*.sh; do
     [ -e "$block" ] || break
     label=$(basename "$block" .sh)
