@@ -1,6 +1,6 @@
 #!/bin/sh
 # The manuals are true. Every block ```sh of every README.md must be good shell and name files that exist; a block
-# ```sh run is run, from the root, and must succeed within two minutes. Every block ```lua must be good Lua. The pages of
+# ```sh run is run, from the root, and must succeed within two minutes. Every block ```lua must be good Lua. Pages of
 # scripts/manual are for an installed prefix: pages.sh.
 # usage: manuals.sh SOURCE BUILD
 set -eu
@@ -10,7 +10,8 @@ work=$build/tests/manuals
 rm -rf "$work"
 mkdir -p "$work"
 
-find . -name README.md -not -path './build*' -not -path './scripts/manual/*' -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
+find . -name README.md -not -path './build*' -not -path './scripts/manual/*' \
+    -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
 while read -r manual; do
     # one file per block: NAME.N.sh, or NAME.N.run.sh
     name=$(echo "$manual" | sed 's|^\./||; s|/README.md$||; s|README.md|top|; s|/|_|g')

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The pages of the manual that is installed are true, for somebody who has the installed prefix alone. Orrery is installed
-# into a folder; each page of its share/orrery/manual gets a folder of its own, where every block ```LANGUAGE FILE becomes
-# that file and the blocks ```sh run are run in order, with the installed `orrery` on PATH. All Lua must be good Lua, all C++
-# compile against the installed headers, all links lead to a page.
+# The pages of the manual that is installed are true, for somebody who has the installed prefix alone. Orrery is
+# installed into a folder; each page of its share/orrery/manual gets a folder of its own, where every block
+# ```LANGUAGE FILE becomes that file and the blocks ```sh run are run in order, with the installed `orrery` on PATH. All
+# Lua must be good Lua, all C++ compile against the installed headers, all links lead to a page.
 # usage: pages.sh BUILD
 set -eu
 build=$1 bad=0
@@ -13,7 +13,8 @@ cmake --install "$build" --prefix "$work/prefix" > "$work/install.txt"
 PATH=$work/prefix/bin:$PATH
 export PATH
 pages=$work/prefix/share/orrery/manual
-orrery --help | grep -qF "$pages" || { orrery --help; echo "orrery --help does not say that the manual is in $pages"; bad=1; }
+orrery --help > "$work/help.txt"
+grep -qF "$pages" "$work/help.txt" || { cat "$work/help.txt"; echo "orrery --help does not name $pages"; bad=1; }
 
 for page in "$pages"/*.md; do
     name=$(basename "$page" .md)
@@ -30,7 +31,8 @@ for page in "$pages"/*.md; do
         /^```$/ { inside = 0 }
         inside { print > out }' "$page"
     grep -n 'See \[.*(\.\./' "$page" && { echo "$name: a section was not put in"; bad=1; }
-    for link in $(awk '/^```/ { code = !code } !code' "$page" | grep -oE '\]\([^)]*\)' | sed 's/^](//; s/)$//; s/#.*//'); do
+    awk '/^```/ { code = !code } !code' "$page" > "$folder/prose.txt"
+    for link in $(grep -oE '\]\([^)]*\)' "$folder/prose.txt" | sed 's/^](//; s/)$//; s/#.*//'); do
         case $link in http*) continue ;; esac
         [ -f "$pages/$link" ] || { echo "$name: there is no $link"; bad=1; }
     done
