@@ -47,7 +47,7 @@ for page in "$pages"/*.md; do
             "$source" || { echo "$name: $(basename "$source") does not compile"; bad=1; }
     done
     [ -e "$folder/steps.sh" ] || continue
-    (cd "$folder" && timeout 120 sh -eu steps.sh) > "$folder/steps.txt" 2>&1 || {
+    (cd "$folder" && timeout 300 sh -eu steps.sh) > "$folder/steps.txt" 2>&1 || {
         echo "$name: failed"
         tail -n 30 "$folder/steps.txt"
         bad=1
