@@ -13,11 +13,12 @@ mkdir -p "$work"
 find . -name README.md -not -path './build*' -not -path './scripts/manual/*' \
     -not -path './shared/*' -not -path './data/*' | sort > "$work/list"
 while read -r manual; do
-    # one file per block: NAME.N.sh, or NAME.N.run.sh
+    # one file per block: NAME.NN.sh, NAME.NN.run.sh or NAME.NN.lua; two digits, so that they run in order
     name=$(echo "$manual" | sed 's|^\./||; s|/README.md$||; s|README.md|top|; s|/|_|g')
     awk -v base="$work/$name" '
-        /^```sh( run)?$/ { n++; out = base "." n ($2 == "run" ? ".run" : "") ".sh"; printf "" > out; inside = 1; next }
-        /^```lua/ { n++; out = base "." n ".lua"; printf "" > out; inside = 1; next }
+        function begin(kind) { out = sprintf("%s.%02d.%s", base, ++n, kind); printf "" > out; inside = 1 }
+        /^```sh( run)?$/ { begin($2 == "run" ? "run.sh" : "sh"); next }
+        /^```lua/ { begin("lua"); next }
         /^```$/ { inside = 0 }
         inside { print > out }' "$manual"
 done < "$work/list"
