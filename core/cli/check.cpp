@@ -81,7 +81,9 @@ struct CheckScript : ScriptRunner {
 
     void train(const DataSpec& data, const TrainOptions& options) override {
         ScriptRunner::train(data, options);
+        const size_t plans = compiled().programs.size();
         compile_evaluation();
+        if (dump) dump->plans(compiled(), plans);
         look_at(*data_);
         if (!settings_.weights.empty())
             check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);

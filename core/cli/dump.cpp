@@ -65,8 +65,10 @@ void Dump::look(std::string_view pass, const Program& program, const Mesh* mesh)
     }
 }
 
-void Dump::plans(const Compiled& compiled) {
-    for (const Plan* plan : compiled.plans()) {
+void Dump::plans(const Compiled& compiled, size_t first) {
+    const std::vector<const Plan*> all = compiled.plans();
+    for (size_t i = first; i < all.size(); ++i) {
+        const Plan* plan = all[i];
         const std::string folder = folder_of(plan->program.name, "plan");
         for (size_t k = 0; k < plan->classes.size(); ++k)
             system_env()->replace_file(fmt::format("{}/class-{}.plan", folder, k), print(*plan, k));

@@ -18,7 +18,7 @@ public:
 
     /// Throws Error, naming pass and file, when the program is not legal.
     void look(std::string_view pass, const Program& program, const Mesh* mesh);
-    void plans(const Compiled& compiled);
+    void plans(const Compiled& compiled, size_t first = 0);
 
 private:
     std::string folder_of(const std::string& program, const std::string& step);

@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "ir/op.h"
 #include "lua/script.h"
 
 namespace orrery {
@@ -53,6 +55,18 @@ void require_name(const std::string& name) {
                         quote(name)));
 }
 
+/// An op is called o.op.NAME in Lua, and no plugin may bring one that is there without it.
+void require_op_name(const std::string& name) {
+    static const std::set<std::string> words = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+                                                "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+                                                "repeat",   "return", "then", "true", "until",  "while"};
+    if (words.count(name) > 0)
+        throw Error(fmt::format("{} is a word of Lua: o.op.{} could not be written\n  give the op another name",
+                                quote(name), name));
+    if (find_op_def(name))
+        throw Error(fmt::format("{} is an op already, without a plugin\n  give the new one another name", quote(name)));
+}
+
 std::string read(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     std::stringstream text;
@@ -92,6 +106,7 @@ int new_plugin_command(const NewPluginCommand& command) {
     if (std::find(kinds.begin(), kinds.end(), command.kind) == kinds.end())
         throw Error(fmt::format("no kind of plugin {}{}", quote(command.kind), choices("kinds", command.kind, kinds)));
     require_name(command.name);
+    if (command.kind == "op") require_op_name(command.name);
     const fs::path folder = command.folder.empty() ? command.name : command.folder;
     if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
         throw Error(

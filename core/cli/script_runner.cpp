@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/text.h"
 #include "config/load.h"
 #include "ir/op.h"
 #include "lua/script.h"
@@ -202,12 +203,28 @@ void ScriptRunner::compile_evaluation() {
     if (!data_->source->complete() || (!path.empty() && !fs::exists(path, ignored))) return;
     const Dataset data(*data_);
     const int64_t samples = evaluated_samples(data, training_->evaluate_batches, compiled_->sizes.full());
+    std::vector<ProgramEntry> missing;
+    for (const Calls& calls : evaluation_calls(*compiled_, samples))
+        if (!compiled_->find(calls.entry.name)) missing.push_back(calls.entry);
+    compiled_->evaluated = samples;
+    if (missing.empty()) return;
     if (!counting_) counting_ = counting_device(job_, settings_);
     const CompileOptions options = training_options(counting_.get());
-    experiment_->recipe->later([&] {
-        for (const Calls& calls : evaluation_calls(*compiled_, samples))
-            add_program(*compiled_, *experiment_, calls.entry, options);
-    });
+    const int64_t before = compiled_->arena_bytes();
+    for (const ProgramEntry& entry : missing) try {
+            experiment_->recipe->later([&] { add_program(*compiled_, *experiment_, entry, options); });
+        } catch (const Error& error) {
+            throw Error(
+                fmt::format("{}\n  in the program {}, for what {} held-out samples leave of batches of {}\n  let "
+                            "shapes come from the batch, or evaluate full batches alone (train.evaluate_batches "
+                            "= {})",
+                            error.what(), entry.name, samples, compiled_->sizes.full(),
+                            std::max<int64_t>(1, samples / compiled_->sizes.full())),
+                error.fault());
+        }
+    if (compiled_->arena_bytes() > before)
+        print(fmt::format("session: {} per rank with what evaluates the rest of the held-out data",
+                          bytes_text(compiled_->arena_bytes())));
 }
 
 std::function<CompiledProgram(const ProgramEntry&)> ScriptRunner::later_programs() {

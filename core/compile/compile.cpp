@@ -116,6 +116,7 @@ std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
             all.emplace_back("collective " + table.name + " of " + axis, sha256(table.text()).substr(0, 16));
     for (const PluginOp* op : brought_ops(*this)) all.emplace_back("plugin " + op->plugin, "version " + op->version);
     if (sizes.full() > 0) all.emplace_back("batch", sizes.text());
+    if (evaluated > 0) all.emplace_back("held-out samples that are evaluated", std::to_string(evaluated));
     all.emplace_back("recipe", recipe);
     for (const CompiledProgram& program : programs)
         for (auto& part : agreement_on(program)) all.push_back(std::move(part));
@@ -151,13 +152,14 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     compiled.recipe = experiment.recipe->digest();
     compiled.parameters = parameters_of(experiment.train());
     compiled.tokens_per_step = tokens_of(experiment.train());
-    compiled.ids = ids_of(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train());
     compiled.ramp = experiment.recipe->ramp;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
     for (const MarkedProgram& made : experiment.programs)
-        if (made.entry.role != ProgramRole::logits)
+        if (made.entry.role != ProgramRole::logits) {
             compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
+            narrow(compiled.ids, ids_of(made.program));
+        }
     judge_memory(compiled, options.memory_bytes);
     return compiled;
 }

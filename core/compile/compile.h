@@ -27,7 +27,8 @@ struct Compiled {
     int64_t parameters = 0;
     double flops_per_step = 0;  ///< model_flops of the program
     int64_t tokens_per_step = 0;
-    std::map<std::string, IdRange> ids;  ///< by input: what the model has rows and logits for
+    std::map<std::string, IdRange> ids;  ///< by input: what all programs have rows and logits for
+    int64_t evaluated = 0;               ///< held-out samples that its programs evaluate
 
     /// nullptr when there is none of the name.
     const CompiledProgram* find(std::string_view name) const;

@@ -41,6 +41,14 @@ std::map<std::string, IdRange> ids_of(const Program& recorded) {
     return ranges;
 }
 
+void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also) {
+    for (const auto& [input, range] : also) {
+        IdRange& known = ids.try_emplace(input, range).first->second;
+        known.least = std::max(known.least, range.least);
+        known.count = fewest(known.count, range.count);
+    }
+}
+
 int64_t vocabulary_of(const Program& recorded) {
     int64_t all = 0;
     for (const auto& [input, range] : ids_of(recorded)) all = fewest(all, range.count);

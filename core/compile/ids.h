@@ -16,6 +16,9 @@ struct IdRange {
 /// writes a loss over split logits as other ops.
 std::map<std::string, IdRange> ids_of(const Program& recorded);
 
+/// Leaves of `ids` what `also` allows, too.
+void narrow(std::map<std::string, IdRange>& ids, const std::map<std::string, IdRange>& also);
+
 /// The fewest ids of any input; 0: none is looked up or a target.
 int64_t vocabulary_of(const Program& recorded);
 

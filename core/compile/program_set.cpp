@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "ir/describe.h"
 
@@ -63,7 +65,9 @@ std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t 
         left %= batch;
     };
     if (microbatches > 1) take(full.batch / microbatches, false);  // no more memory than a micro-batch takes
+    const int64_t local = std::max<int64_t>(1, full.batch / microbatches / ways);  // a rank's own at once
     take(left / ways * ways, false);
+    if (ways > 1) take(std::min(left, local), true);
     take(left, ways > 1);
     std::erase_if(all, [](const Calls& calls) { return calls.times == 0; });
     return all;

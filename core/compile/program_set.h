@@ -24,6 +24,7 @@ struct ProgramEntry {
     int64_t batch = 0;   ///< samples of a call: the size of the inputs' dim "batch"
     bool whole = false;  ///< every rank computes all samples: no strategy splits the inputs
     int added = -1;      ///< which of Recipe::added; -1: the model's own
+    bool mean = false;   ///< the script gave no count: the sum is a mean over the batch's samples
 
     bool operator==(const ProgramEntry&) const = default;
 };

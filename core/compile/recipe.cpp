@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "compile/pipeline.h"
+#include "ir/describe.h"
 #include "ir/print.h"
 #include "layout/stages.h"
 
@@ -46,9 +47,10 @@ void check_ramp(const Recipe& recipe, const Program& train, const std::vector<in
 /// Smaller steps are recorded later than the full one: what changed in between would train something else.
 void check_repeats(const Recipe& recipe, const Program& step) {
     if (print(train_step(recipe, recipe.batch)) == print(step)) return;
-    throw Error(recipe.train_origin,
-                "the optimizer records another step when it is called again, as it is for the ramp's other batches\n"
-                "  let it depend on nothing that changes after train_with");
+    throw Error(
+        recipe.train_origin,
+        "the model or the optimizer records another step when it is called again, as it is for the ramp's other "
+        "batches\n  let them depend on nothing that changes: no counter, cache or math.random");
 }
 
 PassInput input_of(const Recipe& recipe, const ProgramEntry& entry, const Mesh* mesh = nullptr) {
@@ -67,8 +69,39 @@ MarkedProgram marked(const Recipe& recipe, const ProgramEntry& entry, const Mesh
     return {entry, std::move(recorded), mesh.with_microbatches(microbatches)};
 }
 
-MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh) {
-    return marked(recipe, entry, mesh, run_passes(PassPart::record, {}, input_of(recipe, entry)));
+bool is_array(const Value& value) { return value.role == Role::param || value.role == Role::state; }
+
+/// Programs share arrays by name: one that has another shape, or none in `of`, would be read as what it is not.
+void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
+    for (const Value& value : program.values) {
+        if (!is_array(value)) continue;
+        const auto known = of.find(value.name);
+        const Value* other = known ? &of.value(*known) : nullptr;
+        if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
+        throw Error(value.origin,
+                    fmt::format("the program {} has {} {}, {} has {}\n  let the same params be made whatever the batch "
+                                "is",
+                                name, value.name, text_of(value.type, value.dims), whose,
+                                other ? text_of(other->type, other->dims) : "none of the name"));
+    }
+}
+
+/// `train`: of the full batch.
+MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& mesh, const Program& train) {
+    try {
+        Program recorded = run_passes(PassPart::record, {}, input_of(recipe, entry));
+        require_arrays(train, recorded, entry.name, "the train step");
+        if (entry.role == ProgramRole::train) require_arrays(recorded, train, "train", "the step of " + entry.name);
+        return marked(recipe, entry, mesh, std::move(recorded));
+    } catch (const Error& error) {
+        if (entry.added < 0) throw;
+        const AddedProgram& added = recipe.added[static_cast<size_t>(entry.added)];
+        throw Error(
+            fmt::format("{}\n  in the metric {} ({}): it sees the params of the model and is split as the model "
+                        "is",
+                        error.what(), added.name, added.origin.text()),
+            error.fault());
+    }
 }
 
 }  // namespace
@@ -103,12 +136,15 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {
     if (!smaller.empty()) check_repeats(recipe, step);
     made_of.programs.push_back(marked(recipe, train_entry(recipe, recipe.batch), mesh, std::move(step)));
     check_ramp(recipe, made_of.train(), smaller, mesh);
-    made_of.programs.push_back(made(recipe, {"eval", ProgramRole::evaluate, recipe.batch, false, -1}, mesh));
+    made_of.programs.push_back(
+        made(recipe, {"eval", ProgramRole::evaluate, recipe.batch, false, -1, recipe.mean}, mesh, made_of.train()));
     for (size_t i = 0; i < recipe.added.size(); ++i) {
-        const ProgramEntry entry{recipe.added[i].name, ProgramRole::evaluate, recipe.batch, false, static_cast<int>(i)};
-        made_of.programs.push_back(made(recipe, entry, mesh));
+        const AddedProgram& added = recipe.added[i];
+        const ProgramEntry entry{added.name, ProgramRole::evaluate, recipe.batch,
+                                 false,      static_cast<int>(i),   added.mean};
+        made_of.programs.push_back(made(recipe, entry, mesh, made_of.train()));
     }
-    MarkedProgram logits = made(recipe, {"logits", ProgramRole::logits, 1, false, -1}, mesh);
+    MarkedProgram logits = made(recipe, {"logits", ProgramRole::logits, 1, false, -1}, mesh, made_of.train());
     if (!logits.program.ops.empty()) made_of.programs.push_back(std::move(logits));
     made_of.mesh = made_of.programs.front().mesh;
     for (const AskedStrategy& asked : recipe.strategies)
@@ -122,7 +158,7 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {
 }
 
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry) {
-    return made(*experiment.recipe, entry, experiment.mesh.with_microbatches(1));
+    return made(*experiment.recipe, entry, experiment.mesh.with_microbatches(1), experiment.train());
 }
 
 void make_sizes(Experiment& experiment, size_t most) {

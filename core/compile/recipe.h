@@ -56,6 +56,7 @@ struct AddedProgram {
     Origin origin;
     /// Records it: results loss_sum and count, of which `name` is the quotient.
     std::function<Program(int64_t batch)> forward;
+    bool mean = false;  ///< it gives no count
 };
 
 /// All that makes an experiment's programs for any mesh and batch: functions that record, and what is asked for. The
@@ -67,6 +68,7 @@ struct Recipe {
     Origin train_origin;  ///< and for its training
     /// Records the model: results loss_sum and count. `batch`: the size of every dim "batch".
     std::function<Program(bool training, int64_t batch)> forward;
+    bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
     /// Records the optimizer behind a differentiated program.
     std::function<Program(Program)> update;
     /// Makes the order of a pipeline's fragments; chunks of 0 become those that the schedule needs.
@@ -80,12 +82,11 @@ struct Recipe {
     PropagateOptions redistribution;  ///< what the script forbids
     PublishedWeights weights;
     PassLook look;  ///< may be empty
-    /// Runs work that calls these functions while the script waits in run:train, on whatever thread. Empty: nothing
-    /// needs to be prepared for that.
+    /// Runs work that calls these functions while the script waits in run:train, on whatever thread.
     std::function<void(const std::function<void()>& work)> later;
 
-    /// What ranks must have alike before programs are made of it one by one: all but the functions, whose programs'
-    /// fingerprints are agreed on when they are made.
+    /// What ranks must have alike before programs are made of it one by one: what is given as words and numbers. What
+    /// functions and strategies make of it, fingerprints tell when it is made.
     std::string digest() const;
 };
 

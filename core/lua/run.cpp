@@ -1,4 +1,6 @@
 // run:summary, train, sample.
+#include <fmt/format.h>
+
 #include "lua/fields.h"
 #include "lua/record/data.h"
 #include "lua/record/traced.h"
@@ -9,15 +11,25 @@ namespace orrery::lua {
 
 namespace {
 
+/// The run at 1, which must be the one that the host has.
+void check_newest(lua_State* L) {
+    const Run& run = check<Run>(L, 1);
+    if (run.number != state_of(L).runs)
+        fail(L,
+             fmt::format("the run \"{}\" is not the one that was compiled last: a script trains one program at a time\n"
+                         "  call it before the next program:compile()",
+                         run.name));
+}
+
 int run_summary(lua_State* L) {
-    check<Run>(L, 1);
+    check_newest(L);
     push(L, state_of(L).host().summary());
     return 1;
 }
 
 /// run:train(data [, { steps = , ... }])
 int run_train(lua_State* L) {
-    check<Run>(L, 1);
+    check_newest(L);
     const Data& data = check<Data>(L, 2);
     Host& host = state_of(L).host();
     Config& train = host.config().table("train");
@@ -41,7 +53,7 @@ int run_train(lua_State* L) {
 
 /// run:sample { prompt = , tokens = , temperature = , top_k = , seed = } -> text
 int run_sample(lua_State* L) {
-    check<Run>(L, 1);
+    check_newest(L);
     Host& host = state_of(L).host();
     Fields fields(L, 2, "run:sample");
     SampleOptions options = read_sample(host.config());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/regular_file.h"
 #include "base/text.h"
@@ -164,13 +165,14 @@ void State::charge_op() {
     throw Error(where(L_), fmt::format("more than {} ops recorded\n  does a loop of the script not end?", limits_.ops));
 }
 
-void State::rethrow(int status, const std::string& shown) {
+std::exception_ptr State::error_of(int status, const std::string& shown) {
     if (status == LUA_ERRMEM) {
         const Origin place = refused_.file.empty() ? Origin{"", shown, 0, 0} : refused_;
         const int64_t mib = limits_.memory_bytes >> 20;
-        throw Error(place, fmt::format("the script needs more than {} MiB of memory\n  where that is meant, "
-                                       "--set lua.memory_mib={}",
-                                       mib, 2 * mib));
+        return std::make_exception_ptr(
+            Error(place, fmt::format("the script needs more than {} MiB of memory\n  where that is meant, "
+                                     "--set lua.memory_mib={}",
+                                     mib, 2 * mib)));
     }
     std::exception_ptr error = exception_at(L_, -1);
     if (!error) {
@@ -179,6 +181,11 @@ void State::rethrow(int status, const std::string& shown) {
         // Not from the message handler: it failed itself.
         error = std::make_exception_ptr(Error({"", shown, 0, 0}, text ? std::string(text, size) : "failed"));
     }
+    return error;
+}
+
+void State::rethrow(int status, const std::string& shown) {
+    const std::exception_ptr error = error_of(status, shown);
     lua_settop(L_, 0);
     std::rethrow_exception(error);
 }
@@ -207,6 +214,15 @@ int call_schedule(lua_State* L) {
 /// The thread that has called the host does not touch this Lua until the host returns: to Lua this is one more call
 /// below it.
 void State::call_later(const std::function<void()>& work) {
+    struct Anew {  // each of these calls has the limits of a script
+        int64_t &instructions, &ops;
+        const int64_t instructions_before = std::exchange(instructions, 0), ops_before = std::exchange(ops, 0);
+        ~Anew() {
+            instructions = instructions_before;
+            ops = ops_before;
+        }
+    } anew{instructions_, ops_};
+    lua_sethook(L_, count, LUA_MASKCOUNT, instructions_per_check);
     const int top = lua_gettop(L_);
     luaL_checkstack(L_, 8, "a call of the host");
     lua_pushcfunction(L_, add_calls);
@@ -214,8 +230,7 @@ void State::call_later(const std::function<void()>& work) {
     lua_pushlightuserdata(L_, const_cast<std::function<void()>*>(&work));
     const int status = lua_pcall(L_, 1, 0, top + 1);
     if (status == LUA_OK) return lua_settop(L_, top);
-    std::exception_ptr error = exception_at(L_, -1);
-    if (!error) error = std::make_exception_ptr(Error(fmt::format("script: {}", luaL_tolstring(L_, -1, nullptr))));
+    const std::exception_ptr error = error_of(status, "the script");
     lua_settop(L_, top);
     std::rethrow_exception(error);
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -63,6 +64,7 @@ public:
     Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
 
     bool options_declared = false;
+    int runs = 0;                ///< programs that are compiled
     Origin stand_in;             ///< what `call_for` calls a function for
     std::shared_ptr<Tape> tape;  ///< what is being recorded, by o.trace or an optimizer
 
@@ -72,6 +74,8 @@ private:
     void run_chunk(const std::string& text, const std::string& shown);
     void protect(lua_CFunction function, void* argument, const std::string& shown);
     void late(const Origin& seen);
+    /// What a call that ended so has left on the stack.
+    std::exception_ptr error_of(int status, const std::string& shown);
     [[noreturn]] void rethrow(int status, const std::string& shown);
     std::vector<std::filesystem::path> places(const std::string& module, std::vector<std::string>& shown) const;
 

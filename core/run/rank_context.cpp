@@ -88,11 +88,12 @@ std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
         }
     for (const size_t arena : {0, 1})
         if (const int64_t has = arenas()[arena].bytes, more = needs[arena] - has; more > 0)
-            throw Error(
-                fmt::format("program {} needs {} of the {} arena, which holds {}: {} too much\n"
-                            "  name the largest program before the arenas are allocated",
-                            plan.program.name, bytes_text(needs[arena]), arena ? "scratch" : "persistent",
-                            bytes_text(has), bytes_text(more)));
+            throw Error(fmt::format(
+                "program {} needs {} of the {} arena, which holds {}: {} too much\n"
+                "  arenas are made for what a run begins with: let a ramp's smaller batches need no more than "
+                "the full one",
+                plan.program.name, bytes_text(needs[arena]), arena ? "scratch" : "persistent", bytes_text(has),
+                bytes_text(more)));
     std::vector<Communicator*> by_axis;
     for (const auto& communicator : communicators_) by_axis.push_back(communicator.get());
     auto made =

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <thread>
 
@@ -68,15 +67,16 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
 Executor& Session::executor(const Plan& plan) {
     const auto found =
         std::find_if(executors_.begin(), executors_.end(), [&](const auto& made) { return &made->plan() == &plan; });
-    assert(found != executors_.end());
+    if (found == executors_.end()) throw Error("program " + plan.program.name + " has no executor in this session");
     return **found;
 }
 
-Executor& Session::train_with(const CompiledProgram& program) {
-    agree("plan", agreement_on(program));
-    std::unique_ptr<Executor> made = context_->executor(program.plan);
+Executor& Session::train_with(std::shared_ptr<const CompiledProgram> program) {
+    agree("plan", agreement_on(*program));
+    std::unique_ptr<Executor> made = context_->executor(program->plan);
     if (watch_) watch_->replace(main(), *made);
     executors_.front() = std::move(made);
+    step_ = std::move(program);
     return main();
 }
 

@@ -40,14 +40,13 @@ public:
     const Job& job() const { return job_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    /// Of one of the compiled plans.
+    /// Of one of the compiled plans that has one: all but the full train step's, where another is trained with.
     Executor& executor(const Plan& plan);
     /// Of the program whose params and states a checkpoint holds: a train step, or logits where it is only sampled.
     Executor& main() { return *executors_.front(); }
-    /// From here on main() runs this train step, whose plan must outlive that: the executor before it is gone, params
-    /// and states stay. Throws Error when the arenas are too small for it, and Fault::peer naming a rank whose plan of
-    /// it differs. Collective.
-    Executor& train_with(const CompiledProgram& program);
+    /// From here on main() runs this train step; the executor before it is gone, params and states stay. Throws Error
+    /// when the arenas are too small for it, and Fault::peer naming a rank whose plan of it differs. Collective.
+    Executor& train_with(std::shared_ptr<const CompiledProgram> program);
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
@@ -96,7 +95,8 @@ private:
     std::unique_ptr<Device> device_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;
-    std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans()
+    std::shared_ptr<const CompiledProgram> step_;       ///< what main() runs, where train_with has made it so
+    std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans(), main() first
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
 };

@@ -47,6 +47,14 @@ grep -q "again" pp_dp.log || fail "the line of the evaluation lacks the metric"
 limited=$(evaluated limited --set train.sequences_per_step=7 --set train.evaluate_batches=2) || exit 1
 [ "$(number eval_tokens <<< "$limited")" = $((14 * 32)) ] || fail "two batches of 7: $limited"
 
+# A loss that is a mean, without a count: a call weighs as many samples as it has.
+means() { evaluated "$@" | number eval_loss; }
+sed -i 's/  return model:loss(\(.*\))$/  local s, c = model:loss(\1) return s \/ c/' gpt.lua
+ones=$(means mean_of_ones --set train.sequences_per_step=1) || exit 1
+sevens=$(means mean_of_sevens --set train.sequences_per_step=7) || exit 1
+awk -v a="$ones" -v b="$sevens" 'BEGIN { d = a - b; exit !(d < 1e-5 * a && -d < 1e-5 * a) }' ||
+    fail "means: $ones one by one, $sevens seven at a time"
+
 # refused WORDS CALL: a script with this call behind the trace, which check refuses.
 refused() {
     local words=$1 said missing
@@ -56,8 +64,10 @@ refused() {
     missing=$(missing_word "$words" "$said")
     [ -z "$missing" ] || { echo "$said"; fail "$2: the message lacks \"$missing\""; }
 }
-refused 'refused.lua:|metric "other" has a param|that the model lacks' \
+refused 'refused.lua:|the program other has p|the train step has none of the name|in the metric other (refused.lua:' \
     'program:metric("other", function(b) local p = o.param { name = "p", shape = { 4 } } return (p * p):sum() end)'
 refused 'called "eval" already' 'program:metric("eval", function(b) return model:loss(b.tokens, b.targets) end)'
+refused 'cannot name a metric: letters, digits' \
+    'program:metric("eval of 1", function(b) return model:loss(b.tokens, b.targets) end)'
 refused 'given to program:metric returned nil' 'program:metric("none", function(b) end)'
 echo "1 passed, 0 failed"

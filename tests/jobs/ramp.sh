@@ -25,6 +25,37 @@ for file in whole/checkpoints/step-00000020/*.safetensors; do
     cmp "$file" "resumed/checkpoints/step-00000020/$(basename "$file")" || fail "another state after resuming"
 done
 
+# A size that cannot be made: check says so; a run keeps what it has trained until then.
+sed 's/^  return model:loss/  if batch.tokens.shape[1] == 6 then error("no six") end\n&/' \
+    "$source_root/scripts/gpt.lua" > no_six.lua
+grep -q "no six" no_six.lua || fail "no_six.lua"
+no_six() {
+    $orrery "$1" no_six.lua --set run.folder=no_six --set mesh.dp=2 --set data.path=text.txt \
+        --set data.tokens_per_sequence=32 --set data.validation=0.1 --set train.steps=20 --set script.layers=1 \
+        --set script.embed=16 --set script.heads=2 "${ramp[@]}" --set checkpoint.every_steps=0
+}
+no_six check > check.log 2>&1 && { cat check.log; fail "check took a size that cannot be made"; }
+no_six run > no_six.log 2>&1 && { cat no_six.log; fail "the run took it, too"; }
+grep -q "the step of 6 samples, which begins at step 13, cannot be made.*no six" no_six.log ||
+    { cat no_six.log; fail "it does not say which size"; }
+[ -f no_six/checkpoints/step-00000012/manifest.json ] || { ls no_six/checkpoints; fail "step 12 is not saved"; }
+
+# refused WORDS SED: a model that check refuses with a ramp.
+refused() {
+    local said missing
+    sed "$2" "$source_root/scripts/gpt.lua" > refused.lua
+    said=$($orrery check refused.lua --set data.path=text.txt --set data.tokens_per_sequence=32 \
+        --set train.steps=1 "${ramp[@]}" 2>&1) && { echo "$said"; fail "not refused: $2"; }
+    missing=$(missing_word "$1" "$said")
+    [ -z "$missing" ] || { echo "$said"; fail "$2: the message lacks \"$missing\""; }
+}
+refused 'records another step when it is called again|no counter, cache or math.random' \
+    's/^  return model:loss(\(.*\))$/  local s, c = model:loss(\1) return s * math.random(), c/'
+refused 'the program train of 6 has pp f32[3,2], the train step has f32[2,3]' \
+    's/^  return model:loss(\(.*\))$/  local six = batch.tokens.shape[1] == 6\
+  local pp = o.param { name = "pp", shape = { six and 3 or 2, six and 2 or 3 } }\
+  local s, c = model:loss(\1) return s + pp:sum(), c/; /^program:weights/d'
+
 # Another ramp is another trajectory: refused.
 run_tiny resumed 20 "${ramp[@]}" --set train.ramp_samples=40 > other.log 2>&1
 [ $? -ne 0 ] && grep -q "its ramp is" other.log || { cat other.log; fail "another ramp was not refused"; }

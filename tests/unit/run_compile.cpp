@@ -128,6 +128,8 @@ TEST_CASE("any number of samples is evaluated by calls that take each one once")
                     CHECK(calls.times > 0);
                     CHECK((calls.entry.whole || calls.entry.batch % ways == 0));
                     CHECK((calls.entry.batch == 24 || calls.entry.batch <= 24 / microbatches));
+                    // No rank computes more at once than its own part of a full call.
+                    CHECK((!calls.entry.whole || calls.entry.batch <= std::max<int64_t>(1, 24 / microbatches / ways)));
                     CHECK((calls.entry == full || calls.entry.name == "eval of " + std::to_string(calls.entry.batch)));
                     taken += calls.times * calls.entry.batch;
                 }

@@ -10,11 +10,14 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
     State& state = state_of(L);
     const auto at = std::make_shared<lua_State*>(L);
     recipe.forward = [at, &traced](bool training, int64_t batch) {
-        const bool recorded = training && batch == traced.recipe.batch && !traced.forward.ops.empty();
-        return recorded ? traced.forward : record_forward(*at, traced, training, batch);
+        bool mean = false;
+        return record_forward(*at, traced, training, batch, mean);
     };
     for (size_t i = 0; i < recipe.added.size(); ++i)
-        recipe.added[i].forward = [at, i, &traced](int64_t batch) { return record_added(*at, traced, i, batch); };
+        recipe.added[i].forward = [at, i, &traced](int64_t batch) {
+            bool mean = false;
+            return record_added(*at, traced, i, batch, mean);
+        };
     recipe.update = [at, &traced](Program program) { return record_update(*at, traced, std::move(program)); };
     recipe.schedule = [at](Pipeline& pipeline, int64_t ranks, int64_t microbatches) {
         return make_schedule(*at, pipeline, ranks, microbatches);
@@ -40,7 +43,7 @@ int compile_program(lua_State* L) {
         const auto paused = state.pause();
         state.host().compile(std::move(experiment));
     }
-    push_object(L, Run{traced.recipe.name});
+    push_object(L, Run{traced.recipe.name, ++state.runs});
     return 1;
 }
 

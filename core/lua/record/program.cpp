@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "base/suggest.h"
@@ -51,7 +52,7 @@ int trace(lua_State* L) {
     traced.recipe.batch = full_batch(L, traced);
     lua_pushvalue(L, 3);
     traced.function = luaL_ref(L, LUA_REGISTRYINDEX);
-    traced.forward = record_forward(L, traced, true, traced.recipe.batch);
+    traced.forward = record_forward(L, traced, true, traced.recipe.batch, traced.recipe.mean);
     push_object(L, std::move(traced));
     return 1;
 }
@@ -126,7 +127,9 @@ int train_with(lua_State* L) {
     fields.finish();
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
-    traced.step = train_step(recipe_of(L, traced), recipe.batch);
+    Recipe recording = recipe_of(L, traced);
+    recording.forward = [&traced](bool, int64_t) { return traced.forward; };  // it is recorded already
+    traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
     smaller_batches(recipe);  // is an error here already
@@ -184,11 +187,17 @@ int metric(lua_State* L) {
     if (name.empty() || taken.count(name) > 0 ||
         std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))
         bad_argument(L, 2, fmt::format("a metric is called {} already; give it another name", quote(name)));
+    const auto plain = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+    };
+    if (!std::all_of(name.begin(), name.end(), plain))
+        bad_argument(L, 2, fmt::format("{} cannot name a metric: letters, digits, _ . - can", quote(name)));
     traced.recipe.added.push_back({name, where(L), {}});
     lua_pushvalue(L, 3);
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));
     try {
-        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch);  // is an error here already
+        bool& mean = traced.recipe.added.back().mean;
+        record_added(L, traced, traced.added.size() - 1, traced.recipe.batch, mean);  // is an error here already
     } catch (...) {
         luaL_unref(L, LUA_REGISTRYINDEX, traced.added.back());
         traced.added.pop_back();

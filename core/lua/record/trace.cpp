@@ -263,6 +263,7 @@ struct Recorded {
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
+    bool* mean;  ///< becomes whether it gives no count
 };
 
 /// The result at `index` of a traced function: an f32 scalar.
@@ -301,7 +302,8 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     call_for(L, 1, 2, origin);
     const ValueId loss_sum = check_result(L, top + 1, recorded, *tape, recorded.sum);
     ValueId count = none;
-    if (lua_isnil(L, top + 2)) {
+    *recorded.mean = lua_isnil(L, top + 2);
+    if (*recorded.mean) {
         count = tape->builder.one(
             "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}, {"dtype", std::string("f32")}}, origin);
     } else {
@@ -316,24 +318,15 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
 
 }  // namespace
 
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch) {
-    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin}, training, batch);
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean) {
+    return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, &mean}, training,
+                  batch);
 }
 
-Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch) {
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean) {
     const AddedProgram& added = traced.recipe.added[which];
-    Program program =
-        record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin}, false, batch);
-    for (const ValueId id : program.params()) {
-        const Value& param = program.value(id);
-        const auto known = traced.forward.find(param.name);
-        if (known && traced.forward.value(*known).type == param.type) continue;
-        throw Error(param.origin,
-                    fmt::format("metric {} has a param {} that the model lacks or has otherwise\n  a metric sees the "
-                                "params of the model: call its functions with the same names and shapes",
-                                quote(added.name), describe(program, id)));
-    }
-    return program;
+    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, &mean}, false,
+                  batch);
 }
 
 void open_trace(lua_State* L) {

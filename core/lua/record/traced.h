@@ -45,6 +45,7 @@ struct Class<Traced> {
 /// What program:compile returns.
 struct Run {
     std::string name;
+    int number = 0;  ///< of the script's runs
 };
 
 template <>
@@ -60,10 +61,10 @@ Traced& open_program(lua_State* L, std::string_view function);
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
 /// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch".
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch);
-/// The same with the function of Recipe::added[which], without dropout. Throws Error at its line when it has a param
-/// that the model lacks.
-Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch);
+/// `mean` becomes whether the function gives no count.
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean);
+/// The same with the function of Recipe::added[which], without dropout.
+Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
 /// Runs the optimizer's function behind a differentiated program.
 Program record_update(lua_State* L, const Traced& traced, Program program);
 

@@ -48,7 +48,8 @@ public:
     RendezvousServer(const RendezvousServer&) = delete;
 
     int port() const;
-    /// Everybody's Rendezvous::lost, also of those who are yet to join, becomes `why`, unless something was lost before.
+    /// Everybody's Rendezvous::lost, also of those who are yet to join, becomes `why`, unless something was lost
+    /// before.
     void fail(const std::string& why);
     bool joined(int64_t rank) const;
     /// As fail(), of a rank's process: "rank 1 (pid 4242) was killed by signal 9 before it joined", `how` being what

@@ -20,7 +20,7 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) :
             throw Error("the session has no program " + calls.entry.name + ", which the held-out data needs",
                         Fault::failed);
         const Plan& plan = program->plan;
-        calls_.push_back({calls.of, plan, session.executor(plan),
+        calls_.push_back({calls.of, calls.entry.mean, plan, session.executor(plan),
                           InputFeed(plan.program, plan.mesh, session.job().rank, data, compiled.ids), calls.times,
                           first});
         first += calls.times * calls.entry.batch;
@@ -37,8 +37,10 @@ std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
             call.feed.upload(session_, call.executor, batch);
             set_step(session_, call.executor, call.plan.program, run_seed, step);
             call.executor.run();
-            means.back().sum += session_.scalar(call.executor, call.plan.program, "loss_sum");
-            means.back().count += session_.scalar(call.executor, call.plan.program, "count");
+            // A mean stands for as many samples as its batch has.
+            const auto weight = call.mean ? static_cast<double>(call.feed.batch()) : 1.0;
+            means.back().sum += weight * session_.scalar(call.executor, call.plan.program, "loss_sum");
+            means.back().count += weight * session_.scalar(call.executor, call.plan.program, "count");
         }
     }
     return means;

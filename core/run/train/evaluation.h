@@ -22,6 +22,7 @@ public:
 private:
     struct Call {
         std::string of;  ///< the mean that it adds to
+        bool mean;       ///< ProgramEntry::mean
         const Plan& plan;
         Executor& executor;
         InputFeed feed;

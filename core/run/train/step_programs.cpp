@@ -1,15 +1,22 @@
 #include "run/train/step_programs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "base/limits.h"
 #include "run/train/metrics.h"
 
 namespace orrery {
 
-StepPrograms::StepPrograms(Session& session, const Dataset& data, Compile compile)
-    : session_(session), data_(data), sizes_(session.compiled().sizes), compile_(std::move(compile)) {}
+StepPrograms::StepPrograms(Session& session, const Dataset& data, int64_t last_step, Compile compile)
+    : session_(session),
+      data_(data),
+      sizes_(session.compiled().sizes),
+      last_step_(last_step),
+      compile_(std::move(compile)) {}
 
 StepPrograms::~StepPrograms() {
     if (next_.valid()) next_.wait();
@@ -17,36 +24,53 @@ StepPrograms::~StepPrograms() {
 
 StepPrograms::Made StepPrograms::make(int64_t batch) const {
     const Compiled& compiled = session_.compiled();
-    const auto feed = [&](const CompiledProgram& program) {
-        return InputFeed(program.plan.program, program.plan.mesh, session_.job().rank, data_, compiled.ids);
-    };
     const CompiledProgram& full = compiled.programs.front();
-    if (batch == full.entry.batch) return Made(new Sized{nullptr, full, feed(full)});
-    for (const CompiledProgram& program : compiled.programs)
-        if (program.entry.role == ProgramRole::train && program.entry.batch == batch)
-            return Made(new Sized{nullptr, program, feed(program)});
-    ProgramEntry entry = full.entry;
-    entry.batch = batch;
-    entry.name += " of " + std::to_string(batch);
-    auto own = std::make_unique<const CompiledProgram>(compile_(entry));
-    require_same_results(full.plan.program, own->plan.program);
-    const CompiledProgram& program = *own;
-    return Made(new Sized{std::move(own), program, feed(program)});
+    std::shared_ptr<const CompiledProgram> program;
+    for (const CompiledProgram& known : compiled.programs)  // the session has it
+        if (known.entry.role == ProgramRole::train && known.entry.batch == batch) program = {program, &known};
+    if (!program) {
+        ProgramEntry entry = full.entry;
+        entry.batch = batch;
+        entry.name += " of " + std::to_string(batch);
+        program = std::make_shared<const CompiledProgram>(compile_(entry));
+        require_same_results(full.plan.program, program->plan.program);
+    }
+    const Plan& plan = program->plan;
+    InputFeed feed(plan.program, plan.mesh, session_.job().rank, data_, compiled.ids);
+    return std::make_shared<const Sized>(Sized{std::move(program), std::move(feed)});
 }
 
 int64_t StepPrograms::batch_behind(int64_t step) const {
     const std::vector<int64_t> sizes = sizes_.sizes();
     const auto behind = std::upper_bound(sizes.begin(), sizes.end(), sizes_.batch(step));
-    return behind == sizes.end() ? 0 : *behind;
+    return behind == sizes.end() || *behind > sizes_.batch(last_step_) ? 0 : *behind;
+}
+
+/// Every rank learns what became of the others' before one of them goes on.
+StepPrograms::Made StepPrograms::take_next(int64_t step) {
+    Made made;
+    std::string problem;
+    try {
+        made = next_.valid() ? next_.get() : make(sizes_.batch(step));
+    } catch (const std::exception& error) {
+        problem = explain(error);
+    }
+    const std::vector<std::string> problems = session_.exchange("program of a step", problem, WaitLimit::files);
+    for (size_t rank = 0; rank < problems.size(); ++rank)
+        if (!problems[rank].empty())
+            throw NotMade(
+                fmt::format("the step of {} samples, which begins at step {}, cannot be made{}: {}", sizes_.batch(step),
+                            step, problems.size() > 1 ? fmt::format(" on rank {}", rank) : "", problems[rank]),
+                Fault::failed);
+    return made;
 }
 
 StepPrograms::Step StepPrograms::at(int64_t step) {
-    const int64_t batch = sizes_.batch(step);
-    if (!now_ || now_->feed.batch() != batch) {
+    if (!now_ || now_->feed.batch() != sizes_.batch(step)) {
         const auto began = std::chrono::steady_clock::now();
-        const Made made = next_.valid() ? next_.get() : make(batch);
+        const Made made = take_next(step);
         if (now_) waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-        if (&session_.main().plan() != &made->program.plan) {
+        if (&session_.main().plan() != &made->program->plan) {
             const auto& times = session_.main().times();
             spent_.insert(spent_.end(), times.begin(), times.end());
             session_.train_with(made->program);
@@ -57,7 +81,7 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
         if (const int64_t behind = batch_behind(step); behind > 0)
             next_ = std::async(std::launch::async, [this, behind] { return make(behind); });
     }
-    return {now_->program.plan.program, session_.main(), now_->feed};
+    return {now_->program->plan.program, session_.main(), now_->feed};
 }
 
 void StepPrograms::fill(int64_t step, Prefetch::Batch& batch) {

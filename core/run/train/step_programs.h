@@ -9,6 +9,11 @@
 
 namespace orrery {
 
+/// A size of a ramp that some rank could not make.
+class NotMade : public Error {
+    using Error::Error;
+};
+
 /// The train step at the batch of every step. While one size of a ramp trains, the next is compiled on a thread of its
 /// own, so that one plan and one executor live beside the full step's plan, however many sizes there are.
 class StepPrograms {
@@ -16,8 +21,8 @@ public:
     /// Makes a program that the session was not compiled with. Called on one thread at a time.
     using Compile = std::function<CompiledProgram(const ProgramEntry&)>;
 
-    /// `data` must outlive it.
-    StepPrograms(Session& session, const Dataset& data, Compile compile);
+    /// `last_step`: sizes of steps behind it are not made. `data` must outlive it.
+    StepPrograms(Session& session, const Dataset& data, int64_t last_step, Compile compile);
     /// Waits for what is being compiled.
     ~StepPrograms();
     StepPrograms(const StepPrograms&) = delete;
@@ -28,7 +33,8 @@ public:
         const InputFeed& feed;
     };
     /// The program of a step: of the first, of the one before again, or of the one behind that. Collective where its
-    /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint.
+    /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint. Throws NotMade on
+    /// every rank where one of them could not make it: the state is that of the step before.
     Step at(int64_t step);
     /// The batch of a step that `at` was called for, or of the one behind it. From another thread than the rest.
     void fill(int64_t step, Prefetch::Batch& batch);
@@ -39,18 +45,19 @@ public:
 
 private:
     struct Sized {
-        std::unique_ptr<const CompiledProgram> own;  ///< nullptr: the session's
-        const CompiledProgram& program;
+        std::shared_ptr<const CompiledProgram> program;
         InputFeed feed;
     };
     using Made = std::shared_ptr<const Sized>;
 
     Made make(int64_t batch) const;
+    Made take_next(int64_t step);
     int64_t batch_behind(int64_t step) const;
 
     Session& session_;
     const Dataset& data_;
     const BatchSizes& sizes_;
+    const int64_t last_step_;
     const Compile compile_;
     std::mutex mutex_;  ///< of the two below
     Made now_;

@@ -24,7 +24,7 @@ public:
           session_(run.session),
           sizes_(run.session.compiled().sizes),
           data_(run.data),
-          steps_(session_, data_, run.compile),
+          steps_(session_, data_, run.options.steps, run.compile),
           results_(recorded_results(session_.compiled().train().program)),
           state_(session_, run.store, run.keep),
           evaluation_(session_, data_, run.options.evaluate_batches) {}
@@ -83,7 +83,7 @@ private:
         session_.keep();
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            const StepPrograms::Step now = steps_.at(step);
+            const StepPrograms::Step now = program_of(step);
             one_step(step, now, prefetch.next());
             data_wait_s_ = prefetch.waited_s();
             const auto ended = Clock::now();
@@ -96,6 +96,16 @@ private:
             throw Error(
                 fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
                 Fault::requeue);
+        }
+    }
+
+    /// What has been trained is kept where the next size of a ramp cannot be made.
+    StepPrograms::Step program_of(int64_t step) {
+        try {
+            return steps_.at(step);
+        } catch (const NotMade&) {
+            if (saved_ != step - 1) save(step - 1);
+            throw;
         }
     }
 
