@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/policy/unused.sh SOURCE BUILD: functions of core that nothing reaches from what liborrery.so exports
-# (ORRERY_API) and from the program's main. Compiled without inlining, a section a function; the linker drops what nobody calls.
+# (ORRERY_API) and from the program's main. Compiled without inlining, a section a function; the linker drops what
+# nobody calls.
 # With ORRERY_LONG=FILE the outcome goes there, too.
 set -eu
 source_root=$1 build=$2/unused
