@@ -8,9 +8,19 @@ local function last(x) return { x.dims[#x.dims], x.shape[#x.shape] } end
 
 local function normal(std) return { kind = "normal", scale = std } end
 
+--- Refuses an option that `who` does not have: a misspelt one would be left at its default without a word.
+local function check_options(who, options, known)
+  for name in pairs(options) do
+    if not (" " .. known .. " "):find(" " .. tostring(name) .. " ", 1, true) then
+      native.fail(("%s has no option %s; it has %s"):format(who, tostring(name), known:gsub(" ", ", ")))
+    end
+  end
+end
+
 --- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true), std (1/sqrt(in)).
 function nn.linear(x, name, to, options)
   options = options or {}
+  check_options("nn.linear", options, "bias std")
   local from = last(x)
   return nn.scope(name, function()
     local w = nn.param { name = "weight", shape = { from, to }, init = normal(options.std or from[2] ^ -0.5) }
@@ -57,6 +67,8 @@ function nn.dropout(x, p) return x:dropout(p or 0) end
 -- causal), bias (true; also "qkv": not on the way out), rope (theta, off when nil), qk_norm (eps of an RMSNorm of each
 -- head's q and k, Henry et al. 2020; off when nil), dropout, std, std_out (std).
 function nn.attention(x, options)
+  check_options("nn.attention", options,
+    "heads kv_heads head_dim causal window bias rope qk_norm dropout std std_out")
   local embed = last(x)
   local heads = options.heads
   local kv_heads = options.kv_heads or heads
@@ -86,6 +98,7 @@ end
 --- A feed-forward block [..., C] -> [..., M] -> [..., C] with GELU.
 -- options: mlp, dropout, approx ("tanh" | "erf"), std, std_out.
 function nn.mlp(x, options)
+  check_options("nn.mlp", options, "mlp dropout approx std std_out")
   local y = nn.linear(x, "up", { "mlp", options.mlp }, { std = options.std })
   y = nn.linear(y:gelu { approx = options.approx or "tanh" }, "down", last(x), { std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)
@@ -94,6 +107,7 @@ end
 --- The gated block of Llama (SwiGLU, Shazeer 2020) without biases: down(silu(gate x) * up x).
 -- options: mlp, std, std_out.
 function nn.swiglu(x, options)
+  check_options("nn.swiglu", options, "mlp std std_out")
   local plain = { bias = false, std = options.std }
   local gate = nn.linear(x, "gate", { "mlp", options.mlp }, plain)
   local up = nn.linear(x, "up", { "mlp", options.mlp }, plain)

@@ -138,7 +138,7 @@ TEST_CASE("indices along a dim: dims by name or number, ids from 0") {
               "dim is the text \"sek\", expected the name of a dim"));
     CHECK(has(failure(tracing("  return o.iota { shape = { 4 }, dtype = 'bf16' }")),
               "dtype = \"bf16\" is unknown; there are i32, f32"));
-    CHECK(has(failure(tracing("  return x:top_k(7, 'embed')")), "k = 7 is not from 1 to the 6 elements of dim 1"));
+    CHECK(has(failure(tracing("  return x:top_k(7, 'embed')")), "k = 7 is not from 1 to the 6 elements of dim embed"));
     CHECK(has(failure(tracing("  return x:gather(x, 1)")), "is not i32"));
 }
 
@@ -214,6 +214,25 @@ TEST_CASE("nn.attention is causal unless told otherwise, and takes a window") {
     CHECK_THROWS_WITH(attention(", causal = false, window = 5"), Catch::Contains("add causal = true"));
     CHECK_THROWS_WITH(attention(", causal = 'no'"), Catch::Contains("causal"));
     CHECK_THROWS_WITH(attention(", window = 1.5"), Catch::Contains("window"));
+    CHECK_THROWS_WITH(attention(", windw = 5"),
+                      Catch::Contains("a.lua:6") && Catch::Contains("nn.attention has no option windw; it has heads, "
+                                                                    "kv_heads"));
+}
+
+TEST_CASE("a run that is not the newest is refused, as its program is no longer the host's") {
+    FakeHost host(config);
+    const std::string text =
+        "local o = require 'orrery'\nlocal data = o.data.text {}\nlocal function made(name)\n"
+        "  local m = require 'orrery.models.gpt' { layers = 1, embed = 16, heads = 2, vocab = 32, seq = 8 }\n"
+        "  local p = o.trace(name, data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+        "  p:train_with(o.optim.sgd { lr = 0.1 })\n  return p:compile()\nend\n"
+        "local first, second = made('first'), made('second')\n";
+    run(text + "second:train(data)", host);
+    CHECK(host.trained == 1);
+    CHECK_THROWS_WITH(
+        run(text + "first:train(data)", host),
+        Catch::Contains("a.lua:10") && Catch::Contains("\"first\" is not the one that was compiled last"));
+    CHECK(host.trained == 1);
 }
 
 TEST_CASE("dropout and evaluation") {

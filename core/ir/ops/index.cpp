@@ -128,7 +128,8 @@ std::vector<Typed> infer_top_k(Infer& at) {
     const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
     const int64_t k = at.attributes.integer("k"), size = at.shape(0)[d];
     if (k < 1 || k > size)
-        at.fail(fmt::format("k = {} is not from 1 to the {} elements of dim {} of {}", k, size, d, at.show(0)));
+        at.fail(fmt::format("k = {} is not from 1 to the {} elements of dim {} of {}", k, size,
+                            at.dims(0)[d].empty() ? fmt::format("{}, counted from 0,", d) : at.dims(0)[d], at.show(0)));
     check_index_range(at, size);
     Typed values = at.typed(0);
     values.type.shape[d] = k;
