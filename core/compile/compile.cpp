@@ -21,8 +21,8 @@ Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persisten
     return plan;
 }
 
-bool is_smaller_step(const ProgramEntry& entry, const Recipe& recipe) {
-    return entry.role == ProgramRole::train && entry.batch < recipe.batch;
+bool is_smaller_step(const ProgramEntry& entry, int64_t full) {
+    return entry.role == ProgramRole::train && entry.batch < full;
 }
 
 int64_t parameters_of(const Program& program) {
@@ -135,7 +135,7 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
     try {
         return {made.entry, compile_one(made.program, made.mesh, places, options)};
     } catch (const Error& error) {
-        if (!is_smaller_step(made.entry, *experiment.recipe)) throw;
+        if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
         throw Error(
             fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
                         error.what(), tokens_of(made.program)),
@@ -160,6 +160,8 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
             compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
             narrow(compiled.ids, ids_of(made.program));
         }
+    for (const CompiledProgram& program : compiled.programs)
+        if (is_smaller_step(program.entry, compiled.sizes.full())) require_scratch(compiled, program);
     judge_memory(compiled, options.memory_bytes);
     return compiled;
 }
@@ -179,6 +181,19 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
         {logits->entry, compile_one(logits->program, compiled.mesh, compiled.persistent, options)});
     judge_memory(compiled, options.memory_bytes);
     return compiled;
+}
+
+void require_scratch(const Compiled& compiled, const CompiledProgram& step) {
+    std::vector<const Plan*> first;
+    for (const CompiledProgram& program : compiled.programs)
+        if (!is_smaller_step(program.entry, compiled.sizes.full())) first.push_back(&program.plan);
+    const int64_t has = scratch_bytes(first), needs = scratch_bytes({&step.plan});
+    if (needs <= has) return;
+    throw Error(
+        fmt::format("the step of {} samples, to which train.ramp_start and train.ramp_increment lead, needs {} of "
+                    "scratch; the largest program that a run begins with needs {}\n  let a smaller batch need no "
+                    "more than the full one",
+                    step.entry.batch, bytes_text(needs), bytes_text(has)));
 }
 
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,

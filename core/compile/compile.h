@@ -69,6 +69,10 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
                  const CompileOptions& options);
 
+/// Throws Error where a step of the ramp needs more scratch than the programs that a run begins with: its arena is made
+/// for those.
+void require_scratch(const Compiled& compiled, const CompiledProgram& step);
+
 /// What evaluates `samples` samples of held-out data: "eval" and the script's own programs, each with the smaller calls
 /// for what is left of a full batch. Entries that `compiled` lacks are to be added to it.
 std::vector<Calls> evaluation_calls(const Compiled& compiled, int64_t samples);

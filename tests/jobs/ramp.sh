@@ -56,6 +56,12 @@ refused 'the program train of 6 has pp f32[3,2], the train step has f32[2,3]' \
   local pp = o.param { name = "pp", shape = { six and 3 or 2, six and 2 or 3 } }\
   local s, c = model:loss(\1) return s + pp:sum(), c/; /^program:weights/d'
 
+refused 'the step of 6 samples, to which train.ramp_start|of scratch|no more than the full one' \
+    's/^  return model:loss(\(.*\))$/  local s, c = model:loss(\1)\
+  local rows = batch.tokens.shape[1] == 6 and 4000 or 4\
+  local wide = s:reshape { 1, 1 } + o.iota { shape = { rows, 1000 }, dim = 1, dtype = "f32" }\
+  return s + wide:square():sum() * 0, c/'
+
 # Another ramp is another trajectory: refused.
 run_tiny resumed 20 "${ramp[@]}" --set train.ramp_samples=40 > other.log 2>&1
 [ $? -ne 0 ] && grep -q "its ramp is" other.log || { cat other.log; fail "another ramp was not refused"; }

@@ -34,6 +34,7 @@ StepPrograms::Made StepPrograms::make(int64_t batch) const {
         entry.name += " of " + std::to_string(batch);
         program = std::make_shared<const CompiledProgram>(compile_(entry));
         require_same_results(full.plan.program, program->plan.program);
+        require_scratch(compiled, *program);
     }
     const Plan& plan = program->plan;
     InputFeed feed(plan.program, plan.mesh, session_.job().rank, data_, compiled.ids);
