@@ -2,7 +2,7 @@
 # SIGKILL of either rank in any phase: the other ends within 5 s and says why, nothing is left behind, and a resumed
 # run has the losses and gradient norms of the uninterrupted one, bit for bit.
 source "$(dirname "$0")/lib.sh"
-steps=60
+steps=200  # so many that no machine is through before the kill
 run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 losses whole > whole.txt
 [ "$(wc -l < whole.txt)" -eq $steps ] || fail "the uninterrupted run has $(wc -l < whole.txt) of $steps step lines"
