@@ -84,7 +84,7 @@ struct CheckScript : ScriptRunner {
         const size_t plans = compiled().programs.size();
         compile_evaluation();
         if (dump) dump->plans(compiled(), plans);
-        look_at(*data_);
+        look_at();
         if (!settings_.weights.empty())
             check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);
     }
@@ -109,7 +109,7 @@ struct CheckScript : ScriptRunner {
     }
 
     /// The data of a training; `check` looks at it when it has told of the plan.
-    virtual void look_at(const DataSpec&) {}
+    virtual void look_at() {}
     /// How many of a ramp's smaller steps are looked at.
     virtual size_t sizes_to_make(const BatchRamp&) const { return std::numeric_limits<size_t>::max(); }
     /// This process makes none of theirs.
@@ -154,8 +154,8 @@ struct LaunchScript final : CheckScript {
         return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
     }
 
-    void look_at(const DataSpec& data) override {
-        const Dataset looked_at(data);
+    void look_at() override {
+        dataset();
         check_resume(settings_, config_, *open_store(), command_.fresh);
     }
 

@@ -104,7 +104,7 @@ void prepare_folder(const std::string& folder, const std::string& script, const 
 
 /// This rank's part of a training; ends with its session.
 void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
-                const DataSpec& data, const TrainOptions& options) {
+                const TrainOptions& options) {
     const Settings& settings = script.settings();
     const std::string folder = script.folder();
     const bool first = script.job().rank == 0;
@@ -121,7 +121,7 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         if (store->place().starts_with(folder)) require_shared(session, folder);
         std::optional<MetricsWriter> metrics;
         if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
-        train({session, *store, metrics ? &*metrics : nullptr, data, options, settings.seed, settings.keep,
+        train({session, *store, metrics ? &*metrics : nullptr, script.dataset(), options, settings.seed, settings.keep,
                settings.weights, script.experiment().recipe->weights, script.later_programs()});
         session.leave();
         sessions.met = false;
@@ -149,7 +149,7 @@ struct RankScript final : ScriptRunner {
     void train(const DataSpec& data, const TrainOptions& options) override {
         ScriptRunner::train(data, options);
         compile_evaluation();
-        train_here(*this, *compiled_, std::move(counting_), sessions, *data_, options);
+        train_here(*this, *compiled_, std::move(counting_), sessions, options);
         if (stop_signal() != 0)  // it came when no step was left to stop at
             throw Error(of_rank(fmt::format("stopped by signal {} after the last step: start again for what the "
                                             "script does next",

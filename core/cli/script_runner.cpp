@@ -186,7 +186,7 @@ CompileOptions ScriptRunner::training_options(Device* device) {
     return options;
 }
 
-void ScriptRunner::compile_with_device(Experiment experiment) {
+void ScriptRunner::compile(Experiment experiment) {
     refuse_idle_axes(experiment, config_.table("mesh"));
     counting_ = counting_device(job_, settings_);
     experiment_ = std::move(experiment);
@@ -194,15 +194,12 @@ void ScriptRunner::compile_with_device(Experiment experiment) {
     if (!counting_) refuse_without_kernels(*compiled_, settings_.device);
 }
 
-void ScriptRunner::compile(Experiment experiment) { compile_with_device(std::move(experiment)); }
-
 void ScriptRunner::compile_evaluation() {
     check_inputs(experiment_->train(), *data_->source);
     const std::string path = data_->source->path();
     std::error_code ignored;
     if (!data_->source->complete() || (!path.empty() && !fs::exists(path, ignored))) return;
-    const Dataset data(*data_);
-    const int64_t samples = evaluated_samples(data, training_->evaluate_batches, compiled_->sizes.full());
+    const int64_t samples = evaluated_samples(dataset(), training_->evaluate_batches, compiled_->sizes.full());
     std::vector<ProgramEntry> missing;
     for (const Calls& calls : evaluation_calls(*compiled_, samples))
         if (!compiled_->find(calls.entry.name)) missing.push_back(calls.entry);
@@ -266,7 +263,13 @@ std::string ScriptRunner::summary() { return compiled_ ? orrery::summary(*compil
 void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
     training_ = options;
     data_ = data;
+    opened_.reset();
     if (experiment_) data_->ids = vocabulary_of(experiment_->train());
+}
+
+const Dataset& ScriptRunner::dataset() {
+    if (!opened_) opened_.emplace(*data_);
+    return *opened_;
 }
 
 void ScriptRunner::refuse_unsaved() {

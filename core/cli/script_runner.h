@@ -56,6 +56,8 @@ public:
     std::function<CompiledProgram(const ProgramEntry&)> later_programs();
     /// What the script trains on, without ids that the model has no row for; nullptr when it trains on nothing.
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
+    /// The data of a training, opened; once for each call of run:train. Throws Error as Dataset does.
+    const Dataset& dataset();
     /// What could not be looked at on this machine, and why; what sampling needs.
     const std::vector<std::string>& notes() const { return notes_; }
 
@@ -91,8 +93,6 @@ protected:
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
     std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
-    /// Compiles the experiment. Its device has counted for it.
-    void compile_with_device(Experiment experiment);
     /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error
     /// at an input that the data does not fill.
     void compile_evaluation();
@@ -111,6 +111,7 @@ protected:
     std::optional<Experiment> experiment_;
     std::optional<Compiled> compiled_;
     std::optional<DataSpec> data_;
+    std::optional<Dataset> opened_;  ///< of data_
     std::optional<TrainOptions> training_;
     std::vector<std::string> notes_;
     std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for

@@ -52,14 +52,19 @@ std::string declared(const CompiledProgram& compiled) {
     return fmt::format("{}: {} -> {}", compiled.entry.name, join(in, ", "), join(out, "; "));
 }
 
+ProgramEntry at_batch(const ProgramEntry& full, int64_t batch) {
+    ProgramEntry part = full;
+    part.name = fmt::format("{} of {}", full.name, batch);
+    part.batch = batch;
+    return part;
+}
+
 std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t microbatches, int64_t ways) {
     std::vector<Calls> all{{full.name, full, samples / full.batch}};
     int64_t left = samples % full.batch;
     const auto take = [&](int64_t batch, bool whole) {
         if (batch < 1 || left < batch) return;
-        ProgramEntry part = full;
-        part.name = fmt::format("{} of {}", full.name, batch);
-        part.batch = batch;
+        ProgramEntry part = at_batch(full, batch);
         part.whole = whole;
         all.push_back({full.name, part, left / batch});
         left %= batch;

@@ -73,6 +73,9 @@ struct CompiledProgram {
 /// "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[] nats, adds up; count f32[], adds up".
 std::string declared(const CompiledProgram& program);
 
+/// The entry of a full program at a smaller batch: "eval of 3".
+ProgramEntry at_batch(const ProgramEntry& full, int64_t batch);
+
 /// The entries that a row of `samples` samples is evaluated with, each and how often. `batch`: of a full call,
 /// `microbatches` of it; `ways`: how many shards of the batch the mesh makes. No sample is left out or taken twice.
 struct Calls {

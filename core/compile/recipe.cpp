@@ -124,8 +124,8 @@ std::vector<int64_t> smaller_batches(const Recipe& recipe) {
 }
 
 ProgramEntry train_entry(const Recipe& recipe, int64_t batch) {
-    const std::string name = batch == recipe.batch ? "train" : fmt::format("train of {}", batch);
-    return {name, ProgramRole::train, batch, false, -1};
+    const ProgramEntry full{"train", ProgramRole::train, recipe.batch, false, -1};
+    return batch == recipe.batch ? full : at_batch(full, batch);
 }
 
 Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {

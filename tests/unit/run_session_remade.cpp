@@ -84,7 +84,8 @@ struct RankHost final : FakeHost {
 
     void train(const DataSpec& data, const TrainOptions& given) override {
         const Settings settings = read_settings(config());
-        const int64_t samples = evaluated_samples(Dataset(data), given.evaluate_batches, experiment->recipe->batch);
+        const Dataset opened(data);
+        const int64_t samples = evaluated_samples(opened, given.evaluate_batches, experiment->recipe->batch);
         for (size_t i = 0; i < parts_.size(); ++i) {
             const int64_t ranks = parts_[i].mesh.ranks();
             if (rank_ >= ranks) continue;
@@ -99,7 +100,7 @@ struct RankHost final : FakeHost {
             options.steps = parts_[i].until;
             std::optional<MetricsWriter> metrics;
             if (rank_ == 0) metrics.emplace(store_ + ".jsonl", nothing_.get());
-            orrery::train({*session, *store, metrics ? &*metrics : nullptr, data, options, settings.seed, 2, ""});
+            orrery::train({*session, *store, metrics ? &*metrics : nullptr, opened, options, settings.seed, 2, ""});
             session->leave();
         }
     }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "compile/program_set.h"
 
 namespace orrery {
 
@@ -41,7 +42,7 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
 }  // namespace
 
 bool is_data_input(const Value& value) {
-    return value.role == Role::input && value.name != "step" && value.name != "seed";
+    return value.role == Role::input && filler_of(value) == Filler::data;
 }
 
 size_t array_of(const Value& input, const DataSource& source) {

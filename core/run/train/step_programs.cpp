@@ -29,10 +29,7 @@ StepPrograms::Made StepPrograms::make(int64_t batch) const {
     for (const CompiledProgram& known : compiled.programs)  // the session has it
         if (known.entry.role == ProgramRole::train && known.entry.batch == batch) program = {program, &known};
     if (!program) {
-        ProgramEntry entry = full.entry;
-        entry.batch = batch;
-        entry.name += " of " + std::to_string(batch);
-        program = std::make_shared<const CompiledProgram>(compile_(entry));
+        program = std::make_shared<const CompiledProgram>(compile_(at_batch(full.entry, batch)));
         require_same_results(full.plan.program, program->plan.program);
         require_scratch(compiled, *program);
     }

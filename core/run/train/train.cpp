@@ -68,9 +68,9 @@ private:
                                         {"checkpoint.final", o.checkpoint_final ? "true" : "false"},
                                         {"run.seed", std::to_string(run_.seed)},
                                         {"weights to start from", run_.weights.empty() ? "none" : "given"},
-                                        {"sequences per step", std::to_string(run_.data.sequences_per_step)},
-                                        {"data.validation", fmt::format("{}", run_.data.validation)},
-                                        {"seed of the data", std::to_string(run_.data.seed)},
+                                        {"sequences per step", std::to_string(data_.spec().sequences_per_step)},
+                                        {"data.validation", fmt::format("{}", data_.spec().validation)},
+                                        {"seed of the data", std::to_string(data_.spec().seed)},
                                         {"the data's samples", std::to_string(data_.source().samples())},
                                         {"the data's digest", data_.digest()}});
     }

@@ -14,7 +14,7 @@ struct TrainingRun {
     Session& session;
     CheckpointStore& store;
     MetricsWriter* metrics = nullptr;  ///< rank 0 only
-    DataSpec data;
+    Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
     int64_t keep = 2;               ///< verified checkpoints that stay
