@@ -44,27 +44,26 @@ void split_batch(Program& p, const PassInput& in) {
     if (in.microbatches > 1) p.microbatches(in.microbatches, in.recipe->train_origin);
 }
 
-Program with_marks(Program p, const PassInput& in) {
+void mark(Program& p, const PassInput& in) {
     for (const AskedStrategy& asked : in.recipe->strategies) asked.strategy->annotate(p, *in.mesh);
-    return p;
 }
 
-/// Inputs that lie whole on every rank, but for the ranks of a pipeline, of which each has a stage.
-Program with_whole_inputs(Program p, const PassInput& in, const std::string& pipeline) {
+/// Inputs lie whole on every rank, but for the ranks of a pipeline, of which each has a stage.
+void mark_inputs_whole(Program& p, const PassInput& in, const std::string& pipeline) {
     for (const ValueId input : p.inputs())
         for (const Axis& axis : in.mesh->axes())
             if (axis.name != pipeline) p.store(input, axis.name, Placement::replicated(), in.recipe->train_origin);
-    return p;
 }
 
 /// Every rank has the inputs of the logits program, whose batch of one is not split, and of others that are `whole`.
 void annotate(Program& p, const PassInput& in) {
-    Program marked = with_marks(p, in);
-    if (in.entry.role != ProgramRole::logits) {
-        // Marks that come first stay.
-        if (in.entry.whole) marked = with_marks(with_whole_inputs(p, in, marked.pipeline().axis), in);
-        p = std::move(marked);
-        return;
+    const bool logits_alone = in.entry.role == ProgramRole::logits;
+    if (!logits_alone && !in.entry.whole) return mark(p, in);
+    Program marked = p;
+    mark(marked, in);
+    if (!logits_alone) {
+        mark_inputs_whole(p, in, marked.pipeline().axis);  // marks that come first stay
+        return mark(p, in);
     }
     for (const Mark& mark : marked.marks()) {
         if (marked.value(mark.value).role == Role::input) continue;
@@ -82,6 +81,10 @@ bool recomputes(const Program& p) {
 
 void assign_stages(Program& p, const PassInput& in) {
     if (recomputes(p) || stage_count(p, *in.mesh) > 1) orrery::assign_stages(p, *in.mesh);
+}
+
+void recompute(Program& p, const PassInput&) {
+    if (recomputes(p)) p = orrery::recompute(p);
 }
 
 void propagate(Program& p, const PassInput& in) { p = orrery::propagate(p, *in.mesh, in.options->redistribution); }
@@ -104,7 +107,7 @@ const Pass list[] = {
     {PassPart::mark, all, "annotate", annotate},
     // Layouts. What is computed again is computed on its own stage, so stages come first.
     {PassPart::distribute, all, "assign_stages", assign_stages},
-    {PassPart::distribute, all, "recompute", [](Program& p, In) { p = recomputes(p) ? recompute(p) : p; }},
+    {PassPart::distribute, all, "recompute", recompute},
     {PassPart::distribute, all, "propagate", propagate},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     // The device's kernels.

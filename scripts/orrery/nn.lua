@@ -8,19 +8,27 @@ local function last(x) return { x.dims[#x.dims], x.shape[#x.shape] } end
 
 local function normal(std) return { kind = "normal", scale = std } end
 
+local function options_of(list)
+  local has = {}
+  for name in list:gmatch("%S+") do has[name] = true end
+  return { has = has, list = list:gsub(" ", ", ") }
+end
+
 --- Refuses an option that `who` does not have: a misspelt one would be left at its default without a word.
 local function check_options(who, options, known)
-  for name in pairs(options) do
-    if not (" " .. known .. " "):find(" " .. tostring(name) .. " ", 1, true) then
-      native.fail(("%s has no option %s; it has %s"):format(who, tostring(name), known:gsub(" ", ", ")))
+  for name in next, options do
+    if not known.has[name] then
+      native.fail(("%s has no option %s; it has %s"):format(who, tostring(name), known.list))
     end
   end
 end
 
+local linear_options = options_of "bias std"
+
 --- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true), std (1/sqrt(in)).
 function nn.linear(x, name, to, options)
   options = options or {}
-  check_options("nn.linear", options, "bias std")
+  check_options("nn.linear", options, linear_options)
   local from = last(x)
   return nn.scope(name, function()
     local w = nn.param { name = "weight", shape = { from, to }, init = normal(options.std or from[2] ^ -0.5) }
@@ -61,14 +69,15 @@ end
 --- Zeroes a share p of the elements while training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
+local attention_options = options_of "heads kv_heads head_dim causal window bias rope qk_norm dropout std std_out"
+
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads.
 -- options: heads, kv_heads (heads), head_dim (C/H), causal (true; false: every position sees all, as in an encoder),
 -- window (the last keys that a position sees, its own among them, Jiang et al. 2023; all when nil or 0; only where
 -- causal), bias (true; also "qkv": not on the way out), rope (theta, off when nil), qk_norm (eps of an RMSNorm of each
 -- head's q and k, Henry et al. 2020; off when nil), dropout, std, std_out (std).
 function nn.attention(x, options)
-  check_options("nn.attention", options,
-    "heads kv_heads head_dim causal window bias rope qk_norm dropout std std_out")
+  check_options("nn.attention", options, attention_options)
   local embed = last(x)
   local heads = options.heads
   local kv_heads = options.kv_heads or heads
@@ -95,19 +104,23 @@ function nn.attention(x, options)
   return nn.dropout(y, options.dropout)
 end
 
+local mlp_options = options_of "mlp dropout approx std std_out"
+
 --- A feed-forward block [..., C] -> [..., M] -> [..., C] with GELU.
 -- options: mlp, dropout, approx ("tanh" | "erf"), std, std_out.
 function nn.mlp(x, options)
-  check_options("nn.mlp", options, "mlp dropout approx std std_out")
+  check_options("nn.mlp", options, mlp_options)
   local y = nn.linear(x, "up", { "mlp", options.mlp }, { std = options.std })
   y = nn.linear(y:gelu { approx = options.approx or "tanh" }, "down", last(x), { std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)
 end
 
+local swiglu_options = options_of "mlp std std_out"
+
 --- The gated block of Llama (SwiGLU, Shazeer 2020) without biases: down(silu(gate x) * up x).
 -- options: mlp, std, std_out.
 function nn.swiglu(x, options)
-  check_options("nn.swiglu", options, "mlp std std_out")
+  check_options("nn.swiglu", options, swiglu_options)
   local plain = { bias = false, std = options.std }
   local gate = nn.linear(x, "gate", { "mlp", options.mlp }, plain)
   local up = nn.linear(x, "up", { "mlp", options.mlp }, plain)

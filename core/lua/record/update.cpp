@@ -24,13 +24,14 @@ namespace {
 
 int next_param(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, lua_upvalueindex(1)).tape;
-    const std::vector<ValueId> params = tape->program->params();
-    auto at = static_cast<size_t>(lua_tointeger(L, lua_upvalueindex(2)));
-    while (at < params.size() && tape->program->grad_of(params[at]) == none) ++at;
-    if (at >= params.size()) return 0;
-    lua_pushinteger(L, static_cast<lua_Integer>(at + 1));
+    const Program& program = *tape->program;
+    const auto count = static_cast<ValueId>(program.values.size());
+    auto id = static_cast<ValueId>(lua_tointeger(L, lua_upvalueindex(2)));
+    while (id < count && (program.value(id).role != Role::param || program.grad_of(id) == none)) ++id;
+    if (id >= count) return 0;
+    lua_pushinteger(L, id + 1);
     lua_replace(L, lua_upvalueindex(2));
-    push_symbol(L, tape, params[at]);
+    push_symbol(L, tape, id);
     return 1;
 }
 
