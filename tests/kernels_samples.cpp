@@ -1,4 +1,4 @@
-// The samples of every op (core/ir/op.h) as cases for tables of kernels.
+// The samples of every op (orrery/op.h) as cases for tables of kernels.
 #include "../plugins/device/cpu/resolve.h"
 #include "kernels_cases.h"
 #include "ops/call.h"

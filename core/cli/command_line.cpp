@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/signals.h"
+#include "compile/pipeline.h"
 #include "config/load.h"
 #include "lua/script.h"
 #include "run/control/job.h"
@@ -71,7 +72,7 @@ CLI::App* add_check(CLI::App& app, ScriptCommand& command) {
         ->needs(print);
     add_examples(*check, {"check scripts/gpt.lua --config configs/llama70b.toml",
                           "check scripts/gpt.lua --config configs/four_ranks.toml --dump passes",
-                          "check passes/gpt/13-fuse.ir"});
+                          fmt::format("check passes/gpt/{:02}-{}.ir", passes().size(), passes().back().name)});
     return check;
 }
 

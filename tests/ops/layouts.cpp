@@ -189,7 +189,7 @@ void check_stored(const Call& call, int64_t size) {
 
 TEST_CASE("every op has samples") {
     for (const OpDef* def : chosen()) {
-        INFO(def->name << ": give it `samples` (OpSample in core/ir/op.h)");
+        INFO(def->name << ": give it `samples` (OpSample in orrery/op.h)");
         CHECK_FALSE(calls_of(*def).empty());
     }
 }

@@ -1,4 +1,4 @@
-// What an op is stands in its OpDef (core/ir/op.h): core asks for traits, and compares names of ops in few places.
+// What an op is stands in its OpDef (orrery/op.h): core asks for traits, and compares names of ops in few places.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <iostream>
@@ -182,7 +182,7 @@ TEST_CASE("comparisons with the names of ops only become fewer") {
     const std::vector<std::string> all = comparisons_of_core();
     if (all.size() > comparisons_left)
         FAIL(text_of(all) << all.size() << " comparisons with names of ops in core outside ir/ops, at most "
-                          << comparisons_left << ": ask for a trait of OpDef (core/ir/op.h)");
+                          << comparisons_left << ": ask for a trait of OpDef (orrery/op.h)");
     if (all.size() < comparisons_left)
         FAIL("only " << all.size() << " comparisons with names of ops are left: lower comparisons_left to that");
 }

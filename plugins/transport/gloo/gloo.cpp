@@ -116,7 +116,7 @@ private:
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
         std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
-                                     " ms (run.timeout_s, or transport.gloo's own)"
+                                     " ms (raise it by run.timeout_s, or transport.gloo's own)"
                                : rank_text(peer) + ": " + how;
         if (over_) {
             const std::lock_guard lock(mutex_);

@@ -9,7 +9,8 @@ namespace orrery::nccl_transport {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-// Together below what a launcher gives the ranks to end after one has failed (4 s), with room for the rest of them.
+// Of an end that nobody hurries. After a failure the launcher gives the ranks 1.5 s (LaunchSpec::grace_ms), then kills
+// them, wherever NCCL is.
 constexpr Milliseconds lock_bound{300};
 constexpr Milliseconds release_bound{2500};
 constexpr Milliseconds naming_bound{100};

@@ -108,7 +108,7 @@ void Control::check(int member, const char* op, int64_t sequence, Clock::time_po
     if (why.empty()) why = rendezvous_.lost();
     if (why.empty() && Clock::now() - start >= timeout_)
         why = name(member) + " did not come within " + std::to_string(timeout_.count()) +
-              " ms (run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
+              " ms (raise it by run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
     if (why.empty()) return;
     publish(why);  // or the others might blame this member, which is about to end
     throw Error(std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name + ": " + why, Fault::peer);

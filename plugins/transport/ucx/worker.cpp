@@ -293,7 +293,8 @@ std::string Worker::late(int peer) {
     std::string text = "rank " + std::to_string(group_.ranks[p]);
     const bool here = peers_[p]->place.host == peers_[static_cast<size_t>(group_.me)]->place.host;
     if (here) text += " (pid " + std::to_string(peers_[p]->place.pid) + ")";
-    text += " did not come within " + std::to_string(timeout_.count()) + " ms (run.timeout_s, or transport.ucx's own)";
+    text += " did not come within " + std::to_string(timeout_.count()) +
+            " ms (raise it by run.timeout_s, or transport.ucx's own)";
     return here ? text + "; its process " + process_state(peers_[p]->place.pid) : text;
 }
 
