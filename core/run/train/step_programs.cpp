@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/heap.h"
 #include "base/limits.h"
 #include "run/train/metrics.h"
 
@@ -73,6 +74,7 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
             spent_.insert(spent_.end(), times.begin(), times.end());
             session_.train_with(made->program);
         }
+        give_back_free_pages();  // compiling left more of them than the program takes
         const std::lock_guard lock(mutex_);
         now_ = made;
         next_ = {};
