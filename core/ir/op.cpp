@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "ir/describe.h"
+#include "ir/signature.h"
 
 namespace orrery {
 
@@ -184,7 +185,9 @@ std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<con
     check_count(at, def);
     check_known(at, def);
     for (const AttributeDef& a : def.attributes) complete(at, a);
+    check_inputs(at, def);
     std::vector<Typed> result = def.infer(at);
+    check_outputs(at, def, result);
     attributes = std::move(at.attributes);
     return result;
 }

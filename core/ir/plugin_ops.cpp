@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "ir/op.h"
+#include "ir/signature.h"
 
 namespace orrery {
 
@@ -49,6 +50,7 @@ std::string problem_of(const OpDef& def) {
     if (!def.infer || !def.rule || !def.flops)
         return fmt::format("the op {} lacks {}", def.name, !def.infer ? "infer" : !def.rule ? "rule" : "flops");
     if (def.operands.empty()) return fmt::format("the op {} has no operands: a script calls it on values", def.name);
+    if (const std::string problem = problem_of_types(def); !problem.empty()) return problem;
     if (def.collective || def.alias)
         return fmt::format("the op {} says {}, which only ops without a kernel may", def.name,
                            def.collective ? "collective" : "alias");
@@ -138,7 +140,9 @@ const KernelMaker& kernel_maker(const PluginOp& op, std::string_view device_kind
 std::optional<OpKernel> plugin_kernel(const KernelSpec& spec, std::string_view device_kind, int threads) {
     const PluginOp* op = find_plugin_op(spec.op);
     if (!op) return std::nullopt;
-    return kernel_maker(*op, device_kind, {})(spec, threads);
+    const KernelMaker& make = kernel_maker(*op, device_kind, {});
+    if (const std::string wrong = wrong_operands(spec); !wrong.empty()) throw Error(wrong);
+    return make(spec, threads);
 }
 
 }  // namespace orrery

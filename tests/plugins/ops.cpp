@@ -31,7 +31,7 @@ FactorRule whole(const Program& program, const Op& op) {
 int64_t none_at_all(const Program&, const Op&) { return 0; }
 
 OpDef op(std::string_view name) {
-    return {.name = name, .operands = {"x"}, .infer = same, .rule = whole, .flops = none_at_all};
+    return {.name = name, .operands = {"x"}, .types = "f -> f", .infer = same, .rule = whole, .flops = none_at_all};
 }
 
 /// A kernel that says nothing of its numbers.
@@ -95,6 +95,10 @@ TEST_CASE("each way to register ops wrong has its own message") {
     CHECK(with([](OpDef& def) { def.flops = nullptr; }) == "the op tide lacks flops");
     CHECK(with([](OpDef& def) { def.alias = true; }) == "the op tide says alias, which only ops without a kernel may");
     CHECK(with([](OpDef& def) { def.operands.clear(); }) == "the op tide has no operands: a script calls it on values");
+    CHECK(with([](OpDef& def) { def.types = ""; }).starts_with("the op tide lacks types: a letter for each operand"));
+    CHECK(with([](OpDef& def) { def.types = "f f -> f"; })
+              .starts_with("the op tide has the operands (x) and the types "
+                           "\"f f -> f\": give a letter"));
     Registry twice;
     twice.add_op(op("tide"));
     CHECK_THROWS_WITH(twice.add_op(op("tide")), "the op \"tide\" is registered twice");
@@ -252,5 +256,6 @@ TEST_CASE("the CPU device gives plugins' kernels threads and scratch, and the re
             }
     Registry devices;
     const KernelSpec whole_numbers{"beacon", {}, {{DType::i32, {n}}}, {{DType::i32, {n}}}};
-    CHECK(cpu(devices, false, 1)->why_not(whole_numbers) == "op beacon computes with floats, not with i32");
+    CHECK(cpu(devices, false, 1)->why_not(whole_numbers) ==
+          "op beacon: x is i32[37], expected a floating-point type (f -> f)");
 }

@@ -69,6 +69,13 @@ struct OpSample {
 struct OpDef {
     std::string_view name;
     std::vector<std::string_view> operands = {};  ///< names for messages; "bias?" may be absent, "x..." one or more
+    /// Types of operands and of outputs, a letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
+    /// Inference and devices check them; `infer` checks what they do not say. Every op has them but a collective.
+    ///   f  a float; all f's of one type      F  a float of any type
+    ///   a  any type; all a's of one          *  any type
+    ///   n  i32 or a float; all n's of one    s  a statistic or scalar: f32 (f64 where the reference kernels run)
+    ///   i  i32    u  u32    b  u8
+    std::string_view types = {};
     std::vector<AttributeDef> attributes = {};
     std::vector<Typed> (*infer)(Infer&) = nullptr;
     FactorRule (*rule)(const Program&, const Op&) = nullptr;

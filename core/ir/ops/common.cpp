@@ -52,10 +52,7 @@ Typed shaped(Infer& at, DType dtype) {
     return {{dtype, shape}, std::vector<std::string>(shape.size())};
 }
 
-std::vector<Typed> like_input(Infer& at) {
-    at.expect_float(0);
-    return {at.typed(0)};
-}
+std::vector<Typed> like_input(Infer& at) { return {at.typed(0)}; }
 
 namespace {
 FactorRule::Dims broadcast_dims(const FactorRule::Dims& all, const Shape& shape) {

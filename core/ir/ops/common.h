@@ -2,8 +2,8 @@
 #include <utility>
 #include <vector>
 
-#include "orrery/backward.h"
 #include "ir/op.h"
+#include "orrery/backward.h"
 
 /// What several op files share.
 namespace orrery::ops {
@@ -16,7 +16,7 @@ Typed make_typed(DType dtype, Shape shape, std::vector<std::string> names);
 /// What the attribute `shape` of a source says, its dims unnamed. Throws where a size is below 1.
 Typed shaped(Infer& at, DType dtype);
 
-/// Output 0 is like the input 0 in type and names. Checks that it is floating point.
+/// Output 0 is like the input 0 in type and names.
 std::vector<Typed> like_input(Infer& at);
 
 /// All operands broadcast to output 0, element by element. Not linear.

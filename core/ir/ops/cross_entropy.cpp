@@ -8,18 +8,11 @@ namespace orrery::ops {
 
 namespace {
 
-void expect_scalar(const Infer& at, size_t i) {
-    at.expect_dtype(i, DType::f32);
-    at.expect_rank(i, 0, 0);
-}
-
 std::vector<Typed> infer_cross_entropy(Infer& at) {
-    at.expect_float(0);
-    at.expect_dtype(1, DType::i32);
     at.expect_rank(0, at.rank(1) + 1, at.rank(1) + 1);
     Typed logits = at.typed(0);
     for (int d = 0; d < at.rank(1); ++d) logits.dims[static_cast<size_t>(d)] = at.same_dim(0, d, 1, d, "row dims");
-    if (at.count() > 2) expect_scalar(at, 2);
+    if (at.count() > 2) at.expect_rank(2, 0, 0);
     std::vector<Typed> result(2, make_typed(DType::f32, {}, {}));
     if (at.attributes.flag("grad")) result.push_back(logits);
     return result;
@@ -84,9 +77,6 @@ void grad_cross_entropy(Backward& g) {
 // ---- the composite
 
 std::vector<Typed> infer_stats(Infer& at) {
-    at.expect_float(0);
-    at.expect_float(1);
-    at.expect_dtype(2, DType::i32);
     at.expect_rank(0, at.rank(2) + 1, at.rank(2) + 1);
     at.expect_rank(1, at.rank(2), at.rank(2));
     Typed rows = at.typed(2);
@@ -96,21 +86,13 @@ std::vector<Typed> infer_stats(Infer& at) {
 }
 
 std::vector<Typed> infer_loss(Infer& at) {
-    for (size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
-        at.expect_float(i);
-        at.expect_rank(i, at.rank(3), at.rank(3));
-    }
-    at.expect_dtype(3, DType::i32);
+    for (size_t i = 0; i < 3; ++i) at.expect_rank(i, at.rank(3), at.rank(3));
     return std::vector<Typed>(2, make_typed(DType::f32, {}, {}));
 }
 
 std::vector<Typed> infer_dlogits(Infer& at) {
-    at.expect_float(0);
-    at.expect_float(1);
-    at.expect_dtype(2, DType::f32);
-    at.expect_dtype(3, DType::i32);
     at.expect_rank(0, at.rank(3) + 1, at.rank(3) + 1);
-    if (at.count() > 4) expect_scalar(at, 4);
+    if (at.count() > 4) at.expect_rank(4, 0, 0);
     return {at.typed(0)};
 }
 
@@ -181,6 +163,7 @@ std::vector<OpDef> cross_entropy_ops() {
     return {
         {.name = "cross_entropy",
          .operands = {"logits", "targets", "scale?"},
+         .types = "f i s? -> s s f?",
          .attributes = {flag("grad"), integer("ignore", int64_t{-1})},
          .infer = infer_cross_entropy,
          .rule = cross_entropy_rule,
@@ -194,6 +177,7 @@ std::vector<OpDef> cross_entropy_ops() {
          .samples = losses},
         {.name = "cross_entropy_stats",
          .operands = {"logits", "top", "targets"},
+         .types = "f F i -> s s",
          .attributes = {integer("ignore", int64_t{-1})},
          .infer = infer_stats,
          .rule = sharded_rule,
@@ -202,6 +186,7 @@ std::vector<OpDef> cross_entropy_ops() {
          .samples = statistics_of_shards},
         {.name = "cross_entropy_loss",
          .operands = {"top", "total", "picked", "targets"},
+         .types = "F s s i -> s s",
          .attributes = {integer("ignore", int64_t{-1})},
          .infer = infer_loss,
          .rule = loss_rule,
@@ -209,6 +194,7 @@ std::vector<OpDef> cross_entropy_ops() {
          .samples = losses_of_shards},
         {.name = "cross_entropy_grad",
          .operands = {"logits", "top", "total", "targets", "scale?"},
+         .types = "f F s i s? -> f",
          .attributes = {integer("ignore", int64_t{-1})},
          .infer = infer_dlogits,
          .rule = sharded_rule,

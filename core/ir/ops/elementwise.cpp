@@ -6,7 +6,6 @@ namespace orrery::ops {
 namespace {
 
 std::vector<Typed> infer_binary(Infer& at) {
-    at.expect_float(0);
     at.expect_same_dtype(0, 1);
     return {broadcast(at)};
 }
@@ -140,22 +139,15 @@ std::vector<Typed> infer_cast(Infer& at) {
     return {y};
 }
 
-std::vector<Typed> infer_unary_grad(Infer& at) {
-    at.expect_float(0);
-    return {at.same_type(0, 1)};
-}
+std::vector<Typed> infer_alike(Infer& at) { return {at.same_type(0, 1)}; }
 
 std::vector<Typed> infer_compare(Infer& at) {
-    at.expect_same_dtype(0, 1);
     Typed y = broadcast(at);
     y.type.dtype = DType::u8;
     return {y};
 }
 
 std::vector<Typed> infer_select(Infer& at) {
-    at.expect_dtype(0, DType::u8);
-    at.expect_float(1);
-    at.expect_same_dtype(1, 2);
     Typed y = broadcast(at);
     y.type.dtype = at.dtype(1);
     return {y};
@@ -168,13 +160,7 @@ void grad_select(Backward& g) {
     if (g.wants(2)) g.give(2, g.one("select", {g.in(0), zero, dy}));
 }
 
-std::vector<Typed> infer_swiglu(Infer& at) {
-    at.expect_float(0);
-    return {at.same_type(0, 1)};
-}
-
 std::vector<Typed> infer_swiglu_grad(Infer& at) {
-    at.expect_float(0);
     Typed d = at.same_type(0, 1);
     at.same_type(0, 2);
     return {d, d};
@@ -222,6 +208,7 @@ Samples selections() { return {{{u8({4, 33}), f32({4, 33}), f32({33})}}, {{u8({3
 OpDef binary(std::string_view name, FactorRule (*rule)(const Program&, const Op&), void (*gradient)(Backward&)) {
     return {.name = name,
             .operands = {"a", "b"},
+            .types = "F F -> F",
             .infer = infer_binary,
             .rule = rule,
             .gradient = gradient,
@@ -240,6 +227,7 @@ OpDef combining(std::string_view name, ReduceOp how, FactorRule (*rule)(const Pr
 OpDef unary(std::string_view name, void (*gradient)(Backward&), std::vector<AttributeDef> attributes = {}) {
     return {.name = name,
             .operands = {"x"},
+            .types = "f -> f",
             .attributes = std::move(attributes),
             .infer = like_input,
             .rule = elementwise_rule,
@@ -259,8 +247,9 @@ OpDef root(std::string_view name, void (*gradient)(Backward&)) {
 OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {}) {
     return {.name = name,
             .operands = {"x", "dy"},
+            .types = "f f -> f",
             .attributes = std::move(attributes),
-            .infer = infer_unary_grad,
+            .infer = infer_alike,
             .rule = elementwise_rule,
             .flops = some_flops,
             .in_place = {{0, 1}, {0, 0}},
@@ -270,6 +259,7 @@ OpDef unary_grad(std::string_view name, std::vector<AttributeDef> attributes = {
 OpDef compare(std::string_view name) {
     return {.name = name,
             .operands = {"a", "b"},
+            .types = "n n -> b",
             .infer = infer_compare,
             .rule = elementwise_rule,
             .flops = one_flop,
@@ -285,11 +275,13 @@ std::vector<OpDef> elementwise_ops() {
     neg.rule = linear_rule;
     neg.multiplies = {0};
     OpDef scale = unary("scale", grad_scale, {required(number("by"))});
+    scale.types = "F -> F";
     scale.rule = linear_rule;
     scale.flops = one_flop;
     scale.multiplies = {0};
     scale.samples = [] { return Samples{{{f32({4, 33})}, {{"by", -0.7}}}}; };
     OpDef cast = unary("cast", grad_cast, {required(text("dtype"))});
+    cast.types = "* -> *";
     cast.infer = infer_cast;
     cast.rule = linear_rule;
     cast.flops = one_flop;
@@ -339,6 +331,7 @@ std::vector<OpDef> elementwise_ops() {
         compare("equal"),
         {.name = "select",
          .operands = {"c", "a", "b"},
+         .types = "b f f -> f",
          .infer = infer_select,
          .rule = elementwise_rule,
          .gradient = grad_select,
@@ -350,7 +343,8 @@ std::vector<OpDef> elementwise_ops() {
         unary_grad("relu_grad"),
         {.name = "swiglu",
          .operands = {"gate", "up"},
-         .infer = infer_swiglu,
+         .types = "f f -> f",
+         .infer = infer_alike,
          .rule = elementwise_rule,
          .gradient = grad_swiglu,
          .flops = some_flops,
@@ -358,6 +352,7 @@ std::vector<OpDef> elementwise_ops() {
          .samples = two},
         {.name = "swiglu_grad",
          .operands = {"gate", "up", "dy"},
+         .types = "f f f -> f f",
          .infer = infer_swiglu_grad,
          .rule = elementwise_rule,
          .flops = some_flops,

@@ -8,8 +8,6 @@ namespace orrery::ops {
 namespace {
 
 std::vector<Typed> infer_embedding(Infer& at) {
-    at.expect_dtype(0, DType::i32);
-    at.expect_float(1);
     at.expect_rank(1, 2, 2);
     Typed y = at.typed(0);
     y.type.dtype = at.dtype(1);
@@ -19,8 +17,6 @@ std::vector<Typed> infer_embedding(Infer& at) {
 }
 
 std::vector<Typed> infer_embedding_grad(Infer& at) {
-    at.expect_dtype(0, DType::i32);
-    at.expect_float(1);
     at.expect_rank(1, at.rank(0) + 1, at.rank(0) + 1);
     for (int d = 0; d < at.rank(0); ++d) at.same_dim(0, d, 1, d, "token dims");
     const int64_t vocab = at.attributes.integer("vocab");
@@ -83,6 +79,7 @@ std::vector<OpDef> embedding_ops() {
     return {
         {.name = "embedding",
          .operands = {"tokens", "table"},
+         .types = "i F -> F",
          .infer = infer_embedding,
          .rule = embedding_rule,
          .gradient = grad_embedding,
@@ -92,6 +89,7 @@ std::vector<OpDef> embedding_ops() {
          .samples = lookups},
         {.name = "embedding_grad",
          .operands = {"tokens", "dy"},
+         .types = "i F -> s",
          .attributes = {required(integer("vocab"))},
          .infer = infer_embedding_grad,
          .rule = embedding_grad_rule,

@@ -20,7 +20,6 @@ bool picks_rows(const Shape& of, const Shape& ids, int64_t dim) {
 
 // Checks ids (input 1) against input 0 in all dims but `dim`; names of input 0's dims with those of ids.
 std::vector<std::string> match_ids(Infer& at, int dim) {
-    at.expect_dtype(1, DType::i32);
     at.expect_rank(1, at.rank(0), at.rank(0));
     std::vector<std::string> names = at.dims(0);
     const bool rows = picks_rows(at.shape(0), at.shape(1), dim);
@@ -46,7 +45,6 @@ std::vector<Typed> infer_gather(Infer& at) {
 }
 
 std::vector<Typed> infer_scatter_add(Infer& at) {
-    at.expect_float(0);
     const int dim = at.dim_attribute("dim", at.rank(0));
     const auto d = static_cast<size_t>(dim);
     Typed y{at.type(0), match_ids(at, dim)};
@@ -55,7 +53,6 @@ std::vector<Typed> infer_scatter_add(Infer& at) {
     if (size < 1) at.fail(fmt::format("size = {} must be at least 1", size));
     check_index_range(at, size);
     y.type.dtype = at.dtype_attribute(at.dtype(0));
-    if (!is_float(y.type.dtype)) at.fail(fmt::format("dtype = {} is no float", name_of(y.type.dtype)));
     y.type.shape[d] = size;
     y.dims[d].clear();
     return {y};
@@ -124,7 +121,6 @@ void grad_scatter_add(Backward& g) {
 }
 
 std::vector<Typed> infer_top_k(Infer& at) {
-    at.expect_float(0);
     const auto d = static_cast<size_t>(at.dim_attribute("dim", at.rank(0)));
     const int64_t k = at.attributes.integer("k"), size = at.shape(0)[d];
     if (k < 1 || k > size)
@@ -186,7 +182,6 @@ std::vector<Typed> infer_iota(Infer& at) {
 }
 
 std::vector<Typed> infer_one_hot(Infer& at) {
-    at.expect_dtype(0, DType::i32);
     const int64_t size = at.attributes.integer("size");
     if (size < 1) at.fail(fmt::format("size = {} must be at least 1", size));
     check_index_range(at, size);
@@ -254,6 +249,7 @@ std::vector<OpDef> index_ops() {
     return {
         {.name = "gather",
          .operands = {"x", "ids"},
+         .types = "a i -> a",
          .attributes = {required(integer("dim"))},
          .infer = infer_gather,
          .rule = gather_rule,
@@ -264,6 +260,7 @@ std::vector<OpDef> index_ops() {
          .samples = gathers},
         {.name = "scatter_add",
          .operands = {"x", "ids"},
+         .types = "F i -> F",
          .attributes = {required(integer("dim")), required(integer("size")), text("dtype")},
          .infer = infer_scatter_add,
          .rule = scatter_add_rule,
@@ -275,6 +272,7 @@ std::vector<OpDef> index_ops() {
          .samples = scatters},
         {.name = "top_k",
          .operands = {"x"},
+         .types = "f -> f i",
          .attributes = {required(integer("k")), integer("dim", int64_t{-1})},
          .infer = infer_top_k,
          .rule = whole_dim_rule,
@@ -283,6 +281,7 @@ std::vector<OpDef> index_ops() {
          .samples = largest},
         {.name = "cumsum",
          .operands = {"x"},
+         .types = "f -> f",
          .attributes = {required(integer("dim")), flag("reverse"), flag("exclusive")},
          .infer = infer_cumsum,
          .rule = cumsum_rule,
@@ -291,6 +290,7 @@ std::vector<OpDef> index_ops() {
          .in_place = {{0, 0}},
          .samples = scans},
         {.name = "iota",
+         .types = "-> n",
          .attributes = {required(integers("shape")), integer("dim", int64_t{0}), text("dtype", {"i32", "f32"}, "i32")},
          .infer = infer_iota,
          .rule = source_rule,
@@ -300,6 +300,7 @@ std::vector<OpDef> index_ops() {
          .samples = counts},
         {.name = "one_hot",
          .operands = {"ids"},
+         .types = "i -> n",
          .attributes = {required(integer("size")), text("dtype", {"f32", "bf16", "f16", "i32"}, "f32")},
          .infer = infer_one_hot,
          .rule = one_hot_rule,

@@ -24,7 +24,6 @@ Places places(const Attributes& attributes, int rank_a, int rank_b) {
 
 // Checks a and b; returns y [..., m, n]. A b of rank 2 is shared by all leading dims of a.
 Typed infer_product(Infer& at) {
-    at.expect_float(0);
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 2);
     at.expect_rank(1, 2);
@@ -165,7 +164,6 @@ void grad_bias_gelu(Backward& g) {
 
 // a [..., k], dy [..., n] -> [k, n]
 std::vector<Typed> infer_dw(Infer& at) {
-    at.expect_float(0);
     at.expect_same_dtype(0, 1);
     at.expect_rank(0, 1);
     if (at.rank(0) != at.rank(1)) at.fail(fmt::format("leading dims differ: {} and {}", at.show(0), at.show(1)));
@@ -234,6 +232,7 @@ std::vector<OpDef> matmul_ops() {
     return {
         {.name = "matmul",
          .operands = {"a", "b", "bias?"},
+         .types = "F F F? -> F",
          .attributes = {flag("trans_a"), flag("trans_b"), text("dtype")},
          .infer = infer_matmul,
          .rule = product_rule,
@@ -245,6 +244,7 @@ std::vector<OpDef> matmul_ops() {
          .samples = products},
         {.name = "matmul_dw",
          .operands = {"a", "dy"},
+         .types = "F F -> F",
          .attributes = {text("dtype")},
          .infer = infer_dw,
          .rule = dw_rule,
@@ -253,6 +253,7 @@ std::vector<OpDef> matmul_ops() {
          .samples = weight_gradients},
         {.name = "matmul_bias_gelu",
          .operands = {"a", "b", "bias"},
+         .types = "F F F -> f f?",
          .attributes = {flag("trans_a"), flag("trans_b"), text("dtype"), text("approx", {"tanh", "erf"}, "tanh"),
                         flag("drop_pre")},
          .infer = infer_bias_gelu,
@@ -264,6 +265,7 @@ std::vector<OpDef> matmul_ops() {
          .samples = biased_products},
         {.name = "matmul_gelu_grad",
          .operands = {"a", "b", "pre"},
+         .types = "F F F -> F",
          .attributes = {flag("trans_a"), flag("trans_b"), text("approx", {"tanh", "erf"}, "tanh")},
          .infer = infer_gelu_grad,
          .rule = gelu_grad_rule,
@@ -271,6 +273,7 @@ std::vector<OpDef> matmul_ops() {
          .samples = gelu_products},
         {.name = "matmul_dw_bias",
          .operands = {"a", "dy"},
+         .types = "F F -> F s",
          .attributes = {text("dtype")},
          .infer = infer_dw_bias,
          .rule = dw_bias_rule,

@@ -15,7 +15,6 @@ std::vector<Typed> infer_softmax(Infer& at) {
 
 std::vector<Typed> infer_softmax_grad(Infer& at) {
     at.expect_rank(0, 1);
-    at.expect_float(0);
     return {at.same_type(0, 1)};
 }
 
@@ -33,7 +32,6 @@ constexpr DType statistics = DType::f32;
 
 // Checks the vector operands first..last-1: [C], f32 or x's type. Returns x with the name of C filled in.
 Typed check_vectors(Infer& at, size_t first, size_t last) {
-    at.expect_float(0);
     at.expect_rank(0, 1);
     Typed x = at.typed(0);
     for (size_t i = first; i < last; ++i) {
@@ -170,6 +168,7 @@ std::vector<OpDef> norm_ops() {
     return {
         {.name = "softmax",
          .operands = {"x"},
+         .types = "f -> f",
          .infer = infer_softmax,
          .rule = last_dim_whole_rule,
          .gradient = grad_softmax,
@@ -178,6 +177,7 @@ std::vector<OpDef> norm_ops() {
          .samples = rows},
         {.name = "softmax_grad",
          .operands = {"y", "dy"},
+         .types = "f f -> f",
          .infer = infer_softmax_grad,
          .rule = last_dim_whole_rule,
          .flops = some_flops,
@@ -185,6 +185,7 @@ std::vector<OpDef> norm_ops() {
          .samples = pairs_of_rows},
         {.name = "layernorm",
          .operands = {"x", "gain", "bias", "residual?"},
+         .types = "f F F f? -> F s s f?",
          .attributes = {eps},
          .infer = infer_layernorm,
          .rule = forward_rule,
@@ -196,6 +197,7 @@ std::vector<OpDef> norm_ops() {
          .samples = [] { return norms(2); }},
         {.name = "layernorm_grad",
          .operands = {"x", "gain", "mean", "rstd", "dy", "dsum?"},
+         .types = "F F s s F f? -> f s s",
          .infer = infer_layernorm_grad,
          .rule = backward_rule,
          .flops = some_flops,
@@ -204,6 +206,7 @@ std::vector<OpDef> norm_ops() {
          .samples = [] { return norm_gradients(2); }},
         {.name = "rmsnorm",
          .operands = {"x", "gain", "residual?"},
+         .types = "f F f? -> F s f?",
          .attributes = {eps},
          .infer = infer_rmsnorm,
          .rule = forward_rule,
@@ -215,6 +218,7 @@ std::vector<OpDef> norm_ops() {
          .samples = [] { return norms(1); }},
         {.name = "rmsnorm_grad",
          .operands = {"x", "gain", "rstd", "dy", "dsum?"},
+         .types = "F F s F f? -> f s",
          .infer = infer_rmsnorm_grad,
          .rule = backward_rule,
          .flops = some_flops,

@@ -11,7 +11,6 @@ std::vector<Typed> infer_full(Infer& at) { return {shaped(at, at.dtype_attribute
 
 // Two draws with one stream would be equal, so each op that names none gets its own.
 void check_draw(Infer& at, size_t seed) {
-    at.expect_dtype(seed, DType::u32);
     at.expect_rank(seed, 0, 0);
     if (!at.attributes.has("stream")) at.attributes.set("stream", at.op_count());
 }
@@ -54,6 +53,7 @@ Samples dropouts() {
 std::vector<OpDef> random_ops() {
     return {
         {.name = "full",
+         .types = "-> a",
          .attributes = {required(integers("shape")), required(number("value")), text("dtype", {}, "f32")},
          .infer = infer_full,
          .rule = source_rule,
@@ -62,6 +62,7 @@ std::vector<OpDef> random_ops() {
          .samples = constants},
         {.name = "random",
          .operands = {"seed"},
+         .types = "u -> s",
          .attributes = {required(integers("shape")), text("kind", {"normal", "uniform"}, "normal"),
                         number("scale", 1.0), integer("stream")},
          .infer = infer_random,
@@ -72,6 +73,7 @@ std::vector<OpDef> random_ops() {
          .samples = draws},
         {.name = "dropout",
          .operands = {"x", "seed"},
+         .types = "f u -> f",
          .attributes = {required(number("p")), integer("stream")},
          .infer = infer_dropout,
          .rule = linear_rule,

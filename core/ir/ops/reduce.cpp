@@ -30,7 +30,6 @@ std::vector<int64_t> reduced_dims(Infer& at) {
 }
 
 std::vector<Typed> infer_reduce(Infer& at) {
-    at.expect_float(0);
     const std::vector<int64_t> dims = reduced_dims(at);
     const bool keep = at.attributes.flag("keep");
     Typed y;
@@ -94,10 +93,7 @@ void grad_max(Backward& g) {
     g.give(0, g.one("select", {best, share, g.scalar(0, dtype)}));
 }
 
-std::vector<Typed> infer_sumsq(Infer& at) {
-    at.expect_float(0);
-    return {make_typed(DType::f32, {}, {})};
-}
+std::vector<Typed> infer_sumsq(Infer&) { return {make_typed(DType::f32, {}, {})}; }
 
 void grad_sumsq(Backward& g) {  // 2 x dy
     if (const auto c = g.uniform()) return g.give(0, g.one("scale", {g.in(0)}, {{"by", 2 * *c}}));
@@ -105,10 +101,7 @@ void grad_sumsq(Backward& g) {  // 2 x dy
     g.give(0, g.one("mul", {g.in(0), g.cast(twice, g.type(g.in(0)).dtype)}));
 }
 
-std::vector<Typed> infer_all_finite(Infer& at) {
-    at.expect_float(0);
-    return {make_typed(DType::u8, {}, {})};
-}
+std::vector<Typed> infer_all_finite(Infer&) { return {make_typed(DType::u8, {}, {})}; }
 
 FactorRule total_rule(const Program& program, const Op& op, ReduceOp reduce) {
     RuleMaker make;
@@ -146,6 +139,7 @@ std::vector<OpDef> reduce_ops() {
     return {
         {.name = "sum",
          .operands = {"x"},
+         .types = "F -> F",
          .attributes = {integers("dims"), flag("keep"), text("dtype")},
          .infer = infer_reduce,
          .rule = reduce_rule,
@@ -156,6 +150,7 @@ std::vector<OpDef> reduce_ops() {
          .samples = reductions},
         {.name = "max",
          .operands = {"x"},
+         .types = "F -> F",
          .attributes = {integers("dims"), flag("keep")},
          .infer = infer_reduce,
          .rule = reduce_rule,
@@ -165,6 +160,7 @@ std::vector<OpDef> reduce_ops() {
          .samples = reductions},
         {.name = "sumsq",
          .operands = {"x"},
+         .types = "F -> s",
          .infer = infer_sumsq,
          .rule = sumsq_rule,
          .gradient = grad_sumsq,
@@ -173,6 +169,7 @@ std::vector<OpDef> reduce_ops() {
          .samples = whole},
         {.name = "all_finite",
          .operands = {"x"},
+         .types = "F -> b",
          .infer = infer_all_finite,
          .rule = all_finite_rule,
          .flops = reduce_flops,

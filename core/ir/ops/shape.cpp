@@ -192,7 +192,6 @@ std::vector<Typed> infer_concat(Infer& at) {
     const int cut = at.dim_attribute("dim", at.rank(0));
     Typed y = at.typed(0);
     for (size_t i = 1; i < at.count(); ++i) {
-        at.expect_same_dtype(0, i);
         at.expect_rank(i, at.rank(0), at.rank(0));
         for (int d = 0; d < at.rank(0); ++d) {
             const auto place = static_cast<size_t>(d);
@@ -271,6 +270,7 @@ std::vector<OpDef> shape_ops() {
     return {
         {.name = "reshape",
          .operands = {"x"},
+         .types = "a -> a",
          .attributes = {required(integers("shape"))},
          .infer = infer_reshape,
          .rule = reshape_rule,
@@ -283,6 +283,7 @@ std::vector<OpDef> shape_ops() {
          .samples = reshapes},
         {.name = "transpose",
          .operands = {"x"},
+         .types = "a -> a",
          .attributes = {required(integers("perm"))},
          .infer = infer_transpose,
          .rule = transpose_rule,
@@ -293,6 +294,7 @@ std::vector<OpDef> shape_ops() {
          .samples = transposes},
         {.name = "slice",
          .operands = {"x"},
+         .types = "a -> a",
          .attributes = {required(integer("dim")), required(integer("start")), required(integer("size"))},
          .infer = infer_slice,
          .rule = cut_rule,
@@ -302,6 +304,7 @@ std::vector<OpDef> shape_ops() {
          .samples = slices},
         {.name = "concat",
          .operands = {"x..."},
+         .types = "a... -> a",
          .attributes = {required(integer("dim"))},
          .infer = infer_concat,
          .rule = cut_rule,
@@ -311,6 +314,7 @@ std::vector<OpDef> shape_ops() {
          .samples = concats},
         {.name = "pad",
          .operands = {"x"},
+         .types = "a -> a",
          .attributes = {required(integer("dim")), integer("before", int64_t{0}), integer("after", int64_t{0})},
          .infer = infer_pad,
          .rule = cut_rule,

@@ -14,13 +14,9 @@ constexpr int64_t grain = 8192;  ///< elements of a thread: some 50 us
 
 // ---- what the ops are
 
-std::vector<Typed> infer_value(Infer& at) {
-    at.expect_float(0);
-    return {at.same_type(0, 1)};
-}
+std::vector<Typed> infer_value(Infer& at) { return {at.same_type(0, 1)}; }
 
 std::vector<Typed> infer_gradient(Infer& at) {
-    at.expect_float(0);
     const Typed x = at.same_type(0, 1);
     at.same_type(0, 2);
     return {x, x};
@@ -115,6 +111,7 @@ OpKernel cuda_kernel(const KernelSpec& spec, int) {
 void add(Registry& registry) {
     registry.add_op({.name = "swish_gate",
                      .operands = {"x", "g"},
+                     .types = "f f -> f",
                      .attributes = attributes(),
                      .infer = infer_value,
                      .rule = rule,
@@ -124,6 +121,7 @@ void add(Registry& registry) {
                      .samples = [] { return samples_of(2); }});
     registry.add_op({.name = "swish_gate_grad",
                      .operands = {"x", "g", "dy"},
+                     .types = "f f f -> f f",
                      .attributes = attributes(),
                      .infer = infer_gradient,
                      .rule = rule,

@@ -1,5 +1,5 @@
-// The op sundial: y = x + sin^2(rate x) / rate, an activation with waves (Snake, arXiv 2006.08195). Replace infer,
-// rule, backward and the kernels by those of your op; orrery/op.h and orrery/kernel.h say what each must keep.
+// The op sundial: y = x + sin^2(rate x) / rate, an activation with waves (Snake, arXiv 2006.08195). Replace types,
+// infer, rule, backward and the kernels by those of your op; orrery/op.h and orrery/kernel.h say what each must keep.
 #include <cmath>
 
 #include "orrery/backward.h"
@@ -16,7 +16,6 @@ using namespace orrery;
 
 /// y is as x in type and in the names of its dims.
 std::vector<Typed> infer(Infer& at) {
-    at.expect_float(0);
     if (at.attributes.number("rate") == 0) at.fail("rate is 0", "give another rate");
     return {at.typed(0)};
 }
@@ -77,6 +76,7 @@ OpKernel cuda_kernel(const KernelSpec& spec, int) {
 void add(Registry& registry) {
     registry.add_op({.name = "sundial",
                      .operands = {"x"},
+                     .types = "f -> f",
                      .attributes = {{"rate", AttributeDef::Kind::number, false, 1.0}},
                      .infer = infer,
                      .rule = rule,
