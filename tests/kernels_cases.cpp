@@ -49,7 +49,6 @@ void elementwise(Cases& c, Type f, const Sizes& shape) {
     c.add("swiglu_grad", {}, {x, x, x}, {x, x});
     c.add("scale", {{"by", 0.37}}, {x}, {x});
     for (const Type to : {Type::f32, Type::bf16, Type::f16, Type::i32}) c.add("cast", {}, {x}, {{to, shape}});
-    c.add("cast", {{"accumulate", true}}, {x}, {{Type::f32, shape}});
     c.add("full", {{"value", 0.75}}, {}, {x});
     c.add("dropout", {{"p", 0.3}, {"stream", i64{7}}}, {x, {Type::u32, {}}}, {x});
 }
@@ -316,7 +315,6 @@ void updates(Cases& c, Type g, i64 n) {
 
 void moves(Cases& c, Type f, i64 a, i64 b, i64 d) {
     const Operand x{f, {a, b, d}};
-    c.add("copy", {}, {x}, {x});
     c.add("reshape", {}, {x}, {{f, {a * b, d}}});
     for (const Sizes& perm : {Sizes{1, 0, 2}, Sizes{2, 0, 1}, Sizes{0, 2, 1}, Sizes{0, 1, 2}}) {
         Sizes shape;

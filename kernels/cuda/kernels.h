@@ -52,7 +52,8 @@ public:
 /// Every op that has a CUDA kernel.
 std::vector<std::string> ops();
 
-/// "" when a build of these kernels can run the spec on some GPU; otherwise the reason. Asks no driver and no GPU.
+/// "" when a build of these kernels can run the spec, whose operands are as many and of such types as the op's
+/// definition says, on some GPU; otherwise the reason. Asks no driver and no GPU.
 std::string why_not(const Spec& spec);
 
 /// Throws Refused with the reason, or Failure. May time algorithms and keep what it finds in context.cache().

@@ -43,7 +43,6 @@ rules::Launch with_call(Launch own) {
 const rules::Target& target() {
     static const rules::Target made{
         .kernels = table(),
-        .no_f64 = "f64 is for the reference kernels of the CPU alone",
         .norms_of_one_type = true,
         .most_head_dim = 256,
         .copy = [](kernels::Context& c, const void* from, void* to,

@@ -58,7 +58,6 @@ Launch matmul_bias_gelu(const Request& r) {
     const Matmul s = sizes(r);
     if (!s.shared_b || r.input(2).count() != s.n) r.refuse("a bias needs a shared weight and n elements");
     const bool keeps_pre = r.spec.outputs.size() > 1;
-    if (keeps_pre && r.output(0).type != r.output(1).type) r.refuse("y and pre have one type");
     return r.target.product(r.target.kernels, s, r.erf() ? Epilogue::gelu_erf : Epilogue::gelu_tanh, true, keeps_pre);
 }
 
@@ -93,18 +92,18 @@ Launch attention_grad(const Request& r) {
     return r.target.attention_grad(r.target.kernels, attention_sizes(r), r.input(0).type);
 }
 
-constexpr Signature lines[] = {
-    {"matmul", "F F F? -> F", matmul, true, true},
-    {"matmul_dw", "F F -> F", matmul_dw, true, true},
-    {"matmul_dw_bias", "F F -> F s", matmul_dw_bias, true, true},
-    {"matmul_bias_gelu", "F F F -> F F?", matmul_bias_gelu, false, true},
-    {"matmul_gelu_grad", "F F F -> F", matmul_gelu_grad, false, true},
-    {"attention", "f f f -> f s", attention, false, true},
-    {"attention_grad", "f f f f s f -> f f f", attention_grad, false, true},
+constexpr KernelRule lines[] = {
+    {"matmul", matmul, true},
+    {"matmul_dw", matmul_dw, true},
+    {"matmul_dw_bias", matmul_dw_bias, true},
+    {"matmul_bias_gelu", matmul_bias_gelu, true},
+    {"matmul_gelu_grad", matmul_gelu_grad, true},
+    {"attention", attention, true},
+    {"attention_grad", attention_grad, true},
 };
 
 }  // namespace
 
-std::span<const Signature> contraction_rules() { return lines; }
+std::span<const KernelRule> contraction_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

@@ -49,14 +49,8 @@ Launch scale(const Request& r) {
     };
 }
 
-/// accumulate: y += x, the sum in f32.
 Launch cast(const Request& r) {
     if (r.input(0).moved_only || r.output(0).moved_only) r.refuse("i64 and u16 are moved only, never converted");
-    if (r.accumulate()) {
-        return [f = r.target.kernels.binary, shape = Sizes{r.output(0).count()}](Context& c, Operands t) {
-            f(c, Binary::add, in(t[1]), shape, in(t[0]), shape, out(t[1]));
-        };
-    }
     return
         [f = r.target.kernels.cast, n = r.output(0).count()](Context& c, Operands t) { f(c, in(t[0]), out(t[1]), n); };
 }
@@ -118,48 +112,48 @@ using U = Unary;
 using B = Binary;
 using C = Compare;
 
-constexpr Signature lines[] = {
-    {"full", "-> *", full},
-    {"random", "u -> s", random},
-    {"dropout", "f u -> f", dropout},
-    {"neg", "f -> f", unary<U::neg>},
-    {"exp", "f -> f", unary<U::exp>},
-    {"log", "f -> f", unary<U::log>},
-    {"sqrt", "f -> f", unary<U::sqrt>},
-    {"rsqrt", "f -> f", unary<U::rsqrt>},
-    {"cos", "f -> f", unary<U::cos>},
-    {"sin", "f -> f", unary<U::sin>},
-    {"tanh", "f -> f", unary<U::tanh>},
-    {"sigmoid", "f -> f", unary<U::sigmoid>},
-    {"silu", "f -> f", unary<U::silu>},
-    {"relu", "f -> f", unary<U::relu>},
-    {"square", "f -> f", unary<U::square>},
-    {"abs", "f -> f", unary<U::abs>},
-    {"gelu", "f -> f", gelu},
-    {"gelu_grad", "f f -> f", gelu_grad},
-    {"silu_grad", "f f -> f", unary_grad<UnaryGrad::silu>},
-    {"relu_grad", "f f -> f", unary_grad<UnaryGrad::relu>},
-    {"swiglu", "f f -> f", swiglu},
-    {"swiglu_grad", "f f f -> f f", swiglu_grad},
-    {"scale", "F -> F", scale},
-    {"cast", "* -> *", cast, true},
-    {"add", "F F -> F", binary<B::add>},
-    {"sub", "F F -> F", binary<B::sub>},
-    {"mul", "F F -> F", binary<B::mul>},
-    {"div", "F F -> F", binary<B::div>},
-    {"maximum", "F F -> F", binary<B::maximum>},
-    {"minimum", "F F -> F", binary<B::minimum>},
-    {"pow", "F F -> F", binary<B::pow>},
-    {"less", "n n -> b", compare<C::less>},
-    {"less_equal", "n n -> b", compare<C::less_equal>},
-    {"greater", "n n -> b", compare<C::greater>},
-    {"greater_equal", "n n -> b", compare<C::greater_equal>},
-    {"equal", "n n -> b", compare<C::equal>},
-    {"select", "b f f -> f", select},
+constexpr KernelRule lines[] = {
+    {"full", full},
+    {"random", random},
+    {"dropout", dropout},
+    {"neg", unary<U::neg>},
+    {"exp", unary<U::exp>},
+    {"log", unary<U::log>},
+    {"sqrt", unary<U::sqrt>},
+    {"rsqrt", unary<U::rsqrt>},
+    {"cos", unary<U::cos>},
+    {"sin", unary<U::sin>},
+    {"tanh", unary<U::tanh>},
+    {"sigmoid", unary<U::sigmoid>},
+    {"silu", unary<U::silu>},
+    {"relu", unary<U::relu>},
+    {"square", unary<U::square>},
+    {"abs", unary<U::abs>},
+    {"gelu", gelu},
+    {"gelu_grad", gelu_grad},
+    {"silu_grad", unary_grad<UnaryGrad::silu>},
+    {"relu_grad", unary_grad<UnaryGrad::relu>},
+    {"swiglu", swiglu},
+    {"swiglu_grad", swiglu_grad},
+    {"scale", scale},
+    {"cast", cast},
+    {"add", binary<B::add>},
+    {"sub", binary<B::sub>},
+    {"mul", binary<B::mul>},
+    {"div", binary<B::div>},
+    {"maximum", binary<B::maximum>},
+    {"minimum", binary<B::minimum>},
+    {"pow", binary<B::pow>},
+    {"less", compare<C::less>},
+    {"less_equal", compare<C::less_equal>},
+    {"greater", compare<C::greater>},
+    {"greater_equal", compare<C::greater_equal>},
+    {"equal", compare<C::equal>},
+    {"select", select},
 };
 
 }  // namespace
 
-std::span<const Signature> elementwise_rules() { return lines; }
+std::span<const KernelRule> elementwise_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

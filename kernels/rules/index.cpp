@@ -38,8 +38,6 @@ Picks picks(const Request& r, const Operand& held, const Operand& picked) {
 }
 
 Launch gather(const Request& r) {
-    if (r.input(0).type != r.output(0).type || r.input(0).moved_only != r.output(0).moved_only)
-        r.refuse("x and y have one type");
     return [f = r.target.kernels.gather, s = picks(r, r.input(0), r.output(0))](Context& c, Operands t) {
         f(c, s, in(t[0]), static_cast<const std::int32_t*>(t[1].data), out(t[2]));
     };
@@ -86,17 +84,14 @@ Launch one_hot(const Request& r) {
             Context& c, Operands t) { f(c, static_cast<const std::int32_t*>(t[0].data), n, start, cols, out(t[1])); };
 }
 
-constexpr Signature lines[] = {
-    {"gather", "* i -> *", gather},
-    {"scatter_add", "F i -> F", scatter_add, true, true},
-    {"top_k", "f -> f i", top_k, false, true},
-    {"cumsum", "f -> f", cumsum},
-    {"iota", "-> n", iota},
-    {"one_hot", "i -> n", one_hot},
+constexpr KernelRule lines[] = {
+    {"gather", gather},     {"scatter_add", scatter_add, true},
+    {"top_k", top_k, true}, {"cumsum", cumsum},
+    {"iota", iota},         {"one_hot", one_hot},
 };
 
 }  // namespace
 
-std::span<const Signature> index_rules() { return lines; }
+std::span<const KernelRule> index_rules() { return lines; }
 
 }  // namespace orrery::kernels::rules

@@ -1,10 +1,11 @@
-// From a spec to a call of kernels: what an op's operands and attributes must be, and which kernel they mean. Devices
-// add what differs between them.
+// From a spec to a call of kernels: what an op's shapes and attributes must be, and which kernel they mean. Devices
+// add what differs between them, and have checked number and types of operands: the op's definition says them.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -29,7 +30,6 @@ using Launch = std::function<void(Context&, Operands)>;
 /// What a device adds to the rules. Launches get the op's operands.
 struct Target {
     const Kernels& kernels;
-    const char* no_f64 = nullptr;    ///< why f64 does not run; nullptr: it does
     bool norms_of_one_type = false;  ///< x, y and their gradients
     i64 most_head_dim = 0;           ///< 0: any
     void (*copy)(Context&, const void* from, void* to, i64 bytes) = nullptr;
@@ -62,25 +62,21 @@ struct Request {
     [[noreturn]] void refuse(const std::string& why) const;
 };
 
-/// One line of the table: an op, its operands and who makes the call.
-/// f: float, all f's of one type; F: float of any type; s: statistic, f32 (f64 where that runs); i: i32; u: u32; b: u8;
-/// n: i32, or the type of an f; *: anything; ?: may be absent; ...: any number of the one before.
-struct Signature {
-    const char* op;
-    const char* operands;
+/// One line of the table: an op and who makes the call.
+struct KernelRule {
+    std::string_view op;
     Launch (*make)(const Request&);
-    bool accumulates = false;
     bool scratch = false;  ///< a kernel of the CPU asks its context for scratch, before anything else
 };
 
-std::span<const Signature> elementwise_rules();
-std::span<const Signature> contraction_rules();
-std::span<const Signature> row_rules();
-std::span<const Signature> index_rules();
-std::span<const Signature> shape_rules();
+std::span<const KernelRule> elementwise_rules();
+std::span<const KernelRule> contraction_rules();
+std::span<const KernelRule> row_rules();
+std::span<const KernelRule> index_rules();
+std::span<const KernelRule> shape_rules();
 
 /// nullptr: no such kernel.
-const Signature* find_signature(std::string_view op);
+const KernelRule* find_rule(std::string_view op);
 /// All ops with a kernel.
 std::vector<std::string> rule_ops();
 /// Throws Refused with the reason when the spec cannot run.

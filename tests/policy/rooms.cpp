@@ -123,7 +123,7 @@ const std::vector<Word> old_words = {
     {R"(\bOffer\b)", "Candidate"},
     {R"(\bDemand\b)", "Constraint"},
     {R"(\bWish\b)", "Preference"},
-    {R"(\bRule\b)", "FactorRule, or Signature of a kernel's operands"},
+    {R"(\bRule\b)", "FactorRule, or KernelRule"},
     {R"(\bRoles\b)", "LoopAnalysis"},
     {R"(\bSpread\b)", "StagePlacement"},
     {R"(\blowering::spread\s*\()", "insert_transfers"},

@@ -4,9 +4,8 @@
 
 #include <set>
 
-#include "../plugins/device/cpu/resolve.h"
+#include "../plugins/device/cuda/resolve.h"
 #include "ir_programs.h"
-#include "kernels/cuda/kernels.h"
 #include "layout_models.h"
 #include "plan_ranks.h"
 
@@ -15,23 +14,13 @@ using namespace orrery::test;
 
 namespace {
 
-kernels::Type type_of(DType type) { return cpu_device::type_of(type); }
-
-/// As the CUDA device says it again.
-kernels::cuda::Spec spec_of(const KernelSpec& spec) {
-    kernels::cuda::Spec said{spec.op, spec.attributes.items(), {}, {}};
-    for (const TensorType& t : spec.inputs) said.inputs.push_back({type_of(t.dtype), t.shape});
-    for (const TensorType& t : spec.outputs) said.outputs.push_back({type_of(t.dtype), t.shape});
-    return said;
-}
-
 /// The ops asked for.
 std::set<std::string> check_kernels(const Plan& plan) {
     std::set<std::string> ops;
     for (const RankClass& c : plan.classes) {
         for (const KernelSpec& spec : c.kernels) {
             ops.insert(spec.op);
-            CHECK(kernels::cuda::why_not(spec_of(spec)) == "");
+            CHECK(kernels::cuda::why_not(cuda_device::spec_of(spec)) == "");
         }
     }
     return ops;

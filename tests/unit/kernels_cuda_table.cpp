@@ -114,11 +114,7 @@ Spec norm(Type x, std::int64_t cols) {
 TEST_CASE("cuda: what cannot run is refused with the reason") {
     CHECK(why_not(norm(Type::bf16, 768)).empty());
     CHECK(why_not(norm(Type::bf16, 40000)).empty());
-    CHECK(why_not(norm(Type::f64, 768)).find("f64") != std::string::npos);
     CHECK(why_not({"no_such_op", {}, {}, {}}).find("no such kernel") != std::string::npos);
-    Spec broken = norm(Type::f32, 8);
-    broken.outputs.pop_back();
-    CHECK(why_not(broken).find("operands are missing") != std::string::npos);
     Spec residual = norm(Type::f32, 8);
     residual.inputs.push_back(residual.inputs[0]);
     CHECK(why_not(residual).find("the sum as the last output") != std::string::npos);
@@ -126,9 +122,6 @@ TEST_CASE("cuda: what cannot run is refused with the reason") {
     CHECK(why_not(residual).empty());
     residual.inputs.pop_back();
     CHECK(why_not(residual).find("the sum as the last output") != std::string::npos);
-    Spec added = norm(Type::f32, 8);
-    added.attributes.insert(added.attributes.begin(), {"accumulate", true});
-    CHECK(why_not(added).find("cannot accumulate") != std::string::npos);
     const auto heads = [](std::int64_t dim) {
         const kernels::cuda::Operand q{Type::bf16, {2, 8, 4, dim}}, lse{Type::f32, {2, 4, 8}};
         return Spec{"attention", {{"causal", true}, {"scale", 1.0}}, {q, q, q}, {q, lse}};

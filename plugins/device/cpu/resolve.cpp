@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "orrery/kernel.h"
 #include "target.h"
 
 namespace orrery::cpu_device {
@@ -35,8 +36,8 @@ std::vector<kernels::rules::Operand> operands_of(const std::vector<TensorType>& 
 }  // namespace
 
 int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
-    const kernels::rules::Signature* signature = kernels::rules::find_signature(spec.op);
-    if (signature == nullptr || !signature->scratch) return 0;
+    const kernels::rules::KernelRule* rule = kernels::rules::find_rule(spec.op);
+    if (rule == nullptr || !rule->scratch) return 0;
     kernels::Context counting(threads);
     counting.only_count();
     std::vector<Tensor> operands;
@@ -52,14 +53,17 @@ int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
 }
 
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference) {
+    if (const std::string wrong = wrong_operands(spec, reference ? "" : "f64 needs device.cpu.reference = true");
+        !wrong.empty())
+        throw Error("device cpu: " + wrong);
     const kernels::rules::Spec said{spec.op, spec.attributes.items(), operands_of(spec.inputs),
                                     operands_of(spec.outputs)};
     std::vector<kernels::rules::Tensor> operands;  // here, since a launch allocates nothing
     for (const auto* side : {&spec.inputs, &spec.outputs})
         for (const TensorType& type : *side) operands.push_back({nullptr, type_of(type.dtype), type.bytes()});
     try {
-        return [run = kernels::rules::resolve(said, target(kernels, reference)), operands](
-                   kernels::Context& context, std::span<const Tensor> given) mutable {
+        return [run = kernels::rules::resolve(said, target(kernels)), operands](kernels::Context& context,
+                                                                                std::span<const Tensor> given) mutable {
             for (size_t i = 0; i < operands.size(); ++i) operands[i].data = given[i].data;
             run(context, operands);
         };

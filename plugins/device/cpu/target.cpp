@@ -74,9 +74,8 @@ void copy(Context&, const void* from, void* to, std::int64_t bytes) {
 
 }  // namespace
 
-rules::Target target(const Kernels& kernels, bool reference) {
+rules::Target target(const Kernels& kernels) {
     return {.kernels = kernels,
-            .no_f64 = reference ? nullptr : "f64 needs device.cpu.reference = true",
             .copy = copy,
             .product = product,
             .gelu_grad = gelu_grad,

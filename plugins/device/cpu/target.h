@@ -5,6 +5,6 @@
 namespace orrery::cpu_device {
 
 /// What the CPU adds to the rules of kernels. `reference`: f64 is allowed.
-kernels::rules::Target target(const kernels::Kernels& kernels, bool reference);
+kernels::rules::Target target(const kernels::Kernels& kernels);
 
 }  // namespace orrery::cpu_device

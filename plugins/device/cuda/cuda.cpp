@@ -130,11 +130,11 @@ public:
     std::string why_not(const KernelSpec& spec) override {
         try {
             if (plugin_kernel(spec)) return "";
+            const std::string why = kernels::cuda::why_not(spec_of(spec));
+            return why.empty() ? why : "device cuda: " + why;
         } catch (const Error& error) {
             return error.what();
         }
-        const std::string why = kernels::cuda::why_not(spec_of(spec));
-        return why.empty() ? why : "device cuda: " + why;
     }
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {

@@ -1,5 +1,7 @@
 #include "resolve.h"
 
+#include "orrery/kernel.h"
+
 namespace orrery::cuda_device {
 
 namespace {
@@ -30,6 +32,8 @@ std::vector<kernels::cuda::Operand> operands_of(const std::vector<TensorType>& t
 }  // namespace
 
 kernels::cuda::Spec spec_of(const KernelSpec& spec) {
+    const std::string wrong = wrong_operands(spec, "f64 is for the reference kernels of the CPU alone");
+    if (!wrong.empty()) throw Error("device cuda: " + wrong);
     return {spec.op, spec.attributes.items(), operands_of(spec.inputs), operands_of(spec.outputs)};
 }
 

@@ -6,7 +6,7 @@
 
 namespace orrery::cuda_device {
 
-/// The same op, attributes and operands.
+/// The same op, attributes and operands. Throws Error with the reason where the op has no such operands.
 kernels::cuda::Spec spec_of(const KernelSpec& spec);
 
 }  // namespace orrery::cuda_device

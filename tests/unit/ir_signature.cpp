@@ -1,0 +1,143 @@
+// Types of operands: what OpDef::types says is held to by inference, by registration and by both devices.
+#include <catch2/catch.hpp>
+
+#include "../plugins/device/cpu/resolve.h"
+#include "../plugins/device/cuda/resolve.h"
+#include "ir/build.h"
+#include "ir/op.h"
+#include "ir/signature.h"
+#include "orrery/kernel.h"
+
+using namespace orrery;
+
+namespace {
+
+/// Records one op of new inputs a, b, c ... and says why it may not be.
+struct Recorder {
+    Program program;
+    Builder build{program};
+
+    std::string fails(std::string_view kind, const std::vector<DType>& types, const Shape& shape,
+                      Attributes attributes = {}) {
+        std::vector<ValueId> inputs;
+        for (const DType type : types)
+            inputs.push_back(build.input(std::string(1, static_cast<char>('a' + program.values.size())), {type, shape},
+                                         {}, {"", "a.lua", 1, 0}));
+        try {
+            build.add(kind, inputs, std::move(attributes), {"", "a.lua", 2, 0});
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    }
+};
+
+std::string by_cpu(const KernelSpec& spec) {
+    try {
+        cpu_device::resolve(spec, kernels::cpu::table(), false);
+        return "";
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
+std::string by_cuda(const KernelSpec& spec) {
+    try {
+        cuda_device::spec_of(spec);
+        return "";
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every op has types that agree with its operands, but collectives have none") {
+    for (const OpDef* def : own_ops()) {
+        INFO(def->name);
+        CHECK(def->collective == def->types.empty());
+        if (!def->collective) CHECK(problem_of_types(*def).empty());
+    }
+    const auto problem = [](std::vector<std::string_view> operands, std::string_view types) {
+        OpDef def{.name = "tide", .operands = std::move(operands), .types = types};
+        return problem_of_types(def);
+    };
+    CHECK(problem({"x", "g?"}, "f F? -> f s?").empty());
+    CHECK(problem({"x..."}, "a... -> a").empty());
+    CHECK(problem({}, "-> n").empty());
+    CHECK(problem({"x"}, "") ==
+          "the op tide lacks types: a letter for each operand and each output, such as \"f -> f\"; orrery/op.h lists "
+          "them");
+    CHECK(problem({"x", "bias?"}, "f f -> f") ==
+          "the op tide has the operands (x, bias?) and the types \"f f -> f\": give a letter of fFa*nsiub for each "
+          "operand, with its \"?\" or \"...\", \"->\", and one for each output");
+    for (const char* types : {"f", "f ->", "f f", "f f -> f", "f? -> f", "f... -> f", "x -> f", "ff -> f", "f -> f...",
+                              "f -> f?", "f -> f f? f", "f -> f -> f"}) {
+        INFO(types);
+        CHECK_FALSE(problem({"x"}, types).empty());
+    }
+}
+
+TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op is recorded, letter by letter") {
+    const Shape rows{2, 4}, none{};
+    const auto said = [](const std::string& text) { return Catch::Equals("a.lua:2: " + text); };
+    CHECK_THAT(fails("gelu", {DType::i32}, rows),
+               said("gelu: a i32[2,4] (a.lua:1) is not of a floating-point type; cast it first"));
+    CHECK_THAT(fails("softmax_grad", {DType::f32, DType::bf16}, rows),
+               said("softmax_grad: types differ: b f32[2,4] (a.lua:1) and c bf16[2,4] (a.lua:1); cast one of them"));
+    CHECK_THAT(fails("sumsq", {DType::u8}, rows),
+               said("sumsq: d u8[2,4] (a.lua:1) is not of a floating-point type; cast it first"));
+    CHECK_THAT(fails("concat", {DType::i32, DType::f32}, rows, {{"dim", int64_t{0}}}),
+               said("concat: types differ: e i32[2,4] (a.lua:1) and f f32[2,4] (a.lua:1); cast one of them"));
+    CHECK_THAT(fails("less", {DType::u8, DType::u8}, rows),
+               said("less: g u8[2,4] (a.lua:1) is neither i32 nor of a floating-point type; cast it first"));
+    CHECK_THAT(fails("less", {DType::i32, DType::f32}, rows),
+               said("less: types differ: i i32[2,4] (a.lua:1) and j f32[2,4] (a.lua:1); cast one of them"));
+    CHECK_THAT(fails("cross_entropy_loss", {DType::f32, DType::bf16, DType::f32, DType::i32}, rows),
+               said("cross_entropy_loss: l bf16[2,4] (a.lua:1) is not f32; cast it to f32"));
+    CHECK_THAT(fails("one_hot", {DType::f32}, rows, {{"size", int64_t{3}}}),
+               said("one_hot: o f32[2,4] (a.lua:1) is not i32; cast it to i32"));
+    CHECK_THAT(fails("random", {DType::i32}, none, {{"shape", Shape{4}}}),
+               said("random: p i32[] (a.lua:1) is not u32; cast it to u32"));
+    CHECK_THAT(fails("select", {DType::f32, DType::f32, DType::f32}, rows),
+               said("select: q f32[2,4] (a.lua:1) is not u8; cast it to u8"));
+    CHECK(fails("cast", {DType::u32}, rows, {{"dtype", std::string("f32")}}).empty());
+    CHECK_THAT(fails("sum", {DType::f32}, rows, {{"dtype", std::string("i32")}}),
+               said("sum: output 0 would be i32, expected a floating-point type (F -> F); give another dtype"));
+}
+
+TEST_CASE("both devices refuse operands that are not those of the op's definition, and say which") {
+    const TensorType x{DType::bf16, {4, 8}}, gain{DType::f32, {8}}, row{DType::f32, {4}};
+    const KernelSpec good{"layernorm", {{"eps", 1e-5}}, {x, gain, gain, x}, {x, row, row, x}};
+    const auto refused = [&](void (*change)(KernelSpec&), const std::string& why) {
+        KernelSpec spec = good;
+        change(spec);
+        CHECK(by_cpu(spec) == "device cpu: op layernorm: " + why);
+        CHECK(by_cuda(spec) == "device cuda: op layernorm: " + why);
+    };
+    CHECK(by_cpu(good).empty());
+    CHECK(by_cuda(good).empty());
+    refused([](KernelSpec& s) { s.inputs[1].dtype = DType::i32; },
+            "gain is i32[8], expected a floating-point type (f F F f? -> F s s f?)");
+    refused([](KernelSpec& s) { s.inputs[3].dtype = DType::f32; },
+            "residual is f32[4,8], expected bf16 as x (f F F f? -> F s s f?)");
+    refused([](KernelSpec& s) { s.outputs[2].dtype = DType::bf16; },
+            "output 2 is bf16[4], expected f32 (f F F f? -> F s s f?)");
+    refused([](KernelSpec& s) { s.outputs.resize(2); }, "4 inputs and 2 outputs, expected f F F f? -> F s s f?");
+    refused([](KernelSpec& s) { s.inputs.clear(); }, "0 inputs and 4 outputs, expected f F F f? -> F s s f?");
+    refused([](KernelSpec& s) { s.attributes.set("accumulate", true); }, "it cannot accumulate");
+
+    const TensorType wide{DType::f64, {4, 8}}, whole{DType::i64, {4, 8}};
+    const KernelSpec sum{"add", {}, {wide, wide}, {wide}}, moved{"reshape", {}, {whole}, {whole}};
+    CHECK(by_cpu(sum) == "device cpu: op add: a is f64[4,8]: f64 needs device.cpu.reference = true");
+    CHECK(by_cuda(sum) == "device cuda: op add: a is f64[4,8]: f64 is for the reference kernels of the CPU alone");
+    CHECK(wrong_operands(sum).empty());
+    CHECK(by_cpu(moved).empty());
+    CHECK(by_cuda(moved).empty());
+    CHECK(by_cpu({"reshape", {}, {whole}, {wide}}) ==
+          "device cpu: op reshape: output 0 is f64[4,8], expected i64 as x (a -> a)");
+    CHECK(by_cpu({"add", {}, {whole, whole}, {whole}}) ==
+          "device cpu: op add: a is i64[4,8], expected a floating-point type (F F -> F)");
+    CHECK(by_cpu({"concat", {{"dim", int64_t{0}}}, {wide, whole}, {{DType::f64, {8, 8}}}}) ==
+          "device cpu: op concat: x 1 is i64[4,8], expected f64 as x 0 (a... -> a)");
+}
