@@ -5,15 +5,30 @@
 // callers check shapes and types before. Elementwise kernels may write over an input of the same type and size.
 #pragma once
 
+#include <iterator>
+#include <string_view>
+
 #include "kernels/types.h"
 
 namespace orrery::kernels {
 
 enum class Unary { neg, exp, log, sqrt, rsqrt, cos, sin, tanh, sigmoid, silu, relu, square, abs, gelu_tanh, gelu_erf };
-enum class UnaryGrad { gelu_tanh, gelu_erf, silu, relu };
+enum class UnaryGrad { silu, relu, gelu_tanh, gelu_erf };
 enum class Binary { add, sub, mul, div, maximum, minimum, pow };
 enum class Compare { less, less_equal, greater, greater_equal, equal };
 enum class Reduce { sum, max };
+
+// The ops that they do, in the order of each. Which form of gelu it is, an attribute says.
+inline constexpr std::string_view unary_ops[] = {"neg",  "exp",     "log",  "sqrt", "rsqrt",  "cos", "sin",
+                                                 "tanh", "sigmoid", "silu", "relu", "square", "abs"};
+inline constexpr std::string_view unary_grad_ops[] = {"silu_grad", "relu_grad"};
+inline constexpr std::string_view binary_ops[] = {"add", "sub", "mul", "div", "maximum", "minimum", "pow"};
+inline constexpr std::string_view compare_ops[] = {"less", "less_equal", "greater", "greater_equal", "equal"};
+static_assert(std::size(unary_ops) == static_cast<size_t>(Unary::gelu_tanh) &&
+              std::size(unary_grad_ops) == static_cast<size_t>(UnaryGrad::gelu_tanh) &&
+              std::size(binary_ops) == static_cast<size_t>(Binary::pow) + 1 &&
+              std::size(compare_ops) == static_cast<size_t>(Compare::equal) + 1);
+
 enum class Draw { normal, uniform };  ///< deviation scale; in [-scale, scale)
 
 /// y[b] = op(a[b]) op(b[b]) (+ bias): y is [batch, m, n]. trans_a: a[b] is stored [k, m]; trans_b: b[b] is stored [n,

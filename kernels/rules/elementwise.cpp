@@ -1,41 +1,43 @@
+#include <algorithm>
+
 #include "kernels/rules/rules.h"
 
 namespace orrery::kernels::rules {
 
 namespace {
 
-template <Unary op>
-Launch unary(const Request& r) {
-    return [f = r.target.kernels.unary, n = r.output(0).count()](Context& c, Operands t) {
+/// The one of an enumeration whose op is asked for.
+template <class Op, size_t n>
+Op asked(const Request& r, const std::string_view (&ops)[n]) {
+    return static_cast<Op>(std::find(std::begin(ops), std::end(ops), r.spec.op) - std::begin(ops));
+}
+
+Launch unary(const Request& r, Unary op) {
+    return [f = r.target.kernels.unary, op, n = r.output(0).count()](Context& c, Operands t) {
         f(c, op, in(t[0]), out(t[1]), n);
     };
 }
 
-Launch gelu(const Request& r) { return r.erf() ? unary<Unary::gelu_erf>(r) : unary<Unary::gelu_tanh>(r); }
+Launch unary(const Request& r) { return unary(r, asked<Unary>(r, unary_ops)); }
+Launch gelu(const Request& r) { return unary(r, r.erf() ? Unary::gelu_erf : Unary::gelu_tanh); }
 
-template <UnaryGrad op>
-Launch unary_grad(const Request& r) {
-    return [f = r.target.kernels.unary_grad, n = r.output(0).count()](Context& c, Operands t) {
+Launch unary_grad(const Request& r, UnaryGrad op) {
+    return [f = r.target.kernels.unary_grad, op, n = r.output(0).count()](Context& c, Operands t) {
         f(c, op, in(t[0]), in(t[1]), out(t[2]), n);
     };
 }
 
-Launch gelu_grad(const Request& r) {
-    return r.erf() ? unary_grad<UnaryGrad::gelu_erf>(r) : unary_grad<UnaryGrad::gelu_tanh>(r);
-}
+Launch unary_grad(const Request& r) { return unary_grad(r, asked<UnaryGrad>(r, unary_grad_ops)); }
+Launch gelu_grad(const Request& r) { return unary_grad(r, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh); }
 
-template <Binary op>
 Launch binary(const Request& r) {
-    return [f = r.target.kernels.binary, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
-        f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
-    };
+    return [f = r.target.kernels.binary, op = asked<Binary>(r, binary_ops), a = r.input(0).shape, b = r.input(1).shape](
+               Context& c, Operands t) { f(c, op, in(t[0]), a, in(t[1]), b, out(t[2])); };
 }
 
-template <Compare op>
 Launch compare(const Request& r) {
-    return [f = r.target.kernels.compare, a = r.input(0).shape, b = r.input(1).shape](Context& c, Operands t) {
-        f(c, op, in(t[0]), a, in(t[1]), b, out(t[2]));
-    };
+    return [f = r.target.kernels.compare, op = asked<Compare>(r, compare_ops), a = r.input(0).shape,
+            b = r.input(1).shape](Context& c, Operands t) { f(c, op, in(t[0]), a, in(t[1]), b, out(t[2])); };
 }
 
 Launch select(const Request& r) {
@@ -108,52 +110,24 @@ Launch dropout(const Request& r) {
     };
 }
 
-using U = Unary;
-using B = Binary;
-using C = Compare;
-
-constexpr KernelRule lines[] = {
-    {"full", full},
-    {"random", random},
-    {"dropout", dropout},
-    {"neg", unary<U::neg>},
-    {"exp", unary<U::exp>},
-    {"log", unary<U::log>},
-    {"sqrt", unary<U::sqrt>},
-    {"rsqrt", unary<U::rsqrt>},
-    {"cos", unary<U::cos>},
-    {"sin", unary<U::sin>},
-    {"tanh", unary<U::tanh>},
-    {"sigmoid", unary<U::sigmoid>},
-    {"silu", unary<U::silu>},
-    {"relu", unary<U::relu>},
-    {"square", unary<U::square>},
-    {"abs", unary<U::abs>},
-    {"gelu", gelu},
-    {"gelu_grad", gelu_grad},
-    {"silu_grad", unary_grad<UnaryGrad::silu>},
-    {"relu_grad", unary_grad<UnaryGrad::relu>},
-    {"swiglu", swiglu},
-    {"swiglu_grad", swiglu_grad},
-    {"scale", scale},
-    {"cast", cast},
-    {"add", binary<B::add>},
-    {"sub", binary<B::sub>},
-    {"mul", binary<B::mul>},
-    {"div", binary<B::div>},
-    {"maximum", binary<B::maximum>},
-    {"minimum", binary<B::minimum>},
-    {"pow", binary<B::pow>},
-    {"less", compare<C::less>},
-    {"less_equal", compare<C::less_equal>},
-    {"greater", compare<C::greater>},
-    {"greater_equal", compare<C::greater_equal>},
-    {"equal", compare<C::equal>},
-    {"select", select},
-};
+std::vector<KernelRule> all_lines() {
+    std::vector<KernelRule> lines{
+        {"full", full},           {"random", random}, {"dropout", dropout},         {"gelu", gelu},
+        {"gelu_grad", gelu_grad}, {"swiglu", swiglu}, {"swiglu_grad", swiglu_grad}, {"scale", scale},
+        {"cast", cast},           {"select", select},
+    };
+    for (const std::string_view op : unary_ops) lines.push_back({op, unary});
+    for (const std::string_view op : unary_grad_ops) lines.push_back({op, unary_grad});
+    for (const std::string_view op : binary_ops) lines.push_back({op, binary});
+    for (const std::string_view op : compare_ops) lines.push_back({op, compare});
+    return lines;
+}
 
 }  // namespace
 
-std::span<const KernelRule> elementwise_rules() { return lines; }
+std::span<const KernelRule> elementwise_rules() {
+    static const std::vector<KernelRule> lines = all_lines();
+    return lines;
+}
 
 }  // namespace orrery::kernels::rules
