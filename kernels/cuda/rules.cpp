@@ -55,22 +55,22 @@ const rules::Target& target() {
                     run(c, in(t[0]), in(t[1]), bias ? in(t[2]) : In{}, out(t[y]), keeps_pre ? out(t[y + 1]) : Out{});
                 });
             },
-        .gelu_grad =
-            [](const Kernels&, const Matmul& s, UnaryGrad op) {
-                return with_call([run = library_gelu_grad(s, op)](Call& c, Operands t) {
-                    run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
-                });
-            },
         .bias_grad =
             [](const Kernels&, const Matmul& s) {
                 return with_call([run = library_bias_grad(s)](Call& c, Operands t) {
                     run(c, in(t[0]), in(t[1]), out(t[2]), out(t[3]));
                 });
             },
-        .attention = [](const Kernels&, const Attention& s,
-                        Type type) { return with_call(library_attention(s, type)); },
-        .attention_grad = [](const Kernels&, const Attention& s,
-                             Type type) { return with_call(library_attention_grad(s, type)); },
+        .gelu_grad =
+            [](const Matmul& s, UnaryGrad op) {
+                return with_call([run = library_gelu_grad(s, op)](Call& c, Operands t) {
+                    run(c, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
+                });
+            },
+        .attention =
+            [](const Attention& s, Type type, bool gradient) {
+                return with_call(gradient ? library_attention_grad(s, type) : library_attention(s, type));
+            },
     };
     return made;
 }

@@ -64,7 +64,11 @@ Launch matmul_bias_gelu(const Request& r) {
 Launch matmul_gelu_grad(const Request& r) {
     const Matmul s = sizes(r);
     if (r.input(2).count() != r.output(0).count()) r.refuse("pre has another size than the product");
-    return r.target.gelu_grad(r.target.kernels, s, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh);
+    const UnaryGrad op = r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh;
+    if (r.target.gelu_grad != nullptr) return r.target.gelu_grad(s, op);
+    return [f = r.target.kernels.matmul_gelu_grad, s, op](Context& c, Operands t) {
+        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
+    };
 }
 
 Attention attention_sizes(const Request& r) {
@@ -86,10 +90,20 @@ Attention attention_sizes(const Request& r) {
     return s;
 }
 
-Launch attention(const Request& r) { return r.target.attention(r.target.kernels, attention_sizes(r), r.input(0).type); }
+Launch attention(const Request& r) {
+    const Attention s = attention_sizes(r);
+    if (r.target.attention != nullptr) return r.target.attention(s, r.input(0).type, false);
+    return [f = r.target.kernels.attention, s](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
+    };
+}
 
 Launch attention_grad(const Request& r) {
-    return r.target.attention_grad(r.target.kernels, attention_sizes(r), r.input(0).type);
+    const Attention s = attention_sizes(r);
+    if (r.target.attention != nullptr) return r.target.attention(s, r.input(0).type, true);
+    return [f = r.target.kernels.attention_grad, s](Context& c, Operands t) {
+        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), out(t[6]), out(t[7]), out(t[8]));
+    };
 }
 
 constexpr KernelRule lines[] = {

@@ -34,10 +34,10 @@ struct Target {
     i64 most_head_dim = 0;           ///< 0: any
     void (*copy)(Context&, const void* from, void* to, i64 bytes) = nullptr;
     Launch (*product)(const Kernels&, const Matmul&, Epilogue, bool bias, bool keeps_pre) = nullptr;
-    Launch (*gelu_grad)(const Kernels&, const Matmul&, UnaryGrad) = nullptr;
     Launch (*bias_grad)(const Kernels&, const Matmul&) = nullptr;
-    Launch (*attention)(const Kernels&, const Attention&, Type) = nullptr;
-    Launch (*attention_grad)(const Kernels&, const Attention&, Type) = nullptr;
+    // nullptr: the kernel of the table.
+    Launch (*gelu_grad)(const Matmul&, UnaryGrad) = nullptr;
+    Launch (*attention)(const Attention&, Type, bool gradient) = nullptr;
 };
 
 /// What a maker sees.

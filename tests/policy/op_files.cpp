@@ -51,7 +51,6 @@ const std::map<std::string, size_t> exceptions{
     {"gelu", 12},
     {"tanh", 9},
     {"adamw", 10},
-    {"attention_grad", 9},
     // Words of other things, too: kinds of reductions, an attribute, an option.
     {"sum", 9},
     {"max", 8},

@@ -62,7 +62,7 @@ Visits visits(const Attention& s) {
 TEST_CASE("the rules hand a window on, leave out one that masks nothing, and refuse one that makes no sense") {
     static Attention given;
     rules::Target target{.kernels = reference::table()};
-    target.attention = [](const Kernels&, const Attention& s, Type) -> rules::Launch {
+    target.attention = [](const Attention& s, Type, bool) -> rules::Launch {
         given = s;
         return {};
     };

@@ -26,12 +26,6 @@ Launch product(const Kernels& kernels, const Matmul& s, Epilogue epilogue, bool 
     };
 }
 
-Launch gelu_grad(const Kernels& kernels, const Matmul& s, UnaryGrad op) {
-    return [f = kernels.matmul_gelu_grad, s, op](Context& c, Operands t) {
-        f(c, s, op, in(t[0]), in(t[1]), in(t[2]), out(t[3]));
-    };
-}
-
 /// Two kernels of one launch, which take turns in its scratch.
 template <class First, class Second>
 void in_turn(First first, Second second) {
@@ -56,18 +50,6 @@ Launch bias_grad(const Kernels& kernels, const Matmul& s) {
     };
 }
 
-Launch attention(const Kernels& kernels, const Attention& s, Type) {
-    return [f = kernels.attention, s](Context& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), out(t[3]), out(t[4]));
-    };
-}
-
-Launch attention_grad(const Kernels& kernels, const Attention& s, Type) {
-    return [f = kernels.attention_grad, s](Context& c, Operands t) {
-        f(c, s, in(t[0]), in(t[1]), in(t[2]), in(t[3]), in(t[4]), in(t[5]), out(t[6]), out(t[7]), out(t[8]));
-    };
-}
-
 void copy(Context&, const void* from, void* to, std::int64_t bytes) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -75,13 +57,7 @@ void copy(Context&, const void* from, void* to, std::int64_t bytes) {
 }  // namespace
 
 rules::Target target(const Kernels& kernels) {
-    return {.kernels = kernels,
-            .copy = copy,
-            .product = product,
-            .gelu_grad = gelu_grad,
-            .bias_grad = bias_grad,
-            .attention = attention,
-            .attention_grad = attention_grad};
+    return {.kernels = kernels, .copy = copy, .product = product, .bias_grad = bias_grad};
 }
 
 }  // namespace orrery::cpu_device
