@@ -95,6 +95,13 @@ std::string operand_name(const OpDef& def, size_t operand, size_t inputs) {
     return ending(name) == "..." ? fmt::format("{} {}", word, operand) : std::string(word);
 }
 
+/// "f32", "bf16 as x".
+std::string expected(const OpDef& def, char letter, const Misfit& misfit, const std::vector<DType>& types,
+                     size_t inputs) {
+    if (!misfit.like) return std::string(wanted(letter));
+    return fmt::format("{} as {}", name_of(types[*misfit.like]), operand_name(def, *misfit.like, inputs));
+}
+
 std::vector<DType> types_of(const Infer& at) {
     std::vector<DType> types;
     for (size_t i = 0; i < at.count(); ++i) types.push_back(at.dtype(i));
@@ -149,11 +156,12 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     if (!out) at.fail(fmt::format("its inference gives {} outputs, its types are {}", made.size(), def.types));
     std::vector<DType> types = types_of(at);
     for (const Typed& one : made) types.push_back(one.type.dtype);
-    const auto misfit = find_misfit(*in + *out, types, false);
+    const std::string letters = *in + *out;
+    const auto misfit = find_misfit(letters, types, false);
     if (!misfit) return;
     const size_t i = misfit->operand;
     at.fail(fmt::format("{} would be {}, expected {} ({})", operand_name(def, i, at.count()), name_of(types[i]),
-                        misfit->like ? name_of(types[*misfit->like]) : wanted((*in + *out)[i]), def.types),
+                        expected(def, letters[i], *misfit, types, at.count()), def.types),
             at.attributes.has("dtype") ? "give another dtype" : "");
 }
 
@@ -175,10 +183,8 @@ std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
     const auto said = [&](size_t i) { return operand_name(*def, i, inputs) + " is " + operands[i].text(); };
     if (const auto misfit = find_misfit(letters, types, true)) {
         const size_t i = misfit->operand;
-        const std::string expected = misfit->like ? fmt::format("{} as {}", name_of(types[*misfit->like]),
-                                                                operand_name(*def, *misfit->like, inputs))
-                                                  : std::string(wanted(letters[i]));
-        return wrong(fmt::format("{}, expected {} ({})", said(i), expected, def->types));
+        const std::string meant = expected(*def, letters[i], *misfit, types, inputs);
+        return wrong(fmt::format("{}, expected {} ({})", said(i), meant, def->types));
     }
     for (size_t i = 0; i < letters.size() && !no_f64.empty(); ++i)
         if (types[i] == DType::f64 && moved_only.find(letters[i]) == std::string_view::npos)

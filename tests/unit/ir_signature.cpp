@@ -106,6 +106,23 @@ TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op i
                said("sum: output 0 would be i32, expected a floating-point type (F -> F); give another dtype"));
 }
 
+TEST_CASE_METHOD(Recorder, "an inference that disagrees with the op's types is refused") {
+    const ValueId x = build.input("x", {DType::bf16, {4}}, {}, {"", "a.lua", 1, 0});
+    const auto refused = [&](std::vector<Typed> (*inference)(Infer&), const std::string& why) {
+        const OpDef def{.name = "tide", .operands = {"x"}, .types = "f -> f", .infer = inference};
+        Attributes none;
+        const std::vector<ValueId> inputs{x};
+        CHECK_THROWS_WITH(infer(def, program, inputs, none, {"", "a.lua", 2, 0}), "a.lua:2: tide: " + why);
+    };
+    refused(
+        [](Infer&) {
+            return std::vector<Typed>{{{DType::f32, {4}}, {""}}};
+        },
+        "output 0 would be f32, expected bf16 as x (f -> f)");
+    refused([](Infer& at) { return std::vector<Typed>(2, at.typed(0)); },
+            "its inference gives 2 outputs, its types are f -> f");
+}
+
 TEST_CASE("both devices refuse operands that are not those of the op's definition, and say which") {
     const TensorType x{DType::bf16, {4, 8}}, gain{DType::f32, {8}}, row{DType::f32, {4}};
     const KernelSpec good{"layernorm", {{"eps", 1e-5}}, {x, gain, gain, x}, {x, row, row, x}};
