@@ -1,6 +1,7 @@
 #include "compile/pipeline.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
@@ -74,20 +75,16 @@ void annotate(Program& p, const PassInput& in) {
     }
 }
 
-bool recomputes(const Program& p) {
+bool recomputes(const Program& p, const PassInput&) {
     const auto& marks = p.scope_marks();
     return std::any_of(marks.begin(), marks.end(), [](const ScopeMark& mark) { return mark.recompute; });
 }
 
-void assign_stages(Program& p, const PassInput& in) {
-    if (recomputes(p) || stage_count(p, *in.mesh) > 1) orrery::assign_stages(p, *in.mesh);
-}
+bool has_stages(const Program& p, const PassInput& in) { return recomputes(p, in) || stage_count(p, *in.mesh) > 1; }
 
-void recompute(Program& p, const PassInput&) {
-    if (recomputes(p)) p = orrery::recompute(p);
+Program propagate(const Program& p, const PassInput& in) {
+    return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
-
-void propagate(Program& p, const PassInput& in) { p = orrery::propagate(p, *in.mesh, in.options->redistribution); }
 
 void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
 
@@ -106,9 +103,10 @@ const Pass list[] = {
     // A mesh: strategies mark, nothing else.
     {PassPart::mark, all, "annotate", annotate},
     // Layouts. What is computed again is computed on its own stage, so stages come first.
-    {PassPart::distribute, all, "assign_stages", assign_stages},
-    {PassPart::distribute, all, "recompute", recompute},
-    {PassPart::distribute, all, "propagate", propagate},
+    {PassPart::distribute, all, "assign_stages", [](Program& p, In in) { assign_stages(p, *in.mesh); }, nullptr,
+     has_stages},
+    {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
+    {PassPart::distribute, all, "propagate", nullptr, propagate},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     // The device's kernels.
     {PassPart::fuse, all, "fuse", fuse},
@@ -118,16 +116,36 @@ const Pass list[] = {
 
 std::span<const Pass> passes() { return list; }
 
-Program run_passes(PassPart part, Program program, const PassInput& in) {
+namespace {
+
+/// `own`: where the program lies once a pass has changed it or made another.
+Program run(PassPart part, const Program& given, std::optional<Program> own, const PassInput& in) {
     const PassLook* look = in.recipe ? &in.recipe->look : &in.options->look;
     const bool laid_out = part == PassPart::distribute || part == PassPart::fuse;
     for (const Pass& pass : list) {
         if (pass.part != part || (pass.roles & bit(in.entry.role)) == 0) continue;
-        pass.run(program, in);
-        if (part == PassPart::record && program.ops.empty()) break;
-        if (*look) (*look)(pass.name, program, laid_out ? in.mesh : nullptr);
+        const Program& now = own ? *own : given;
+        if (!pass.needed || pass.needed(now, in)) {
+            if (pass.make)
+                own = pass.make(now, in);
+            else
+                pass.run(own ? *own : own.emplace(given), in);
+        }
+        const Program& left = own ? *own : given;
+        if (part == PassPart::record && left.ops.empty()) break;
+        if (*look) (*look)(pass.name, left, laid_out ? in.mesh : nullptr);
     }
-    return program;
+    return own ? std::move(*own) : given;
+}
+
+}  // namespace
+
+Program run_passes(PassPart part, const Program& program, const PassInput& in) {
+    return run(part, program, std::nullopt, in);
+}
+
+Program run_passes(PassPart part, Program&& program, const PassInput& in) {
+    return run(part, {}, std::move(program), in);
 }
 
 Program distribute(const Program& annotated, const Mesh& mesh, const CompileOptions& options) {

@@ -36,19 +36,23 @@ struct PassInput {
     const CompileOptions* options = nullptr;
 };
 
-/// A function from program to program.
+/// A function from program to program: one of `run` and `make`.
 struct Pass {
     PassPart part;
     unsigned roles;  ///< ProgramRoles it runs for, as bits; behind `mark` all, for `distribute` is told no role
     std::string_view name;
-    void (*run)(Program& program, const PassInput& input);  ///< changes it in place
+    void (*run)(Program& program, const PassInput& input);                      ///< changes it in place
+    Program (*make)(const Program& program, const PassInput& input) = nullptr;  ///< makes another of it
+    bool (*needed)(const Program& program, const PassInput& input) = nullptr;   ///< nullptr: always
 };
 
 /// All passes, in the order they run; `lower` and the proofs follow.
 std::span<const Pass> passes();
 
-/// Runs the passes of a part. Ends early where one leaves no op: there is no such program.
-Program run_passes(PassPart part, Program program, const PassInput& input);
+/// Runs the passes of a part. Ends early where one leaves no op: there is no such program. The program is copied for
+/// the first pass that changes it in place.
+Program run_passes(PassPart part, const Program& program, const PassInput& input);
+Program run_passes(PassPart part, Program&& program, const PassInput& input);
 
 /// Layouts, stages, recomputation and collectives for an annotated program.
 Program distribute(const Program& annotated, const Mesh& mesh, const CompileOptions& options = {});

@@ -17,33 +17,37 @@ constexpr std::string_view all_letters = "fFa*nsiub";
 constexpr std::string_view of_one_type = "fan";
 constexpr std::string_view moved_only = "a*";
 
-std::vector<std::string_view> words_of(std::string_view side) {
-    std::vector<std::string_view> words;
-    for (size_t at = side.find_first_not_of(' '); at < side.size(); at = side.find_first_not_of(' ', at)) {
-        const size_t end = std::min(side.find(' ', at), side.size());
-        words.push_back(side.substr(at, end - at));
-        at = end;
-    }
-    return words;
+// Inference asks for each op that is recorded: nothing here allocates where types fit.
+
+/// Takes the first word from a side, "" where there is none left.
+std::string_view next_word(std::string_view& side) {
+    side.remove_prefix(std::min(side.find_first_not_of(' '), side.size()));
+    const std::string_view word = side.substr(0, side.find(' '));
+    side.remove_prefix(word.size());
+    return word;
 }
 
 struct Sides {
-    std::vector<std::string_view> inputs, outputs;
+    std::string_view inputs, outputs;
 
-    explicit Sides(std::string_view types) {
-        const size_t arrow = types.find("->");
-        inputs = words_of(types.substr(0, arrow));
-        if (arrow != std::string_view::npos) outputs = words_of(types.substr(arrow + 2));
+    explicit Sides(std::string_view types) : inputs(types.substr(0, types.find("->"))) {
+        if (inputs.size() < types.size()) outputs = types.substr(inputs.size() + 2);
     }
 };
+
+std::vector<std::string_view> words_of(std::string_view side) {
+    std::vector<std::string_view> words;
+    for (std::string_view word = next_word(side); !word.empty(); word = next_word(side)) words.push_back(word);
+    return words;
+}
 
 /// "?" of "bias?", "..." of "a...", "".
 std::string_view ending(std::string_view word) { return word.substr(std::min(word.find_first_of("?."), word.size())); }
 
 /// A letter for each of so many operands, nothing where there can be no such number of them.
-std::optional<std::string> letters_of(const std::vector<std::string_view>& side, size_t count) {
+std::optional<std::string> letters_of(std::string_view side, size_t count) {
     std::string letters;
-    for (std::string_view word : side) {
+    for (std::string_view word = next_word(side); !word.empty(); word = next_word(side)) {
         const bool there = letters.size() < count;
         if (!there && ending(word) != "?") return std::nullopt;
         letters.append(ending(word) == "..." ? count - letters.size() : there, word[0]);
@@ -72,17 +76,19 @@ struct Misfit {
     std::optional<size_t> like = {};
 };
 
-/// Inputs, then outputs. `wide`: statistics may be f64.
-std::optional<Misfit> find_misfit(const std::string& letters, const std::vector<DType>& types, bool wide) {
+/// Inputs, then outputs, whose types `type_of` says. `wide`: statistics may be f64.
+template <class TypeOf>
+std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type_of, bool wide) {
     for (size_t i = 0; i < letters.size(); ++i) {
         const char letter = letters[i];
+        const DType type = type_of(i);
         const auto only = only_type(letter);
-        const bool fits = only ? types[i] == *only || (wide && letter == 's' && types[i] == DType::f64)
-                               : is_float(types[i]) || moved_only.find(letter) != std::string_view::npos ||
-                                     (letter == 'n' && types[i] == DType::i32);
+        const bool fits = only ? type == *only || (wide && letter == 's' && type == DType::f64)
+                               : is_float(type) || moved_only.find(letter) != std::string_view::npos ||
+                                     (letter == 'n' && type == DType::i32);
         if (!fits) return Misfit{i};
         const size_t first = letters.find(letter);
-        if (of_one_type.find(letter) != std::string_view::npos && types[i] != types[first]) return Misfit{i, first};
+        if (of_one_type.find(letter) != std::string_view::npos && type != type_of(first)) return Misfit{i, first};
     }
     return std::nullopt;
 }
@@ -96,16 +102,10 @@ std::string operand_name(const OpDef& def, size_t operand, size_t inputs) {
 }
 
 /// "f32", "bf16 as x".
-std::string expected(const OpDef& def, char letter, const Misfit& misfit, const std::vector<DType>& types,
-                     size_t inputs) {
+template <class TypeOf>
+std::string expected(const OpDef& def, char letter, const Misfit& misfit, const TypeOf& type_of, size_t inputs) {
     if (!misfit.like) return std::string(wanted(letter));
-    return fmt::format("{} as {}", name_of(types[*misfit.like]), operand_name(def, *misfit.like, inputs));
-}
-
-std::vector<DType> types_of(const Infer& at) {
-    std::vector<DType> types;
-    for (size_t i = 0; i < at.count(); ++i) types.push_back(at.dtype(i));
-    return types;
+    return fmt::format("{} as {}", name_of(type_of(*misfit.like)), operand_name(def, *misfit.like, inputs));
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ std::string problem_of_types(const OpDef& def) {
     };
     const auto optional = [](std::string_view word) { return ending(word) == "?"; };
     const Sides sides(def.types);
-    const auto& [inputs, outputs] = sides;
+    const std::vector<std::string_view> inputs = words_of(sides.inputs), outputs = words_of(sides.outputs);
     const bool agree =
         std::all_of(inputs.begin(), inputs.end(), good) && std::all_of(outputs.begin(), outputs.end(), good) &&
         std::equal(inputs.begin(), inputs.end(), def.operands.begin(), def.operands.end(),
@@ -140,7 +140,8 @@ std::string problem_of_types(const OpDef& def) {
 void check_inputs(const Infer& at, const OpDef& def) {
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
     if (!letters) return;  // a collective's, of any type
-    const auto misfit = find_misfit(*letters, types_of(at), false);
+    const auto misfit = find_misfit(
+        *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;
     const size_t i = misfit->operand;
     if (misfit->like) at.expect_same_dtype(*misfit->like, i);
@@ -154,14 +155,14 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
     if (!in) return;
     if (!out) at.fail(fmt::format("its inference gives {} outputs, its types are {}", made.size(), def.types));
-    std::vector<DType> types = types_of(at);
-    for (const Typed& one : made) types.push_back(one.type.dtype);
+    const size_t inputs = at.count();
+    const auto type_of = [&](size_t i) { return i < inputs ? at.dtype(i) : made[i - inputs].type.dtype; };
     const std::string letters = *in + *out;
-    const auto misfit = find_misfit(letters, types, false);
+    const auto misfit = find_misfit(letters, type_of, false);
     if (!misfit) return;
     const size_t i = misfit->operand;
-    at.fail(fmt::format("{} would be {}, expected {} ({})", operand_name(def, i, at.count()), name_of(types[i]),
-                        expected(def, letters[i], *misfit, types, at.count()), def.types),
+    at.fail(fmt::format("{} would be {}, expected {} ({})", operand_name(def, i, inputs), name_of(type_of(i)),
+                        expected(def, letters[i], *misfit, type_of, inputs), def.types),
             at.attributes.has("dtype") ? "give another dtype" : "");
 }
 
@@ -175,19 +176,19 @@ std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
     const auto in = letters_of(sides.inputs, inputs), out = letters_of(sides.outputs, spec.outputs.size());
     if (!in || !out)
         return wrong(fmt::format("{} inputs and {} outputs, expected {}", inputs, spec.outputs.size(), def->types));
-    std::vector<TensorType> operands = spec.inputs;
-    operands.insert(operands.end(), spec.outputs.begin(), spec.outputs.end());
-    std::vector<DType> types;
-    for (const TensorType& type : operands) types.push_back(type.dtype);
+    const auto operand = [&](size_t i) -> const TensorType& {
+        return i < inputs ? spec.inputs[i] : spec.outputs[i - inputs];
+    };
+    const auto type_of = [&](size_t i) { return operand(i).dtype; };
     const std::string letters = *in + *out;
-    const auto said = [&](size_t i) { return operand_name(*def, i, inputs) + " is " + operands[i].text(); };
-    if (const auto misfit = find_misfit(letters, types, true)) {
+    const auto said = [&](size_t i) { return operand_name(*def, i, inputs) + " is " + operand(i).text(); };
+    if (const auto misfit = find_misfit(letters, type_of, true)) {
         const size_t i = misfit->operand;
-        const std::string meant = expected(*def, letters[i], *misfit, types, inputs);
+        const std::string meant = expected(*def, letters[i], *misfit, type_of, inputs);
         return wrong(fmt::format("{}, expected {} ({})", said(i), meant, def->types));
     }
     for (size_t i = 0; i < letters.size() && !no_f64.empty(); ++i)
-        if (types[i] == DType::f64 && moved_only.find(letters[i]) == std::string_view::npos)
+        if (type_of(i) == DType::f64 && moved_only.find(letters[i]) == std::string_view::npos)
             return wrong(fmt::format("{}: {}", said(i), no_f64));
     return "";
 }
