@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
+
+#include "plan/replay/replay.h"
 
 namespace orrery {
 namespace {
@@ -15,39 +16,57 @@ using Kind = Fragment::Kind;
 /// A fragment of the whole pipeline: kind, stage, micro-batch.
 using Key = std::tuple<Kind, int, int64_t>;
 
-/// Runs the ranks' orders side by side, each as far as it can go.
-class Greedy {
+/// One actor a rank, one item a fragment; messages take no time.
+class Played final : public ReplayPolicy {
 public:
-    Greedy(const Schedule& schedule, const FragmentTime& time) : schedule_(schedule), time_(time) {
-        timeline_.ranks.resize(schedule.ranks.size());
-        timeline_.busy.resize(schedule.ranks.size());
+    Played(const Schedule& schedule, const FragmentTime& time) : schedule_(schedule), time_(time) {
+        int item = 0;
         for (size_t r = 0; r < schedule.ranks.size(); ++r)
             for (const Fragment& f : schedule.ranks[r].order) {
                 last_stage_ = std::max(last_stage_, schedule.stage_of(static_cast<int>(r), f.chunk));
-                rank_of_.emplace(key(r, f), r);
+                item_of_.emplace(key(r, f), item++);
             }
+        for (size_t r = 0; r < schedule.ranks.size(); ++r) {
+            view_.add_actor();
+            for (size_t i = 0; i < schedule.ranks[r].order.size(); ++i) {
+                std::vector<int> waits;
+                for (const Key& need : needs(key(r, schedule.ranks[r].order[i]))) {
+                    const auto found = item_of_.find(need);
+                    waits.push_back(found == item_of_.end() ? view_.size() : found->second);  // itself: for ever
+                }
+                view_.add({.lane = 0, .source = static_cast<int>(i)}, waits);
+            }
+        }
     }
 
     Timeline run() {
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (size_t r = 0; r < schedule_.ranks.size(); ++r)
-                while (advance(r)) moved = true;
+        Replay replay(view_, *this);
+        replay.run();
+        Timeline timeline;
+        timeline.ranks.resize(schedule_.ranks.size());
+        timeline.busy.resize(schedule_.ranks.size());
+        for (int item = 0; item < view_.size(); ++item) {
+            if (!replay.done(item)) refuse(replay);
+            const auto rank = static_cast<size_t>(view_.at(item).actor);
+            const Fragment& f = fragment(item);
+            const int64_t start = replay.started_at(item), end = replay.done_at(item);
+            timeline.ranks[rank].push_back({f, schedule_.stage_of(static_cast<int>(rank), f.chunk), start, end});
+            timeline.busy[rank] += end - start;
+            timeline.makespan = std::max(timeline.makespan, end);
         }
-        for (size_t r = 0; r < schedule_.ranks.size(); ++r)
-            if (next(r)) refuse();
-        return std::move(timeline_);
+        return timeline;
     }
+
+    int64_t cost(int item) override { return time_(view_.at(item).actor, fragment(item)); }
 
 private:
-    Key key(size_t rank, const Fragment& f) const {
-        return {f.kind, schedule_.stage_of(static_cast<int>(rank), f.chunk), f.micro};
+    const Fragment& fragment(int item) const {
+        return schedule_.ranks[static_cast<size_t>(view_.at(item).actor)]
+            .order[static_cast<size_t>(view_.at(item).source)];
     }
 
-    const Fragment* next(size_t rank) const {
-        const size_t at = timeline_.ranks[rank].size();
-        const auto& order = schedule_.ranks[rank].order;
-        return at < order.size() ? &order[at] : nullptr;
+    Key key(size_t rank, const Fragment& f) const {
+        return {f.kind, schedule_.stage_of(static_cast<int>(rank), f.chunk), f.micro};
     }
 
     /// What must have ended before a fragment starts.
@@ -61,43 +80,26 @@ private:
         return all;
     }
 
-    bool advance(size_t rank) {
-        const Fragment* fragment = next(rank);
-        if (!fragment) return false;
-        const Key k = key(rank, *fragment);
-        auto& slots = timeline_.ranks[rank];
-        int64_t start = slots.empty() ? 0 : slots.back().end;
-        for (const Key& need : needs(k)) {
-            const auto found = end_.find(need);
-            if (found == end_.end()) return false;
-            start = std::max(start, found->second);
-        }
-        const int64_t takes = time_(static_cast<int>(rank), *fragment);
-        slots.push_back({*fragment, std::get<1>(k), start, start + takes});
-        end_[k] = start + takes;
-        timeline_.busy[rank] += takes;
-        timeline_.makespan = std::max(timeline_.makespan, start + takes);
-        return true;
-    }
-
     static std::string text(const Key& k) {
         const auto [kind, stage, micro] = k;
         return fmt::format("{} of stage {}", RankSchedule{{{kind, micro, 0}}}.text(), stage);
     }
 
-    [[noreturn]] void refuse() const {
+    [[noreturn]] void refuse(const Replay& replay) const {
         std::string waits;
-        for (size_t r = 0; r < schedule_.ranks.size(); ++r) {
-            const Fragment* fragment = next(r);
-            if (!fragment) continue;
-            const Key k = key(r, *fragment);
+        for (int rank = 0; rank < view_.actors(); ++rank) {
+            int item = view_.begin(rank);
+            while (item < view_.end(rank) && replay.done(item)) ++item;
+            if (item == view_.end(rank)) continue;
+            const Key k = key(static_cast<size_t>(rank), fragment(item));
             for (const Key& need : needs(k)) {
-                if (end_.count(need)) continue;
-                const auto holder = rank_of_.find(need);
-                waits += fmt::format("\n  pipeline rank {}, place {}: {} waits for {}{}", r, timeline_.ranks[r].size(),
+                const auto holder = item_of_.find(need);
+                if (holder != item_of_.end() && replay.done(holder->second)) continue;
+                waits += fmt::format("\n  pipeline rank {}, place {}: {} waits for {}{}", rank, view_.at(item).source,
                                      text(k), text(need),
-                                     holder == rank_of_.end() ? ", which no rank runs"
-                                                              : fmt::format(" on pipeline rank {}", holder->second));
+                                     holder == item_of_.end()
+                                         ? ", which no rank runs"
+                                         : fmt::format(" on pipeline rank {}", view_.at(holder->second).actor));
                 break;
             }
         }
@@ -107,9 +109,8 @@ private:
     const Schedule& schedule_;
     const FragmentTime& time_;
     int last_stage_ = 0;
-    std::map<Key, size_t> rank_of_;
-    std::map<Key, int64_t> end_;
-    Timeline timeline_;
+    std::map<Key, int> item_of_;
+    ReplayView view_;
 };
 
 /// Most (micro-batch, chunk) pairs alive at once on one rank.
@@ -147,7 +148,7 @@ FragmentTime unit_time(const Schedule& schedule) {
 }
 
 Timeline timeline(const Schedule& schedule, const FragmentTime& time) {
-    Timeline made = Greedy(schedule, time).run();
+    Timeline made = Played(schedule, time).run();
     for (const auto& slots : made.ranks) made.peak.push_back(activation_peak(slots));
     return made;
 }

@@ -2,11 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <limits>
 #include <map>
-#include <optional>
+#include <utility>
 
 #include "plan/chunks/chunks.h"
+#include "plan/replay/replay.h"
 
 namespace orrery {
 
@@ -179,109 +180,83 @@ private:
     std::vector<size_t> in_order_;
 };
 
-/// One greedy run of all members, as the runtime does it. Messages pair by (step, wave), so it decides.
-class Progress {
+/// A run of all members, as the runtime does it: a wave's messages are begun when the wave before is over.
+class Progress final : public ReplayPolicy {
 public:
     Progress(const ChunkTable& table, const TransportContract& contract) : table_(table), contract_(contract) {
-        for (int m = 0; m < table.members; ++m) members_.push_back({messages_of(table, m), 0, {}});
+        for (int m = 0; m < table.members; ++m) add_member(m);
     }
 
     void run() {
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int m = 0; m < table_.members; ++m) moved |= advance(m);
-        }
+        Replay replay(view_, *this);
+        replay.run();
         for (int m = 0; m < table_.members; ++m)
-            if (members_[static_cast<size_t>(m)].next < members_[static_cast<size_t>(m)].list.size()) explain();
+            for (int i = view_.begin(m); i < view_.end(m); ++i)
+                if (!replay.done(i)) explain(replay);
     }
 
 private:
-    enum class Stand : uint8_t { waits, posted, done };
-    struct Member {
-        std::vector<ChunkMessage> list;
-        size_t next;               ///< first message of the wave at hand
-        std::vector<Stand> stand;  ///< of the wave's messages
-    };
-    using Key = std::tuple<int, int, int, int>;  // from, to, step, wave
-
-    size_t wave_end(const Member& m) const {
-        size_t end = m.next;
-        while (end < m.list.size() && m.list[end].step == m.list[m.next].step &&
-               m.list[end].wave == m.list[m.next].wave)
-            ++end;
-        return end;
-    }
-
-    /// Is an earlier message of the wave in the lane's way?
-    bool blocked(const Member& m, size_t i) const {
-        if (contract_.send == TransportContract::Send::grouped) return false;
-        for (size_t j = m.next; j < i; ++j) {
-            if (m.stand[j - m.next] == Stand::done) continue;
-            const bool peer = m.list[j].peer == m.list[i].peer, way = m.list[j].sends == m.list[i].sends;
-            if (contract_.lanes == TransportContract::Lanes::communicator) return true;
-            if (contract_.lanes == TransportContract::Lanes::peer && peer) return true;
-            if (contract_.lanes == TransportContract::Lanes::peer_and_direction && peer && way) return true;
+    void add_member(int me) {
+        view_.add_actor();
+        lists_.push_back(messages_of(table_, me));
+        const std::vector<ChunkMessage>& list = lists_.back();
+        std::map<std::pair<int, int>, int> lanes;  // peer and direction
+        std::vector<int> before, wave;
+        for (size_t i = 0; i < list.size(); ++i) {
+            const ChunkMessage& m = list[i];
+            if (i > 0 && (m.step != list[i - 1].step || m.wave != list[i - 1].wave)) before = std::exchange(wave, {});
+            ReplayItem item;
+            item.kind = m.sends ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
+            item.lane = lane_of(m, lanes);
+            item.channel = m.sends ? channel(me, m.peer) : channel(m.peer, me);
+            item.source = static_cast<int>(i);
+            wave.push_back(view_.add(item, {}, wave.empty() ? before : std::vector<int>{}));
         }
-        return false;
     }
 
-    bool advance(int me) {
-        Member& m = members_[static_cast<size_t>(me)];
-        bool moved = false;
-        while (m.next < m.list.size()) {
-            const size_t end = wave_end(m);
-            m.stand.resize(end - m.next, Stand::waits);
-            bool all = true;
-            for (size_t i = m.next; i < end; ++i) moved |= look(me, m, i, all);
-            if (!all) return moved;
-            m.next = end;
-            m.stand.clear();
-            moved = true;
-        }
-        return moved;
+    int lane_of(const ChunkMessage& m, std::map<std::pair<int, int>, int>& lanes) const {
+        if (contract_.send == TransportContract::Send::grouped) return none;
+        const bool by_peer = contract_.lanes != TransportContract::Lanes::communicator;
+        const bool by_direction = contract_.lanes == TransportContract::Lanes::peer_and_direction;
+        const std::pair key{by_peer ? m.peer : none, by_direction ? static_cast<int>(m.sends) : none};
+        return lanes.try_emplace(key, static_cast<int>(lanes.size())).first->second;
     }
 
-    bool look(int me, Member& m, size_t i, bool& all) {
-        Stand& stand = m.stand[i - m.next];
-        const ChunkMessage& message = m.list[i];
-        const Stand before = stand;
-        const Key key = message.sends ? Key{me, message.peer, message.step, message.wave}
-                                      : Key{message.peer, me, message.step, message.wave};
-        if (stand == Stand::waits && !blocked(m, i)) {
-            stand = Stand::posted;
-            (message.sends ? sent_ : received_)[key] = true;
-        }
-        const auto& other = message.sends ? received_ : sent_;
-        const bool buffered = message.sends && contract_.send == TransportContract::Send::buffered &&
-                              contract_.slots > 0;  // one message per peer and direction is under way at most
-        if (stand == Stand::posted && (buffered || other.contains(key))) stand = Stand::done;
-        all = all && stand == Stand::done;
-        return stand != before;
+    /// One message per peer and direction is under way at most: where there is a slot, it is free.
+    int channel(int from, int to) {
+        const bool buffered = contract_.send == TransportContract::Send::buffered && contract_.slots > 0;
+        const auto [place, fresh] = channels_.try_emplace({from, to}, static_cast<int>(view_.channels.size()));
+        if (fresh) view_.add_channel({from, to, buffered ? std::numeric_limits<int>::max() : 0});
+        return place->second;
     }
 
-    [[noreturn]] void explain() const {
+    const ChunkMessage& message(int item) const {
+        const ReplayItem& i = view_.at(item);
+        return lists_[static_cast<size_t>(i.actor)][static_cast<size_t>(i.source)];
+    }
+
+    [[noreturn]] void explain(const Replay& replay) const {
         std::string text;
         Origin origin;
         int shown = 0;
-        for (int me = 0; me < table_.members && shown < 8; ++me) {
-            const Member& m = members_[static_cast<size_t>(me)];
-            for (size_t i = m.next; i < m.list.size() && i - m.next < m.stand.size(); ++i) {
-                if (m.stand[i - m.next] != Stand::posted) continue;
-                const ChunkMessage& w = m.list[i];
+        for (int me = 0; me < table_.members && shown < 8; ++me)
+            for (int i = view_.begin(me); i < view_.end(me); ++i) {
+                if (!replay.started(i) || replay.done(i)) continue;
+                const ChunkMessage& w = message(i);
                 if (shown++ == 0) origin = w.origin;
                 text += fmt::format("\n  rank {} in step {}: {} chunk {} {} rank {}", me, w.step,
                                     w.sends ? "sends" : "receives", w.first, w.sends ? "to" : "from", w.peer);
                 break;
             }
-        }
         throw Error(origin, fmt::format("collective {}: deadlock, it never ends under {}; these wait for each other:{}",
                                         table_.name, contract_.text(), text));
     }
 
     const ChunkTable& table_;
     const TransportContract& contract_;
-    std::vector<Member> members_;
-    std::map<Key, bool> sent_, received_;
+    std::vector<std::vector<ChunkMessage>> lists_;  ///< by member
+    std::map<std::pair<int, int>, int> channels_;
+    ReplayView view_;
 };
 
 }  // namespace

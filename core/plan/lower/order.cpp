@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "plan/replay/replay.h"
 #include "plan/timeline.h"
 
 namespace orrery::lowering {
@@ -306,60 +307,63 @@ ReduceOp reduce_of(const Op& op) {
 
 namespace {
 
-/// Runs the messages of all ranks side by side. What a rank has done is known to those that received from it since.
-class Arrivals {
+/// Plays the messages of all ranks side by side. What a rank has done is known to those that received from it since.
+class Arrivals final : public ReplayPolicy {
 public:
     Arrivals(const std::vector<LoopAnalysis>& shares, std::vector<Order>& orders)
-        : shares_(shares), orders_(orders), known_(orders.size(), std::vector<int>(orders.size(), none)) {
-        for (size_t r = 0; r < orders.size(); ++r)
+        : orders_(orders), known_(orders.size(), std::vector<int>(orders.size(), none)), open_(orders.size()) {
+        for (size_t r = 0; r < orders.size(); ++r) {
+            view_.add_actor();
             for (size_t at = 0; at < orders[r].steps.size(); ++at) {
                 const Step& s = orders[r].steps[at];
                 if (s.bucket != none || shares[r].program.op(s.op).kind != "transfer") continue;
-                messages_[r].push_back(static_cast<int>(at));
-                if (!shares[r].sends(s.op)) received_[{s.op, s.micro}] = {static_cast<int>(r), static_cast<int>(at)};
+                const bool sends = shares[r].sends(s.op);
+                const int channel = channel_of({s.op, s.micro});
+                if (!sends) received_[static_cast<size_t>(channel)] = {static_cast<int>(r), static_cast<int>(at)};
+                const auto kind = sends ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
+                view_.add({.kind = kind, .lane = 0, .channel = channel, .source = static_cast<int>(at)});
             }
+        }
     }
 
-    void run() {
-        std::vector<size_t> next(orders_.size(), 0);
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (size_t r = 0; r < orders_.size(); ++r)
-                for (; next[r] < messages_[r].size() && one(r, messages_[r][next[r]]); ++next[r]) moved = true;
+    void run() { Replay(view_, *this).run(); }
+
+    void done(int item) override {
+        const ReplayItem& i = view_.at(item);
+        const auto rank = static_cast<size_t>(i.actor), channel = static_cast<size_t>(i.channel);
+        std::vector<int>& known = known_[rank];
+        known[rank] = i.source;
+        if (i.kind == ReplayItem::Kind::send) {
+            sent_[channel] = known;
+            open_[rank].emplace_back(i.source, channel);
+            return;
         }
+        for (size_t q = 0; q < known.size(); ++q) known[q] = std::max(known[q], sent_[channel][q]);
+        std::erase_if(open_[rank], [&](const auto& sent) {
+            const auto [peer, there] = received_[sent.second];
+            if (known[static_cast<size_t>(peer)] < there) return false;
+            orders_[rank].arrived_by[sent.first] = i.source;
+            return true;
+        });
     }
 
 private:
-    using Message = std::pair<OpId, int64_t>;
-
-    bool one(size_t r, int at) {
-        const Step& s = orders_[r].steps[static_cast<size_t>(at)];
-        const Message message{s.op, s.micro};
-        known_[r][r] = at;
-        if (shares_[r].sends(s.op)) {
-            sent_[message] = known_[r];
-            open_[r].push_back({at, message});
-            return true;
-        }
-        const auto found = sent_.find(message);
-        if (found == sent_.end()) return false;
-        for (size_t q = 0; q < known_.size(); ++q) known_[r][q] = std::max(known_[r][q], found->second[q]);
-        std::erase_if(open_[r], [&](const auto& sent) {
-            const auto [peer, there] = received_.at(sent.second);
-            if (known_[r][static_cast<size_t>(peer)] < there) return false;
-            orders_[r].arrived_by[sent.first] = at;
-            return true;
-        });
-        return true;
+    /// Every message has one of its own: it is received wherever the receiver's order has it.
+    int channel_of(const std::pair<OpId, int64_t>& message) {
+        const auto [place, fresh] = channels_.try_emplace(message, static_cast<int>(channels_.size()));
+        if (!fresh) return place->second;
+        sent_.emplace_back();
+        received_.emplace_back(none, none);
+        return view_.add_channel({.slots = 1});
     }
 
-    const std::vector<LoopAnalysis>& shares_;
     std::vector<Order>& orders_;
-    std::map<size_t, std::vector<int>> messages_;                  ///< steps, by rank
-    std::map<Message, std::pair<int, int>> received_;              ///< by which rank, in which step
-    std::map<Message, std::vector<int>> sent_;                     ///< what the sender knew
-    std::map<size_t, std::vector<std::pair<int, Message>>> open_;  ///< by rank: sends that may not have arrived
-    std::vector<std::vector<int>> known_;                          ///< [rank][other]: the last step known to be done
+    std::map<std::pair<OpId, int64_t>, int> channels_;
+    std::vector<std::vector<int>> sent_;                     ///< by channel: what the sender knew
+    std::vector<std::pair<int, int>> received_;              ///< by channel: by which rank, in which step
+    std::vector<std::vector<int>> known_;                    ///< [rank][other]: the last step known to be done
+    std::vector<std::vector<std::pair<int, size_t>>> open_;  ///< by rank: sends, with channels, that may not have come
+    ReplayView view_;
 };
 
 }  // namespace

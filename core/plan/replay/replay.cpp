@@ -1,0 +1,289 @@
+#include "plan/replay/replay.h"
+
+#include <algorithm>
+#include <map>
+
+namespace orrery {
+
+int ReplayView::add_actor() {
+    first.push_back(size());
+    return actors() - 1;
+}
+
+int ReplayView::add(ReplayItem item, const std::vector<int>& item_waits, const std::vector<int>& item_holds) {
+    item.actor = actors() - 1;
+    if (item.group != none) groups[static_cast<size_t>(item.group)].push_back(size());
+    items.push_back(item);
+    waits.insert(waits.end(), item_waits.begin(), item_waits.end());
+    wait_first.push_back(static_cast<int>(waits.size()));
+    holds.insert(holds.end(), item_holds.begin(), item_holds.end());
+    hold_first.push_back(static_cast<int>(holds.size()));
+    return size() - 1;
+}
+
+int ReplayView::add_channel(const Channel& channel) {
+    channels.push_back(channel);
+    return static_cast<int>(channels.size()) - 1;
+}
+
+int ReplayView::add_meeting(int members) {
+    meetings.push_back(members);
+    return static_cast<int>(meetings.size()) - 1;
+}
+
+int ReplayView::add_group() {
+    groups.emplace_back();
+    return static_cast<int>(groups.size()) - 1;
+}
+
+Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
+    : view_(view),
+      policy_(policy),
+      state_(view.items.size(), 0),
+      pending_(view.items.size(), 1),
+      group_pending_(view.groups.size(), 0),
+      group_unmet_(view.groups.size(), 0),
+      start_(view.items.size(), 0),
+      end_(view.items.size(), 0),
+      before_(view.items.size(), none),
+      next_(view.first),
+      open_(view.channels.size()),
+      meeting_(view.meetings.size()) {
+    link();
+}
+
+/// Finds for each item what it frees when it is done, and counts what must be over before an item starts: to be issued
+/// or, of a group, that the group may start; its waits; its lane.
+void Replay::link() {
+    std::map<std::pair<int, int>, int> last;  // of each lane
+    for (int i = 0; i < view_.size(); ++i) {
+        const ReplayItem& item = view_.at(i);
+        if (item.lane == none) continue;
+        const auto [place, fresh] = last.try_emplace({item.actor, item.lane}, i);
+        if (fresh) continue;
+        const int before = place->second;
+        const bool together = item.group != none && view_.at(before).group == item.group;
+        before_[static_cast<size_t>(i)] = together ? before_[static_cast<size_t>(before)] : before;
+        place->second = i;
+    }
+    std::vector<int> counts(view_.items.size() + 1, 0);
+    const auto each = [&](auto&& give) {
+        for (int i = 0; i < view_.size(); ++i) {
+            const ReplayItem& item = view_.at(i);
+            const int entry = item.group == none ? 2 * i : 2 * i + 1;
+            const auto [from, to] = part(view_.waits, view_.wait_first, i);
+            for (const int* wait = from; wait != to; ++wait) give(*wait, entry);
+            if (item.drained != none) give(item.drained, entry);
+            if (before_[static_cast<size_t>(i)] != none) give(before_[static_cast<size_t>(i)], 2 * i);
+        }
+    };
+    each([&](int wait, int) { ++counts[static_cast<size_t>(wait) + 1]; });
+    for (size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
+    after_first_ = counts;
+    after_.resize(static_cast<size_t>(counts.back()));
+    each([&](int wait, int entry) {
+        after_[static_cast<size_t>(counts[static_cast<size_t>(wait)]++)] = entry;
+        const auto item = static_cast<size_t>(entry / 2);
+        ++(entry % 2 == 0 ? pending_[item] : group_pending_[static_cast<size_t>(view_.items[item].group)]);
+    });
+    for (size_t g = 0; g < view_.groups.size(); ++g) {
+        group_pending_[g] += static_cast<int>(view_.groups[g].size());
+        group_unmet_[g] = static_cast<int>(view_.groups[g].size());
+    }
+}
+
+void Replay::run() {
+    for (int actor = 0; actor < view_.actors(); ++actor) issue(actor);
+    size_t told = 0;
+    while (true) {
+        for (; told < finished_.size(); ++told) complete(finished_[told]);
+        finished_.clear();
+        told = 0;
+        if (running_.empty()) return;
+        now_ = running_.front().first;
+        while (!running_.empty() && running_.front().first == now_) {
+            std::pop_heap(running_.begin(), running_.end(), std::greater<>());
+            finished_.push_back(running_.back().second);
+            running_.pop_back();
+        }
+    }
+}
+
+bool Replay::held(int item) const {
+    if (view_.at(item).held != none && !done(view_.at(item).held)) return true;
+    const auto [from, to] = part(view_.holds, view_.hold_first, item);
+    return !std::all_of(from, to, [&](int hold) { return done(hold); });
+}
+
+void Replay::issue(int actor) {
+    int& next = next_[static_cast<size_t>(actor)];
+    while (next < view_.end(actor) && !held(next)) {
+        const int item = next++;
+        freed(view_.at(item).group == none ? 2 * item : 2 * item + 1);
+    }
+}
+
+void Replay::freed(int entry) {
+    const int item = entry / 2;
+    if (entry % 2 == 0) {
+        if (--pending_[static_cast<size_t>(item)] == 0) start(item);
+        return;
+    }
+    const auto group = static_cast<size_t>(view_.at(item).group);
+    if (--group_pending_[group] > 0) return;
+    for (const int member : view_.groups[group])
+        if (--pending_[static_cast<size_t>(member)] == 0) start(member);
+}
+
+void Replay::start(int item) {
+    state_[static_cast<size_t>(item)] |= has_started;
+    start_[static_cast<size_t>(item)] = now_;
+    switch (view_.at(item).kind) {
+        case ReplayItem::Kind::work: return finish(item, now_ + policy_.cost(item));
+        case ReplayItem::Kind::send:
+        case ReplayItem::Kind::receive: return exchange(item);
+        case ReplayItem::Kind::meet: return meet(item);
+    }
+}
+
+void Replay::exchange(int item) {
+    const int channel = view_.at(item).channel;
+    Open& open = open_[static_cast<size_t>(channel)];
+    (view_.at(item).kind == ReplayItem::Kind::send ? open.sends : open.receives).items.push_back(item);
+    while (!open.sends.empty() && !open.receives.empty()) match(channel);
+    buffer(channel);
+}
+
+/// Sends that find a slot are done.
+void Replay::buffer(int channel) {
+    Open& open = open_[static_cast<size_t>(channel)];
+    open.buffered = std::max(open.buffered, open.sends.head);
+    while (open.buffered < open.sends.items.size() && open.taken < view_.channels[static_cast<size_t>(channel)].slots) {
+        ++open.taken;
+        finish(open.sends.items[open.buffered++], now_);
+    }
+}
+
+void Replay::match(int channel) {
+    Open& open = open_[static_cast<size_t>(channel)];
+    const int send = open.sends.front(), receive = open.receives.front();
+    policy_.met(send, receive);
+    const int64_t end = now_ + policy_.cost(send);
+    const bool buffered = open.sends.head++ < open.buffered;
+    ++open.receives.head;
+    if (buffered) --open.taken;
+    if (buffered)
+        state_[static_cast<size_t>(send)] |= has_met;
+    else
+        settle(send, end);
+    settle(receive, end);
+}
+
+void Replay::meet(int item) {
+    const auto meeting = static_cast<size_t>(view_.at(item).channel);
+    std::vector<int>& here = meeting_[meeting];
+    here.push_back(item);
+    if (static_cast<int>(here.size()) < view_.meetings[meeting]) return;
+    for (const int member : std::exchange(here, {})) finish(member, now_ + policy_.cost(item));
+}
+
+/// A message has met its partner. Of a group nothing is done before all of it is.
+void Replay::settle(int item, int64_t time) {
+    state_[static_cast<size_t>(item)] |= has_met;
+    const int group = view_.at(item).group;
+    if (group == none) return finish(item, time);
+    if (--group_unmet_[static_cast<size_t>(group)] > 0) return;
+    for (const int member : view_.groups[static_cast<size_t>(group)]) finish(member, time);
+}
+
+void Replay::finish(int item, int64_t time) {
+    end_[static_cast<size_t>(item)] = time;
+    if (time <= now_) {
+        finished_.push_back(item);
+        return;
+    }
+    running_.emplace_back(time, item);
+    std::push_heap(running_.begin(), running_.end(), std::greater<>());
+}
+
+void Replay::complete(int item) {
+    state_[static_cast<size_t>(item)] |= is_done;
+    policy_.done(item);
+    const auto [from, to] = part(after_, after_first_, item);
+    for (const int* entry = from; entry != to; ++entry) freed(*entry);
+    issue(view_.at(item).actor);
+}
+
+std::optional<int> Replay::undone_wait(int item) const {
+    const auto [from, to] = part(view_.waits, view_.wait_first, item);
+    const auto found = std::find_if(from, to, [&](int wait) { return !done(wait); });
+    return found == to ? std::nullopt : std::optional(*found);
+}
+
+/// The first item of the lane that is not done.
+int Replay::front_of_lane(int item) const {
+    const ReplayItem& last = view_.at(item);
+    for (int i = view_.begin(last.actor); i < item; ++i)
+        if (view_.at(i).lane == last.lane && !done(i)) return i;
+    return item;
+}
+
+/// What another item of the group waits for keeps all of it.
+std::optional<int> Replay::blocked_group(int item) const {
+    const int group = view_.at(item).group;
+    if (group == none) return std::nullopt;
+    const std::vector<int>& members = view_.groups[static_cast<size_t>(group)];
+    if (!issued(members.back())) return next(view_.at(item).actor);
+    for (const int member : members)
+        if (member != item && !started(member) && (undone_wait(member) || undrained(member))) return member;
+    return std::nullopt;
+}
+
+std::optional<int> Replay::blocker(int item) const {
+    const ReplayItem& what = view_.at(item);
+    const auto named = [&](int found) {
+        return view_.at(found).stands_for == none ? found : view_.at(found).stands_for;
+    };
+    if (!issued(item)) {
+        const int at = next(what.actor);
+        if (view_.at(at).held != none && !done(view_.at(at).held)) return view_.at(at).held;
+        if (at != item) return at;
+        const auto [from, to] = part(view_.holds, view_.hold_first, item);
+        const auto found = std::find_if(from, to, [&](int hold) { return !done(hold); });
+        return found == to ? std::nullopt : std::optional(named(*found));
+    }
+    if (!started(item)) {
+        if (const auto wait = undone_wait(item)) return named(*wait);
+        if (const auto other = blocked_group(item)) return other;
+        if (undrained(item)) return named(front_of_lane(what.drained));
+        if (what.lane != none)
+            if (const int front = front_of_lane(item); front != item) return named(front);
+        return std::nullopt;
+    }
+    if (met(item) && what.group != none)
+        for (const int other : view_.groups[static_cast<size_t>(what.group)])
+            if (!met(other)) return other;
+    return partner(item);
+}
+
+/// The first item of another actor that could meet this one and has not started.
+std::optional<int> Replay::partner(int item) const {
+    const ReplayItem& what = view_.at(item);
+    if (what.kind == ReplayItem::Kind::work) return std::nullopt;
+    for (int i = 0; i < view_.size(); ++i) {
+        const ReplayItem& other = view_.at(i);
+        const bool meets = what.kind == ReplayItem::Kind::meet
+                               ? other.kind == what.kind
+                               : other.kind != what.kind && other.kind != ReplayItem::Kind::work &&
+                                     other.kind != ReplayItem::Kind::meet;
+        if (meets && other.actor != what.actor && other.channel == what.channel && !started(i)) return i;
+    }
+    return std::nullopt;
+}
+
+std::optional<int> Replay::unmet_send(int channel) const {
+    const Open& open = open_[static_cast<size_t>(channel)];
+    return open.sends.empty() ? std::nullopt : std::optional(open.sends.front());
+}
+
+}  // namespace orrery
