@@ -29,7 +29,7 @@ public:
                     plan_.schedule.origin,
                     "deadlock: the plan never ends, ranks wait for each other:" + chain(i) + relied_on() +
                         "\n  change the schedule, or choose another transport for the axis in [transport.axis]");
-        for (int channel = 0; channel < static_cast<int>(view.channels.size()); ++channel)
+        for (const auto& [ends, channel] : played_.channels())
             if (const auto send = replay_.unmet_send(channel))
                 throw Error(plan_.schedule.origin, text(*send) + ": is sent but never received");
         for (int k = 0; k < view.actors(); ++k)

@@ -87,7 +87,6 @@ int PlanView::channel_of(int k, int index) {
     if (fresh) {
         const TransportContract& c = contract(i.axis);
         view_.add_channel({from, to, c.send == TransportContract::Send::buffered ? c.slots : 0});
-        axis_of_channel_.push_back(i.axis);
     }
     return place->second;
 }
@@ -125,6 +124,7 @@ void PlanView::add_instruction(int index) {
     if (is_message(i.opcode)) {
         item.kind = i.opcode == Opcode::send ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
         item.channel = channel_of(k, index);
+        item.tag = i.tag;
     } else if (i.axis != none) {
         item.channel = meeting_of(k, i.axis);
         if (item.channel != none) item.kind = ReplayItem::Kind::meet;

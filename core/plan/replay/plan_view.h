@@ -23,7 +23,8 @@ public:
     int index_of(int item) const { return view_.at(item).source; }
     const Instruction& instruction(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[static_cast<size_t>(axis)]; }
-    AxisId axis_of_channel(int channel) const { return axis_of_channel_[static_cast<size_t>(channel)]; }
+    /// By axis, sending and receiving class.
+    const std::map<std::tuple<AxisId, int, int>, int>& channels() const { return channels_; }
 
 private:
     void add_class(int k, const std::vector<int>& groups);
@@ -40,7 +41,6 @@ private:
     std::vector<TransportContract> contracts_;            ///< by axis
     std::vector<std::vector<std::vector<int>>> members_;  ///< by class and axis: classes, by member
     std::map<std::tuple<AxisId, int, int>, int> channels_;
-    std::vector<AxisId> axis_of_channel_;
     std::map<std::pair<AxisId, std::vector<int>>, int> meetings_;
     ReplayView view_;
 

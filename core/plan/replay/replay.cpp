@@ -266,17 +266,17 @@ std::optional<int> Replay::blocker(int item) const {
     return partner(item);
 }
 
-/// The first item of another actor that could meet this one and has not started.
+/// The first item of another actor that would meet this one and has not started.
 std::optional<int> Replay::partner(int item) const {
+    using Kind = ReplayItem::Kind;
     const ReplayItem& what = view_.at(item);
-    if (what.kind == ReplayItem::Kind::work) return std::nullopt;
+    if (what.kind == Kind::work) return std::nullopt;
+    const Kind wanted = what.kind == Kind::send ? Kind::receive : what.kind == Kind::receive ? Kind::send : Kind::meet;
     for (int i = 0; i < view_.size(); ++i) {
         const ReplayItem& other = view_.at(i);
-        const bool meets = what.kind == ReplayItem::Kind::meet
-                               ? other.kind == what.kind
-                               : other.kind != what.kind && other.kind != ReplayItem::Kind::work &&
-                                     other.kind != ReplayItem::Kind::meet;
-        if (meets && other.actor != what.actor && other.channel == what.channel && !started(i)) return i;
+        if (other.kind == wanted && other.actor != what.actor && other.channel == what.channel &&
+            other.tag == what.tag && !started(i))
+            return i;
     }
     return std::nullopt;
 }

@@ -24,6 +24,7 @@ struct ReplayItem {
     int group = none;       ///< sends and receives that start when all can, and are done when all have met
     int held = none;        ///< item that must be done before this one is issued: a call that has not returned
     int drained = none;     ///< item of another lane; all up to it must be done before this one starts
+    int64_t tag = 0;        ///< of sends and receives: what tells them apart in messages about them
     int source = none;      ///< what it stands for in the caller's list
     int stands_for = none;  ///< item that messages name in its stead
 };

@@ -1,4 +1,6 @@
-// Does everybody get to the end of the step?
+// The proof as it was before the engine of time (plan/replay): the oracle that the proof is compared with.
+#include "deadlock_oracle.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 #include "plan/check/check.h"
 #include "plan/print.h"
 
-namespace orrery {
+namespace orrery::oracle {
 
 namespace {
 
@@ -252,6 +254,14 @@ private:
         settle(receiver, received);
         edge.sends.pop_front();
         edge.receives.pop_front();
+        // Unlike it was: a slot that is free again is taken by the send that has waited for one.
+        const TransportContract& c = contract(s.axis);
+        for (const int waiting : edge.sends) {
+            if (done(sender, waiting)) continue;
+            if (c.send != TransportContract::Send::buffered || edge.buffered >= c.slots) break;
+            ++edge.buffered;
+            of(sender).done[static_cast<size_t>(waiting)] = 1;
+        }
     }
 
     /// A message has met its partner. Of a group nothing is done before all of it is.
@@ -383,4 +393,4 @@ void check_deadlock(const Plan& plan, const Network& contracts) {
     Progress(plan, contracts, classes_of_ranks(plan)).run();
 }
 
-}  // namespace orrery
+}  // namespace orrery::oracle
