@@ -34,7 +34,8 @@ void list_marks(const Program& program) {
 }
 
 /// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
-void prove_there(const DataSpec& data) {
+void prove_there(ScriptRunner& script) {
+    const DataSpec& data = *script.data();
     const std::string path = data.source->path();
     if (!data.source->complete())
         return void(std::printf("no data: the plan is proved for its shapes; training needs data.path\n"));
@@ -44,7 +45,7 @@ void prove_there(const DataSpec& data) {
                     fmt::format("no data file {}, seen from {}\n  set data.path to one; to check a plan where its data "
                                 "is not, leave the path out (--set data.path=)",
                                 path, std::filesystem::current_path(ignored).string()));
-    const Dataset looked_at(data);
+    script.dataset();
 }
 
 /// Compiles and proves, starts nothing.
@@ -213,7 +214,7 @@ int check_command(const ScriptCommand& given) {
     const Compiled& compiled = script.compiled();
     const std::vector<RecordedResult> results = recorded_results(compiled.train().program);
     if (!command.show.empty()) {
-        if (script.data() && script.data()->source->complete()) prove_there(*script.data());
+        if (script.data() && script.data()->source->complete()) prove_there(script);
         const std::string text = command.show == "plan" ? plan_text(compiled.train(), command.rank) : script.lowered;
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
@@ -224,7 +225,7 @@ int check_command(const ScriptCommand& given) {
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
-    if (script.data()) prove_there(*script.data());
+    if (script.data()) prove_there(script);
     for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",
                 script.settings().memory_bytes > 0 ? ", and fits in device.memory_gib" : "");

@@ -16,7 +16,7 @@ end
 
 --- Refuses an option that `who` does not have: a misspelt one would be left at its default without a word.
 local function check_options(who, options, known)
-  for name in next, options do
+  for name in next, options do  -- in any order: pairs would sort them for each layer
     if not known.has[name] then
       native.fail(("%s has no option %s; it has %s"):format(who, tostring(name), known.list))
     end

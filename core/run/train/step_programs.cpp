@@ -67,19 +67,22 @@ StepPrograms::Made StepPrograms::take_next(int64_t step) {
 StepPrograms::Step StepPrograms::at(int64_t step) {
     if (!now_ || now_->feed.batch() != sizes_.batch(step)) {
         const auto began = std::chrono::steady_clock::now();
-        const Made made = take_next(step);
+        Made made = take_next(step);
         if (now_) waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
         if (&session_.main().plan() != &made->program->plan) {
             const auto& times = session_.main().times();
             spent_.insert(spent_.end(), times.begin(), times.end());
             session_.train_with(made->program);
         }
-        give_back_free_pages();  // compiling left more of them than the program takes
-        const std::lock_guard lock(mutex_);
-        now_ = made;
-        next_ = {};
-        if (const int64_t behind = batch_behind(step); behind > 0)
-            next_ = std::async(std::launch::async, [this, behind] { return make(behind); });
+        {
+            const std::lock_guard lock(mutex_);
+            now_.swap(made);
+            next_ = {};
+            if (const int64_t behind = batch_behind(step); behind > 0)
+                next_ = std::async(std::launch::async, [this, behind] { return make(behind); });
+        }
+        made.reset();
+        give_back_free_pages();  // the size before, and what compiling left
     }
     return {now_->program->plan.program, session_.main(), now_->feed};
 }

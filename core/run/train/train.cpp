@@ -30,6 +30,8 @@ public:
           evaluation_(session_, data_, run.options.evaluate_batches) {}
 
     void run() {
+        // It was opened before all compiled and met.
+        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
         agree();
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& said : resumed.said) note(said);
