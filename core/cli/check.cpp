@@ -94,7 +94,7 @@ struct CheckScript : ScriptRunner {
         refuse_unsaved();
         const Compiled sampling = compile_sampling().compiled;
         if (dump) dump->plans(sampling);
-        notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.arena_bytes())));
+        notes_.push_back(fmt::format("sampling: {} on one rank", bytes_text(sampling.largest_arenas().both())));
         return "";
     }
 

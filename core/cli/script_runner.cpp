@@ -207,7 +207,7 @@ void ScriptRunner::compile_evaluation() {
     if (missing.empty()) return;
     if (!counting_) counting_ = counting_device(job_, settings_);
     const CompileOptions options = training_options(counting_.get());
-    const int64_t before = compiled_->arena_bytes();
+    const int64_t before = compiled_->largest_arenas().both();
     for (const ProgramEntry& entry : missing) try {
             experiment_->recipe->later([&] { add_program(*compiled_, *experiment_, entry, options); });
         } catch (const Error& error) {
@@ -219,9 +219,9 @@ void ScriptRunner::compile_evaluation() {
                             std::max<int64_t>(1, samples / compiled_->sizes.full())),
                 error.fault());
         }
-    if (compiled_->arena_bytes() > before)
-        print(fmt::format("session: {} per rank with what evaluates the rest of the held-out data",
-                          bytes_text(compiled_->arena_bytes())));
+    if (const int64_t now = compiled_->largest_arenas().both(); now > before)
+        print(fmt::format("session: {} on a rank at most, with what evaluates the rest of the held-out data",
+                          bytes_text(now)));
 }
 
 std::function<CompiledProgram(const ProgramEntry&)> ScriptRunner::later_programs() {

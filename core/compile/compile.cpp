@@ -43,15 +43,28 @@ int64_t sequences_of(const Program& program) {
     return 0;
 }
 
+/// " per rank", or of which ranks of a pipeline.
+std::string whose(const Compiled& compiled, size_t k) {
+    const auto& classes = compiled.train().classes;
+    return classes.size() == 1 ? " per rank" : fmt::format(" on pipeline rank {}", classes[k].stage);
+}
+
+bool smaller(const ArenaBytes& a, const ArenaBytes& b) { return a.both() < b.both(); }
+
+size_t largest_class(const std::vector<ArenaBytes>& arenas) {
+    return static_cast<size_t>(std::max_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
+}
+
 /// What the session allocates: the places of all programs, and the scratch that they take turns in.
 void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
-    const int64_t places = compiled.persistent_bytes(), scratch = compiled.scratch_bytes();
-    if (memory_bytes <= 0 || places + scratch <= memory_bytes) return;
-    throw Error(
-        fmt::format("the session needs {} per rank, device.memory_gib is {:.6g}: {} too much\n  {} for the params, "
-                    "states, inputs and results of all its programs, {} of scratch for the largest of them",
-                    bytes_text(places + scratch), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
-                    bytes_text(places + scratch - memory_bytes), bytes_text(places), bytes_text(scratch)));
+    const std::vector<ArenaBytes> arenas = compiled.arenas();
+    const size_t k = largest_class(arenas);
+    if (memory_bytes <= 0 || arenas[k].both() <= memory_bytes) return;
+    throw Error(fmt::format(
+        "the session needs {}{}, device.memory_gib is {:.6g}: {} too much\n  {} for the params, states, inputs and "
+        "results of all its programs, {} of scratch for the largest of them",
+        bytes_text(arenas[k].both()), whose(compiled, k), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+        bytes_text(arenas[k].both() - memory_bytes), bytes_text(arenas[k].persistent), bytes_text(arenas[k].scratch)));
 }
 
 }  // namespace
@@ -123,9 +136,10 @@ std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
     return all;
 }
 
-int64_t Compiled::persistent_bytes() const { return std::max<int64_t>(64, persistent.most()); }
-
-int64_t Compiled::scratch_bytes() const { return orrery::scratch_bytes(plans()); }
+ArenaBytes Compiled::largest_arenas() const {
+    const std::vector<ArenaBytes> all = arenas();
+    return all[largest_class(all)];
+}
 
 CompiledProgram compile_program(const Experiment& experiment, const MarkedProgram& made, Persistent& places,
                                 const CompileOptions& given) {
@@ -187,13 +201,14 @@ void require_scratch(const Compiled& compiled, const CompiledProgram& step) {
     std::vector<const Plan*> first;
     for (const CompiledProgram& program : compiled.programs)
         if (!is_smaller_step(program.entry, compiled.sizes.full())) first.push_back(&program.plan);
-    const int64_t has = scratch_bytes(first), needs = scratch_bytes({&step.plan});
-    if (needs <= has) return;
-    throw Error(
-        fmt::format("the step of {} samples, to which train.ramp_start and train.ramp_increment lead, needs {} of "
-                    "scratch; the largest program that a run begins with needs {}\n  let a smaller batch need no "
-                    "more than the full one",
-                    step.entry.batch, bytes_text(needs), bytes_text(has)));
+    const std::vector<ArenaBytes> has = arena_bytes(compiled.persistent, first);
+    for (size_t k = 0; k < has.size(); ++k)
+        if (const int64_t needs = step.plan.classes[k].scratch_bytes; needs > has[k].scratch)
+            throw Error(fmt::format(
+                "the step of {} samples, to which train.ramp_start and train.ramp_increment lead, needs {} of "
+                "scratch{}; the largest program that a run begins with needs {}\n  let a smaller batch need no "
+                "more than the full one",
+                step.entry.batch, bytes_text(needs), whose(compiled, k), bytes_text(has[k].scratch)));
 }
 
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
@@ -234,10 +249,14 @@ std::string summary(const Compiled& compiled) {
             text +=
                 fmt::format("{} over {}: {} in {}\n", name_of(table.collective), axis, table.name, cost(table).text());
     if (compiled.ramp.start > 0) text += fmt::format("batch: {}\n", compiled.sizes.text());
-    text += fmt::format("session: {} per rank, {} for the places of {} programs and {} of scratch",
-                        bytes_text(compiled.arena_bytes()), bytes_text(compiled.persistent_bytes()),
-                        compiled.plans().size(), bytes_text(compiled.scratch_bytes()));
-    return text;
+    const std::vector<ArenaBytes> arenas = compiled.arenas();
+    const size_t most = largest_class(arenas);
+    text += fmt::format("session: {}{}, {} for the places of {} programs and {} of scratch",
+                        bytes_text(arenas[most].both()), whose(compiled, most), bytes_text(arenas[most].persistent),
+                        compiled.plans().size(), bytes_text(arenas[most].scratch));
+    if (arenas.size() == 1) return text;
+    const auto least = static_cast<size_t>(std::min_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
+    return text + fmt::format("; {}{}, where it is least", bytes_text(arenas[least].both()), whose(compiled, least));
 }
 
 }  // namespace orrery

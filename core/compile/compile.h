@@ -37,12 +37,10 @@ struct Compiled {
     /// What all ranks must have alike: the parts of the plans' fingerprints, transports, collectives, plugins of ops.
     std::vector<std::pair<std::string, std::string>> agreement() const;
     std::vector<const Plan*> plans() const;
-    /// Bytes of the persistent arena: the places of all programs, on the pipeline rank that holds most.
-    int64_t persistent_bytes() const;
-    /// Bytes of the scratch arena that all plans take turns in.
-    int64_t scratch_bytes() const;
-    /// Both arenas: what a session takes from the device.
-    int64_t arena_bytes() const { return persistent_bytes() + scratch_bytes(); }
+    /// What a session takes from the device, by class of ranks.
+    std::vector<ArenaBytes> arenas() const { return arena_bytes(persistent, plans()); }
+    /// On the ranks that take most.
+    ArenaBytes largest_arenas() const;
 };
 
 /// What ranks must have alike of one program.

@@ -39,7 +39,10 @@ RankContext::Arenas::~Arenas() {
 }
 
 RankContext::RankContext(const RankSetting& setting)
-    : rank_(setting.rank), vote_(setting.vote), arenas_{setting.device, {}} {
+    : rank_(setting.rank),
+      vote_(setting.vote),
+      of_class_(arena_bytes(setting.persistent, setting.plans)),
+      arenas_{setting.device, {}} {
     const Mesh& mesh = setting.plans.front()->mesh;
     transports_.resize(mesh.axes().size());
     communicators_.resize(mesh.axes().size());
@@ -47,7 +50,9 @@ RankContext::RankContext(const RankSetting& setting)
         if (const Axis& axis = mesh.axes()[id]; !axis.sequential && axis.size > 1)
             transports_[id] = setting.transport(axis);
     const MemoryKind kind = wanted_memory(transports_);
-    for (const int64_t bytes : {std::max<int64_t>(64, setting.persistent.most()), scratch_bytes(setting.plans)})
+    const auto own =
+        static_cast<size_t>(&setting.plans.front()->class_of(rank_) - setting.plans.front()->classes.data());
+    for (const int64_t bytes : {of_class_[own].persistent, of_class_[own].scratch})
         arenas_.memory.push_back(setting.device.allocate(bytes, kind));
     try {
         for (size_t id = 0; id < transports_.size(); ++id)
@@ -79,21 +84,30 @@ std::unique_ptr<Communicator> RankContext::connect(const RankSetting& setting, c
     return std::make_unique<BackgroundCommunicator>(std::move(made), *thread_);
 }
 
+/// The arenas of a class hold a plan's.
+void RankContext::require(const Plan& plan, size_t k) const {
+    const RankClass& ranks = plan.classes[k];
+    ArenaBytes needs{0, ranks.scratch_bytes};
+    for (const Operand& place : ranks.places) {
+        const Buffer& buffer = ranks.buffers[static_cast<size_t>(place.buffer)];
+        needs.persistent = std::max(needs.persistent, buffer.offset + buffer.bytes);
+    }
+    const auto judge = [&](int64_t asked, int64_t has, std::string_view arena) {
+        if (asked <= has) return;
+        throw Error(
+            fmt::format("program {} needs {} of the {} arena{}, which holds {}: {} too much\n"
+                        "  arenas are made for what a run begins with: let a ramp's smaller batches need no more than "
+                        "the full one",
+                        plan.program.name, bytes_text(asked), arena,
+                        plan.classes.size() == 1 ? "" : fmt::format(" of pipeline rank {}", ranks.stage),
+                        bytes_text(has), bytes_text(asked - has)));
+    };
+    judge(needs.persistent, of_class_[k].persistent, "persistent");
+    judge(needs.scratch, of_class_[k].scratch, "scratch");
+}
+
 std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
-    int64_t needs[2] = {0, scratch_bytes({&plan})};
-    for (const RankClass& ranks : plan.classes)  // of all ranks, so that each finds the same
-        for (const Operand& place : ranks.places) {
-            const Buffer& buffer = ranks.buffers[static_cast<size_t>(place.buffer)];
-            needs[0] = std::max(needs[0], buffer.offset + buffer.bytes);
-        }
-    for (const size_t arena : {0, 1})
-        if (const int64_t has = arenas()[arena].bytes, more = needs[arena] - has; more > 0)
-            throw Error(fmt::format(
-                "program {} needs {} of the {} arena, which holds {}: {} too much\n"
-                "  arenas are made for what a run begins with: let a ramp's smaller batches need no more than "
-                "the full one",
-                plan.program.name, bytes_text(needs[arena]), arena ? "scratch" : "persistent", bytes_text(has),
-                bytes_text(more)));
+    for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);  // of all ranks, so that each finds the same
     std::vector<Communicator*> by_axis;
     for (const auto& communicator : communicators_) by_axis.push_back(communicator.get());
     auto made =

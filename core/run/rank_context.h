@@ -40,8 +40,8 @@ struct RankSetting {
 /// leaves nothing behind: no thread, no memory, no connection.
 class RankContext {
 public:
-    /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest of the plans: both
-    /// alike on every rank. Then makes a communicator for each axis. Collective: every rank of the mesh must come. On
+    /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest of the plans: what
+    /// the rank's own class needs. Then makes a communicator for each axis. Collective: every rank of the mesh must come. On
     /// failure aborts the communicators that it has made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives that are under way.
@@ -67,8 +67,11 @@ private:
     };
     std::unique_ptr<Communicator> connect(const RankSetting& setting, const Mesh& mesh, AxisId axis);
 
+    void require(const Plan& plan, size_t k) const;
+
     const int64_t rank_;
     const TextExchange vote_;
+    const std::vector<ArenaBytes> of_class_;
     Arenas arenas_;
     std::vector<std::shared_ptr<Transport>> transports_;  ///< by axis, as the communicators
     std::vector<std::unique_ptr<Communicator>> communicators_;

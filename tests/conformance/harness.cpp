@@ -40,7 +40,7 @@ std::unique_ptr<Device> gpu_of(int64_t rank) {
 Member run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
                   const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
     const auto transport = load_transport(backend);
-    TestArena arena(arena_bytes, serves_host(backend) ? nullptr : gpu_of(rank));
+    TestArena arena(arena_bytes + rank * (3 << 20), serves_host(backend) ? nullptr : gpu_of(rank));
     Member member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
     try {
         body(member);

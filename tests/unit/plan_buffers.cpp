@@ -101,10 +101,10 @@ TEST_CASE("a hundred thousand lifetimes are placed in under a second") {
 TEST_CASE("an input of several sizes has the place of the largest that came before") {
     Persistent persistent;
     const int64_t large = persistent.place_input("tokens", 1000);
-    const int64_t whole = persistent.most();
+    const int64_t whole = persistent.bytes();
     CHECK(persistent.place_input("tokens", 500) == large);
     CHECK(persistent.place_input("targets", 1000) != large);
-    CHECK(persistent.most() == 2 * whole);
+    CHECK(persistent.bytes() == 2 * whole);
     const int64_t larger = persistent.place_input("tokens", 2000);
     CHECK(larger >= 2 * whole);
     CHECK(persistent.place_input("tokens", 2000) == larger);

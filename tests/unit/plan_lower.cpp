@@ -219,7 +219,7 @@ TEST_CASE("programs share the places of params, and must agree on their size") {
     const int64_t w = persistent.place("w", 100);
     CHECK(persistent.place("v", 8) == 128);
     CHECK(persistent.place("w", 100) == w);
-    CHECK(persistent.most() == 192);
+    CHECK(persistent.bytes() == 192);
     CHECK_THROWS_WITH(persistent.place("w", 50),
                       Contains("'w' takes 100 bytes per rank in one program and 50 in another"));
 }

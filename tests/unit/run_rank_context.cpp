@@ -10,6 +10,7 @@
 
 #include "layout_models.h"
 #include "plan_ranks.h"
+#include "schedules.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -26,6 +27,17 @@ const Mesh two({{"dp", 2}});
 
 Plan lower_into(Persistent& persistent, const Program& program) {
     return plan_of(distribute(program, two), two, persistent);
+}
+
+/// Of two stages, the first with most params.
+Lowered uneven(int64_t batch, const Mesh& mesh) {
+    Model m = network({0, 0, 0, 1}, false, DType::f32, batch);
+    m.program.pipeline({"pp", "1f1b", 1, {}});
+    const Schedule schedule = hand_1f1b(2, 2);
+    CompileOptions options;
+    options.schedule = &schedule;
+    options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
+    return compile(m.program, mesh, options);
 }
 
 std::set<std::string> names_in(const char* folder) {
@@ -49,7 +61,7 @@ std::string held() {
 TEST_CASE("a plan that comes later runs in the arenas that are there, or is refused with its bytes") {
     Lowered lowered;
     lowered.plan = lower_into(lowered.persistent, perceptron(16).program);
-    const int64_t places = lowered.persistent.most();
+    const int64_t places = lowered.persistent.bytes();
     std::mutex mutex;
     std::vector<std::string> refused;
     run_ranks(2, [&](int64_t rank, Rendezvous& rendezvous) {
@@ -57,7 +69,7 @@ TEST_CASE("a plan that comes later runs in the arenas that are there, or is refu
         RankContext context(setting_of(lowered, rank, *device, &rendezvous));
         Persistent persistent = lowered.persistent;
         const Plan smaller = lower_into(persistent, perceptron(8).program);
-        if (persistent.most() != places) throw std::runtime_error("the smaller batch has places of its own");
+        if (persistent.bytes() != places) throw std::runtime_error("the smaller batch has places of its own");
         context.executor(lowered.plan)->run();
         context.executor(smaller)->run();
         context.executor(lowered.plan)->run();
@@ -73,6 +85,43 @@ TEST_CASE("a plan that comes later runs in the arenas that are there, or is refu
     CHECK(refused[0] == refused[1]);
     CHECK_THAT(refused[0], Catch::Matchers::Contains("of the persistent arena, which holds ") &&
                                Catch::Matchers::Contains(" too much\n"));
+}
+
+TEST_CASE("a rank allocates what its own class needs, and later plans are judged by class") {
+    const Mesh mesh = Mesh({{"pp", 2}}).with_microbatches(2);
+    const Lowered lowered = uneven(8, mesh), larger = uneven(64, mesh);
+    const std::vector<RankClass>& classes = lowered.plan.classes;
+    REQUIRE(classes[0].persistent_bytes > classes[1].persistent_bytes);
+    REQUIRE(classes[0].scratch_bytes != classes[1].scratch_bytes);
+    Registry plugins;
+    for (const char* name : {"threads", "shm"}) {
+        Loader({in_build("plugins")}).load("transport", name, plugins, {});
+        std::vector<std::string> refused(2);
+        std::vector<std::pair<int64_t, int64_t>> bytes(2);
+        run_ranks(2, [&](int64_t rank, Rendezvous& rendezvous) {
+            const auto device = cpu_device();
+            RankSetting setting = setting_of(lowered, rank, *device, &rendezvous);
+            Config config;
+            setting.transport = [&](const Axis&) { return plugins.transport(name, {})(config); };
+            RankContext context(setting);
+            context.executor(lowered.plan)->run();
+            const auto at = static_cast<size_t>(rank);
+            bytes[at] = {context.arenas()[0].bytes, context.arenas()[1].bytes};
+            try {
+                context.executor(larger.plan);
+            } catch (const Error& error) {
+                refused[at] = error.what();
+            }
+        });
+        INFO(name);
+        for (size_t k : {size_t{0}, size_t{1}}) {
+            CHECK(bytes[k].first == classes[k].persistent_bytes);
+            CHECK(bytes[k].second == classes[k].scratch_bytes);
+        }
+        CHECK(refused[0] == refused[1]);
+        CHECK_THAT(refused[0],
+                   Catch::Matchers::Contains(" of pipeline rank ") && Catch::Matchers::Contains(" too much"));
+    }
 }
 
 TEST_CASE("contexts come and go in one process and leave nothing behind") {

@@ -118,8 +118,8 @@ class ORRERY_API Transport {
 public:
     virtual ~Transport();
     virtual TransportContract contract() const = 0;
-    /// Collective over the group. `arenas`: all memory that later tensors may lie in, in the same order and of the
-    /// same sizes on every member. Throws Fault::peer on timeout, naming the missing rank.
+    /// Collective over the group. `arenas`: all memory that later tensors may lie in, in the same order on every
+    /// member, of whatever sizes. Throws Fault::peer on timeout, naming the missing rank.
     virtual std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous,
                                                std::span<const Memory> arenas, std::chrono::milliseconds timeout) = 0;
 };

@@ -30,10 +30,9 @@ int64_t Persistent::place(std::string_view name, int64_t bytes, int part) {
     return offset;
 }
 
-int64_t Persistent::most() const {
-    int64_t bytes = 0;
-    for (const auto& [part, arena] : parts_) bytes = std::max(bytes, arena.bytes);
-    return bytes;
+int64_t Persistent::bytes(int part) const {
+    const auto found = parts_.find(part);
+    return found == parts_.end() ? 64 : std::max<int64_t>(64, found->second.bytes);
 }
 
 int64_t Persistent::place_input(std::string_view name, int64_t bytes, int part) {
@@ -112,11 +111,13 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
     return plan;
 }
 
-int64_t scratch_bytes(const std::vector<const Plan*>& plans) {
-    int64_t most = 64;
+std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans) {
+    std::vector<ArenaBytes> all(plans.front()->classes.size());
     for (const Plan* plan : plans)
-        for (const RankClass& ranks : plan->classes) most = std::max(most, ranks.scratch_bytes);
-    return most;
+        for (size_t k = 0; k < all.size(); ++k)
+            all[k].scratch = std::max(all[k].scratch, plan->classes[k].scratch_bytes);
+    for (size_t k = 0; k < all.size(); ++k) all[k].persistent = persistent.bytes(plans.front()->classes[k].stage);
+    return all;
 }
 
 }  // namespace orrery

@@ -21,8 +21,8 @@ public:
     /// The same for an input, which programs may feed in different sizes, one at a time: the first place of the name
     /// that is large enough.
     int64_t place_input(std::string_view name, int64_t bytes, int part = 0);
-    /// The largest of these: peers that map each other's arenas make them alike.
-    int64_t most() const;
+    /// Of the arena of one pipeline rank, 64 at least.
+    int64_t bytes(int part = 0) const;
 
 private:
     struct Place {
@@ -52,8 +52,15 @@ struct LowerOptions {
 /// be run so.
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options = {});
 
-/// Bytes of the scratch arena that plans take turns in. The same on every rank, whatever its class: peers map each
-/// other's arenas by equal offsets.
-int64_t scratch_bytes(const std::vector<const Plan*>& plans);
+/// What a rank allocates.
+struct ArenaBytes {
+    int64_t persistent = 64;
+    int64_t scratch = 64;
+    int64_t both() const { return persistent + scratch; }
+};
+
+/// Of the ranks of each class: the places of all programs, and the scratch that their plans take turns in. The plans are
+/// of one mesh, one at least.
+std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans);
 
 }  // namespace orrery
