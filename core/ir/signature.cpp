@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 
 #include "ir/op.h"
@@ -122,24 +123,31 @@ std::string problem_of_types(const OpDef& def) {
                (end.empty() || end == "?" || end == "...");
     };
     const auto optional = [](std::string_view word) { return ending(word) == "?"; };
+    // Behind those that are always there: some that may be absent, or one of any number.
+    const auto in_order = [&](const std::vector<std::string_view>& words) {
+        const auto first = std::find_if(words.begin(), words.end(), [](auto word) { return !ending(word).empty(); });
+        return std::all_of(first, words.end(), optional) || first + 1 == words.end();
+    };
     const Sides sides(def.types);
     const std::vector<std::string_view> inputs = words_of(sides.inputs), outputs = words_of(sides.outputs);
     const bool agree =
         std::all_of(inputs.begin(), inputs.end(), good) && std::all_of(outputs.begin(), outputs.end(), good) &&
         std::equal(inputs.begin(), inputs.end(), def.operands.begin(), def.operands.end(),
                    [](std::string_view word, std::string_view operand) { return ending(word) == ending(operand); }) &&
-        !outputs.empty() && !optional(outputs[0]) && std::is_partitioned(outputs.rbegin(), outputs.rend(), optional) &&
+        in_order(inputs) && in_order(outputs) && !outputs.empty() && !optional(outputs[0]) &&
         std::none_of(outputs.begin(), outputs.end(), [](std::string_view word) { return ending(word) == "..."; });
     if (agree) return "";
     return fmt::format(
         "the op {} has the operands ({}) and the types \"{}\": give a letter of {} for each operand, with "
-        "its \"?\" or \"...\", \"->\", and one for each output",
+        "its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or one input "
+        "\"...\"",
         def.name, fmt::join(def.operands, ", "), def.types, all_letters);
 }
 
 void check_inputs(const Infer& at, const OpDef& def) {
+    if (def.types.empty()) return;  // a collective
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
-    if (!letters) return;  // a collective's, of any type
+    assert(letters);  // counted before
     const auto misfit = find_misfit(
         *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;
@@ -151,9 +159,10 @@ void check_inputs(const Infer& at, const OpDef& def) {
 }
 
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made) {
+    if (def.types.empty()) return;  // a collective
     const Sides sides(def.types);
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
-    if (!in) return;
+    assert(in);
     if (!out) at.fail(fmt::format("its inference gives {} outputs, its types are {}", made.size(), def.types));
     const size_t inputs = at.count();
     const auto type_of = [&](size_t i) { return i < inputs ? at.dtype(i) : made[i - inputs].type.dtype; };

@@ -64,18 +64,28 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
     };
     CHECK(problem({"x", "g?"}, "f F? -> f s?").empty());
     CHECK(problem({"x..."}, "a... -> a").empty());
+    CHECK(problem({"x", "a..."}, "f a... -> f").empty());
+    CHECK(problem({"x", "g?", "b?"}, "f F? f? -> f").empty());
     CHECK(problem({}, "-> n").empty());
     CHECK(problem({"x"}, "") ==
           "the op tide lacks types: a letter for each operand and each output, such as \"f -> f\"; orrery/op.h lists "
           "them");
     CHECK(problem({"x", "bias?"}, "f f -> f") ==
           "the op tide has the operands (x, bias?) and the types \"f f -> f\": give a letter of fFa*nsiub for each "
-          "operand, with its \"?\" or \"...\", \"->\", and one for each output");
+          "operand, with its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or "
+          "one "
+          "input \"...\"");
     for (const char* types : {"f", "f ->", "f f", "f f -> f", "f? -> f", "f... -> f", "x -> f", "ff -> f", "f -> f...",
                               "f -> f?", "f -> f f? f", "f -> f -> f"}) {
         INFO(types);
         CHECK_FALSE(problem({"x"}, types).empty());
     }
+    // What may be absent or repeated stands last: else nobody knows whose operand one is.
+    CHECK_FALSE(problem({"x", "b?", "y"}, "f f? f -> f").empty());
+    CHECK_FALSE(problem({"x...", "y"}, "f... f -> f").empty());
+    CHECK_FALSE(problem({"x...", "y..."}, "f... f... -> f").empty());
+    CHECK_FALSE(problem({"x?", "y..."}, "f? f... -> f").empty());
+    CHECK_FALSE(problem({"x...", "y?"}, "f... f? -> f").empty());
 }
 
 TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op is recorded, letter by letter") {
