@@ -99,6 +99,12 @@ TEST_CASE("each way to register ops wrong has its own message") {
     CHECK(with([](OpDef& def) { def.types = "f f -> f"; })
               .starts_with("the op tide has the operands (x) and the types "
                            "\"f f -> f\": give a letter"));
+    CHECK(with([](OpDef& def) {
+              def.attributes = {{"by", AttributeDef::Kind::number}, {"accumulate"}};
+          }) == "the op tide has an attribute accumulate, which passes set");
+    CHECK(with([](OpDef& def) {
+              def.attributes = {{"sends", AttributeDef::Kind::integers}};
+          }) == "the op tide has an attribute sends, which passes set");
     Registry twice;
     twice.add_op(op("tide"));
     CHECK_THROWS_WITH(twice.add_op(op("tide")), "the op \"tide\" is registered twice");
