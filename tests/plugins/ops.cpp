@@ -264,4 +264,8 @@ TEST_CASE("the CPU device gives plugins' kernels threads and scratch, and the re
     const KernelSpec whole_numbers{"beacon", {}, {{DType::i32, {n}}}, {{DType::i32, {n}}}};
     CHECK(cpu(devices, false, 1)->why_not(whole_numbers) ==
           "op beacon: x is i32[37], expected a floating-point type (f -> f)");
+    const KernelSpec mixed{"beacon", {}, {{DType::f32, {n}}}, {{DType::bf16, {n}}}};  // f64, both, once widened
+    for (const bool reference : {false, true})
+        CHECK(cpu(devices, reference, 1)->why_not(mixed) ==
+              "op beacon: output 0 is bf16[37], expected f32 as x (f -> f)");
 }
