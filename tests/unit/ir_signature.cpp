@@ -113,7 +113,7 @@ TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op i
                said("select: q f32[2,4] (a.lua:1) is not u8; cast it to u8"));
     CHECK(fails("cast", {DType::u32}, rows, {{"dtype", std::string("f32")}}).empty());
     CHECK_THAT(fails("sum", {DType::f32}, rows, {{"dtype", std::string("i32")}}),
-               said("sum: output 0 would be i32, expected a floating-point type (F -> F); give another dtype"));
+               said("sum: output 0 would be i32, expected a floating-point type; give another dtype"));
 }
 
 TEST_CASE_METHOD(Recorder, "an inference that disagrees with the op's types is refused") {
@@ -150,8 +150,8 @@ TEST_CASE("both devices refuse operands that are not those of the op's definitio
             "residual is f32[4,8], expected bf16 as x (f F F f? -> F s s f?)");
     refused([](KernelSpec& s) { s.outputs[2].dtype = DType::bf16; },
             "output 2 is bf16[4], expected f32 (f F F f? -> F s s f?)");
-    refused([](KernelSpec& s) { s.outputs.resize(2); }, "4 inputs and 2 outputs, expected f F F f? -> F s s f?");
-    refused([](KernelSpec& s) { s.inputs.clear(); }, "0 inputs and 4 outputs, expected f F F f? -> F s s f?");
+    refused([](KernelSpec& s) { s.outputs.resize(2); }, "got 2 outputs, expected 3 to 4 (f F F f? -> F s s f?)");
+    refused([](KernelSpec& s) { s.inputs.clear(); }, "got 0 operands, expected (x, gain, bias, residual?)");
     refused([](KernelSpec& s) { s.attributes.set("accumulate", true); }, "it cannot accumulate");
 
     const TensorType wide{DType::f64, {4, 8}}, whole{DType::i64, {4, 8}};
@@ -159,6 +159,9 @@ TEST_CASE("both devices refuse operands that are not those of the op's definitio
     CHECK(by_cpu(sum) == "device cpu: op add: a is f64[4,8]: f64 needs device.cpu.reference = true");
     CHECK(by_cuda(sum) == "device cuda: op add: a is f64[4,8]: f64 is for the reference kernels of the CPU alone");
     CHECK(wrong_operands(sum).empty());
+    CHECK(by_cpu({"all_reduce", {}, {wide}, {wide}}) == "device cpu: op all_reduce: it has no kernel");
+    CHECK(by_cuda({"all_reduce", {}, {wide}, {wide}}) == "device cuda: op all_reduce: it has no kernel");
+    CHECK(by_cpu({"neg", {}, {wide}, {}}) == "device cpu: op neg: got 0 outputs, expected 1 (f -> f)");
     CHECK(by_cpu(moved).empty());
     CHECK(by_cuda(moved).empty());
     CHECK(by_cpu({"reshape", {}, {whole}, {wide}}) ==
