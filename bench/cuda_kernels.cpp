@@ -13,15 +13,15 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/kernels.h"
+#include "plugins/device/cuda/resolve.h"
 
-using namespace orrery::kernels;
+using namespace orrery;
+using orrery::cuda_device::spec_of;
 namespace cuda = orrery::kernels::cuda;
 using namespace orrery::kernels::cuda;
 using i64 = std::int64_t;
 
 namespace {
-
-using Constants = std::vector<std::pair<std::string, Attribute>>;
 
 class Memory {
 public:
@@ -34,7 +34,7 @@ public:
 
 class Bench {
 public:
-    Bench(Type type, std::string wanted) : type_(type), wanted_(std::move(wanted)) {
+    Bench(DType type, std::string wanted) : type_(type), wanted_(std::move(wanted)) {
         check(cudaSetDevice(0), "choosing the GPU");
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
         context_ = std::make_unique<cuda::Context>(read_chip(0), stream_, "");
@@ -50,7 +50,7 @@ public:
     Bench(const Bench&) = delete;
     Bench& operator=(const Bench&) = delete;
 
-    Type type() const { return type_; }
+    DType type() const { return type_; }
 
     void limits() {
         const i64 bytes = i64{2} << 30;
@@ -59,7 +59,7 @@ public:
                     check(cudaMemcpyAsync(to.data, from.data, bytes, cudaMemcpyDeviceToDevice, stream_), "copying");
                 });
         const i64 n = 8192;
-        const Operand square{type_, {n, n}};
+        const TensorType square{type_, {n, n}};
         product_ = 2.0 * static_cast<double>(n * n * n) / seconds({"matmul", {}, {square, square}, {square}});
         std::printf("%s: copy %.2f TB/s, product of 8192 %.1f TFLOP/s\n", context_->chip().name.c_str(), copy_ / 1e12,
                     product_ / 1e12);
@@ -67,9 +67,9 @@ public:
     }
 
     /// flops > 0: against the product; otherwise the bytes of all operands, each moved once, against the copy.
-    void line(const std::string& name, const Spec& spec, double flops = 0, i64 bytes = 0) {
+    void line(const std::string& name, const KernelSpec& spec, double flops = 0, i64 bytes = 0) {
         if (name.find(wanted_) == std::string::npos) return;
-        if (const std::string why = why_not(spec); !why.empty()) {
+        if (const std::string why = cuda::why_not(spec_of(spec)); !why.empty()) {
             std::printf("%-34s %s\n", name.c_str(), why.c_str());
             return;
         }
@@ -81,44 +81,44 @@ public:
     }
 
 private:
-    static i64 bytes_of(const std::vector<Operand>& operands) {
+    static i64 bytes_of(const std::vector<TensorType>& operands) {
         i64 bytes = 0;
-        for (const Operand& o : operands) bytes += o.count() * size_of(o.type);
+        for (const TensorType& o : operands) bytes += o.bytes();
         return bytes;
     }
 
     /// Random floats; tokens 0 to 255; seeds and flags of 1.
-    void fill(void* to, const Operand& o) {
-        if (o.type == Type::u8 || o.type == Type::u32) {
-            check(cudaMemsetAsync(to, 1, static_cast<size_t>(o.count() * size_of(o.type)), stream_), "filling");
+    void fill(void* to, const TensorType& o) {
+        if (o.dtype == DType::u8 || o.dtype == DType::u32) {
+            check(cudaMemsetAsync(to, 1, static_cast<size_t>(o.bytes()), stream_), "filling");
             return;
         }
         const Memory seed(4), draw(o.count() * 4);
         check(cudaMemsetAsync(seed.data, 3, 4, stream_), "filling");
-        const Operand wide{Type::f32, o.shape};
-        const bool tokens = o.type == Type::i32;
+        const TensorType wide{DType::f32, o.shape};
+        const bool tokens = o.dtype == DType::i32;
         const double scale = tokens ? 255.0 : 1.0;
-        const Constants constants{{"kind", std::string("uniform")}, {"scale", scale}, {"stream", i64{5}}};
-        launch({"random", constants, {{Type::u32, {}}}, {wide}}, {seed.data, draw.data});
+        const Attributes constants{{"kind", std::string("uniform")}, {"scale", scale}, {"stream", i64{5}}};
+        launch({"random", constants, {{DType::u32, {}}}, {wide}}, {seed.data, draw.data});
         if (tokens) launch({"abs", {}, {wide}, {wide}}, {draw.data, draw.data});
         launch({"cast", {}, {wide}, {o}}, {draw.data, to});
         check(cudaStreamSynchronize(stream_), "filling");
     }
 
-    void launch(const Spec& spec, std::vector<void*> operands) {
-        const auto kernel = prepare(*context_, spec);
+    void launch(const KernelSpec& spec, std::vector<void*> operands) {
+        const auto kernel = prepare(*context_, spec_of(spec));
         const Memory scratch(kernel->scratch_bytes());
         kernel->launch(*context_, operands, scratch.data);
         check(cudaStreamSynchronize(stream_), spec.op.c_str());
     }
 
-    double seconds(const Spec& spec) {
+    double seconds(const KernelSpec& spec) {
         std::vector<std::unique_ptr<Memory>> memory;
         std::vector<void*> sets[2];
         for (std::vector<void*>& set : sets) {
-            for (const std::vector<Operand>* side : {&spec.inputs, &spec.outputs}) {
-                for (const Operand& o : *side) {
-                    memory.push_back(std::make_unique<Memory>(o.count() * size_of(o.type)));
+            for (const std::vector<TensorType>* side : {&spec.inputs, &spec.outputs}) {
+                for (const TensorType& o : *side) {
+                    memory.push_back(std::make_unique<Memory>(o.bytes()));
                     set.push_back(memory.back()->data);
                     fill(set.back(), o);
                 }
@@ -130,7 +130,7 @@ private:
             if (spec.op == "adamw") set[y] = set[0], set[y + 1] = set[2], set[y + 2] = set[3];
             if (spec.op == "cross_entropy") set[y + 2] = set[0];
         }
-        const auto kernel = prepare(*context_, spec);
+        const auto kernel = prepare(*context_, spec_of(spec));
         how_ = kernel->how();
         const Memory scratch(kernel->scratch_bytes());
         return median([&](int i) { kernel->launch(*context_, sets[i % 2], scratch.data); });
@@ -153,7 +153,7 @@ private:
         return static_cast<double>(times[times.size() / 2]) * 1e-3;
     }
 
-    Type type_;
+    DType type_;
     std::string wanted_, how_;
     double copy_ = 0, product_ = 0;
     cudaStream_t stream_ = nullptr;
@@ -162,31 +162,31 @@ private:
 };
 
 void products(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64 vocab) {
-    const Type f = bench.type();
+    const DType f = bench.type();
     const auto one = [&](const std::string& name, i64 n, i64 k) {
         const double flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(n) * static_cast<double>(k);
-        const Operand x{f, {tokens, k}}, w{f, {k, n}}, y{f, {tokens, n}}, bias{f, {n}};
+        const TensorType x{f, {tokens, k}}, w{f, {k, n}}, y{f, {tokens, n}}, bias{f, {n}};
         bench.line(name, {"matmul", {}, {x, w, bias}, {y}}, flops);
         bench.line(name + " dx", {"matmul", {{"trans_b", true}}, {y, w}, {x}}, flops);
-        bench.line(name + " dw", {"matmul_dw", {}, {x, y}, {{Type::f32, {k, n}}}}, flops);
+        bench.line(name + " dw", {"matmul_dw", {}, {x, y}, {{DType::f32, {k, n}}}}, flops);
     };
     one(std::string("matmul up ") + model, inner, width);
     one(std::string("matmul down ") + model, width, inner);
     one(std::string("matmul head ") + model, vocab, width);
     const double flops = 2.0 * static_cast<double>(tokens * width) * static_cast<double>(inner);
-    const Operand x{f, {tokens, width}}, w{f, {width, inner}}, y{f, {tokens, inner}}, bias{f, {inner}};
+    const TensorType x{f, {tokens, width}}, w{f, {width, inner}}, y{f, {tokens, inner}}, bias{f, {inner}};
     bench.line(std::string("matmul_bias_gelu ") + model, {"matmul_bias_gelu", {}, {x, w, bias}, {y, y}}, flops);
     bench.line(std::string("matmul_gelu_grad ") + model,
                {"matmul_gelu_grad", {{"trans_b", true}}, {x, {f, {inner, width}}, y}, {y}}, flops);
     bench.line(std::string("matmul_dw_bias ") + model,
-               {"matmul_dw_bias", {}, {x, y}, {{Type::f32, {width, inner}}, {Type::f32, {inner}}}}, flops);
+               {"matmul_dw_bias", {}, {x, y}, {{DType::f32, {width, inner}}, {DType::f32, {inner}}}}, flops);
 }
 
 void attention(Bench& bench, const char* model, i64 batch, i64 time, i64 heads, i64 groups, i64 dim) {
-    const Type f = bench.type();
-    const Operand q{f, {batch, time, heads, dim}}, k{f, {batch, time, groups, dim}},
-        lse{Type::f32, {batch, heads, time}};
-    const Constants constants{{"causal", true}, {"scale", 0.125}};
+    const DType f = bench.type();
+    const TensorType q{f, {batch, time, heads, dim}}, k{f, {batch, time, groups, dim}},
+        lse{DType::f32, {batch, heads, time}};
+    const Attributes constants{{"causal", true}, {"scale", 0.125}};
     // Half of the scores are masked; two products forward, five backward.
     const double flops = static_cast<double>(batch * heads * time) * static_cast<double>(time * dim);
     bench.line(std::string("attention ") + model, {"attention", constants, {q, k, k}, {q, lse}}, 2 * flops);
@@ -195,9 +195,10 @@ void attention(Bench& bench, const char* model, i64 batch, i64 time, i64 heads, 
 }
 
 void rows(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64 vocab) {
-    const Type f = bench.type();
+    const DType f = bench.type();
     const std::string of = std::string(" ") + model;
-    const Operand x{f, {tokens, width}}, gain{Type::f32, {width}}, row{Type::f32, {tokens}}, sums{Type::f32, {width}};
+    const TensorType x{f, {tokens, width}}, gain{DType::f32, {width}}, row{DType::f32, {tokens}},
+        sums{DType::f32, {width}};
     bench.line("layernorm" + of, {"layernorm", {}, {x, gain, gain}, {x, row, row}});
     bench.line("layernorm_grad" + of, {"layernorm_grad", {}, {x, gain, row, row, x}, {x, sums, sums}});
     bench.line("rmsnorm" + of, {"rmsnorm", {}, {x, gain}, {x, row}});
@@ -206,50 +207,50 @@ void rows(Bench& bench, const char* model, i64 tokens, i64 width, i64 inner, i64
     bench.line("layernorm_grad + residual" + of, {"layernorm_grad", {}, {x, gain, row, row, x, x}, {x, sums, sums}});
     bench.line("rmsnorm + residual" + of, {"rmsnorm", {}, {x, gain, x}, {x, row, x}});
     bench.line("rmsnorm_grad + residual" + of, {"rmsnorm_grad", {}, {x, gain, row, x, x}, {x, sums}});
-    const Operand h{f, {tokens, inner}}, t{Type::i32, {tokens}}, table{f, {vocab, width}}, scalar{Type::f32, {}};
+    const TensorType h{f, {tokens, inner}}, t{DType::i32, {tokens}}, table{f, {vocab, width}}, scalar{DType::f32, {}};
     for (const char* op : {"add", "swiglu"}) bench.line(op + of, {op, {}, {h, h}, {h}});
     bench.line("gelu" + of, {"gelu", {}, {h}, {h}});
     bench.line("gelu_grad" + of, {"gelu_grad", {}, {h, h}, {h}});
     bench.line("swiglu_grad" + of, {"swiglu_grad", {}, {h, h, h}, {h, h}});
-    bench.line("dropout" + of, {"dropout", {{"p", 0.1}}, {h, {Type::u32, {}}}, {h}});
-    bench.line("sum of rows" + of, {"sum", {{"dims", std::vector<i64>{0}}}, {h}, {{Type::f32, {inner}}}});
+    bench.line("dropout" + of, {"dropout", {{"p", 0.1}}, {h, {DType::u32, {}}}, {h}});
+    bench.line("sum of rows" + of, {"sum", {{"dims", std::vector<i64>{0}}}, {h}, {{DType::f32, {inner}}}});
     bench.line("embedding" + of, {"embedding", {}, {t, table}, {x}}, 0, 2 * x.count() * size_of(f));
-    bench.line("embedding_grad" + of, {"embedding_grad", {}, {t, x}, {{Type::f32, {vocab, width}}}});
-    const Operand logits{f, {tokens / 4, vocab}}, targets{Type::i32, {tokens / 4}};
+    bench.line("embedding_grad" + of, {"embedding_grad", {}, {t, x}, {{DType::f32, {vocab, width}}}});
+    const TensorType logits{f, {tokens / 4, vocab}}, targets{DType::i32, {tokens / 4}};
     bench.line("cross_entropy" + of, {"cross_entropy", {{"grad", true}}, {logits, targets}, {scalar, scalar, logits}});
-    const Operand heads{f, {1, tokens, width / 64, 64}};
+    const TensorType heads{f, {1, tokens, width / 64, 64}};
     bench.line("rope" + of, {"rope", {{"theta", 10000.0}}, {heads}, {heads}});
 }
 
 /// Routing of tokens among 64 experts, rows of a token by index, and a choice among a vocabulary.
 void indices(Bench& bench, const char* model, i64 tokens, i64 width, i64 vocab) {
-    const Type f = bench.type();
+    const DType f = bench.type();
     const std::string of = std::string(" ") + model;
     const i64 experts = 64, chosen = 8;
-    const Operand x{f, {tokens, width}}, rows{Type::i32, {tokens, 1}}, gates{f, {tokens, experts}};
-    const Operand picked{f, {tokens, chosen}}, ids{Type::i32, {tokens, chosen}};
-    const Constants first{{"dim", i64{0}}}, last{{"dim", i64{1}}};
+    const TensorType x{f, {tokens, width}}, rows{DType::i32, {tokens, 1}}, gates{f, {tokens, experts}};
+    const TensorType picked{f, {tokens, chosen}}, ids{DType::i32, {tokens, chosen}};
+    const Attributes first{{"dim", i64{0}}}, last{{"dim", i64{1}}};
     bench.line("gather rows" + of, {"gather", first, {x, rows}, {x}}, 0, 2 * x.count() * size_of(f));
     bench.line("scatter_add rows" + of, {"scatter_add", first, {x, rows}, {x}});
     bench.line("gather elements" + of, {"gather", last, {gates, ids}, {picked}});
     bench.line("scatter_add elements" + of, {"scatter_add", last, {picked, ids}, {gates}});
     bench.line("top_k 8 of 64" + of, {"top_k", last, {gates}, {picked, ids}});
-    const Operand logits{f, {64, vocab}}, values{f, {64, 40}}, places{Type::i32, {64, 40}};
+    const TensorType logits{f, {64, vocab}}, values{f, {64, 40}}, places{DType::i32, {64, 40}};
     bench.line("top_k 40 of a vocabulary" + of, {"top_k", last, {logits}, {values, places}});
     bench.line("cumsum rows" + of, {"cumsum", last, {gates}, {gates}});
     bench.line("cumsum columns" + of, {"cumsum", first, {x}, {x}});
     bench.line("iota" + of, {"iota", first, {}, {x}});
-    bench.line("one_hot" + of, {"one_hot", {}, {{Type::i32, {tokens}}}, {gates}});
+    bench.line("one_hot" + of, {"one_hot", {}, {{DType::i32, {tokens}}}, {gates}});
 }
 
 void updates(Bench& bench) {
     const i64 n = i64{1} << 27;
-    const Operand p{Type::f32, {n}}, s{Type::f32, {}};
+    const TensorType p{DType::f32, {n}}, s{DType::f32, {}};
     // p, m and v are read and written, g is read.
     bench.line("adamw f32 g", {"adamw", {}, {p, p, p, p, s, s, s}, {p, p, p}}, 0, 28 * n);
     bench.line("sumsq", {"sumsq", {}, {p}, {s}});
-    bench.line("all_finite", {"all_finite", {}, {p}, {{Type::u8, {}}}});
-    bench.line("cast", {"cast", {}, {p}, {{Type::bf16, {n}}}});
+    bench.line("all_finite", {"all_finite", {}, {p}, {{DType::u8, {}}}});
+    bench.line("cast", {"cast", {}, {p}, {{DType::bf16, {n}}}});
     bench.line("full", {"full", {}, {}, {p}});
 }
 
@@ -262,7 +263,7 @@ int main(int argc, char** argv) {
         return 77;
     }
     const std::string type = argc > 1 ? argv[1] : "bf16";
-    Bench bench(type == "f32" ? Type::f32 : type == "f16" ? Type::f16 : Type::bf16, argc > 2 ? argv[2] : "");
+    Bench bench(type == "f32" ? DType::f32 : type == "f16" ? DType::f16 : DType::bf16, argc > 2 ? argv[2] : "");
     bench.limits();
     products(bench, "gpt2", 32 * 1024, 768, 3072, 50304);
     products(bench, "llama 1b", 8 * 2048, 2048, 8192, 32000);

@@ -18,12 +18,29 @@ enum class Binary { add, sub, mul, div, maximum, minimum, pow };
 enum class Compare { less, less_equal, greater, greater_equal, equal };
 enum class Reduce { sum, max };
 
-// The ops that they do, in the order of each. Which form of gelu it is, an attribute says.
-inline constexpr std::string_view unary_ops[] = {"neg",  "exp",     "log",  "sqrt", "rsqrt",  "cos", "sin",
-                                                 "tanh", "sigmoid", "silu", "relu", "square", "abs"};
-inline constexpr std::string_view unary_grad_ops[] = {"silu_grad", "relu_grad"};
-inline constexpr std::string_view binary_ops[] = {"add", "sub", "mul", "div", "maximum", "minimum", "pow"};
-inline constexpr std::string_view compare_ops[] = {"less", "less_equal", "greater", "greater_equal", "equal"};
+/// An op and the one of an enumeration that does it.
+template <class Enum>
+struct NamedOp {
+    std::string_view op;
+    Enum does;
+};
+
+// Which form of gelu it is, an attribute says.
+inline constexpr NamedOp<Unary> unary_ops[] = {
+    {"neg", Unary::neg},         {"exp", Unary::exp},   {"log", Unary::log},   {"sqrt", Unary::sqrt},
+    {"rsqrt", Unary::rsqrt},     {"cos", Unary::cos},   {"sin", Unary::sin},   {"tanh", Unary::tanh},
+    {"sigmoid", Unary::sigmoid}, {"silu", Unary::silu}, {"relu", Unary::relu}, {"square", Unary::square},
+    {"abs", Unary::abs}};
+inline constexpr NamedOp<UnaryGrad> unary_grad_ops[] = {{"silu_grad", UnaryGrad::silu}, {"relu_grad", UnaryGrad::relu}};
+inline constexpr NamedOp<Binary> binary_ops[] = {
+    {"add", Binary::add},         {"sub", Binary::sub},         {"mul", Binary::mul}, {"div", Binary::div},
+    {"maximum", Binary::maximum}, {"minimum", Binary::minimum}, {"pow", Binary::pow}};
+inline constexpr NamedOp<Compare> compare_ops[] = {{"less", Compare::less},
+                                                   {"less_equal", Compare::less_equal},
+                                                   {"greater", Compare::greater},
+                                                   {"greater_equal", Compare::greater_equal},
+                                                   {"equal", Compare::equal}};
+// Each enumerator has its op.
 static_assert(std::size(unary_ops) == static_cast<size_t>(Unary::gelu_tanh) &&
               std::size(unary_grad_ops) == static_cast<size_t>(UnaryGrad::gelu_tanh) &&
               std::size(binary_ops) == static_cast<size_t>(Binary::pow) + 1 &&

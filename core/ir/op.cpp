@@ -104,17 +104,11 @@ std::string_view name_of(AttributeDef::Kind kind) {
     return names[static_cast<size_t>(kind)];
 }
 
-// Set by passes after the op was built; scripts cannot know them.
-constexpr std::string_view pass_attributes[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends"};
-
 void check_known(const Infer& at, const OpDef& def) {
     for (const auto& [key, value] : at.attributes.items()) {
         const bool known = std::any_of(def.attributes.begin(), def.attributes.end(),
                                        [&k = key](const AttributeDef& a) { return a.name == k; });
-        if (known ||
-            std::find(std::begin(pass_attributes), std::end(pass_attributes), key) != std::end(pass_attributes)) {
-            continue;
-        }
+        if (known || set_by_passes(key)) continue;
         std::vector<std::string> names;
         for (const AttributeDef& a : def.attributes) names.emplace_back(a.name);
         const std::string guess = did_you_mean(key, names);
@@ -164,6 +158,10 @@ void check_count(const Infer& at, const OpDef& def) {
 
 }  // namespace
 
+bool set_by_passes(std::string_view attribute) {
+    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends"};
+    return std::find(std::begin(names), std::end(names), attribute) != std::end(names);
+}
 bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }
 bool is_sum(const OpDef& def) { return def.combines == ReduceOp::sum; }
 std::string_view op_combining(ReduceOp how) {

@@ -13,6 +13,8 @@ bool is_view(const OpDef& def);
 bool is_sum(const OpDef& def);
 /// The op that combines two element by element: the sum, the maximum or the minimum.
 std::string_view op_combining(ReduceOp how);
+/// Attributes that passes set on any op after it was built; scripts cannot know them.
+bool set_by_passes(std::string_view attribute);
 /// The name of the kernel that does the op's own work.
 std::string_view kernel_of(const OpDef& def);
 

@@ -51,6 +51,9 @@ std::string problem_of(const OpDef& def) {
         return fmt::format("the op {} lacks {}", def.name, !def.infer ? "infer" : !def.rule ? "rule" : "flops");
     if (def.operands.empty()) return fmt::format("the op {} has no operands: a script calls it on values", def.name);
     if (const std::string problem = problem_of_types(def); !problem.empty()) return problem;
+    for (const AttributeDef& attribute : def.attributes)
+        if (set_by_passes(attribute.name))
+            return fmt::format("the op {} has an attribute {}, which passes set", def.name, attribute.name);
     if (def.collective || def.alias)
         return fmt::format("the op {} says {}, which only ops without a kernel may", def.name,
                            def.collective ? "collective" : "alias");

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 
 #include "ir/op.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::string_view all_letters = "fFa*nsiub";
 constexpr std::string_view of_one_type = "fan";
-constexpr std::string_view moved_only = "a*";
+constexpr std::string_view of_any_type = "a*";
 
 // Inference asks for each op that is recorded: nothing here allocates where types fit.
 
@@ -84,7 +85,7 @@ std::optional<Misfit> find_misfit(const std::string& letters, const TypeOf& type
         const DType type = type_of(i);
         const auto only = only_type(letter);
         const bool fits = only ? type == *only || (wide && letter == 's' && type == DType::f64)
-                               : is_float(type) || moved_only.find(letter) != std::string_view::npos ||
+                               : is_float(type) || of_any_type.find(letter) != std::string_view::npos ||
                                      (letter == 'n' && type == DType::i32);
         if (!fits) return Misfit{i};
         const size_t first = letters.find(letter);
@@ -108,6 +109,14 @@ std::string expected(const OpDef& def, char letter, const Misfit& misfit, const 
     return fmt::format("{} as {}", name_of(type_of(*misfit.like)), operand_name(def, *misfit.like, inputs));
 }
 
+/// "3", "3 to 4" of a side without "...".
+std::string counts(std::string_view side) {
+    const std::vector<std::string_view> words = words_of(side);
+    const auto least = std::count_if(words.begin(), words.end(), [](auto word) { return ending(word).empty(); });
+    return static_cast<size_t>(least) == words.size() ? fmt::format("{}", least)
+                                                      : fmt::format("{} to {}", least, words.size());
+}
+
 }  // namespace
 
 std::string problem_of_types(const OpDef& def) {
@@ -122,24 +131,31 @@ std::string problem_of_types(const OpDef& def) {
                (end.empty() || end == "?" || end == "...");
     };
     const auto optional = [](std::string_view word) { return ending(word) == "?"; };
+    // Behind those that are always there: some that may be absent, or one of any number.
+    const auto in_order = [&](const std::vector<std::string_view>& words) {
+        const auto first = std::find_if(words.begin(), words.end(), [](auto word) { return !ending(word).empty(); });
+        return std::all_of(first, words.end(), optional) || first + 1 == words.end();
+    };
     const Sides sides(def.types);
     const std::vector<std::string_view> inputs = words_of(sides.inputs), outputs = words_of(sides.outputs);
     const bool agree =
         std::all_of(inputs.begin(), inputs.end(), good) && std::all_of(outputs.begin(), outputs.end(), good) &&
         std::equal(inputs.begin(), inputs.end(), def.operands.begin(), def.operands.end(),
                    [](std::string_view word, std::string_view operand) { return ending(word) == ending(operand); }) &&
-        !outputs.empty() && !optional(outputs[0]) && std::is_partitioned(outputs.rbegin(), outputs.rend(), optional) &&
+        in_order(inputs) && in_order(outputs) && !outputs.empty() && !optional(outputs[0]) &&
         std::none_of(outputs.begin(), outputs.end(), [](std::string_view word) { return ending(word) == "..."; });
     if (agree) return "";
     return fmt::format(
         "the op {} has the operands ({}) and the types \"{}\": give a letter of {} for each operand, with "
-        "its \"?\" or \"...\", \"->\", and one for each output",
+        "its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or one input "
+        "\"...\"",
         def.name, fmt::join(def.operands, ", "), def.types, all_letters);
 }
 
 void check_inputs(const Infer& at, const OpDef& def) {
+    if (def.types.empty()) return;  // a collective
     const auto letters = letters_of(Sides(def.types).inputs, at.count());
-    if (!letters) return;  // a collective's, of any type
+    assert(letters);  // counted before
     const auto misfit = find_misfit(
         *letters, [&](size_t i) { return at.dtype(i); }, false);
     if (!misfit) return;
@@ -151,9 +167,10 @@ void check_inputs(const Infer& at, const OpDef& def) {
 }
 
 void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& made) {
+    if (def.types.empty()) return;  // a collective
     const Sides sides(def.types);
     const auto in = letters_of(sides.inputs, at.count()), out = letters_of(sides.outputs, made.size());
-    if (!in) return;
+    assert(in);
     if (!out) at.fail(fmt::format("its inference gives {} outputs, its types are {}", made.size(), def.types));
     const size_t inputs = at.count();
     const auto type_of = [&](size_t i) { return i < inputs ? at.dtype(i) : made[i - inputs].type.dtype; };
@@ -161,21 +178,27 @@ void check_outputs(const Infer& at, const OpDef& def, const std::vector<Typed>& 
     const auto misfit = find_misfit(letters, type_of, false);
     if (!misfit) return;
     const size_t i = misfit->operand;
-    at.fail(fmt::format("{} would be {}, expected {} ({})", operand_name(def, i, inputs), name_of(type_of(i)),
-                        expected(def, letters[i], *misfit, type_of, inputs), def.types),
-            at.attributes.has("dtype") ? "give another dtype" : "");
+    const std::string what = fmt::format("{} would be {}, expected {}", operand_name(def, i, inputs),
+                                         name_of(type_of(i)), expected(def, letters[i], *misfit, type_of, inputs));
+    const Attribute* const asked = at.attributes.find("dtype");
+    const auto* const dtype = asked ? std::get_if<std::string>(asked) : nullptr;
+    if (dtype && *dtype == name_of(type_of(i))) at.fail(what, "give another dtype");
+    at.fail(fmt::format("{} ({})", what, def.types));  // its inference
 }
 
 std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
     const OpDef* const def = find_op_def(spec.op);
     if (!def) return "";
     const auto wrong = [&](const std::string& what) { return fmt::format("op {}: {}", spec.op, what); };
+    if (def->types.empty()) return wrong("it has no kernel");  // a collective
     if (spec.attributes.flag("accumulate") && def->accumulates.empty()) return wrong("it cannot accumulate");
     const Sides sides(def->types);
     const size_t inputs = spec.inputs.size();
     const auto in = letters_of(sides.inputs, inputs), out = letters_of(sides.outputs, spec.outputs.size());
-    if (!in || !out)
-        return wrong(fmt::format("{} inputs and {} outputs, expected {}", inputs, spec.outputs.size(), def->types));
+    if (!in) return wrong(fmt::format("got {} operands, expected ({})", inputs, fmt::join(def->operands, ", ")));
+    if (!out)
+        return wrong(
+            fmt::format("got {} outputs, expected {} ({})", spec.outputs.size(), counts(sides.outputs), def->types));
     const auto operand = [&](size_t i) -> const TensorType& {
         return i < inputs ? spec.inputs[i] : spec.outputs[i - inputs];
     };
@@ -188,7 +211,7 @@ std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64) {
         return wrong(fmt::format("{}, expected {} ({})", said(i), meant, def->types));
     }
     for (size_t i = 0; i < letters.size() && !no_f64.empty(); ++i)
-        if (type_of(i) == DType::f64 && moved_only.find(letters[i]) == std::string_view::npos)
+        if (type_of(i) == DType::f64 && of_any_type.find(letters[i]) == std::string_view::npos)
             return wrong(fmt::format("{}: {}", said(i), no_f64));
     return "";
 }

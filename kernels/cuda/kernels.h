@@ -53,10 +53,11 @@ public:
 std::vector<std::string> ops();
 
 /// "" when a build of these kernels can run the spec, whose operands are as many and of such types as the op's
-/// definition says, on some GPU; otherwise the reason. Asks no driver and no GPU.
+/// definition says (wrong_operands of orrery/kernel.h), on some GPU; otherwise the reason. Asks no driver and no GPU.
 std::string why_not(const Spec& spec);
 
-/// Throws Refused with the reason, or Failure. May time algorithms and keep what it finds in context.cache().
+/// Of such a spec, too. Throws Refused with the reason, or Failure. May time algorithms and keep what it finds in
+/// context.cache().
 std::unique_ptr<Prepared> prepare(Context& context, const Spec& spec);
 
 }  // namespace orrery::kernels::cuda

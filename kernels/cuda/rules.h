@@ -22,7 +22,8 @@ using rules::Tensor;
 /// Queues everything on the call's stream; a rehearsal finds scratch and algorithms.
 using Launch = std::function<void(Call&, Operands)>;
 
-/// Throws Refused with the reason when the spec cannot run. Asks no driver.
+/// Throws Refused with the reason when the spec cannot run. Its operands are those of the op's definition, as in
+/// why_not. Asks no driver.
 rules::Launch resolve(const Spec& spec);
 
 /// A spec that has been rehearsed: it knows its scratch and its algorithms.

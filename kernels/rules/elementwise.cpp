@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cassert>
+#include <iterator>
 
 #include "kernels/rules/rules.h"
 
@@ -7,9 +9,12 @@ namespace orrery::kernels::rules {
 namespace {
 
 /// The one of an enumeration whose op is asked for.
-template <class Op, size_t n>
-Op asked(const Request& r, const std::string_view (&ops)[n]) {
-    return static_cast<Op>(std::find(std::begin(ops), std::end(ops), r.spec.op) - std::begin(ops));
+template <class Enum, size_t n>
+Enum asked(const Request& r, const NamedOp<Enum> (&ops)[n]) {
+    const auto found =
+        std::find_if(std::begin(ops), std::end(ops), [&](const auto& one) { return one.op == r.spec.op; });
+    assert(found != std::end(ops));  // the lines below are made of these
+    return found->does;
 }
 
 Launch unary(const Request& r, Unary op) {
@@ -18,7 +23,7 @@ Launch unary(const Request& r, Unary op) {
     };
 }
 
-Launch unary(const Request& r) { return unary(r, asked<Unary>(r, unary_ops)); }
+Launch unary(const Request& r) { return unary(r, asked(r, unary_ops)); }
 Launch gelu(const Request& r) { return unary(r, r.erf() ? Unary::gelu_erf : Unary::gelu_tanh); }
 
 Launch unary_grad(const Request& r, UnaryGrad op) {
@@ -27,17 +32,17 @@ Launch unary_grad(const Request& r, UnaryGrad op) {
     };
 }
 
-Launch unary_grad(const Request& r) { return unary_grad(r, asked<UnaryGrad>(r, unary_grad_ops)); }
+Launch unary_grad(const Request& r) { return unary_grad(r, asked(r, unary_grad_ops)); }
 Launch gelu_grad(const Request& r) { return unary_grad(r, r.erf() ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh); }
 
 Launch binary(const Request& r) {
-    return [f = r.target.kernels.binary, op = asked<Binary>(r, binary_ops), a = r.input(0).shape, b = r.input(1).shape](
+    return [f = r.target.kernels.binary, op = asked(r, binary_ops), a = r.input(0).shape, b = r.input(1).shape](
                Context& c, Operands t) { f(c, op, in(t[0]), a, in(t[1]), b, out(t[2])); };
 }
 
 Launch compare(const Request& r) {
-    return [f = r.target.kernels.compare, op = asked<Compare>(r, compare_ops), a = r.input(0).shape,
-            b = r.input(1).shape](Context& c, Operands t) { f(c, op, in(t[0]), a, in(t[1]), b, out(t[2])); };
+    return [f = r.target.kernels.compare, op = asked(r, compare_ops), a = r.input(0).shape, b = r.input(1).shape](
+               Context& c, Operands t) { f(c, op, in(t[0]), a, in(t[1]), b, out(t[2])); };
 }
 
 Launch select(const Request& r) {
@@ -116,10 +121,10 @@ std::vector<KernelRule> all_lines() {
         {"gelu_grad", gelu_grad}, {"swiglu", swiglu}, {"swiglu_grad", swiglu_grad}, {"scale", scale},
         {"cast", cast},           {"select", select},
     };
-    for (const std::string_view op : unary_ops) lines.push_back({op, unary});
-    for (const std::string_view op : unary_grad_ops) lines.push_back({op, unary_grad});
-    for (const std::string_view op : binary_ops) lines.push_back({op, binary});
-    for (const std::string_view op : compare_ops) lines.push_back({op, compare});
+    for (const auto& one : unary_ops) lines.push_back({one.op, unary});
+    for (const auto& one : unary_grad_ops) lines.push_back({one.op, unary_grad});
+    for (const auto& one : binary_ops) lines.push_back({one.op, binary});
+    for (const auto& one : compare_ops) lines.push_back({one.op, compare});
     return lines;
 }
 

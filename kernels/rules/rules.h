@@ -2,6 +2,7 @@
 // add what differs between them, and have checked number and types of operands: the op's definition says them.
 #pragma once
 
+#include <cassert>
 #include <functional>
 #include <span>
 #include <string>
@@ -45,8 +46,15 @@ struct Request {
     const Spec& spec;
     const Target& target;
 
-    const Operand& input(size_t i) const { return spec.inputs[i]; }
-    const Operand& output(size_t i) const { return spec.outputs[i]; }
+    // There are as many as the op's definition says: see resolve().
+    const Operand& input(size_t i) const {
+        assert(i < spec.inputs.size());
+        return spec.inputs[i];
+    }
+    const Operand& output(size_t i) const {
+        assert(i < spec.outputs.size());
+        return spec.outputs[i];
+    }
     /// Place of the first output among the operands.
     size_t out() const { return spec.inputs.size(); }
     bool accumulate() const { return spec.flag("accumulate"); }
@@ -79,7 +87,8 @@ std::span<const KernelRule> shape_rules();
 const KernelRule* find_rule(std::string_view op);
 /// All ops with a kernel.
 std::vector<std::string> rule_ops();
-/// Throws Refused with the reason when the spec cannot run.
+/// Throws Refused with the reason when the spec cannot run. Its operands are as many and of such types as the op's
+/// definition says (wrong_operands of orrery/kernel.h).
 Launch resolve(const Spec& spec, const Target& target);
 
 inline In in(const Tensor& t) { return {t.data, t.type}; }

@@ -38,7 +38,7 @@ Launch concat(const Request& r) {
     const size_t dim = r.dim(r.input(0).shape.size());
     Sizes sizes;
     for (const Operand& type : r.spec.inputs) {
-        if (type.shape.size() <= dim) r.refuse("inputs of different kinds");
+        if (type.shape.size() != r.input(0).shape.size()) r.refuse("inputs of different ranks");
         sizes.push_back(type.shape[dim]);
     }
     std::vector<In> inputs(sizes.size());  // here, since a launch allocates nothing

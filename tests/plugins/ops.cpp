@@ -99,6 +99,12 @@ TEST_CASE("each way to register ops wrong has its own message") {
     CHECK(with([](OpDef& def) { def.types = "f f -> f"; })
               .starts_with("the op tide has the operands (x) and the types "
                            "\"f f -> f\": give a letter"));
+    CHECK(with([](OpDef& def) {
+              def.attributes = {{"by", AttributeDef::Kind::number}, {"accumulate"}};
+          }) == "the op tide has an attribute accumulate, which passes set");
+    CHECK(with([](OpDef& def) {
+              def.attributes = {{"sends", AttributeDef::Kind::integers}};
+          }) == "the op tide has an attribute sends, which passes set");
     Registry twice;
     twice.add_op(op("tide"));
     CHECK_THROWS_WITH(twice.add_op(op("tide")), "the op \"tide\" is registered twice");
@@ -258,4 +264,8 @@ TEST_CASE("the CPU device gives plugins' kernels threads and scratch, and the re
     const KernelSpec whole_numbers{"beacon", {}, {{DType::i32, {n}}}, {{DType::i32, {n}}}};
     CHECK(cpu(devices, false, 1)->why_not(whole_numbers) ==
           "op beacon: x is i32[37], expected a floating-point type (f -> f)");
+    const KernelSpec mixed{"beacon", {}, {{DType::f32, {n}}}, {{DType::bf16, {n}}}};  // f64, both, once widened
+    for (const bool reference : {false, true})
+        CHECK(cpu(devices, reference, 1)->why_not(mixed) ==
+              "op beacon: output 0 is bf16[37], expected f32 as x (f -> f)");
 }

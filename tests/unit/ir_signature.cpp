@@ -64,18 +64,28 @@ TEST_CASE("every op has types that agree with its operands, but collectives have
     };
     CHECK(problem({"x", "g?"}, "f F? -> f s?").empty());
     CHECK(problem({"x..."}, "a... -> a").empty());
+    CHECK(problem({"x", "a..."}, "f a... -> f").empty());
+    CHECK(problem({"x", "g?", "b?"}, "f F? f? -> f").empty());
     CHECK(problem({}, "-> n").empty());
     CHECK(problem({"x"}, "") ==
           "the op tide lacks types: a letter for each operand and each output, such as \"f -> f\"; orrery/op.h lists "
           "them");
     CHECK(problem({"x", "bias?"}, "f f -> f") ==
           "the op tide has the operands (x, bias?) and the types \"f f -> f\": give a letter of fFa*nsiub for each "
-          "operand, with its \"?\" or \"...\", \"->\", and one for each output");
+          "operand, with its \"?\" or \"...\", \"->\", and one for each output; at the end of a side several \"?\", or "
+          "one "
+          "input \"...\"");
     for (const char* types : {"f", "f ->", "f f", "f f -> f", "f? -> f", "f... -> f", "x -> f", "ff -> f", "f -> f...",
                               "f -> f?", "f -> f f? f", "f -> f -> f"}) {
         INFO(types);
         CHECK_FALSE(problem({"x"}, types).empty());
     }
+    // What may be absent or repeated stands last: else nobody knows whose operand one is.
+    CHECK_FALSE(problem({"x", "b?", "y"}, "f f? f -> f").empty());
+    CHECK_FALSE(problem({"x...", "y"}, "f... f -> f").empty());
+    CHECK_FALSE(problem({"x...", "y..."}, "f... f... -> f").empty());
+    CHECK_FALSE(problem({"x?", "y..."}, "f? f... -> f").empty());
+    CHECK_FALSE(problem({"x...", "y?"}, "f... f? -> f").empty());
 }
 
 TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op is recorded, letter by letter") {
@@ -103,7 +113,7 @@ TEST_CASE_METHOD(Recorder, "operands of the wrong type are refused where an op i
                said("select: q f32[2,4] (a.lua:1) is not u8; cast it to u8"));
     CHECK(fails("cast", {DType::u32}, rows, {{"dtype", std::string("f32")}}).empty());
     CHECK_THAT(fails("sum", {DType::f32}, rows, {{"dtype", std::string("i32")}}),
-               said("sum: output 0 would be i32, expected a floating-point type (F -> F); give another dtype"));
+               said("sum: output 0 would be i32, expected a floating-point type; give another dtype"));
 }
 
 TEST_CASE_METHOD(Recorder, "an inference that disagrees with the op's types is refused") {
@@ -140,8 +150,8 @@ TEST_CASE("both devices refuse operands that are not those of the op's definitio
             "residual is f32[4,8], expected bf16 as x (f F F f? -> F s s f?)");
     refused([](KernelSpec& s) { s.outputs[2].dtype = DType::bf16; },
             "output 2 is bf16[4], expected f32 (f F F f? -> F s s f?)");
-    refused([](KernelSpec& s) { s.outputs.resize(2); }, "4 inputs and 2 outputs, expected f F F f? -> F s s f?");
-    refused([](KernelSpec& s) { s.inputs.clear(); }, "0 inputs and 4 outputs, expected f F F f? -> F s s f?");
+    refused([](KernelSpec& s) { s.outputs.resize(2); }, "got 2 outputs, expected 3 to 4 (f F F f? -> F s s f?)");
+    refused([](KernelSpec& s) { s.inputs.clear(); }, "got 0 operands, expected (x, gain, bias, residual?)");
     refused([](KernelSpec& s) { s.attributes.set("accumulate", true); }, "it cannot accumulate");
 
     const TensorType wide{DType::f64, {4, 8}}, whole{DType::i64, {4, 8}};
@@ -149,6 +159,9 @@ TEST_CASE("both devices refuse operands that are not those of the op's definitio
     CHECK(by_cpu(sum) == "device cpu: op add: a is f64[4,8]: f64 needs device.cpu.reference = true");
     CHECK(by_cuda(sum) == "device cuda: op add: a is f64[4,8]: f64 is for the reference kernels of the CPU alone");
     CHECK(wrong_operands(sum).empty());
+    CHECK(by_cpu({"all_reduce", {}, {wide}, {wide}}) == "device cpu: op all_reduce: it has no kernel");
+    CHECK(by_cuda({"all_reduce", {}, {wide}, {wide}}) == "device cuda: op all_reduce: it has no kernel");
+    CHECK(by_cpu({"neg", {}, {wide}, {}}) == "device cpu: op neg: got 0 outputs, expected 1 (f -> f)");
     CHECK(by_cpu(moved).empty());
     CHECK(by_cuda(moved).empty());
     CHECK(by_cpu({"reshape", {}, {whole}, {wide}}) ==

@@ -8,6 +8,7 @@
 #include "kernels/cuda/emulated/emulated.h"
 #ifdef ORRERY_HAVE_CUDA
 #include "../plugins/device/cpu/resolve.h"
+#include "../plugins/device/cuda/resolve.h"
 #include "kernels/cuda/kernels.h"
 #endif
 
@@ -132,23 +133,17 @@ TEST_CASE("cuda: what cannot run is refused with the reason") {
 
 TEST_CASE("cuda: a form of gelu that does not exist is refused, and by the CPU device") {
     const auto refused = [](const char* op, size_t inputs, const char* approx) {
-        const kernels::cuda::Operand x{Type::bf16, {16, 16}}, bias{Type::bf16, {16}};
-        const bool biased = std::string(op) == "matmul_bias_gelu";
-        Spec spec{op, {{"approx", std::string(approx)}}, {inputs, x}, {x}};
-        if (biased) spec.inputs[2] = bias;
-        KernelSpec same;
-        same.op = op;
-        same.attributes.set("approx", std::string(approx));
-        same.inputs.assign(inputs, TensorType{DType::bf16, {16, 16}});
-        if (biased) same.inputs[2].shape = {16};
-        same.outputs = {TensorType{DType::bf16, {16, 16}}};
+        const TensorType x{DType::bf16, {16, 16}};
+        KernelSpec spec{op, {{"approx", std::string(approx)}}, std::vector(inputs, x), {x}};
+        if (spec.op == "matmul_bias_gelu") spec.inputs[2].shape = {16};
         std::string cpu;
         try {
-            cpu_device::resolve(same, kernels::reference::table(), true);
+            cpu_device::resolve(spec, kernels::reference::table(), true);
         } catch (const Error& error) {
             cpu = error.what();
         }
-        const std::string cuda = why_not(spec), why = "approx is \"tanh\" or \"erf\", found \"" + std::string(approx);
+        const std::string cuda = why_not(cuda_device::spec_of(spec));
+        const std::string why = "approx is \"tanh\" or \"erf\", found \"" + std::string(approx);
         CHECK(cuda.empty() == cpu.empty());
         return cuda.find(why) != std::string::npos && cpu.find(why) != std::string::npos;
     };

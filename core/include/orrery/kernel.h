@@ -94,8 +94,8 @@ OpKernel kernel_of_floats(const KernelSpec& spec, DType type, Make make) {
     }
 }
 
-/// For devices: why these are no operands of the op, in number or types (OpDef::types), or why it cannot accumulate; ""
-/// where they are, and where there is no such op. `no_f64`: why the device computes nothing in f64, "": it does.
+/// For devices: why these are no operands of the op, in number or types (OpDef::types), or it cannot accumulate; "":
+/// they are, or there is no such op. `no_f64`: why it computes nothing in f64, "": it does; a and * may be f64 anyway.
 ORRERY_API std::string wrong_operands(const KernelSpec& spec, std::string_view no_f64 = "");
 
 /// For devices: the kernel that a plugin brought for its op. nullopt where no plugin brought an op of this name; throws

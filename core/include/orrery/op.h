@@ -68,7 +68,7 @@ struct OpSample {
 /// All that the core knows of one op. The device knows its kernel, by the same name.
 struct OpDef {
     std::string_view name;
-    std::vector<std::string_view> operands = {};  ///< names for messages; "bias?" may be absent, "x..." one or more
+    std::vector<std::string_view> operands = {};  ///< names; at the end some "b?" may be absent, or "x..." is 1 or more
     /// Types of operands and of outputs, a letter each, with the '?' and '...' of `operands`: "f F f? -> F s".
     /// Inference and devices check them; `infer` checks what they do not say. Every op has them but a collective.
     ///   f  a float; all f's of one type      F  a float of any type

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/rules/rules.h"
 #include "orrery/half.h"
 #include "orrery/kernel.h"
 
@@ -66,6 +67,9 @@ KernelSpec widened(KernelSpec spec) {
 
 std::optional<OpLaunch> plugin_launch(const KernelSpec& spec, int threads, bool reference) {
     if (reference) {
+        // Before they are all f64, which agree where the given types do not.
+        const bool own = kernels::rules::find_rule(spec.op) != nullptr;
+        if (const std::string wrong = own ? "" : wrong_operands(spec); !wrong.empty()) throw Error(wrong);
         std::optional<OpKernel> kernel = plugin_kernel(widened(spec), "reference", 1);
         if (!kernel) return std::nullopt;
         const int64_t bytes = kernel->scratch_bytes;

@@ -4,7 +4,7 @@
 
 namespace orrery::cpu_device {
 
-/// What the CPU adds to the rules of kernels. `reference`: f64 is allowed.
+/// What the CPU adds to the rules of kernels.
 kernels::rules::Target target(const kernels::Kernels& kernels);
 
 }  // namespace orrery::cpu_device
