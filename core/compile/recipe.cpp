@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_map>
 
 #include "base/hash.h"
 #include "compile/pipeline.h"
@@ -73,10 +74,13 @@ bool is_array(const Value& value) { return value.role == Role::param || value.ro
 
 /// Programs share arrays by name: one that has another shape, or none in `of`, would be read as what it is not.
 void require_arrays(const Program& of, const Program& program, const std::string& name, const std::string& whose) {
+    std::unordered_map<std::string_view, const Value*> arrays;
+    for (const Value& value : of.values)
+        if (is_array(value)) arrays.emplace(value.name, &value);
     for (const Value& value : program.values) {
         if (!is_array(value)) continue;
-        const auto known = of.find(value.name);
-        const Value* other = known ? &of.value(*known) : nullptr;
+        const auto known = arrays.find(value.name);
+        const Value* other = known == arrays.end() ? nullptr : known->second;
         if (other && other->role == value.role && other->type == value.type && other->dims == value.dims) continue;
         throw Error(value.origin,
                     fmt::format("the program {} has {} {}, {} has {}\n  let the same params be made whatever the batch "

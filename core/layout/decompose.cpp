@@ -37,7 +37,8 @@ std::vector<AxisId> partial_axes(const Versions& versions, ValueId value) {
 
 }  // namespace
 
-ScalarSums::ScalarSums(const Program& annotated) : annotated_(annotated), inner_(annotated.ops.size(), false) {
+ScalarSums::ScalarSums(const Program& annotated)
+    : annotated_(annotated), inner_(annotated.ops.size(), false), marked_(annotated.values.size(), false) {
     std::vector<int> readers(annotated.values.size(), 0);
     std::vector<bool> added(annotated.values.size(), false);
     const auto count = [&](ValueId id) { ++readers[static_cast<size_t>(id)]; };
@@ -47,7 +48,10 @@ ScalarSums::ScalarSums(const Program& annotated) : annotated_(annotated), inner_
             if (scalar_add(annotated, static_cast<OpId>(i))) added[static_cast<size_t>(input)] = true;
         }
     // A sum that a mark lays out is a value of its own, not a step on the way to another.
-    for (const Mark& mark : annotated.marks()) count(mark.value), count(mark.value);
+    for (const Mark& mark : annotated.marks()) {
+        count(mark.value), count(mark.value);
+        marked_[static_cast<size_t>(mark.value)] = true;
+    }
     for (const Result& result : annotated.results) count(result.value);
     for (const Update& update : annotated.updates) count(update.value);
     for (size_t i = 0; i < annotated.ops.size(); ++i) {
@@ -102,13 +106,9 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
     };
     const Op& last = annotated_.op(root);
     std::vector<Item> items;
-    for (ValueId term : roots_.at(root).terms) {
-        const bool marked = std::any_of(annotated_.marks().begin(), annotated_.marks().end(),
-                                        [&](const Mark& mark) { return mark.value == term; });
-        // What a mark asks for is done behind the op that it concerns.
-        items.push_back(
-            {stage_of(term), partial_axes(versions, term), term, marked ? root : annotated_.value(term).op});
-    }
+    for (ValueId term : roots_.at(root).terms)  // what a mark asks for is done behind the op that it concerns
+        items.push_back({stage_of(term), partial_axes(versions, term), term,
+                         marked_[static_cast<size_t>(term)] ? root : annotated_.value(term).op});
     std::vector<OpId> additions = roots_.at(root).inner;  // each makes what one of the program's did
     additions.push_back(root);
     size_t next = 0;
@@ -119,20 +119,27 @@ void ScalarSums::combine(OpId root, Versions& versions, const Mesh& mesh, const 
         into.ready = std::max({instead, into.ready, items[other].ready});
         into.value =
             add(like, into.ready, "add", {into.value, items[other].value}, {}, {annotated_.op(instead).outputs[0]})[0];
-        items.erase(items.begin() + static_cast<std::ptrdiff_t>(other));
     };
     while (items.size() > 1) {
-        for (size_t i = 0; i < items.size(); ++i)
-            for (size_t k = i + 1; k < items.size();)
-                if (items[k].stage == items[i].stage && items[k].axes == items[i].axes)
-                    join(items[i], k);
-                else
-                    ++k;
+        // Each term joins the first that lies as it does, group by group.
+        std::map<std::pair<int, std::vector<AxisId>>, size_t> group_of;
+        std::vector<std::vector<size_t>> groups;
+        for (size_t i = 0; i < items.size(); ++i) {
+            const auto [place, fresh] = group_of.try_emplace({items[i].stage, items[i].axes}, groups.size());
+            if (fresh) groups.emplace_back();
+            groups[place->second].push_back(i);
+        }
+        std::vector<Item> left;
+        for (const std::vector<size_t>& group : groups) {
+            for (size_t k = 1; k < group.size(); ++k) join(items[group[0]], group[k]);
+            left.push_back(std::move(items[group[0]]));
+        }
+        items = std::move(left);
         if (items.size() == 1) break;
         const auto widest = std::max_element(
             items.begin(), items.end(), [](const Item& a, const Item& b) { return a.axes.size() < b.axes.size(); });
         if (widest->axes.empty()) {  // one whole sum a stage
-            while (items.size() > 1) join(items[0], 1);
+            for (size_t k = 1; k < items.size(); ++k) join(items[0], k);
             break;
         }
         // Best is an axis after which there is something to join.

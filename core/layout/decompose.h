@@ -42,6 +42,7 @@ private:
 
     const Program& annotated_;
     std::vector<bool> inner_;
+    std::vector<bool> marked_;  ///< by value
     std::map<OpId, Sum> roots_;
 };
 

@@ -41,7 +41,7 @@ struct RankSetting {
 class RankContext {
 public:
     /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest of the plans: what
-    /// the rank's own class needs. Then makes a communicator for each axis. Collective: every rank of the mesh must come. On
+    /// its own class needs. Then makes a communicator for each axis. Collective: every rank of the mesh must come. On
     /// failure aborts the communicators that it has made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives that are under way.

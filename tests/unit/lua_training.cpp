@@ -83,6 +83,18 @@ std::string read(const std::string& path) {
 
 }  // namespace
 
+TEST_CASE("a sum that keeps its dims and the marks of messages do not meet") {
+    const auto made = traced(
+        "local o = require 'orrery'\n"
+        "local p = o.trace('t', { x = o.array('f32', { {'batch', 4}, {'embed', 3} }) }, function(batch)\n"
+        "  local w = o.param { name = 'w', shape = { {'rows', 2}, {'embed', 3} }, init = { kind = 'ones' } }\n"
+        "  local y = (batch.x * w:sum { dims = { 1 }, keep = true }:sum { dims = { 1 } }):sum()\n"
+        "  return y, o.constant(4)\nend)\n"
+        "p:train_with(o.optim.sgd { lr = 1 })\np:compile()",
+        sizes, {"train.microbatches=2"});
+    CHECK_NOTHROW(test::compile(made->train(), made->mesh));
+}
+
 TEST_CASE("learning rates follow their formulas") {
     const auto rate = [](const std::string& schedule, double step) {
         const Program program = one_param("sgd { lr = " + schedule + " }");

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "compile/loss_scale.h"
 #include "ir/build.h"
@@ -43,6 +44,7 @@ struct Tape {
     std::string who;
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
+    std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;    ///< update only
 };
 

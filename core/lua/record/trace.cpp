@@ -101,15 +101,17 @@ int param(lua_State* L) {
     shape_fields(L, fields, type.shape, dims);
     Attributes init = init_field(L, fields);
     fields.finish();
-    if (const auto old = tape->program->find(name)) {
-        const Value& value = tape->program->value(*old);
+    if (const auto old = tape->params.find(name); old != tape->params.end()) {
+        const Value& value = tape->program->value(old->second);
         if (value.role != Role::param || value.type != type || value.dims != dims)
             fail(L, fmt::format("param {} {} is there already as {}\n  a second param needs another name or scope",
-                                name, text_of(type, dims), describe(*tape->program, *old)));
-        push_symbol(L, tape, *old);
+                                name, text_of(type, dims), describe(*tape->program, old->second)));
+        push_symbol(L, tape, old->second);
         return 1;
     }
-    push_symbol(L, tape, tape->builder.param(name, std::move(type), std::move(dims), std::move(init), where(L)));
+    const ValueId id = tape->builder.param(name, std::move(type), std::move(dims), std::move(init), where(L));
+    tape->params.emplace(std::move(name), id);
+    push_symbol(L, tape, id);
     return 1;
 }
 

@@ -15,6 +15,13 @@ bool may_sink(const Program& program, const Op& op) {
     return !def.casts || program.value(op.inputs[0]).type.dtype == DType::f32;
 }
 
+/// As a mark asked for what redistributes a value; sums have a flag of that name.
+bool lives_for_one_fragment(const Op& op) {
+    const Attribute* const keep = op.attributes.find("keep");
+    const auto* const text = keep ? std::get_if<std::string>(keep) : nullptr;
+    return text && *text == "fragment";
+}
+
 }  // namespace
 
 LoopAnalysis::LoopAnalysis(const Program& program_in, const Mesh& mesh_in, const StagePlacement& spread_in)
@@ -155,7 +162,7 @@ void LoopAnalysis::settle(OpId id, std::vector<char>& late) {
             const OpId maker = program.value(input).op;
             return maker != none && ops[static_cast<size_t>(maker)].section == Section::inside;
         });
-        const bool kept = fragment || op.attributes.text("keep") == "fragment";
+        const bool kept = fragment || lives_for_one_fragment(op);
         role.section = kept ? Section::inside : Section::before;
     }
     if (op.phase != Phase::forward) role.kind = Fragment::Kind::backward;

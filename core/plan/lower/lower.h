@@ -59,8 +59,8 @@ struct ArenaBytes {
     int64_t both() const { return persistent + scratch; }
 };
 
-/// Of the ranks of each class: the places of all programs, and the scratch that their plans take turns in. The plans are
-/// of one mesh, one at least.
+/// Of the ranks of each class: the places of all programs, and the scratch that their plans take turns in. The plans
+/// are of one mesh, one at least.
 std::vector<ArenaBytes> arena_bytes(const Persistent& persistent, const std::vector<const Plan*>& plans);
 
 }  // namespace orrery
