@@ -40,13 +40,8 @@ TEST_CASE("any legal schedule runs on every transport", "[contract][schedules][a
         const Drawn drawn = draw(random);
         REQUIRE(legal(drawn));
         Model m = model(drawn, below(random, 2) == 1);
-        const bool more = at % 4 == 3;  // axes whose collectives run between the messages
-        if (more) {
-            m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
-            m.program.bucket("dp", 1 << 20, {});
-        }
-        const Mesh all =
-            more ? Mesh({{"dp", 2}, mesh(drawn).axes()[0], {"tp", 2}}).with_microbatches(drawn.micros) : mesh(drawn);
+        const bool more = at % 4 == 3;
+        const Mesh all = more ? with_collectives(m, drawn) : mesh(drawn);
         const Program program = distribute(m.program, all);
         for (const auto& [name, contract] : contracts) {
             INFO(fmt::format("schedule {} on {}, {}", at, name, drawn.text()));

@@ -178,6 +178,13 @@ inline Mesh mesh(const Drawn& drawn) {
     return Mesh({{"pp", static_cast<int64_t>(drawn.schedule.ranks.size())}}).with_microbatches(drawn.micros);
 }
 
+/// The pipeline beside axes whose collectives run between the messages.
+inline Mesh with_collectives(Model& m, const Drawn& drawn) {
+    m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    m.program.bucket("dp", 1 << 20, {});
+    return Mesh({{"dp", 2}, mesh(drawn).axes()[0], {"tp", 2}}).with_microbatches(drawn.micros);
+}
+
 /// Where it is lowered at least, `lowered` has it.
 inline std::string refusal(const Schedule& schedule, const Program& program, const Mesh& mesh, const C& contract,
                            Lowered& lowered) {
@@ -193,12 +200,17 @@ inline std::string refusal(const Schedule& schedule, const Program& program, con
     return "";
 }
 
+inline std::vector<size_t> message_places(const std::vector<Instruction>& stream) {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < stream.size(); ++i)
+        if (is_message(stream[i].opcode)) places.push_back(i);
+    return places;
+}
+
 /// Two messages of one rank change places; waits go with the instructions.
 inline void swap_messages(Plan& plan, Random& random) {
     auto& stream = plan.classes[below(random, plan.classes.size())].stream;
-    std::vector<size_t> messages;
-    for (size_t i = 0; i < stream.size(); ++i)
-        if (is_message(stream[i].opcode)) messages.push_back(i);
+    const std::vector<size_t> messages = message_places(stream);
     const size_t one = below(random, messages.size());
     const size_t other = std::min(messages.size() - 1, one + 1 + below(random, 4));
     const auto a = static_cast<int>(messages[one]), b = static_cast<int>(messages[other]);

@@ -19,9 +19,7 @@ std::string said(void (*judge)(const Plan&, const Network&), const Plan& plan, c
 /// One message is gone, has another tag, or goes to another rank: what lowering would never make.
 void break_message(Plan& plan, Random& random) {
     auto& stream = plan.classes[below(random, plan.classes.size())].stream;
-    std::vector<size_t> messages;
-    for (size_t i = 0; i < stream.size(); ++i)
-        if (is_message(stream[i].opcode)) messages.push_back(i);
+    const std::vector<size_t> messages = message_places(stream);
     Instruction& one = stream[messages[below(random, messages.size())]];
     switch (below(random, 3)) {
         case 0: one.tag += 1000; break;
@@ -51,13 +49,7 @@ TEST_CASE("replay and the old checker judge plans alike", "[contract][schedules]
         for (int at = 0; at < count; ++at) {
             const Drawn drawn = draw(random);
             Model m = model(drawn, below(random, 2) == 1);
-            const bool more = at % 4 == 3;
-            if (more) {
-                m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
-                m.program.bucket("dp", 1 << 20, {});
-            }
-            const Mesh all = more ? Mesh({{"dp", 2}, mesh(drawn).axes()[0], {"tp", 2}}).with_microbatches(drawn.micros)
-                                  : mesh(drawn);
+            const Mesh all = at % 4 == 3 ? with_collectives(m, drawn) : mesh(drawn);
             const Program program = distribute(m.program, all);
             for (const auto& [name, contract] : contracts) {
                 Lowered lowered;
