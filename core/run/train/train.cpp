@@ -30,8 +30,7 @@ public:
           evaluation_(session_, data_, run.options.evaluate_batches) {}
 
     void run() {
-        // It was opened before all compiled and met.
-        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
+        require_same_data();  // it was opened before all compiled and met
         agree();
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
         for (const std::string& said : resumed.said) note(said);
@@ -207,7 +206,7 @@ private:
 
     void evaluate(int64_t step) {
         evaluated_ = true;
-        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
+        require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
         if (run_.metrics) run_.metrics->evaluation(step, means);
@@ -229,13 +228,17 @@ private:
 
     void save(int64_t step) {
         const auto begin = Clock::now();
-        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
+        require_same_data();
         const auto moved = state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1), loss_);
         for (const std::string& said : moved) note(said);
         saved_ = step;
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
                          run_.store.place()));
+    }
+
+    void require_same_data() {
+        if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
     }
 
     void note(const std::string& line) {
