@@ -226,7 +226,7 @@ private:
     int channel(int from, int to) {
         const bool buffered = contract_.send == TransportContract::Send::buffered && contract_.slots > 0;
         const auto [place, fresh] = channels_.try_emplace({from, to}, static_cast<int>(view_.channels.size()));
-        if (fresh) view_.add_channel({from, to, buffered ? std::numeric_limits<int>::max() : 0});
+        if (fresh) view_.add_channel(buffered ? std::numeric_limits<int>::max() : 0);
         return place->second;
     }
 

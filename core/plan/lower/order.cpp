@@ -354,7 +354,7 @@ private:
         if (!fresh) return place->second;
         sent_.emplace_back();
         received_.emplace_back(none, none);
-        return view_.add_channel({.slots = 1});
+        return view_.add_channel(1);
     }
 
     std::vector<Order>& orders_;

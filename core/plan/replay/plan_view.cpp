@@ -86,7 +86,7 @@ int PlanView::channel_of(int k, int index) {
     const auto [place, fresh] = channels_.try_emplace({i.axis, from, to}, static_cast<int>(view_.channels.size()));
     if (fresh) {
         const TransportContract& c = contract(i.axis);
-        view_.add_channel({from, to, c.send == TransportContract::Send::buffered ? c.slots : 0});
+        view_.add_channel(c.send == TransportContract::Send::buffered ? c.slots : 0);
     }
     return place->second;
 }

@@ -21,8 +21,8 @@ int ReplayView::add(ReplayItem item, const std::vector<int>& item_waits, const s
     return size() - 1;
 }
 
-int ReplayView::add_channel(const Channel& channel) {
-    channels.push_back(channel);
+int ReplayView::add_channel(int slots) {
+    channels.push_back(slots);
     return static_cast<int>(channels.size()) - 1;
 }
 
@@ -158,7 +158,7 @@ void Replay::exchange(int item) {
 void Replay::buffer(int channel) {
     Open& open = open_[static_cast<size_t>(channel)];
     open.buffered = std::max(open.buffered, open.sends.head);
-    while (open.buffered < open.sends.items.size() && open.taken < view_.channels[static_cast<size_t>(channel)].slots) {
+    while (open.buffered < open.sends.items.size() && open.taken < view_.channels[static_cast<size_t>(channel)]) {
         ++open.taken;
         finish(open.sends.items[open.buffered++], now_);
     }

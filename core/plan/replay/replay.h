@@ -32,19 +32,13 @@ struct ReplayItem {
 /// What is played: each actor's items one after the other, actor by actor.
 class ReplayView {
 public:
-    /// Sends from one actor to another. `slots`: that are done before they are received.
-    struct Channel {
-        int from = none;
-        int to = none;
-        int slots = 0;
-    };
-
     /// Opens the next actor; items that are added are its own.
     int add_actor();
     /// `waits`: items, of any actor and perhaps added later, that must be done before it starts. `holds`: earlier items
     /// of the actor that must be done before it is issued.
     int add(ReplayItem item, const std::vector<int>& waits = {}, const std::vector<int>& holds = {});
-    int add_channel(const Channel& channel);
+    /// Of one actor's sends to another. `slots`: how many are done before they are received.
+    int add_channel(int slots);
     /// How many actors meet.
     int add_meeting(int members);
     int add_group();
@@ -57,7 +51,7 @@ public:
 
     std::vector<ReplayItem> items;
     std::vector<int> first;
-    std::vector<Channel> channels;
+    std::vector<int> channels;  ///< slots
     std::vector<int> meetings;
     std::vector<std::vector<int>> groups;   ///< items
     std::vector<int> waits, wait_first{0};  ///< item i has waits[wait_first[i]] to waits[wait_first[i + 1]]
