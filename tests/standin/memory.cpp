@@ -48,7 +48,7 @@ cudaError_t allocate(cudaMemoryType type, int device, size_t bytes, void** data)
         if (made.kept) ::munmap(made.kept, size);
         return cudaErrorMemoryAllocation;
     }
-    std::memset(made.kept, 0xff, std::min(size, size_t{16} << 20));
+    std::memset(made.kept, 0xff, std::min(size, size_t{on_gpu ? 16u : 1u} << 20));
     if (on_gpu) used += size;
     t.all[made.at] = made;
     *data = made.at;

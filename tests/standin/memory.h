@@ -29,7 +29,8 @@ struct Allocation {
     int device = -1;
 };
 
-/// Aligned to a page. Begins as NaN (its first 16 MiB), where somebody counts on zeros.
+/// Aligned to a page. Begins as NaN (16 MiB of a GPU, 1 of pinned memory), where somebody
+/// counts on zeros.
 cudaError_t allocate(cudaMemoryType type, int device, size_t bytes, void** data);
 /// false: there is no such allocation. Nothing may run that uses it.
 bool release(cudaMemoryType type, void* data);
