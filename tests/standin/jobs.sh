@@ -3,6 +3,7 @@
 # and not; over dp, with params gathered ahead of their readers, and over pp, whose messages go in groups.
 source "$(dirname "$0")/../jobs/lib.sh"
 export XDG_CACHE_HOME=$work/cache
+export MALLOC_TRIM_THRESHOLD_=268435456  # the emulator's stacks stay in the heap between kernels
 on_gpu() {
     local name=$1 steps=$2
     shift 2
