@@ -10,7 +10,7 @@ found() {
     local mistake=$1 test=$2 says=$3
     "$ORRERY_TESTS/standin_tests" "$test" > right.log 2>&1 || { cat right.log; fail "$test: fails without a mistake"; }
     grep -q "All tests passed" right.log || { cat right.log; fail "$test: there is no such test"; }
-    ORRERY_STANDIN_PLANT=$mistake timeout 60 "$ORRERY_TESTS/standin_tests" "$test" > wrong.log 2>&1 &&
+    ORRERY_STANDIN_PLANT=$mistake timeout 120 "$ORRERY_TESTS/standin_tests" "$test" > wrong.log 2>&1 &&
         { cat wrong.log; fail "$mistake: \"$test\" does not find it"; }
     grep -q -- "$says" wrong.log || { cat wrong.log; fail "$mistake: \"$test\" fails without saying $says"; }
     echo "$mistake: found by \"$test\""
@@ -19,9 +19,9 @@ found() {
 job() {
     local mistake=$1 says=$2
     shift 2
-    ORRERY_STANDIN_PLANT=$mistake timeout 60 bash -c "$(declare -f run_tiny)"'
+    ORRERY_STANDIN_PLANT=$mistake timeout 120 bash -c "$(declare -f run_tiny)"'
         run_tiny "$@"' tiny "$mistake" 4 --set "plugins.path=[\"$ORRERY_STANDIN\"]" --set run.device=cuda \
-        --set run.transport=nccl --set run.timeout_s=5 "$@" > job.log 2>&1 &&
+        --set run.transport=nccl "$@" > job.log 2>&1 &&
         { cat job.log; fail "$mistake: a job of two ranks does not find it"; }
     grep -q -- "$says" job.log || { cat job.log; fail "$mistake: the job fails without saying $says"; }
     echo "$mistake: found by a job of two ranks"
@@ -37,5 +37,5 @@ found wait_in_capture "gpu: a captured step with messages*" "cudaErrorStreamCapt
 # Groups: messages that are none, one that is missing at a member, members that ask for different things.
 found no_group "gpu: messages of a group*" "invalid usage"
 job lost_message "longer than the bound of 5 s\|within 5000 ms" \
-    --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2
+    --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2 --set run.timeout_s=5
 job other_count "member 1 calls all_reduce of" --set mesh.dp=2
