@@ -44,5 +44,7 @@ std::vector<OpCase> block_cases(Source& source);
 /// Compares every case with the reference (f32 within 1e-5 of the norm, f16 1e-3, bf16 1e-2) and, bit by bit, with its
 /// own repetition.
 void check_cases(const RunSpec& run);
+/// These alone, which were drawn from the source.
+void check_cases(const RunSpec& run, const Source& source, const std::vector<OpCase>& cases);
 
 }  // namespace orrery::kernels::testing

@@ -22,11 +22,6 @@ namespace {
 constexpr int64_t arena_bytes = 256 << 20;
 constexpr int64_t most_ranks = 4;
 
-bool serves_host(const Backend& backend) {
-    const auto devices = contract_of(backend).devices;
-    return std::find(devices.begin(), devices.end(), "cpu") != devices.end();
-}
-
 /// The GPU of a rank that is a thread here. Throws Error where there is none.
 std::unique_ptr<Device> gpu_of(int64_t rank) {
     Registry registry;
@@ -257,6 +252,11 @@ std::unique_ptr<Transport> load_transport(const Backend& backend) {
 }
 
 TransportContract contract_of(const Backend& backend) { return load_transport(backend)->contract(); }
+
+bool serves_host(const Backend& backend) {
+    const auto devices = contract_of(backend).devices;
+    return std::find(devices.begin(), devices.end(), "cpu") != devices.end();
+}
 
 std::vector<Backend> with_option(const std::string& key, const ConfigValue& value) {
     std::vector<Backend> all;

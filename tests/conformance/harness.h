@@ -37,6 +37,8 @@ std::vector<Backend> backends();
 std::vector<std::string> skipped();
 std::unique_ptr<Transport> load_transport(const Backend& backend);
 TransportContract contract_of(const Backend& backend);
+/// false: tensors are those of GPUs.
+bool serves_host(const Backend& backend);
 /// Transports that take collectives from messages, with this option set.
 std::vector<Backend> with_option(const std::string& key, const ConfigValue& value);
 

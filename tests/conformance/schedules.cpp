@@ -36,7 +36,7 @@ std::map<std::string, C> contracts() {
 
 TEST_CASE("every schedule of the library ends under every transport's contract", "[contract][schedules]") {
     const std::map<std::string, C> all = contracts();
-    CHECK(all.size() >= (chosen().empty() ? 3 : 2));
+    CHECK(all.size() >= (chosen().empty() ? 3 : chosen() == std::vector<std::string>{"nccl"} ? 1 : 2));
     const std::vector<std::pair<const char*, int>> schedules{
         {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zbv", 2}};
     FakeHost host;

@@ -15,6 +15,9 @@ namespace orrery::gpu {
 /// "" when there is a GPU to test on; otherwise why not.
 std::string cannot_run();
 
+/// Where the plugins are that are tested.
+std::string plugin_folder();
+
 /// The plugin's device on GPU 0, with these options of [device.cuda].
 std::unique_ptr<Device> device(std::vector<std::pair<std::string, ConfigValue>> options = {});
 

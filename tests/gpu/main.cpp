@@ -6,14 +6,20 @@
 #include "plugin/loader.h"
 #include "runner.h"
 
+#ifndef ORRERY_GPU_PLUGINS  // tests/standin has others
+#define ORRERY_GPU_PLUGINS "plugins"
+#endif
+
 namespace orrery::gpu {
+
+std::string plugin_folder() { return in_build(ORRERY_GPU_PLUGINS); }
 
 namespace {
 
 const Registry& registry() {
     static const Registry all = [] {
         Registry r;
-        Loader({in_build("plugins")}).load("device", "cuda", r, {});
+        Loader({plugin_folder()}).load("device", "cuda", r, {});
         return r;
     }();
     return all;
@@ -22,7 +28,7 @@ const Registry& registry() {
 }  // namespace
 
 std::string cannot_run() {
-    for (const PluginReport& report : Loader({in_build("plugins")}).list())
+    for (const PluginReport& report : Loader({plugin_folder()}).list())
         if (report.name == "device/cuda") {
             if (!report.reason.empty()) throw Error(report.reason, Fault::failed);  // a skip would hide it
             return report.cannot_run;

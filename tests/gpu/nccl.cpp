@@ -6,7 +6,6 @@
 #include <numeric>
 #include <thread>
 
-#include "folders.h"
 #include "gpu/gpu.h"
 #include "orrery/communicator.h"
 #include "plugin/loader.h"
@@ -40,7 +39,7 @@ class Alone {
 public:
     Alone() : device(gpu::device()) {
         arena = device->allocate(bytes, MemoryKind::device);
-        Loader({in_build("plugins")}).load("transport", "nccl", registry_, {});
+        Loader({gpu::plugin_folder()}).load("transport", "nccl", registry_, {});
         Config config("transport.nccl");
         transport_ = registry_.transport("nccl", {})(config);
         const Group group{"alone", "axis", {0}, 0};

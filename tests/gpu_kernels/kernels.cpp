@@ -114,14 +114,29 @@ RunSpec on(Gpu& gpu) {
 
 }  // namespace
 
-TEST_CASE("gpu kernels: every op agrees with the reference and repeats its bits, at any address, and from a graph") {
-    Gpu gpu;  // one: planning all attention takes longer than running it
+namespace {
+
+/// At aligned addresses, at others, and from a graph, on one GPU: planning all attention takes longer than running it.
+void each_way(const std::function<void(Gpu&)>& check_all) {
+    Gpu gpu;
     for (const auto& [shift, graph, name] :
          {std::tuple(0, false, "aligned"), {1, false, "shifted"}, {0, true, "graph"}}) {
         INFO(name);
         gpu.set(shift, graph);
-        check_cases(on(gpu));
+        check_all(gpu);
     }
+}
+
+}  // namespace
+
+TEST_CASE("gpu kernels: every op agrees with the reference and repeats its bits, at any address, and from a graph") {
+    each_way([](Gpu& gpu) { check_cases(on(gpu)); });
+}
+
+TEST_CASE("gpu kernels: products of all forms, at any address, and from a graph") {
+    Source source;
+    for (const auto& [m, n, k] : {std::tuple<i64, i64, i64>{5, 7, 3}, {70, 65, 33}, {64, 128, 48}, {16, 24, 8}})
+        each_way([&, cases = product_cases(source, m, n, k)](Gpu& gpu) { check_cases(on(gpu), source, cases); });
 }
 
 TEST_CASE("gpu kernels: products in tf32 are within 1e-3") {

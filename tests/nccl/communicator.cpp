@@ -194,7 +194,30 @@ TEST_CASE("nccl: a wait ends after the timeout") {
     auto& c = f.start(200ms);
     f.nccl.hold();
     const Event summed = c.all_reduce(f.t, f.t, ReduceOp::sum, {});
-    CHECK_THROWS_WITH(summed.wait(), Contains("all_reduce #1 of dp/0: no answer within 200 ms"));
+    CHECK_THROWS_WITH(summed.wait(), Contains("all_reduce #1 of dp/0: no answer within 200 ms; rank 1 does not say"));
+}
+
+TEST_CASE("nccl: who has not come to a collective is named, and who has come is not") {
+    First f;
+    auto& c = f.start(200ms);
+    const bool comes = GENERATE(false, true);
+    f.nccl.hold();
+    c.all_reduce(f.t, f.t, ReduceOp::sum, {});
+    const Event second = c.all_reduce(f.t, f.t, ReduceOp::sum, {});
+    std::jthread other([&](std::stop_token stop) {  // member 1, when it is asked
+        while (!stop.stop_requested() && f.store.add("key", 0) < int64_t{1} << 32) std::this_thread::sleep_for(1ms);
+        f.store.set("key/at/1/1", comes ? "2" : "1");
+    });
+    CHECK_THROWS_WITH(second.wait(), Contains("all_reduce #2 of dp/0: no answer within 200 ms; ") &&
+                                         Contains(comes ? "all ranks have come to it" : "rank 1 has not come to it"));
+}
+
+TEST_CASE("nccl: of a message that is not met the other side is named") {
+    First f;
+    auto& c = f.start(200ms);
+    f.nccl.hold();
+    const Event sent = c.send(f.t, 1, 0, {});
+    CHECK_THROWS_WITH(sent.wait(), Contains("send #1 of dp/0: no answer within 200 ms; its other side is rank 1"));
 }
 
 TEST_CASE("nccl: the rendezvous names who is lost when NCCL only says that somebody is") {

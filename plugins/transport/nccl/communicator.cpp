@@ -1,5 +1,6 @@
 #include "communicator.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "orrery/p2p.h"
@@ -29,7 +30,7 @@ NcclCommunicator::NcclCommunicator(Group group, int device, const ncclUniqueId& 
         require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
         one.event.reset(event);
     }
-    handle_ = std::make_unique<Handle>(device_, group_.size(), group_.me, id, rendezvous, key, timeout);
+    handle_ = std::make_unique<Handle>(device_, group_, id, rendezvous, key, timeout);
 }
 
 std::string NcclCommunicator::what(const char* op, int64_t sequence) const {
@@ -47,10 +48,12 @@ void NcclCommunicator::follow(const char* op, const Event& after) {
 }
 
 /// A ticket for what has just been queued; its event follows when the group ends.
-Event NcclCommunicator::mark(const char* op) {
+Event NcclCommunicator::mark(const char* op, int64_t collective, int peer) {
     Slot& mine = slot(++last_);
     mine.op = op;
     mine.sequence = sequence_;
+    mine.collective = collective;
+    mine.peer = peer;
     if (!in_group_) record();
     return {this, last_};
 }
@@ -73,8 +76,20 @@ Event NcclCommunicator::queue(const char* op, const Event& after, Calls calls) {
     if (in_group_) drop_group();
     follow(op, after);
     ++sequence_;
-    handle_->call(what(op, sequence_), calls);
-    return mark(op);
+    handle_->at(++collectives_);
+    handle_->call(what(op, sequence_), calls, [this] { return handle_->behind(collectives_); });
+    return mark(op, collectives_, 0);
+}
+
+/// Whom messages wait for: "its other side is rank 1".
+std::string NcclCommunicator::other_sides(std::span<const Message> messages) const {
+    std::vector<int> peers;
+    for (const Message& m : messages)
+        if (std::find(peers.begin(), peers.end(), m.peer) == peers.end()) peers.push_back(m.peer);
+    std::string text;
+    for (const int peer : peers)
+        text += (text.empty() ? "rank " : ", rank ") + std::to_string(group_.ranks[static_cast<size_t>(peer)]);
+    return "its other side is " + text;
 }
 
 /// A group of NCCL's is open inside this call alone: an error between begin_group and end_group leaves none behind.
@@ -98,8 +113,10 @@ Event NcclCommunicator::message(const char* op, const Event& after, const Messag
     if (in_group_)
         open_.push_back(message);
     else
-        handle_->call(what(op, sequence_), [&](ncclComm_t comm) { return together(comm, std::span(&message, 1)); });
-    return mark(op);
+        handle_->call(
+            what(op, sequence_), [&](ncclComm_t comm) { return together(comm, std::span(&message, 1)); },
+            [&] { return other_sides(std::span(&message, 1)); });
+    return mark(op, 0, message.peer);
 }
 
 void NcclCommunicator::count(int64_t messages, int64_t bytes) {
@@ -111,7 +128,9 @@ void NcclCommunicator::count(int64_t messages, int64_t bytes) {
 Event NcclCommunicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) {
     require_match(group_, "all_reduce", in, out);
     const ncclDataType_t type = reducible(in.dtype);
-    count(2 * (group_.size() - 1), 2 * in.bytes() * (group_.size() - 1) / group_.size());
+    // Blocks of an odd count differ: all members together send 2 S (P-1).
+    const int64_t mine = part_of(in.count(), group_.size(), group_.me).count * size_of(in.dtype);
+    count(2 * (group_.size() - 1), in.bytes() + (group_.size() - 2) * mine);
     return queue("all_reduce", after, [&](ncclComm_t comm) {
         return ncclAllReduce(in.data, out.data, static_cast<size_t>(in.count()), type, operation(op), comm,
                              stream_.get());
@@ -159,7 +178,8 @@ Event NcclCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Ev
     if (in.data == out.data && in.bytes() > 0) {  // NCCL's messages may not overlap
         void* const copy = room(in.bytes());
         require(
-            cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDeviceToDevice, stream_.get()),
+            // in.data may be pinned memory of the host.
+            cudaMemcpyAsync(copy, in.data, static_cast<size_t>(in.bytes()), cudaMemcpyDefault, stream_.get()),
             "copying what all_to_all sends");
         from = static_cast<char*>(copy);
     }
@@ -209,7 +229,9 @@ void NcclCommunicator::drop_group() {
 void NcclCommunicator::end_group() {
     in_group_ = false;
     if (open_.empty()) return;
-    handle_->call(what("group", sequence_), [this](ncclComm_t comm) { return together(comm, open_); });
+    handle_->call(
+        what("group", sequence_), [this](ncclComm_t comm) { return together(comm, open_); },
+        [this] { return other_sides(open_); });
     open_.clear();
     record();
 }
@@ -245,15 +267,22 @@ void NcclCommunicator::wait(uint64_t ticket) {
     const auto begin = Clock::now();
     for (int round = 0; !done(ticket); ++round) {
         if (round < 2000) continue;  // spins for what is nearly there
-        if (Clock::now() - begin > timeout_)
-            handle_->end(
-                "no answer within " + std::to_string(timeout_.count()) + " ms; NCCL does not tell which rank is behind",
-                true);
+        if (Clock::now() - begin > timeout_) end_late(ticket);
         if (round % 64 == 0)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         else
             std::this_thread::yield();
     }
+}
+
+/// Ends the communicator for a wait that took too long, and says whom it was for as far as that can be known.
+void NcclCommunicator::end_late(uint64_t ticket) {
+    const bool guards = (ticket & guard_mark) != 0;
+    const Slot& mine = slot(ticket);
+    const Message message{false, nullptr, 0, mine.peer};
+    const std::string who = guards || mine.collective > 0 ? handle_->behind(guards ? collectives_ : mine.collective)
+                                                          : other_sides(std::span(&message, 1));
+    handle_->end("no answer within " + std::to_string(timeout_.count()) + " ms; " + who, true);
 }
 
 void NcclCommunicator::abort(std::string_view reason) {

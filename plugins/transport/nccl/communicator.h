@@ -34,14 +34,6 @@ public:
     void* native(uint64_t ticket) override;
 
 private:
-    struct Slot {
-        Mark event;
-        const char* op = "";
-        int64_t sequence = 0;
-    };
-    Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
-    std::string what(const char* op, int64_t sequence) const;
-    void follow(const char* op, const Event& after);
     /// A send or a receive of this member.
     struct Message {
         bool sends;
@@ -49,12 +41,24 @@ private:
         int64_t bytes;
         int peer;
     };
+    struct Slot {
+        Mark event;
+        const char* op = "";
+        int64_t sequence = 0;
+        int64_t collective = 0;  ///< which of the collectives; 0: a message
+        int peer = 0;            ///< of a message
+    };
+    Slot& slot(uint64_t ticket) { return ring_[ticket % ring_.size()]; }
+    std::string what(const char* op, int64_t sequence) const;
+    std::string other_sides(std::span<const Message> messages) const;
+    void follow(const char* op, const Event& after);
     template <class Calls>
     Event queue(const char* op, const Event& after, Calls calls);
     Event message(const char* op, const Event& after, const Message& message);
     ncclResult_t together(ncclComm_t comm, std::span<const Message> messages) const;
-    Event mark(const char* op);
+    Event mark(const char* op, int64_t collective, int peer);
     void record();
+    void end_late(uint64_t ticket);
     void require_recorded(uint64_t ticket);
     void drop_group();
     void* room(int64_t bytes);
@@ -68,7 +72,7 @@ private:
     std::vector<Room> rooms_;         ///< the last is the largest
     std::unique_ptr<Handle> handle_;  ///< goes first: its kernels use what is above
     uint64_t last_ = 0, recorded_ = 0;
-    int64_t sequence_ = 0;
+    int64_t sequence_ = 0, collectives_ = 0;
     bool in_group_ = false;
     std::vector<Message> open_;    ///< of the group that is open; keeps its memory
     std::vector<Message> blocks_;  ///< of the all_to_all at hand; keeps its memory

@@ -14,6 +14,9 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds lock_bound{300};
 constexpr Milliseconds release_bound{2500};
 constexpr Milliseconds naming_bound{100};
+constexpr Milliseconds asking_bound{500};  // more than twice the time between two looks at the rendezvous
+// Of the count that members share: aborts below, questions above.
+constexpr int64_t question = int64_t{1} << 32;
 
 }  // namespace
 
@@ -26,11 +29,11 @@ struct Handle::Release {
     bool done = false;
 };
 
-Handle::Handle(int device, int ranks, int me, const ncclUniqueId& id, Rendezvous& rendezvous, std::string key,
+Handle::Handle(int device, const Group& group, const ncclUniqueId& id, Rendezvous& rendezvous, std::string key,
                Milliseconds timeout)
-    : device_(device), rendezvous_(rendezvous), key_(std::move(key)), timeout_(timeout) {
+    : device_(device), group_(group), rendezvous_(rendezvous), key_(std::move(key)), timeout_(timeout) {
     require(cudaSetDevice(device_), "choosing the GPU");
-    start(id, ranks, me);
+    start(id);
     watch_ = std::jthread([this](std::stop_token stop) { watch(stop); });
 }
 
@@ -76,11 +79,11 @@ void Handle::await_release() {
 }
 
 /// Non-blocking, so that a member that does not come is an error and no hang.
-void Handle::start(const ncclUniqueId& id, int ranks, int me) {
+void Handle::start(const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const auto deadline = Clock::now() + timeout_;
-    ncclResult_t state = ncclCommInitRankConfig(&comm_, ranks, id, me, &config);
+    ncclResult_t state = ncclCommInitRankConfig(&comm_, group_.size(), id, group_.me, &config);
     while (state == ncclInProgress) {
         std::string why = rendezvous_.lost();
         if (why.empty() && Clock::now() > deadline)
@@ -100,14 +103,13 @@ void Handle::start(const ncclUniqueId& id, int ranks, int me) {
     fail("starting NCCL");
 }
 
-void Handle::settle(ncclResult_t status, const std::string& what) {
+void Handle::settle(ncclResult_t status, const std::string& what, const std::function<std::string()>& who) {
     const auto deadline = Clock::now() + timeout_;
     while (status == ncclInProgress) {
         if (over_) fail(what);
         if (Clock::now() > deadline) {
-            end("NCCL did not take it within " + std::to_string(timeout_.count()) +
-                    " ms; at its first use of a connection it waits for the other side",
-                false);
+            // At its first use of a connection it waits for the other side.
+            end("NCCL did not take it within " + std::to_string(timeout_.count()) + " ms; " + who(), false);
             fail(what);
         }
         std::this_thread::yield();
@@ -154,6 +156,45 @@ void Handle::end(const std::string& why, bool tell) {
     release(ncclCommAbort, Clock::now());
 }
 
+/// NCCL does not know who is behind: members tell each other, each by its watching thread.
+std::string Handle::behind(int64_t collective) {
+    const auto deadline = Clock::now() + asking_bound;
+    std::string text;
+    try {
+        const std::string answers = key_ + "/at/" + std::to_string(rendezvous_.add(key_, question) / question) + "/";
+        for (int i = 0; i < group_.size(); ++i) {
+            if (i == group_.me) continue;
+            const std::string rank = "rank " + std::to_string(group_.ranks[static_cast<size_t>(i)]);
+            const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
+            std::string problem;
+            try {
+                const std::string at = rendezvous_.get(answers + std::to_string(i), std::max(left, Milliseconds(1)));
+                if (std::stoll(at) < collective) problem = " has not come to it";
+            } catch (const Error&) {
+                problem = " does not say whether it has come to it";
+            }
+            if (!problem.empty()) text += (text.empty() ? "" : ", ") + rank + problem;
+        }
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return text.empty() ? "all ranks have come to it" : text;
+}
+
+/// Answers the others' questions, and returns why one of them has aborted, "" where none has. Costs a message: five a
+/// second.
+std::string Handle::told() {
+    try {
+        const int64_t count = rendezvous_.add(key_, 0);
+        for (; answered_ < count / question; ++answered_)
+            rendezvous_.set(key_ + "/at/" + std::to_string(answered_ + 1) + "/" + std::to_string(group_.me),
+                            std::to_string(at_));
+        return count % question > 0 ? rendezvous_.get(key_ + "/why", Milliseconds(1000)) : "";
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
 /// Not by who ends it: a store that does not answer would keep it from all it has to end besides.
 void Handle::tell_others() {
     try {
@@ -178,14 +219,7 @@ void Handle::watch(std::stop_token stop) {
             }
             if (state != ncclSuccess && state != ncclInProgress) why = reason(state);
         }
-        // A question to the rendezvous is a message: five a second.
-        if (why.empty() && ++round % 10 == 0) {
-            try {
-                if (rendezvous_.add(key_, 0) > 0) why = rendezvous_.get(key_ + "/why", Milliseconds(1000));
-            } catch (const Error& error) {
-                why = error.what();
-            }
-        }
+        if (why.empty() && ++round % 10 == 0) why = told();
         if (!why.empty()) end(why, false);
     }
     if (over_ && tells_) tell_others();

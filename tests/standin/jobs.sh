@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Whole jobs on the stand-in: a small GPT in f32 on one rank and on two has the losses of the CPU, its step captured
+# and not; over dp, with params gathered ahead of their readers, and over pp, whose messages go in groups.
+source "$(dirname "$0")/../jobs/lib.sh"
+export XDG_CACHE_HOME=$work/cache
+export MALLOC_TRIM_THRESHOLD_=268435456  # the emulator's stacks stay in the heap between kernels
+on_gpu() {
+    local name=$1 steps=$2
+    shift 2
+    run_tiny "$name" "$steps" --set "plugins.path=[\"$ORRERY_STANDIN\"]" --set run.device=cuda "$@" \
+        > "$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+}
+on_cpu() {
+    local name=$1 steps=$2
+    shift 2
+    run_tiny "$name" "$steps" --set run.threads_per_rank=1 "$@" > "$name.log" 2>&1 ||
+        { cat "$name.log"; fail "$name"; }
+}
+
+# near JOB OTHER: losses within 1e-4 of each other's, at every step.
+near() {
+    losses "$1" > one.txt
+    losses "$2" > other.txt
+    [ "$(wc -l < one.txt)" -eq 20 ] || { cat "$1.log"; fail "$1: no 20 step lines"; }
+    paste one.txt other.txt | awk '
+        function far(a, b) { return a != a || (a > b ? a - b : b - a) > 1e-4 * b }
+        $1 != $4 || far($2, $5) { print "step " $1 ": loss " $2 ", not " $5; bad = 1 }
+        END { exit bad }' || fail "$1: other losses than $2"
+    echo "$1: 20 steps with the losses of $2"
+}
+captured() { grep -q "the step is captured" "$1.log" || { cat "$1.log"; fail "$1: the step is not captured"; }; }
+not_captured() {
+    grep -q "the step is not captured.*device.cuda.graph is false" "$1.log" ||
+        { cat "$1.log"; fail "$1: nothing says that the step is not captured"; }
+}
+
+one=(--set mesh.dp=1)
+on_cpu cpu 20 "${one[@]}"
+on_gpu one 20 "${one[@]}"
+captured one
+near one cpu
+on_gpu plain 20 "${one[@]}" --set device.cuda.graph=false
+not_captured plain
+near plain cpu
+cmp <(losses plain) <(losses one) || fail "a captured step has other bits"
+
+two=(--set run.transport=nccl)
+on_gpu two 20 "${two[@]}"
+captured two
+near two cpu
+on_gpu apart 20 "${two[@]}" --set device.cuda.graph=false
+not_captured apart
+near apart cpu
+on_gpu zero 20 "${two[@]}" --set script.zero=3
+captured zero
+near zero cpu
+on_gpu stages 20 "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2
+captured stages
+near stages cpu
