@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/flops.h"
 #include "ir/op.h"
+#include "plan/check/check.h"
 #include "plan/print.h"
 #include "plan/summary.h"
 
@@ -60,7 +61,7 @@ void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t k = largest_class(arenas);
     if (memory_bytes <= 0 || arenas[k].both() <= memory_bytes) return;
-    throw Error(fmt::format(
+    throw MemoryError(fmt::format(
         "the session needs {}{}, device.memory_gib is {:.6g}: {} too much\n  {} for the params, states, inputs and "
         "results of all its programs, {} of scratch for the largest of them",
         bytes_text(arenas[k].both()), whose(compiled, k), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
@@ -157,7 +158,9 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
     }
 }
 
-Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
+namespace {
+
+Compiled compile_programs(const Experiment& experiment, const CompileOptions& options) {
     Compiled compiled;
     compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
@@ -178,6 +181,58 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
         if (is_smaller_step(program.entry, compiled.sizes.full())) require_scratch(compiled, program);
     judge_memory(compiled, options.memory_bytes);
     return compiled;
+}
+
+/// How far gathers of the full step run ahead, the furthest of all axes.
+PrefetchDepth furthest(const Experiment& experiment, const CompileOptions& options) {
+    PrefetchDepth all;
+    for (const Axis& axis : experiment.mesh.axes()) {
+        const auto& asked = experiment.train().prefetches();
+        const auto own = std::find_if(asked.begin(), asked.end(), [&](const auto& a) { return a.first == axis.name; });
+        const bool queued = !axis.sequential && options.contracts.of(axis.name).queued;
+        const PrefetchDepth here = own != asked.end() ? own->second : PrefetchDepth{queued ? 1 : 0, 0};
+        all = {std::max(all.layers, here.layers), std::max(all.bytes, here.bytes)};
+    }
+    return all;
+}
+
+/// The sentence for who has too little memory and gathers params ahead: how far would fit. Compiles anew a few times.
+std::string what_fits(const Experiment& experiment, CompileOptions options) {
+    const PrefetchDepth asked = furthest(experiment, options);
+    if (asked.none()) return "";
+    options.look = {};
+    const auto fits = [&](PrefetchDepth most) {
+        options.prefetch_at_most = most;
+        try {
+            compile_programs(experiment, options);
+            return true;
+        } catch (const MemoryError&) {
+            return false;
+        }
+    };
+    const bool layers = asked.bytes == 0;
+    const std::string now = fmt::format("\n  gathers run {} ahead; ", layers ? asked.text() : bytes_text(asked.bytes));
+    if (!fits({0, 0})) return now + "without that it does not fit either";
+    const int64_t unit = layers ? 1 : 1 << 20;
+    int64_t least = 0, most = (layers ? asked.layers : asked.bytes) / unit;  // fits; does not
+    while (most - least > 1) {
+        const int64_t middle = least + (most - least) / 2;
+        (fits(layers ? PrefetchDepth{middle, 0} : PrefetchDepth{0, middle * unit}) ? least : most) = middle;
+    }
+    if (least == 0) return now + "it fits without that alone: strategy zero's prefetch = 0";
+    return now + fmt::format("at most {} fits: strategy zero's {} = {}",
+                             layers ? PrefetchDepth{least, 0}.text() : fmt::format("{} MiB", least),
+                             layers ? "prefetch" : "prefetch_mib", least);
+}
+
+}  // namespace
+
+Compiled compile_training(const Experiment& experiment, const CompileOptions& options) {
+    try {
+        return compile_programs(experiment, options);
+    } catch (const MemoryError& error) {
+        throw MemoryError(error.what() + what_fits(experiment, options), error.fault());
+    }
 }
 
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {

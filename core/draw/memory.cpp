@@ -41,27 +41,50 @@ Alive alive_bytes(const RankClass& c) {
     return alive;
 }
 
+/// The places of the longest subsequence that does not fall.
+std::vector<size_t> rising(const std::vector<int>& numbers) {
+    std::vector<size_t> ends, before(numbers.size());  // by length: the place of the least last number
+    for (size_t i = 0; i < numbers.size(); ++i) {
+        const auto at = std::upper_bound(ends.begin(), ends.end(), numbers[i],
+                                         [&](int number, size_t end) { return number < numbers[end]; });
+        before[i] = at == ends.begin() ? i : *(at - 1);
+        if (at == ends.end())
+            ends.push_back(i);
+        else
+            *at = i;
+    }
+    std::vector<size_t> places(ends.size());
+    for (size_t k = ends.size(), i = ends.empty() ? 0 : ends.back(); k-- > 0; i = before[i]) places[k] = i;
+    return places;
+}
+
 /// Which slot each instruction belongs to: -1 before the fragments, the number of slots after them. What runs once a
-/// step between two fragments counts to the one before.
+/// step between two fragments counts to the one before, and so does what stands ahead of its fragment or behind it.
 std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
     std::map<std::tuple<Fragment::Kind, int64_t, int>, int> places;
     for (size_t s = 0; s < slots.size(); ++s) {
         const Fragment& f = slots[s].fragment;
         places[{f.kind, f.micro, f.chunk}] = static_cast<int>(s);
     }
-    std::vector<int> of(c.stream.size(), -1);
-    int at = -1;
+    std::vector<int> of(c.stream.size(), -1), found_slots;
+    std::vector<size_t> found_at;
     size_t last = 0;  // one past the last instruction of a fragment
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Fragment& f = c.stream[i].fragment;
-        if (f.micro >= 0) {
-            auto found = places.find({f.kind, f.micro, f.chunk});
-            if (found == places.end()) found = places.find({Fragment::Kind::backward, f.micro, f.chunk});
-            if (found != places.end()) at = found->second;
-            last = i + 1;
-        }
-        of[i] = at;
+        if (f.micro < 0) continue;
+        auto found = places.find({f.kind, f.micro, f.chunk});
+        if (found == places.end()) found = places.find({Fragment::Kind::backward, f.micro, f.chunk});
+        last = i + 1;
+        if (found == places.end()) continue;
+        found_slots.push_back(found->second);
+        found_at.push_back(i);
     }
+    size_t next = 0;
+    for (size_t k : rising(found_slots)) {
+        for (; next < found_at[k]; ++next) of[next] = next == 0 ? -1 : of[next - 1];
+        of[next++] = found_slots[k];
+    }
+    for (; next < of.size(); ++next) of[next] = next == 0 ? -1 : of[next - 1];
     for (size_t i = last; i < of.size(); ++i) of[i] = static_cast<int>(slots.size());
     return of;
 }

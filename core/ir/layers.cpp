@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ir/flops.h"
+#include "ir/layers.h"
 #include "orrery/strategy.h"
 
 namespace orrery {
@@ -24,12 +25,29 @@ std::string numbered(const std::string& scope) {
 
 std::string outermost(const std::string& scope) { return scope.substr(0, scope.find('.')); }
 
+bool has_numbered(const Program& program) {
+    return std::any_of(program.ops.begin(), program.ops.end(),
+                       [](const Op& op) { return op.phase == Phase::forward && !numbered(op.scope).empty(); });
+}
+
 }  // namespace
 
+std::vector<int> layers_of_ops(const Program& program) {
+    const bool any = has_numbered(program);
+    std::unordered_map<std::string, int> ids;
+    std::vector<int> of;
+    of.reserve(program.ops.size());
+    for (const Op& op : program.ops) {
+        std::string scope = any ? numbered(op.scope) : "";
+        if (scope.empty()) scope = outermost(op.scope);
+        of.push_back(scope.empty() ? none
+                                   : ids.try_emplace(std::move(scope), static_cast<int>(ids.size())).first->second);
+    }
+    return of;
+}
+
 std::vector<Layer> layers(const Program& program) {
-    const bool any = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-        return op.phase == Phase::forward && !numbered(op.scope).empty();
-    });
+    const bool any = has_numbered(program);
     std::vector<Layer> row{{}};
     std::unordered_map<std::string, size_t> places;
     double behind = 0;  // what may still turn out to lie behind the last layer

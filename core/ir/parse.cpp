@@ -313,6 +313,12 @@ private:
         } else if (what == "bucket") {
             const std::string axis = line.word();
             program_.bucket(axis, line.integer(), place_);
+        } else if (what == "prefetch") {
+            const std::string axis = line.word();
+            PrefetchDepth ahead;
+            ahead.layers = line.integer();
+            ahead.bytes = line.integer();
+            program_.prefetch(axis, ahead, place_);
         } else if (what == "stage") {
             const std::string scope = line.word();
             const auto stage = static_cast<int>(line.integer());

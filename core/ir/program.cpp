@@ -214,6 +214,28 @@ void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin)
     buckets_.emplace_back(std::string(axis), bytes);
 }
 
+void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin& origin) {
+    if (asked.layers < 0 || asked.bytes < 0 || (asked.layers > 0 && asked.bytes > 0))
+        throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "
+                                        "0 layers",
+                                        axis, asked.layers, asked.bytes));
+    for (const auto& [name, taken] : prefetches_) {
+        if (name != axis) continue;
+        if (taken != asked)
+            note(none,
+                 fmt::format("gathers over {} do not run {} ahead: an earlier strategy chose {}", axis, asked.text(),
+                             taken.text()),
+                 origin);
+        return;
+    }
+    prefetches_.emplace_back(std::string(axis), asked);
+}
+
+std::string PrefetchDepth::text() const {
+    if (bytes > 0) return fmt::format("{} bytes", bytes);
+    return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
+}
+
 int64_t Program::bucket_bytes(std::string_view axis) const {
     for (const auto& [name, size] : buckets_) {
         if (name == axis) return size;

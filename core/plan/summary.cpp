@@ -114,6 +114,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
 PlanSummary summary(const Plan& plan, const WireBytes& wires) {
     PlanSummary all;
     all.stage_axis = plan.stage_axis;
+    all.ahead = plan.ahead;
     for (const RankClass& c : plan.classes) {
         ClassSummary& s = all.classes.emplace_back();
         s.ranks = static_cast<int64_t>(c.ranks.size());
@@ -185,6 +186,10 @@ std::string PlanSummary::text(const Mesh& mesh) const {
             place = fmt::format(" ({}={})", mesh.axis(stage_axis).name, k);
         out += fmt::format("{}{}: {} per rank\n{}", title, place, bytes_text(s.total), body);
     }
+    for (size_t axis = 0; axis < ahead.size(); ++axis)
+        if (!ahead[axis].none())
+            out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n",
+                               mesh.axis(static_cast<AxisId>(axis)).name, ahead[axis].text());
     return out;
 }
 

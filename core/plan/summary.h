@@ -51,6 +51,7 @@ struct ClassSummary {
 struct PlanSummary {
     std::vector<ClassSummary> classes;
     AxisId stage_axis = none;
+    std::vector<PrefetchDepth> ahead;          ///< Plan::ahead
     std::string text(const Mesh& mesh) const;  ///< a table for people
 };
 

@@ -21,18 +21,24 @@ struct Executor::Launch {
     Communicator* communicator = nullptr;
     int time = 0;
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
-    bool after_compute = false;
+    bool marked = false;                            ///< of the compute queue: a message waits for it
 };
 
 /// What the walk drives: the device's compute queue and the communicators.
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
-    explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {}
+    explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {
+        e.joins_.clear();
+        if (!captures) return;
+        captured.resize(e.by_axis_.size(), 0);
+        begin = e.device_.record(0);
+    }
 
     Executor& e;
-    const bool captures;   ///< nothing runs: all work must hang together by events, and nothing may wait here
-    bool ordered = false;  ///< the compute queue waits for what the next message waits for
+    const bool captures;         ///< nothing runs: all work must hang together by events, and nothing may wait here
+    std::vector<char> captured;  ///< by axis, of a captured step: its communicator takes part already
+    Event begin;                 ///< of a captured step
     Clock::time_point last;
 
     const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
@@ -51,22 +57,26 @@ struct Executor::Machine {
     void wait(int index, int earlier) {
         const Instruction& before = instruction(earlier);
         e.position_.store(before.queue == 0 ? index : earlier, std::memory_order_relaxed);
-        if (before.queue == 0) return;  // communication takes it as `after`
         const Event& event = e.events_[static_cast<size_t>(earlier)];
-        // A message that waits for a message: by way of the compute queue where the host need not wait.
-        const bool queued = instruction(index).queue == 0 || event.native() != nullptr;
-        if (queued)
+        if (instruction(index).queue == 0)
             e.device_.wait(0, event);
+        else if (before.queue == 0 || event.native() != nullptr)
+            return e.joins_.push_back(event);  // the message goes behind it
         else
             event.wait();
-        ordered |= queued && instruction(index).queue != 0;
         charge(0);
+    }
+
+    /// A message that goes to another queue may wait for it.
+    void mark(int index) {
+        if (launch(index).marked) e.events_[static_cast<size_t>(index)] = e.device_.record(0);
     }
 
     void kernel(int index) {
         e.position_.store(index, std::memory_order_relaxed);
         const Launch& l = launch(index);
         e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), l.workspace);
+        mark(index);
         charge(l.time);
     }
 
@@ -74,14 +84,28 @@ struct Executor::Machine {
         e.position_.store(index, std::memory_order_relaxed);
         const Tensor& from = tensor(index, 0);
         e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
+        mark(index);
         charge(launch(index).time);
     }
 
+    /// What the message goes behind, and nothing else. Several events are joined on a queue beside its own.
     Event after(int index) {
         e.position_.store(index, std::memory_order_relaxed);
-        const bool waits = launch(index).after_compute || ordered || captures;
-        ordered = false;
-        return waits ? e.device_.record(0) : Event{};
+        const Instruction& i = instruction(index);
+        Event all;
+        if (e.joins_.size() == 1) {
+            all = e.joins_.front();
+        } else if (!e.joins_.empty()) {
+            const int beside = Device::first_free_queue + i.queue;
+            for (const Event& event : e.joins_) e.device_.wait(beside, event);
+            all = e.device_.record(beside);
+        }
+        e.joins_.clear();
+        if (!captures) return all;
+        char& part = captured[static_cast<size_t>(i.axis)];
+        const bool first = part == 0;
+        part = 1;
+        return first && !all.owner ? begin : all;
     }
 
     void collective(int index) {
@@ -166,6 +190,9 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
     launches_.reserve(class_.stream.size());
     events_.resize(class_.stream.size());
     for (size_t i = 0; i < class_.stream.size(); ++i) resolve(class_.stream[i], static_cast<int>(i));
+    size_t most = 0;
+    for (const Instruction& instruction : class_.stream) most = std::max(most, instruction.waits.size());
+    joins_.reserve(most);
 }
 
 Executor::~Executor() {
@@ -237,8 +264,8 @@ void Executor::resolve(const Instruction& instruction, int index) {
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
         launch.time = time_id(fmt::format("{} {}", name_of(instruction.opcode), axis), Time::Kind::communication);
-        const auto on_compute = [&](int wait) { return class_.stream[static_cast<size_t>(wait)].queue == 0; };
-        launch.after_compute = std::any_of(instruction.waits.begin(), instruction.waits.end(), on_compute);
+        for (int wait : instruction.waits)
+            if (class_.stream[static_cast<size_t>(wait)].queue == 0) launches_[static_cast<size_t>(wait)].marked = true;
         const auto pairs = [&](size_t i) {
             if (i >= class_.stream.size()) return false;
             const Instruction& other = class_.stream[i];

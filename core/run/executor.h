@@ -108,7 +108,8 @@ private:
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::vector<Tensor> tensors_;     ///< operands of all instructions, one after the other
     std::vector<Launch> launches_;    ///< one per instruction
-    std::vector<Event> events_;       ///< one per instruction: its completion, communication only
+    std::vector<Event> events_;       ///< one per instruction: its completion, of messages and what they wait for
+    std::vector<Event> joins_;        ///< what the next message waits for
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
     std::unique_ptr<Kernel> graph_;   ///< the whole step
     TextExchange exchange_;

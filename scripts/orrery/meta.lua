@@ -616,6 +616,11 @@ function AnnotatedProgram:microbatches(n) end
 ---@param axis string
 ---@param mib number
 function AnnotatedProgram:bucket(axis, mib) end
+--- Gathers of params with keep = "fragment" begin so many layers before the one that reads them, or as many as take no
+--- more than `mib` MiB; what waits for a reduce-scatter stands as far behind.
+---@param axis string
+---@param ahead integer|{ mib: number }
+function AnnotatedProgram:prefetch(axis, ahead) end
 
 ---@class Mesh
 local Mesh = {}

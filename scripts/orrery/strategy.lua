@@ -14,15 +14,17 @@ local function data(options)
   if type(options) ~= "table" then return native.strategy("data", options) end   -- refuses it
   local own = {}
   for key, value in pairs(options) do own[key] = value end
-  local stage = own.zero
+  local stage, prefetch, prefetch_mib = own.zero, own.prefetch, own.prefetch_mib
   own.zero = nil
+  if stage == 3 then own.prefetch, own.prefetch_mib = nil, nil end
   local plain = native.strategy("data", own)         -- refuses what data does not know
   if stage == nil or stage == 0 then return plain end
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
     native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "
       .. "and 3 (params, too)"):format(tostring(stage)))
   end
-  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, stage = stage }, "data")
+  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, stage = stage,
+    prefetch = prefetch, prefetch_mib = prefetch_mib }, "data")
 end
 
 --- strategy.plugins.NAME(options): the C++ plugin strategy/NAME.

@@ -12,19 +12,20 @@ namespace {
 
 class ApartKernel : public Kernel {
 public:
-    ApartKernel(cpu_device::Launch launch, int64_t scratch, std::string own)
-        : launch(std::move(launch)), scratch(scratch), own(std::move(own)) {}
+    ApartKernel(cpu_device::Launch launch, int64_t scratch, std::string own, int64_t lasts)
+        : launch(std::move(launch)), scratch(scratch), own(std::move(own)), lasts(lasts) {}
     int64_t scratch_bytes() const override { return scratch; }
     std::string how() const override { return own; }
     cpu_device::Launch launch;
     int64_t scratch;
     std::string own;
+    int64_t lasts;
 };
 
 class RecordedKernel : public Kernel {
 public:
     std::string how() const override { return "device.apart.capture = false names the kernel"; }
-    std::unique_ptr<Recording> recording = std::make_unique<Recording>();
+    std::shared_ptr<Recording> recording;
 };
 
 int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096; }
@@ -37,8 +38,9 @@ void* map(int64_t bytes, int access) {
 
 class ApartDevice : public Device, public EventSource {
 public:
-    explicit ApartDevice(Config& config)
-        : reference_(config.flag("reference", false)),
+    ApartDevice(Config& config, std::shared_ptr<Timeline> timeline)
+        : timeline_(std::move(timeline)),
+          reference_(config.flag("reference", false)),
           capture_(config.flag("capture", true)),
           scratch_(config.integer("scratch", 0)),
           replay_fails_(config.flag("replay_fails", false)),
@@ -79,7 +81,7 @@ public:
     }
 
     void release(Memory& memory) override {
-        queue_.drain();
+        for (auto& [number, queue] : queues_) queue.drain();
         const auto at =
             std::find_if(arenas_.begin(), arenas_.end(), [&](const Memory& m) { return m.data == memory.data; });
         if (at == arenas_.end()) return;
@@ -101,63 +103,71 @@ public:
 
     std::unique_ptr<Kernel> prepare(const KernelSpec& spec) override {
         return std::make_unique<ApartKernel>(cpu_device::resolve(spec, kernels_, reference_), scratch_,
-                                             spec.op == "matmul" ? "own kernel: there is no library here" : "");
+                                             spec.op == "matmul" ? "own kernel: there is no library here" : "",
+                                             timeline_ ? timeline_->kernel(spec) : 0);
     }
 
-    void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
+    void launch(int number, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
         if (reinterpret_cast<uintptr_t>(scratch) % scratch_alignment != 0)
             throw Error("device apart: a kernel's scratch is not aligned", Fault::failed);
         if (auto* const recorded = dynamic_cast<RecordedKernel*>(&kernel)) {
             if (replay_fails_) throw Error("device apart: a kernel touched what is not its own", Fault::failed);
-            for (const Work& work : recorded->recording->work) queue_.add(work);
-            return;
+            return recorded->recording->replay(host());
         }
         std::vector<Tensor> tensors(operands.begin(), operands.end());
         for (Tensor& tensor : tensors) tensor.data = own(tensor.data, "a kernel's operand");
         auto& own_kernel = static_cast<ApartKernel&>(kernel);
         void* const kept = own_kernel.scratch > 0 ? own(scratch, "a kernel's scratch") : nullptr;
-        queue([this, tensors, kept, &own_kernel] {
+        queue(number, [this, tensors, kept, &own_kernel](int64_t& now) {
             // Whoever counts on what lies there gets NaN.
             if (kept) std::memset(kept, 0xff, static_cast<size_t>(own_kernel.scratch));
             own_kernel.launch(context_, tensors);
+            now += own_kernel.lasts;
         });
     }
 
-    void copy(int, void* to, const void* from, int64_t bytes) override {
+    void copy(int number, void* to, const void* from, int64_t bytes) override {
         if (bytes <= 0) return;
         void* const target = real(arenas_, to);
         const void* const source = real(arenas_, const_cast<void*>(from));
         if (recorded_ && (target == to || source == from))
             throw Error("device apart: a recorded step copies from or to the host", Fault::failed);
-        queue([=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
+        queue(number, [=](int64_t&) { std::memcpy(target, source, static_cast<size_t>(bytes)); });
     }
 
-    Event record(int) override {
+    Event record(int number) override {
         const auto mark = std::make_shared<Mark>();
-        mark->recording = recorded_;
-        if (!recorded_) queue_.add([mark] { mark->set(); });
+        Queue& queue = queues_[number];
+        if (recorded_ && recorded_->takes_part(queue)) {
+            mark->recorded = true;
+            mark->recording = recorded_;
+            recorded_->set(queue, mark);
+        } else {
+            queue.add([mark](int64_t& now) { mark->set(now); }, host());
+        }
         const std::lock_guard lock(mutex_);
         marks_[++ticket_] = mark;
         if (marks_.size() > 4096) marks_.erase(marks_.begin());
         return {this, ticket_};
     }
 
-    void wait(int, const Event& event) override {
+    void wait(int number, const Event& event) override {
         auto* const mark = static_cast<Mark*>(event.native());
         if (!mark) return event.wait();
-        if (recorded_) {
-            if (mark->recording != recorded_)
-                throw Error("device apart: a recorded step waits for another", Fault::failed);
-            if (mark->queue)
-                recorded_->queues[mark->queue].joined = std::max(recorded_->queues[mark->queue].joined, mark->place);
-            return;  // replayed in the order of the recording
+        Queue& queue = queues_[number];
+        if (mark->recorded) {
+            if (!recorded_ || mark->recording.lock() != recorded_)
+                throw Error("device apart: what is not recorded waits for what is", Fault::failed);
+            return recorded_->wait(queue, mark->shared_from_this());
         }
-        queue_.add([mark] { mark->wait(); });
+        if (recorded_ && recorded_->takes_part(queue))
+            throw Error("device apart: a recorded step waits for what is not recorded", Fault::failed);
+        queue.add([mark = mark->shared_from_this()](int64_t& now) { now = std::max(now, mark->join()); }, host());
     }
 
-    void synchronize(int) override {
+    void synchronize(int number) override {
         if (recorded_) throw Error("device apart: the host waits in a recorded step", Fault::failed);
-        queue_.drain();
+        waited(queues_[number].drain());
     }
     void* native(int) override { return this; }
 
@@ -166,21 +176,21 @@ public:
         why_not = capture_ ? "" : "device.apart.capture is false";
         if (!capture_) return nullptr;
         auto kernel = std::make_unique<RecordedKernel>();
-        recorded_ = kernel->recording.get();
+        kernel->recording = recorded_ = std::make_shared<Recording>(queues_[0]);
         try {
             work();
-            for (const auto& [other, order] : recorded_->queues)
-                if (order.joined < order.issued) why_not = "queue 0 does not wait for all messages";
+            if (recorded_->loose()) why_not = "queue 0 does not wait for all messages";
         } catch (const std::exception& error) {
             why_not = error.what();
         }
+        recorded_->over = true;
         recorded_ = nullptr;
         if (!why_not.empty()) return nullptr;
         return kernel;
     }
 
     bool done(uint64_t ticket) override { return mark(ticket).done(); }
-    void wait(uint64_t ticket) override { mark(ticket).wait(); }
+    void wait(uint64_t ticket) override { waited(mark(ticket).wait()); }
     void* native(uint64_t ticket) override { return &mark(ticket); }
 
 private:
@@ -196,13 +206,20 @@ private:
         return kept;
     }
 
-    void queue(Work work) {
-        if (recorded_)
-            recorded_->work.push_back(std::move(work));
+    void queue(int number, Work work) {
+        Queue& queue = queues_[number];
+        if (recorded_ && recorded_->takes_part(queue))
+            recorded_->add(queue, std::move(work));
         else
-            queue_.add(std::move(work));
+            queue.add(std::move(work), host());
     }
 
+    int64_t host() const { return timeline_ ? timeline_->host : 0; }
+    void waited(int64_t until) {
+        if (timeline_) timeline_->host = std::max(timeline_->host, until);
+    }
+
+    std::shared_ptr<Timeline> timeline_;
     bool reference_, capture_;
     int64_t scratch_;
     bool replay_fails_;
@@ -212,8 +229,8 @@ private:
     std::mutex mutex_;
     std::map<uint64_t, std::shared_ptr<Mark>> marks_;
     uint64_t ticket_ = 0;
-    Recording* recorded_ = nullptr;
-    Queue queue_;
+    std::shared_ptr<Recording> recorded_;
+    std::map<int, Queue> queues_;  ///< made when they are named first
 };
 
 }  // namespace
@@ -228,6 +245,8 @@ void* real(std::span<const Memory> arenas, void* data) {
     return data;
 }
 
-std::unique_ptr<Device> make_device(Config& config) { return std::make_unique<ApartDevice>(config); }
+std::unique_ptr<Device> make_device(Config& config, std::shared_ptr<Timeline> timeline) {
+    return std::make_unique<ApartDevice>(config, std::move(timeline));
+}
 
 }  // namespace orrery::apart

@@ -137,6 +137,29 @@ TEST_CASE("apart: params, gradients and states that are split") {
     }
 }
 
+TEST_CASE("apart: gathers ahead of their readers, reduce-scatters behind their makers") {
+    for (const PrefetchDepth ahead : {PrefetchDepth{1, 0}, PrefetchDepth{3, 0}, PrefetchDepth{100, 0},
+                                      PrefetchDepth{0, 300}, PrefetchDepth{0, 5000}})
+        for (const Messages messages : {Messages::queued, Messages::staged}) {
+            INFO(ahead.text());
+            Model m = block(8, 4, 2, 4, 12, true, true);
+            m.split_names({{"batch", "dp"}});
+            for (ValueId p : m.program.params()) {
+                const std::string name = m.program.value(p).name;
+                const int dim = m.program.value(p).type.shape.size() > 1 ? 1 : 0;  // what is gathered is put in order
+                m.store(name, "dp", S(dim));
+                m.use(name, "dp", Placement::replicated(), Keep::fragment);
+                m.program.store(m.program.grad_of(p), "dp", S(dim), {});
+                for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(dim));
+            }
+            m.program.prefetch("dp", ahead, {});
+            for (const int64_t micros : {1, 2, 4}) {
+                same_apart(m.program, mesh_of({{"dp", 2}}, micros), messages);
+                m.program.bucket("dp", 1000, {});
+            }
+        }
+}
+
 TEST_CASE("apart: where one rank cannot capture its step, none does") {
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}});

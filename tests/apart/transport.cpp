@@ -9,31 +9,36 @@ namespace {
 
 class QueuedCommunicator : public ForwardingCommunicator {
 public:
-    QueuedCommunicator(std::unique_ptr<Communicator> inner, std::vector<Memory> arenas)
-        : ForwardingCommunicator(std::move(inner)), arenas_(std::move(arenas)) {}
+    QueuedCommunicator(std::unique_ptr<Communicator> inner, std::vector<Memory> arenas,
+                       std::shared_ptr<Timeline> timeline)
+        : ForwardingCommunicator(std::move(inner)), arenas_(std::move(arenas)), timeline_(std::move(timeline)) {}
 
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
-        return queue(after, [this, a = at(in), b = at(out), op] { inner_->all_reduce(a, b, op).wait(); });
+        return queue("all_reduce", out, after,
+                     [this, a = at(in), b = at(out), op] { inner_->all_reduce(a, b, op).wait(); });
     }
     Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
-        return queue(after, [this, a = at(in), b = at(out)] { inner_->all_gather(a, b).wait(); });
+        return queue("all_gather", out, after, [this, a = at(in), b = at(out)] { inner_->all_gather(a, b).wait(); });
     }
     Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
-        return queue(after, [this, a = at(in), b = at(out), op] { inner_->reduce_scatter(a, b, op).wait(); });
+        return queue("reduce_scatter", in, after,
+                     [this, a = at(in), b = at(out), op] { inner_->reduce_scatter(a, b, op).wait(); });
     }
     Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
-        return queue(after, [this, a = at(in), b = at(out)] { inner_->all_to_all(a, b).wait(); });
+        return queue("all_to_all", in, after, [this, a = at(in), b = at(out)] { inner_->all_to_all(a, b).wait(); });
     }
     Event broadcast(const Tensor& tensor, int root, const Event& after) override {
-        return queue(after, [this, a = at(tensor), root] { inner_->broadcast(a, root).wait(); });
+        return queue("broadcast", tensor, after, [this, a = at(tensor), root] { inner_->broadcast(a, root).wait(); });
     }
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        alone();
         return message(
-            after, [this, a = at(tensor), peer, tag] { sent_.push_back(inner_->send(a, peer, tag)); }, true);
+            after, [this, a = at(tensor), peer, tag](int64_t&) { sent_.push_back(inner_->send(a, peer, tag)); }, true);
     }
     Event receive(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
+        alone();
         return message(
-            after, [this, a = at(tensor), peer, tag] { inner_->receive(a, peer, tag).wait(); }, false);
+            after, [this, a = at(tensor), peer, tag](int64_t&) { inner_->receive(a, peer, tag).wait(); }, false);
     }
     void begin_group() override {
         group_.clear();
@@ -54,7 +59,11 @@ public:
     }
 
     bool done(uint64_t ticket) override { return ticket == 0 ? guarded_.done() : mark(ticket).done(); }
-    void wait(uint64_t ticket) override { ticket == 0 ? guarded_.wait() : mark(ticket).wait(); }
+    void wait(uint64_t ticket) override {
+        if (ticket == 0) return guarded_.wait();
+        const int64_t until = mark(ticket).wait();
+        if (timeline_) timeline_->host = std::max(timeline_->host, until);
+    }
     void* native(uint64_t ticket) override { return ticket == 0 ? guarded_.native() : &mark(ticket); }
 
 private:
@@ -71,22 +80,44 @@ private:
     }
 
     struct Message {
-        Mark* before;
+        std::shared_ptr<Mark> before;
         Work work;
         bool sends;
         std::shared_ptr<Mark> mine;
     };
 
-    Event queue(const Event& after, Work work) { return message(after, std::move(work), false); }
+    void alone() const {
+        if (timeline_) throw Error("a timeline is for collectives", Fault::failed);
+    }
+
+    /// Members meet at the latest one's time.
+    template <class Moves>
+    Event queue(std::string_view what, const Tensor& larger, const Event& after, Moves moves) {
+        const int64_t lasts = timeline_ ? timeline_->message(what, larger.bytes()) : 0;
+        return message(
+            after,
+            [this, moves, lasts](int64_t& now) {
+                moves();
+                if (!timeline_) return;
+                const Tensor time{&now, DType::i64, {1}};
+                inner_->all_reduce(time, time, ReduceOp::max).wait();
+                now += lasts;
+            },
+            false);
+    }
 
     Event message(const Event& after, Work work, bool sends) {
-        Message one{static_cast<Mark*>(after.native()), std::move(work), sends, std::make_shared<Mark>()};
-        if (after.owner && !one.before) throw Error("work that no queue can wait for", Fault::failed);
-        if (one.before && one.before->recording) {
-            one.mine->recording = one.before->recording;
-            one.mine->queue = this;
-            one.mine->place = ++one.mine->recording->queues[this].issued;
-        }
+        auto* const before = static_cast<Mark*>(after.native());
+        if (after.owner && !before) throw Error("work that no queue can wait for", Fault::failed);
+        Message one{before ? before->shared_from_this() : nullptr, std::move(work), sends, std::make_shared<Mark>()};
+        if (before && before->recorded) recording_ = before->recording.lock();
+        if (recording_ && recording_->over) recording_ = nullptr;
+        if (before && before->recorded != (recording_ != nullptr))
+            throw Error(recording_ ? "a recorded message waits for what is not recorded"
+                                   : "a message waits for work of a step that is over",
+                        Fault::failed);
+        one.mine->recorded = recording_ != nullptr;
+        if (recording_) one.mine->recording = recording_;
         Event event;
         {
             const std::lock_guard lock(mutex_);
@@ -103,34 +134,49 @@ private:
 
     /// Messages that go together.
     void issue(std::vector<Message> messages) {
-        Recording* const recording = messages.front().mine->recording;
-        for (const Message& one : messages)
-            if (one.mine->recording != recording) throw Error("a group is recorded in part", Fault::failed);
         auto all = std::make_shared<std::vector<Message>>(std::move(messages));
-        const auto run = [this, all] {
-            for (const Message& one : *all) one.work();
-            for (const Event& event : sent_) event.wait();
-            sent_.clear();
-        };
-        if (recording) {
-            recording->work.push_back(run);
-            return;
-        }
-        queue_.add([all, run] {
+        const auto run = [this, all](int64_t& now) {
             std::exception_ptr failure;
             try {
-                for (const Message& one : *all)
-                    if (one.before) one.before->wait();
-                run();
+                for (const Message& one : *all) one.work(now);
+                for (const Event& event : sent_) event.wait();
+                sent_.clear();
             } catch (...) {
                 failure = std::current_exception();
             }
-            for (const Message& one : *all) one.mine->set(failure);
-        });
+            if (failure)
+                for (const Message& one : *all) one.mine->set(now, failure);
+            if (failure) std::rethrow_exception(failure);
+        };
+        for (const Message& one : *all)
+            if (one.mine->recorded != (recording_ != nullptr))
+                throw Error("a group is recorded in part", Fault::failed);
+        if (recording_) {
+            for (const Message& one : *all)
+                if (one.before) recording_->wait(queue_, one.before);
+            recording_->add(queue_, run);
+            for (const Message& one : *all) recording_->set(queue_, one.mine);
+            return;
+        }
+        queue_.add(
+            [all, run](int64_t& now) {
+                std::exception_ptr failure;
+                try {
+                    for (const Message& one : *all)
+                        if (one.before) now = std::max(now, one.before->join());
+                    run(now);
+                } catch (...) {
+                    failure = std::current_exception();
+                }
+                for (const Message& one : *all) one.mine->set(now, failure);
+            },
+            timeline_ ? timeline_->host : 0);
     }
 
     std::vector<Memory> arenas_;
-    std::vector<Event> sent_;  ///< of the messages at hand
+    std::shared_ptr<Timeline> timeline_;
+    std::shared_ptr<Recording> recording_;  ///< that the queue takes part in
+    std::vector<Event> sent_;               ///< of the messages at hand
     bool grouped_ = false;
     std::vector<Message> group_;
     Event guarded_;
@@ -142,7 +188,8 @@ private:
 
 class QueuedTransport : public Transport {
 public:
-    explicit QueuedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+    QueuedTransport(std::unique_ptr<Transport> inner, std::vector<std::shared_ptr<Timeline>> timelines)
+        : inner_(std::move(inner)), timelines_(std::move(timelines)) {}
     TransportContract contract() const override {
         TransportContract c = inner_->contract();
         c.send = TransportContract::Send::grouped;
@@ -155,18 +202,22 @@ public:
     }
     std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
                                        std::chrono::milliseconds timeout) override {
+        const auto rank = static_cast<size_t>(group.ranks[static_cast<size_t>(group.me)]);
         return std::make_unique<QueuedCommunicator>(inner_->make(group, rendezvous, {}, timeout),
-                                                    std::vector<Memory>(arenas.begin(), arenas.end()));
+                                                    std::vector<Memory>(arenas.begin(), arenas.end()),
+                                                    timelines_.empty() ? nullptr : timelines_.at(rank));
     }
 
 private:
     std::unique_ptr<Transport> inner_;
+    std::vector<std::shared_ptr<Timeline>> timelines_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_transport(std::unique_ptr<Transport> threads) {
-    return std::make_unique<QueuedTransport>(std::move(threads));
+std::unique_ptr<Transport> make_transport(std::unique_ptr<Transport> threads,
+                                          std::vector<std::shared_ptr<Timeline>> timelines) {
+    return std::make_unique<QueuedTransport>(std::move(threads), std::move(timelines));
 }
 
 }  // namespace orrery::apart

@@ -29,6 +29,17 @@ good=("$orrery" check "$gpt" --set data.path=text.txt --set data.tokens_per_sequ
     --set script.heads=3)
 taken "the settings that the others spoil" "${good[@]}"
 
+# ---- gathers ahead of their readers: how far would fit
+ahead() {
+    sed "s/zero = opt.zero }/zero = 3, $1 }/" "$gpt" > ahead.lua
+    refused "memory for $1" "$3" -- "$orrery" check ahead.lua "${good[@]:3}" --set script.layers=6 --set mesh.dp=2 \
+        --set train.sequences_per_step=8 --set device.cpu.reference=true --set device.memory_gib="$2"
+}
+ahead 'prefetch = 2' 0.0036 'gathers run 2 layers ahead|at most 1 layer fits|prefetch = 1'
+ahead 'prefetch = 2' 0.0035 'it fits without that alone|prefetch = 0'
+ahead 'prefetch = 2' 0.0033 'without that it does not fit either'
+ahead 'prefetch_mib = 4' 0.0036 'gathers run 4.0 MiB ahead|prefetch = 0'
+
 # ---- sizes and rates
 refused_set() {
     local name=$1 words=$2

@@ -1,4 +1,5 @@
-// The proof as it was before the engine of time (plan/replay): the oracle that the proof is compared with.
+// The proof as it was before the engine of time (plan/replay): the oracle that the proof is compared with. Since then a
+// queued message goes behind what it waits for, no longer behind all that was computed before it.
 #include "deadlock_oracle.h"
 
 #include <fmt/format.h>
@@ -46,8 +47,6 @@ private:
         int next = 0;                              ///< the next instruction that the host issues
         int held = none;                           ///< what has to be done before
         std::map<LaneKey, std::deque<int>> lanes;  ///< issued, not done
-        int computed = 0, computes = 0;  ///< entries that have left the compute lane, and have ever been there
-        std::vector<int> after;          ///< queued messages: entries that must have left it before
         std::vector<char> done, started, met;
         std::vector<int> group;                 ///< first instruction of its group, under grouped contracts; else none
         std::vector<int> group_end;             ///< by first instruction: one past the last
@@ -77,7 +76,6 @@ private:
         Class& state = of(k);
         state.done.assign(c.stream.size(), 0);
         state.started = state.met = state.done;
-        state.after.assign(c.stream.size(), 0);
         state.group = groups_of(plan_, c, contracts);
         state.group_end.assign(c.stream.size(), none);
         for (int i = 0; i < end(k); ++i)
@@ -112,22 +110,7 @@ private:
             computed |= at(k, wait).axis == none;
         }
         const auto& compute = of(k).lanes[compute_lane];
-        return i.axis != none && !queued(i) && computed && !compute.empty() ? instruction_of(compute.front()) : none;
-    }
-
-    /// Of an entry of the compute lane: a kernel or copy, or ~i where the lane waits for message i.
-    static int instruction_of(int entry) { return entry >= 0 ? entry : ~entry; }
-
-    /// A queued message waits for all that has been computed so far, and by way of that for other messages.
-    void follow_compute(int k, int index) {
-        Class& state = of(k);
-        for (int wait : at(k, index).waits) {
-            if (at(k, wait).axis != none) {
-                state.lanes[compute_lane].push_back(~wait);
-                ++state.computes;
-            }
-            state.after[static_cast<size_t>(index)] = state.computes;
-        }
+        return i.axis != none && !queued(i) && computed && !compute.empty() ? compute.front() : none;
     }
 
     bool issue(int k) {
@@ -135,8 +118,6 @@ private:
         if (state.next == end(k) || (state.held != none && !done(k, state.held)) || host_wait(k) != none) return false;
         const int index = state.next++;
         const Instruction& i = at(k, index);
-        if (queued(i)) follow_compute(k, index);
-        state.computes += i.axis == none;
         state.lanes[lane_of(i)].push_back(index);
         state.held = none;
         if (i.axis == none || queued(i)) return true;
@@ -155,10 +136,9 @@ private:
         for (auto& [key, lane] : of(k).lanes) {
             while (!lane.empty()) {
                 const int first = lane.front();
-                moved |= first >= 0 && start_first(k, lane);
-                if (!done(k, instruction_of(first))) break;
+                moved |= start_first(k, lane);
+                if (!done(k, first)) break;
                 lane.pop_front();
-                of(k).computed += key == compute_lane;
                 moved = true;
             }
         }
@@ -190,7 +170,6 @@ private:
     }
 
     bool waited(int k, int index) {
-        if (of(k).after[static_cast<size_t>(index)] > of(k).computed) return false;
         const auto& waits = at(k, index).waits;
         return std::all_of(waits.begin(), waits.end(), [&](int wait) { return done(k, wait); });
     }
@@ -298,8 +277,6 @@ private:
             if (group(k, index) != none && state.next < group_end(k, index)) return Place{k, state.next};
             for (int other = group(k, index); other != none && other < group_end(k, index); ++other)
                 if (other != index && !started(k, other) && !waited(k, other)) return Place{k, other};
-            if (state.after[static_cast<size_t>(index)] > state.computed)
-                return Place{k, instruction_of(state.lanes[compute_lane].front())};
             const auto& lane = state.lanes[lane_of(i)];
             if (!lane.empty() && lane.front() != index) return Place{k, lane.front()};
             return std::nullopt;

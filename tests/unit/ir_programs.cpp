@@ -207,6 +207,8 @@ private:
         p_.note(any(), text(), origin());
         p_.microbatches(1 + below(4), {});
         p_.bucket("dp", below(1 << 20), {});
+        if (below(2)) p_.prefetch("dp", {below(4), 0}, {});
+        if (below(2)) p_.prefetch("tp", {0, below(1 << 20)}, {});
         for (ValueId param : p_.params()) p_.set_grad(param, any());
         for (ValueId param : p_.params()) p_.updates.push_back({param, any()});
         p_.results.push_back({text(), any()});
@@ -285,6 +287,7 @@ std::string difference(const Program& a, const Program& b) {
     if (!same(a.remarks(), b.remarks())) return "remarks";
     if (a.grads() != b.grads()) return "gradients";
     if (a.buckets() != b.buckets()) return "buckets";
+    if (a.prefetches() != b.prefetches()) return "prefetches";
     return a.microbatches() == b.microbatches() ? "" : "micro-batches";
 }
 

@@ -265,6 +265,18 @@ TEST_CASE("data with zero is the strategy zero in data's name") {
         CHECK(data.bucket_bytes("dp") == 4 << 20);
         CHECK(zero.marks()[0].origin.text() == "zero, a.lua:5");
     }
+    using Prefetches = std::vector<std::pair<std::string, PrefetchDepth>>;
+    CHECK(train("zero { stage = 3 }").prefetches().empty());
+    CHECK(train("zero { stage = 3, prefetch = 2 }").prefetches() == Prefetches{{"dp", {2, 0}}});
+    CHECK(train("data { zero = 3, prefetch_mib = 8 }").prefetches() == Prefetches{{"dp", {0, 8 << 20}}});
+    const auto refused = [&](const std::string& strategy, const char* why) {
+        CHECK_THROWS_WITH(train(strategy), Catch::Contains("a.lua:5") && Catch::Contains(why));
+    };
+    refused("zero { stage = 2, prefetch = 1 }", "prefetch is about the params' gathers of stage 3; stage is 2");
+    refused("zero { stage = 3, prefetch = -1 }", "prefetch is -1");
+    refused("zero { stage = 3, prefetch_mib = 0 }", "prefetch_mib is 0");
+    refused("zero { stage = 3, prefetch = 1, prefetch_mib = 8 }", "give one");
+    refused("data { zero = 2, prefetch = 1 }", "prefetch");
     CHECK_THROWS_WITH(train("data { zero = 4 }"), Catch::Contains("a.lua:5") && Catch::Contains("zero is 4"));
     CHECK_THROWS_WITH(train("data { zero = 1, stage = 2 }"), Catch::Contains("stage"));
 }

@@ -86,8 +86,12 @@ struct DeviceLimits {
 
 /// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.
 /// One thread drives a device. Errors are Fault::failed and name the kernel.
+///
+/// Queue 0 takes kernels and copies, queue 1 copies beside it. From `first_free_queue` on there are as many as somebody
+/// names, for waits and records alone: what was recorded there is done when all that the queue waited for is.
 class ORRERY_API Device {
 public:
+    static constexpr int first_free_queue = 2;
     virtual ~Device();
     virtual DeviceLimits limits() = 0;
     /// Aligned as scratch is, contents undefined. Throws Fault::failed naming the bytes asked for and those free.

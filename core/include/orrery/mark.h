@@ -35,6 +35,18 @@ struct ScopeMark {
     std::vector<std::string> kinds = {};
 };
 
+/// How far gathers of params with Keep::fragment run ahead of the fragment's layer that reads them, and how far behind
+/// its maker what waits for a reduce-scatter may stand.
+struct PrefetchDepth {
+    int64_t layers = 0;
+    int64_t bytes =
+        0;  ///< not 0: as many layers as the gathered params, or the gradients, take no more bytes than this
+
+    bool none() const { return layers == 0 && bytes == 0; }
+    ORRERY_API std::string text() const;  ///< "2 layers", "1048576 bytes"
+    bool operator==(const PrefetchDepth&) const = default;
+};
+
 /// What a strategy leaves as it is, and why: `orrery check` lists it.
 struct Remark {
     ValueId value = none;  ///< none: about a scope or the whole program

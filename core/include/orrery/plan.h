@@ -98,6 +98,8 @@ struct Plan {
     Mesh mesh;
     Schedule schedule;
     AxisId stage_axis = none;  ///< the axis that carries stages
+    /// By AxisId: how far gathers of params run ahead of their readers, and reduce-scatters trail; empty: none does.
+    std::vector<PrefetchDepth> ahead;
     int threads_per_rank = 1;
     std::vector<RankClass> classes;
     std::string fingerprint;  ///< SHA-256 of all that ranks must agree on, compared before step 0

@@ -99,6 +99,8 @@ public:
     void pipeline(Pipeline pipeline);
     /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
+    /// How far ahead of their readers the params' gathers over an axis run, and how far reduce-scatters trail.
+    void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
 
     const std::vector<Mark>& marks() const { return marks_; }
     const std::vector<Mark>& ignored() const { return ignored_; }
@@ -109,6 +111,8 @@ public:
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join
 
     const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
+    /// By axis; one that is left out is left to lowering: a layer where the transport is `queued`, else none.
+    const std::vector<std::pair<std::string, PrefetchDepth>>& prefetches() const { return prefetches_; }
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
 
 private:
@@ -121,6 +125,7 @@ private:
     std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<std::pair<std::string, int64_t>> buckets_;
+    std::vector<std::pair<std::string, PrefetchDepth>> prefetches_;
     int64_t microbatches_ = 1;
     Pipeline pipeline_;
 };

@@ -172,6 +172,24 @@ int bucket(lua_State* L) {
     return 0;
 }
 
+/// program:prefetch(axis, layers) or program:prefetch(axis, { mib = size })
+int prefetch(lua_State* L) {
+    Tape& tape = annotated(L, "prefetch");
+    PrefetchDepth ahead;
+    if (lua_istable(L, 3)) {
+        Fields fields(L, 3, "prefetch");
+        const double mib = fields.number("mib").value_or(0);
+        fields.finish();
+        if (!(mib > 0 && mib < 1e9)) fields.wrong("mib", "more than 0 MiB");
+        ahead.bytes = static_cast<int64_t>(mib * (1 << 20));
+    } else {
+        ahead.layers = check_integer(L, 3);
+        if (ahead.layers < 0) bad_argument(L, 3, fmt::format("0 layers or more expected, got {}", ahead.layers));
+    }
+    tape.program->prefetch(check_text(L, 2), ahead, mark_origin(tape));
+    return 0;
+}
+
 int mesh_size(lua_State* L) {
     lua_pushinteger(L, check<MeshView>(L, 1).mesh.size(check_text(L, 2)));
     return 1;
@@ -204,6 +222,7 @@ void open_annotated(lua_State* L) {
                                 {"recompute", guard<recompute>},
                                 {"microbatches", guard<microbatches>},
                                 {"bucket", guard<bucket>},
+                                {"prefetch", guard<prefetch>},
                                 {"note", guard<note>},
                                 {nullptr, nullptr}};
     add_class<AnnotatedProgram>(L, program);

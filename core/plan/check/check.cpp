@@ -165,10 +165,10 @@ void check_memory(const Plan& plan, int64_t memory_bytes) {
     for (const RankClass& c : plan.classes) {
         const int64_t needed = c.persistent_bytes + c.scratch_bytes;
         if (needed <= memory_bytes) continue;
-        throw Error(fmt::format("program {} needs {} per rank, device.memory_gib is {}: {} too much; largest: {}",
-                                plan.program.name, bytes_text(needed),
-                                static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
-                                bytes_text(needed - memory_bytes), largest_values(plan, c)));
+        throw MemoryError(fmt::format(
+            "program {} needs {} per rank, device.memory_gib is {:.6g}: {} too much; largest: {}", plan.program.name,
+            bytes_text(needed), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+            bytes_text(needed - memory_bytes), largest_values(plan, c)));
     }
 }
 

@@ -11,6 +11,12 @@ namespace orrery {
 
 struct ChunkTable;
 
+/// What a plan or a session needs does not fit in the memory of a rank.
+class MemoryError : public Error {
+public:
+    using Error::Error;
+};
+
 /// Proves that a plan runs, before any rank starts; derives everything from the streams again and trusts no table of
 /// lowering. Throws Error naming class, instruction, op and script line:
 ///   form      operands fit kernels, buffers and arenas; messages' sizes fit their op and the transport's dtypes

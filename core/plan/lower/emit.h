@@ -32,6 +32,15 @@ private:
         bool add = false;  ///< the place holds a part of the sum already
     };
 
+    /// A collective that has been emitted, and what is left to do when it has come.
+    struct Underway {
+        std::vector<int> buffers;  ///< that the message reads and writes
+        Operand came, out;         ///< blocks to be put in order, where `perm` says how
+        std::vector<int64_t> perm;
+        Target to;
+        Operand made;
+    };
+
     // Places.
     void place_persistent();
     void place_results();
@@ -57,9 +66,12 @@ private:
     void keep_sent();
     void keep_groups();
     void joined(const Step& step);
-    void gather(const Step& step, const Operand& in, const Operand& out);
+    void gather(const Step& step, const Operand& in, Underway& message);
     void scatter(const Step& step, const Operand& in, const Operand& out);
-    void exchange(const Step& step, const Operand& in, const Operand& out);
+    void exchange(const Step& step, const Operand& in, Underway& message);
+    Underway send_off(const Step& step);
+    void arrive(const Step& step, const Underway& message);
+    void hold(const Underway& message);
     void final_copies();
 
     Operand read(ValueId id, int64_t micro);
@@ -95,10 +107,11 @@ private:
     std::vector<char> updated_;                        ///< per value: written at its target's place already
     std::vector<std::pair<ValueId, Operand>> copies_;  ///< results that no kernel writes in their place
     std::unordered_map<std::string, int> kernel_ids_;
-    std::vector<int64_t> workspaces_;                       ///< bytes per kernel
-    std::vector<int> first_of_step_;                        ///< per step: its first instruction
-    std::vector<char> sent_;                                ///< per instance: a peer reads it, at its own time
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;  ///< queues of messages, by axis, peer and direction
+    std::vector<int64_t> workspaces_;                        ///< bytes per kernel
+    std::vector<int> first_of_step_;                         ///< per step: its first instruction
+    std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< by op and micro-batch
+    std::vector<char> sent_;                                 ///< per instance: a peer reads it, at its own time
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues of messages, by axis, peer and direction
 };
 
 }  // namespace orrery::lowering

@@ -61,6 +61,25 @@ void Emitter::emit_collective(Opcode what, const Step& step, std::vector<Operand
 }
 
 void Emitter::collective(const Step& step) {
+    const std::pair key{step.op, step.micro};
+    using Part = Step::Part;
+    if (step.part == Part::end || step.part == Part::release) {
+        const auto found = underway_.find(key);
+        if (found == underway_.end())
+            throw Error(program().op(step.op).origin,
+                        "a collective ends before it begins; the order of steps is wrong");
+        hold(found->second);
+        if (step.part == Part::end) arrive(step, found->second);
+        underway_.erase(found);
+        return;
+    }
+    Underway message = send_off(step);
+    if (step.part != Part::begin) arrive(step, message);
+    if (step.part != Part::whole) underway_.emplace(key, std::move(message));
+}
+
+/// Packs what is sent, and sends it.
+Emitter::Underway Emitter::send_off(const Step& step) {
     const Op& op = program().op(step.op);
     const AxisId axis = roles_.axis(op);
     if (axis == roles_.micro_axis)
@@ -70,36 +89,53 @@ void Emitter::collective(const Step& step) {
     const std::vector<std::pair<int, int>> in_place = reduces && contract(axis).in_place
                                                           ? std::vector<std::pair<int, int>>{{0, 0}}
                                                           : std::vector<std::pair<int, int>>{};
-    const Target to = target(step, 0, reads, in_place);
-    const Operand made = to.add ? temporary(to.place.type, to.value) : to.place;
+    Underway message;
+    message.to = target(step, 0, reads, in_place);
+    message.made = message.to.add ? temporary(message.to.place.type, message.to.value) : message.to.place;
     if (reduces) {
-        emit_collective(Opcode::all_reduce, step, {reads[0], made});
+        emit_collective(Opcode::all_reduce, step, {reads[0], message.made});
     } else if (op.kind == "all_gather") {
-        gather(step, reads[0], made);
+        gather(step, reads[0], message);
     } else if (op.kind == "reduce_scatter") {
-        scatter(step, reads[0], made);
+        scatter(step, reads[0], message.made);
     } else if (op.kind == "all_to_all") {
-        exchange(step, reads[0], made);
+        exchange(step, reads[0], message);
     } else {
         throw Error(op.origin, "no instruction for collective '" + op.kind + "'");
     }
-    finish(step, to, made);
-    const ValueRole& role = roles_.value(op.outputs[0]);
-    if (role.per_micro && role.accumulated) accumulate(step, op.outputs[0], made);
+    for (const Operand& operand : out_.stream.back().operands) message.buffers.push_back(operand.buffer);
+    return message;
+}
+
+/// Puts in order what has come, and adds it where it belongs.
+void Emitter::arrive(const Step& step, const Underway& message) {
+    if (!message.perm.empty()) emit_kernel(step, transpose(message.perm), {}, {message.came, message.out}, 1);
+    finish(step, message.to, message.made);
+    const ValueId id = program().op(step.op).outputs[0];
+    if (roles_.value(id).per_micro && roles_.value(id).accumulated) accumulate(step, id, message.made);
+}
+
+/// The message's places are its own up to here.
+void Emitter::hold(const Underway& message) {
+    const int here = static_cast<int>(out_.stream.size()) - 1;
+    for (int id : message.buffers) {
+        Buffer& buffer = out_.buffers[static_cast<size_t>(id)];
+        buffer.last = std::max(buffer.last, here);
+    }
 }
 
 /// [A, L, B] on every member -> [P, A, L, B] -> [A, P L, B].
-void Emitter::gather(const Step& step, const Operand& in, const Operand& out) {
+void Emitter::gather(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const auto dim = static_cast<size_t>(op.attributes.integer("dim"));
-    if (contiguous(in.type.shape, dim)) return emit_collective(Opcode::all_gather, step, {in, out});
+    if (contiguous(in.type.shape, dim)) return emit_collective(Opcode::all_gather, step, {in, message.made});
     const int64_t parts = roles_.mesh.size(roles_.axis(op));
     Shape stacked = in.type.shape;
     stacked.insert(stacked.begin(), parts);
-    const Operand packed = temporary({in.type.dtype, stacked}, op.outputs[0]);
-    emit_collective(Opcode::all_gather, step, {in, packed});
-    const std::vector<int64_t> perm = from_front(stacked.size(), dim);
-    emit_kernel(step, transpose(perm), {}, {packed, viewed(out, permuted(stacked, perm))}, 1);
+    message.came = temporary({in.type.dtype, stacked}, op.outputs[0]);
+    message.perm = from_front(stacked.size(), dim);
+    message.out = viewed(message.made, permuted(stacked, message.perm));
+    emit_collective(Opcode::all_gather, step, {in, message.came});
 }
 
 /// [A, P L, B] -> [P, A, L, B] -> [A, L, B].
@@ -116,10 +152,11 @@ void Emitter::scatter(const Step& step, const Operand& in, const Operand& out) {
 
 /// Split along `from` becomes split along `to`: block j of dim `to` goes to member j, whose blocks line up along
 /// `from`.
-void Emitter::exchange(const Step& step, const Operand& in, const Operand& out) {
+void Emitter::exchange(const Step& step, const Operand& in, Underway& message) {
     const Op& op = program().op(step.op);
     const auto from = static_cast<size_t>(op.attributes.integer("from"));
     const auto to = static_cast<size_t>(op.attributes.integer("to"));
+    const Operand& out = message.made;
     const Shape split = cut(in.type.shape, to, roles_.mesh.size(roles_.axis(op)));
     const std::vector<int64_t> out_of = to_front(split.size(), to);
     Operand sent = in;
@@ -129,10 +166,10 @@ void Emitter::exchange(const Step& step, const Operand& in, const Operand& out) 
     }
     const Shape blocks = permuted(split, out_of);
     if (contiguous(out.type.shape, from)) return emit_collective(Opcode::all_to_all, step, {sent, out});
-    const Operand received = temporary({in.type.dtype, blocks}, op.outputs[0]);
-    emit_collective(Opcode::all_to_all, step, {sent, received});
-    const std::vector<int64_t> into = from_front(blocks.size(), from);
-    emit_kernel(step, transpose(into), {}, {received, viewed(out, permuted(blocks, into))}, 1);
+    message.came = temporary({in.type.dtype, blocks}, op.outputs[0]);
+    message.perm = from_front(blocks.size(), from);
+    message.out = viewed(out, permuted(blocks, message.perm));
+    emit_collective(Opcode::all_to_all, step, {sent, message.came});
 }
 
 /// Several all-reduces in one message; the members' places in and out follow the flat operands.

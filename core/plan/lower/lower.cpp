@@ -66,6 +66,32 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 
+/// By AxisId: what strategies ask for; else a layer where gathers are queued behind the device's work, and none where
+/// the host waits for each.
+std::vector<PrefetchDepth> run_ahead(const Program& program, const Mesh& mesh, const LowerOptions& options) {
+    std::vector<PrefetchDepth> ahead;
+    for (const Axis& axis : mesh.axes()) {
+        PrefetchDepth own{!axis.sequential && options.contracts.of(axis.name).queued ? 1 : 0, 0};
+        for (const auto& [name, asked] : program.prefetches())
+            if (name == axis.name) own = asked;
+        const PrefetchDepth& most = options.prefetch_at_most;
+        ahead.push_back({std::min(own.layers, most.layers), std::min(own.bytes, most.bytes)});
+    }
+    return ahead;
+}
+
+/// Of the axes over which anything moved.
+void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const std::vector<PrefetchDepth>& ahead) {
+    for (const lowering::Order& order : orders)
+        for (const lowering::Step& step : order.steps) {
+            using Part = lowering::Step::Part;
+            if (step.part != Part::begin && step.part != Part::held) continue;
+            const auto axis = static_cast<size_t>(*plan.mesh.find(plan.program.op(step.op).attributes.text("axis")));
+            plan.ahead.resize(ahead.size());
+            plan.ahead[axis] = ahead[axis];
+        }
+}
+
 }  // namespace
 
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options) {
@@ -96,7 +122,10 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
     const lowering::LoopAnalysis whole(plan.program, plan.mesh, spread);
     std::vector<lowering::LoopAnalysis> shares;
     for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
-    std::vector<lowering::Order> orders = lowering::order_steps(shares, plan.schedule, messages(spread, mesh, options));
+    const std::vector<PrefetchDepth> ahead = run_ahead(plan.program, mesh, options);
+    std::vector<lowering::Order> orders =
+        lowering::order_steps(shares, plan.schedule, messages(spread, mesh, options), ahead);
+    note_ahead(plan, orders, ahead);
     plan.classes.reserve(shares.size());
     for (int rank = 0; rank < spread.ranks(); ++rank) {
         const auto r = static_cast<size_t>(rank);

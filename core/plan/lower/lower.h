@@ -44,6 +44,8 @@ struct LowerOptions {
     /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
     /// the executor then allocates them beside the arena.
     std::function<int64_t(const KernelSpec&)> workspace;
+    /// No gather runs further ahead, whatever strategies ask for: to find what would fit in memory.
+    PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };
 
 /// Makes the streams of a distributed and fused program: orders fragments, joins gradients' all-reduces in buckets,

@@ -1,9 +1,11 @@
 #include "plan/lower/order.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
+#include "plan/lower/run_ahead.h"
 #include "plan/replay/replay.h"
 #include "plan/timeline.h"
 
@@ -99,9 +101,12 @@ public:
         }
     }
 
-    Order run() {
+    Order run(const std::vector<PrefetchDepth>& ahead) {
+        RunAhead moved(roles_, ahead, std::move(base_));
+        base_ = moved.take_steps();
         find_producers();
         hoist();
+        hold(moved);
         merge();
         order_.readers = std::move(readers_);
         return std::move(order_);
@@ -159,7 +164,8 @@ private:
         made_at_.assign(static_cast<size_t>(roles_.instances), -1);
         readers_.assign(static_cast<size_t>(roles_.instances), 0);
         for (size_t at = 0; at < base_.size(); ++at) {
-            for (ValueId id : roles_.reads(base_[at].op)) ++readers_at(roles_.find(id, base_[at].micro).instance);
+            if (base_[at].part != Step::Part::end)
+                for (ValueId id : roles_.reads(base_[at].op)) ++readers_at(roles_.find(id, base_[at].micro).instance);
             for (ValueId id : roles_.makes(base_[at].op)) {
                 made_at(roles_.find(id, base_[at].micro).instance) = static_cast<int>(at);
                 if (roles_.value(id).accumulated) made_at(roles_.instance(id, -1)) = static_cast<int>(at);
@@ -249,15 +255,42 @@ private:
             made_at(roles_.instance(program().op(member.op).outputs[0], -1)) = ready_[index];
     }
 
-    /// Hoisted steps follow the step that makes their input; what needs nothing from the loop comes after it.
-    void merge() {
-        // A collective that reads another's output must not overtake it: places only grow along such a chain.
+    /// A collective that reads another's output must not overtake it: places only grow along such a chain.
+    void chain() {
         for (auto& [at, step] : attached_) {
             const std::vector<ValueId> inputs = step.bucket == none ? roles_.reads(step.op) : std::vector<ValueId>{};
             for (ValueId input : inputs) at = std::max(at, made_at(roles_.find(input, -1).instance));
             if (step.bucket != none) continue;
             for (ValueId output : program().op(step.op).outputs) made_at(roles_.instance(output, -1)) = at;
         }
+    }
+
+    /// What a reduce-scatter reads stays for as long as it may trail: were its place used at once, what is computed
+    /// there would wait for it.
+    void hold(const RunAhead& moved) {
+        chain();
+        std::vector<std::pair<int, OpId>> scatters;
+        std::map<OpId, size_t> steps;
+        for (size_t i = 0; i < attached_.size(); ++i) {
+            const auto& [at, step] = attached_[i];
+            if (step.bucket != none || program().op(step.op).kind != "reduce_scatter") continue;
+            scatters.emplace_back(at, step.op);
+            steps[step.op] = i;
+        }
+        std::stable_sort(scatters.begin(), scatters.end());
+        const std::vector<int> until = moved.held_until(scatters);
+        for (size_t i = 0; i < scatters.size(); ++i) {
+            if (until[i] == none) continue;
+            Step& scatter = attached_[steps.at(scatters[i].second)].second;
+            Step release = scatter;
+            scatter.part = Step::Part::held;
+            release.part = Step::Part::release;
+            attached_.emplace_back(until[i], release);
+        }
+    }
+
+    /// Hoisted steps follow the step that makes their input; what needs nothing from the loop comes after it.
+    void merge() {
         auto rank = [&](const std::pair<int, Step>& a) { return std::make_tuple(a.first, chained(a.second)); };
         std::stable_sort(attached_.begin(), attached_.end(),
                          [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
@@ -273,6 +306,7 @@ private:
 
     /// How many hoisted collectives precede this one on its way from a kernel.
     int chained(const Step& step) {
+        if (step.part == Step::Part::release) return std::numeric_limits<int>::max();
         if (step.bucket != none) return 0;
         int depth = 0;
         for (OpId maker = program().value(program().op(step.op).inputs[0]).op;
@@ -368,7 +402,8 @@ private:
 
 }  // namespace
 
-std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages) {
+std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages,
+                               const std::vector<PrefetchDepth>& ahead) {
     std::vector<Ordering> ranks;
     ranks.reserve(shares.size());
     for (size_t r = 0; r < shares.size(); ++r)
@@ -383,7 +418,7 @@ std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Sc
             for (const auto& [to, sent] : rank.sends()) ranks[static_cast<size_t>(to)].post_receives(sent);
     }
     std::vector<Order> orders;
-    for (Ordering& rank : ranks) orders.push_back(rank.run());
+    for (Ordering& rank : ranks) orders.push_back(rank.run(ahead));
     if (orders.size() > 1) Arrivals(shares, orders).run();
     return orders;
 }

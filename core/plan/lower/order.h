@@ -12,6 +12,10 @@ struct Step {
     int64_t micro = -1;
     Fragment fragment;
     int bucket = none;  ///< index into Order::buckets; `op` is its first member
+    /// Of a collective that is under way for a while: the message; what is left to do when it has come; the message
+    /// with that, whose places are its own until `release`.
+    enum class Part : uint8_t { whole, begin, end, held, release };
+    Part part = Part::whole;
 };
 
 /// All-reduces that become one message. Their inputs lie side by side; the roundest sizes come first, in
@@ -47,7 +51,8 @@ enum class Messages : uint8_t { apart, together, grouped };
 /// Collectives of gradients run as soon as the last micro-batch has made their input. A value is sent as soon as it is
 /// made, or, not `apart`, when its fragment ends. It is received when the fragment that reads it starts, or earlier, so
 /// that receives from one peer come in the order of its sends; `grouped`: between the fragments where the schedule's
-/// timeline has come to the send. Linear but for sorts.
-std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages);
+/// timeline has come to the send. `ahead`: by AxisId, see RunAhead. Linear but for sorts.
+std::vector<Order> order_steps(const std::vector<LoopAnalysis>& shares, const Schedule& schedule, Messages messages,
+                               const std::vector<PrefetchDepth>& ahead);
 
 }  // namespace orrery::lowering

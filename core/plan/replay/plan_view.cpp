@@ -53,19 +53,6 @@ bool PlanView::on_host(const Instruction& i, const Instruction& earlier) const {
     return (i.axis != none && !queued(i)) || (earlier.axis != none && !queued(earlier));
 }
 
-/// A queued message waits for all that has been computed so far, and by way of that for other messages: the compute
-/// lane waits for those.
-void PlanView::follow_compute(const Instruction& i) {
-    for (const int wait : i.waits) {
-        if (class_->stream[static_cast<size_t>(wait)].axis == none) continue;
-        const int message = items_[static_cast<size_t>(wait)];
-        ReplayItem item{.lane = compute_lane, .held = held_, .source = wait, .stands_for = message};
-        computed_ = view_.add(item, {message}, holds_);
-        held_ = none;
-        holds_.clear();
-    }
-}
-
 int PlanView::lane_of(const Instruction& i) {
     if (i.axis == none) return compute_lane;
     const auto lanes = contract(i.axis).lanes;
@@ -116,10 +103,8 @@ void PlanView::add_instruction(int index) {
         after_compute |= earlier.axis == none;
     }
     if (calls && after_compute && computed_ != none) holds_.push_back(computed_);
-    if (queued(i)) follow_compute(i);
 
     ReplayItem item{.lane = lane_of(i), .held = held_, .source = index};
-    if (queued(i) && !i.waits.empty()) item.drained = computed_;
     const int first = (*groups_)[static_cast<size_t>(index)];
     if (is_message(i.opcode)) {
         item.kind = i.opcode == Opcode::send ? ReplayItem::Kind::send : ReplayItem::Kind::receive;

@@ -29,7 +29,6 @@ public:
 private:
     void add_class(int k, const std::vector<int>& groups);
     void add_instruction(int index);
-    void follow_compute(const Instruction& i);
     int lane_of(const Instruction& i);
     int channel_of(int k, int index);
     int meeting_of(int k, AxisId axis);

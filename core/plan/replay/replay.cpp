@@ -73,7 +73,6 @@ void Replay::link() {
             const int entry = item.group == none ? 2 * i : 2 * i + 1;
             const auto [from, to] = part(view_.waits, view_.wait_first, i);
             for (const int* wait = from; wait != to; ++wait) give(*wait, entry);
-            if (item.drained != none) give(item.drained, entry);
             if (before_[static_cast<size_t>(i)] != none) give(before_[static_cast<size_t>(i)], 2 * i);
         }
     };
@@ -235,29 +234,25 @@ std::optional<int> Replay::blocked_group(int item) const {
     const std::vector<int>& members = view_.groups[static_cast<size_t>(group)];
     if (!issued(members.back())) return next(view_.at(item).actor);
     for (const int member : members)
-        if (member != item && !started(member) && (undone_wait(member) || undrained(member))) return member;
+        if (member != item && !started(member) && undone_wait(member)) return member;
     return std::nullopt;
 }
 
 std::optional<int> Replay::blocker(int item) const {
     const ReplayItem& what = view_.at(item);
-    const auto named = [&](int found) {
-        return view_.at(found).stands_for == none ? found : view_.at(found).stands_for;
-    };
     if (!issued(item)) {
         const int at = next(what.actor);
         if (view_.at(at).held != none && !done(view_.at(at).held)) return view_.at(at).held;
         if (at != item) return at;
         const auto [from, to] = part(view_.holds, view_.hold_first, item);
         const auto found = std::find_if(from, to, [&](int hold) { return !done(hold); });
-        return found == to ? std::nullopt : std::optional(named(*found));
+        return found == to ? std::nullopt : std::optional(*found);
     }
     if (!started(item)) {
-        if (const auto wait = undone_wait(item)) return named(*wait);
+        if (const auto wait = undone_wait(item)) return *wait;
         if (const auto other = blocked_group(item)) return other;
-        if (undrained(item)) return named(front_of_lane(what.drained));
         if (what.lane != none)
-            if (const int front = front_of_lane(item); front != item) return named(front);
+            if (const int front = front_of_lane(item); front != item) return front;
         return std::nullopt;
     }
     if (met(item) && what.group != none)

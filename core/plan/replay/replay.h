@@ -19,14 +19,12 @@ struct ReplayItem {
     };
     Kind kind = Kind::work;
     int actor = 0;
-    int lane = none;        ///< of the actor; none: nothing stands in its way
-    int channel = none;     ///< of sends and receives, which meet in order; of a meet: the meeting
-    int group = none;       ///< sends and receives that start when all can, and are done when all have met
-    int held = none;        ///< item that must be done before this one is issued: a call that has not returned
-    int drained = none;     ///< item of another lane; all up to it must be done before this one starts
-    int64_t tag = 0;        ///< of sends and receives: what tells them apart in messages about them
-    int source = none;      ///< what it stands for in the caller's list
-    int stands_for = none;  ///< item that messages name in its stead
+    int lane = none;     ///< of the actor; none: nothing stands in its way
+    int channel = none;  ///< of sends and receives, which meet in order; of a meet: the meeting
+    int group = none;    ///< sends and receives that start when all can, and are done when all have met
+    int held = none;     ///< item that must be done before this one is issued: a call that has not returned
+    int64_t tag = 0;     ///< of sends and receives: what tells them apart in messages about them
+    int source = none;   ///< what it stands for in the caller's list
 };
 
 /// What is played: each actor's items one after the other, actor by actor.
@@ -120,7 +118,6 @@ private:
     void finish(int item, int64_t time);
     void complete(int item);
     std::optional<int> undone_wait(int item) const;
-    bool undrained(int item) const { return view_.at(item).drained != none && !done(view_.at(item).drained); }
     std::optional<int> partner(int item) const;
     std::optional<int> blocked_group(int item) const;
     int front_of_lane(int item) const;

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <optional>
 
@@ -19,8 +20,6 @@
 namespace orrery::cuda_device {
 
 namespace {
-
-constexpr int queues = 2;
 
 /// A stream that ends with its owner.
 class Stream {
@@ -93,8 +92,8 @@ class CudaDevice : public Device {
 public:
     explicit CudaDevice(Config& config)
         : options_(read(config)),
-          rings_{EventRing(streams_[0].get()), EventRing(streams_[1].get())},
-          context_(kernels::cuda::read_chip(options_.device), streams_[0].get(), options_.cache),
+          queues_(Device::first_free_queue),
+          context_(kernels::cuda::read_chip(options_.device), queues_[0].stream.get(), options_.cache),
           launcher_(context_, options_.check_each),
           arenas_(options_.device),
           staging_(options_.device, arenas_) {
@@ -114,7 +113,7 @@ public:
                 named("measuring products", [&] { return measure_product(context_, kernels::Type::f32); });
             l.matrix_flops_bf16 =
                 named("measuring products", [&] { return measure_product(context_, kernels::Type::bf16); });
-            l.copy_bytes_per_s = named("measuring copies", [&] { return measure_copy(streams_[0].get()); });
+            l.copy_bytes_per_s = named("measuring copies", [&] { return measure_copy(stream(0)); });
             measured_ = l;
         }
         DeviceLimits limits = *measured_;
@@ -156,7 +155,7 @@ public:
         if (queue != 0) throw Error("device cuda: kernels run on queue 0, not " + std::to_string(queue), Fault::failed);
         if (const auto* graph = dynamic_cast<const GraphKernel*>(&kernel)) {
             launcher_.flush();
-            graph->launch(streams_[0].get());
+            graph->launch(stream(0));
             return launcher_.note(step_);
         }
         auto& own = static_cast<CudaKernel&>(kernel);
@@ -174,7 +173,7 @@ public:
 
     Event record(int queue) override {
         if (queue == 0) launcher_.flush();
-        return rings_[ring(queue)].record();
+        return at(queue).events.record();
     }
 
     void wait(int queue, const Event& event) override {
@@ -206,7 +205,7 @@ public:
         }
         launcher_.flush();
         return cuda_device::capture(
-            streams_[0].get(),
+            stream(0),
             [&] {
                 try {
                     work();
@@ -220,18 +219,23 @@ public:
     }
 
 private:
-    size_t ring(int queue) const {
-        if (queue < 0 || queue >= queues)
+    struct Queue {
+        Stream stream;
+        EventRing events{stream.get()};
+    };
+    /// Those that join events are made when they are named first.
+    Queue& at(int queue) {
+        if (queue < 0 || queue > 1000)
             throw Error("device cuda: there is no queue " + std::to_string(queue), Fault::failed);
-        return static_cast<size_t>(queue);
+        while (queues_.size() <= static_cast<size_t>(queue)) queues_.emplace_back();
+        return queues_[static_cast<size_t>(queue)];
     }
-    cudaStream_t stream(int queue) const { return streams_[ring(queue)].get(); }
+    cudaStream_t stream(int queue) { return at(queue).stream.get(); }
     /// The calling thread's GPU, which another plugin or thread may have changed.
     void choose() const { require(cudaSetDevice(options_.device), "choosing the GPU"); }
 
     const Options options_;
-    const Stream streams_[queues];
-    EventRing rings_[queues];
+    std::deque<Queue> queues_;
     kernels::cuda::Context context_;
     Launcher launcher_;
     Arenas arenas_;

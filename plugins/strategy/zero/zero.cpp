@@ -1,5 +1,6 @@
 // ZeRO (Rajbhandari et al. 2020): data parallelism whose optimizer states, gradients and params are split over the
 // ranks. Hybrid: split over one axis and repeated over another.
+#include <algorithm>
 #include <map>
 
 #include "orrery/plugin.h"
@@ -16,6 +17,8 @@ public:
           replicate_(options.text("replicate", "")),
           stage_(options.integer("stage", 1)),
           bucket_mib_(options.integer("bucket_mib", 25)),
+          prefetch_(options.integer("prefetch", -1)),
+          prefetch_mib_(options.integer("prefetch_mib", 0)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "zero";
         if (stage_ < 1 || stage_ > 3)
@@ -28,6 +31,23 @@ public:
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to send each alone");
+        if (options.has("prefetch") && prefetch_ < 0)
+            throw Error(options.where("prefetch"),
+                        "strategy zero: prefetch is " + std::to_string(prefetch_) +
+                            "; give a number of layers, or 0 to gather where params are read");
+        if (prefetch_mib_ < 0 || (options.has("prefetch_mib") && prefetch_mib_ == 0))
+            throw Error(options.where("prefetch_mib"), "strategy zero: prefetch_mib is " +
+                                                           std::to_string(prefetch_mib_) +
+                                                           "; give a number of MiB above 0, or prefetch = 0");
+        if (prefetch_ >= 0 && prefetch_mib_ > 0)
+            throw Error(options.where("prefetch_mib"),
+                        "strategy zero: prefetch and prefetch_mib both say how far gathers run ahead; give one");
+        for (const char* key : {"prefetch", "prefetch_mib"})
+            if (options.has(key) && stage_ != 3)
+                throw Error(options.where(key), "strategy zero: " + std::string(key) +
+                                                    " is about the params' gathers of "
+                                                    "stage 3; stage is " +
+                                                    std::to_string(stage_));
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
@@ -38,7 +58,10 @@ public:
                     program.store(input, axis, Placement::split(*dim), origin_);
             program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
         }
-        if (mesh.size(axis_) > 1) split_training(program, mesh);
+        if (mesh.size(axis_) == 1) return;
+        if (prefetch_ >= 0 || prefetch_mib_ > 0)
+            program.prefetch(axis_, {std::max<int64_t>(prefetch_, 0), prefetch_mib_ * 1024 * 1024}, origin_);
+        split_training(program, mesh);
     }
 
 private:
@@ -87,7 +110,7 @@ private:
     }
 
     std::string axis_, replicate_;
-    int64_t stage_, bucket_mib_;
+    int64_t stage_, bucket_mib_, prefetch_, prefetch_mib_;
     Origin origin_;
 };
 

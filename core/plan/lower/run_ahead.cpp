@@ -1,0 +1,346 @@
+#include "plan/lower/run_ahead.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/layers.h"
+
+namespace orrery::lowering {
+
+RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& ahead, std::vector<Step> base)
+    : roles_(roles), ahead_(ahead), base_(std::move(base)) {
+    const bool any = std::any_of(ahead.begin(), ahead.end(), [](const PrefetchDepth& p) { return !p.none(); });
+    if (!any) {
+        steps_ = std::move(base_);
+        return;
+    }
+    pure_.assign(program().ops.size(), 0);
+    taken_.assign(base_.size(), 0);
+    cut_in_layers();
+    if (!gathers_.empty()) {
+        weights_first();
+        cut_in_layers();
+    }
+    front_.resize(first_.size());
+    back_.resize(first_.size());
+    if (!first_.empty()) {
+        move_gathers();
+        move_scatters();
+    }
+    merge();
+}
+
+bool RunAhead::gathers_over(AxisId axis) const {
+    return std::any_of(gathers_.begin(), gathers_.end(), [&](const Message& m) { return m.axis == axis; });
+}
+
+int RunAhead::step_of(OpId op, int64_t micro) const {
+    return at_[static_cast<size_t>(op * (roles_.micros + 1) + micro + 1)];
+}
+
+/// A gather of what comes of params and states alone, made anew for each fragment.
+bool RunAhead::moves_ahead(const Step& s) {
+    const Op& op = program().op(s.op);
+    return in_loop(s) && op.kind == "all_gather" && op.attributes.text("keep") == "fragment" &&
+           !ahead(roles_.axis(op)).none() && of_params_alone(s.op);
+}
+
+bool RunAhead::of_params_alone(OpId id) {
+    char& known = pure_[static_cast<size_t>(id)];
+    if (known != 0) return known == 1;
+    const OpRole& role = roles_.ops[static_cast<size_t>(id)];
+    const Op& op = program().op(id);
+    bool pure = role.section != Section::after && op.kind != "transfer";
+    if (role.section == Section::inside) {
+        for (ValueId out : op.outputs) pure = pure && roles_.over_micro(out).kind == Placement::Kind::replicate;
+        for (ValueId in : op.inputs) {
+            const OpId maker = program().value(in).op;
+            pure = pure && (maker == none ? program().value(in).role != Role::input : of_params_alone(maker));
+        }
+    }
+    pure_[static_cast<size_t>(id)] = pure ? 1 : 2;
+    return pure;
+}
+
+/// A reduce-scatter in the loop whose followers there are no messages.
+bool RunAhead::trails(const Step& s) {
+    const Op& op = program().op(s.op);
+    if (!in_loop(s) || op.kind != "reduce_scatter" || ahead(roles_.axis(op)).none()) return false;
+    std::vector<OpId> followers;
+    if (!follow(op.outputs[0], followers)) return false;
+    std::sort(followers.begin(), followers.end());
+    followers.erase(std::unique(followers.begin(), followers.end()), followers.end());
+    followers_.push_back(std::move(followers));
+    return true;
+}
+
+bool RunAhead::follow(ValueId value, std::vector<OpId>& followers) const {
+    for (OpId reader : roles_.readers(value).ops) {
+        const OpRole& role = roles_.ops[static_cast<size_t>(reader)];
+        const Op& op = program().op(reader);
+        if (role.section != Section::inside) continue;
+        if (op.kind == "transfer" || (roles_.collective(op) && !role.absorbed)) return false;
+        if (!role.absorbed) followers.push_back(reader);
+        for (ValueId out : op.outputs)
+            if (!follow(out, followers)) return false;
+    }
+    return true;
+}
+
+/// What an op without a scope does belongs to the layer before. A gather belongs to the layer that reads it, a
+/// reduce-scatter with its followers to the one that makes its input.
+void RunAhead::cut_in_layers() {
+    const auto places = static_cast<size_t>(roles_.micros + 1);
+    at_.assign(program().ops.size() * places, none);
+    for (size_t i = 0; i < base_.size(); ++i)
+        at_[static_cast<size_t>(base_[i].op) * places + static_cast<size_t>(base_[i].micro + 1)] = static_cast<int>(i);
+    const std::vector<int> scopes = layers_of_ops(program());
+    for (auto* list : {&gathers_, &scatters_}) list->clear();
+    for (auto* list : {&first_, &last_}) list->clear();
+    followers_.clear();
+    layer_of_.assign(base_.size(), none);
+    std::vector<char> apart(base_.size(), 0);  // 1: with the next layer, 2: with the one before
+    for (size_t i = 0; i < base_.size(); ++i) {
+        const Step& s = base_[i];
+        if (moves_ahead(s)) {
+            gathers_.push_back(
+                {i, roles_.axis(program().op(s.op)), none, roles_.value(program().op(s.op).outputs[0]).type.bytes()});
+        } else if (trails(s)) {
+            apart[i] = 2;
+            for (OpId follower : followers_.back())
+                if (const int at = step_of(follower, s.micro); at != none) apart[static_cast<size_t>(at)] = 2;
+            scatters_.push_back(
+                {i, roles_.axis(program().op(s.op)), none, roles_.value(program().op(s.op).inputs[0]).type.bytes()});
+        }
+        if (apart[i] == 0 && in_loop(s) && pure_[static_cast<size_t>(s.op)] == 0) of_params_alone(s.op);
+        if (apart[i] == 0 && pure_[static_cast<size_t>(s.op)] == 1) apart[i] = 1;
+    }
+    int scope = none;
+    size_t waiting = 0;  // steps from here on have no layer yet
+    for (size_t i = 0; i < base_.size(); ++i) {
+        const Step& s = base_[i];
+        if (!in_loop(s) || program().op(s.op).kind == "transfer") continue;
+        if (apart[i] == 1) continue;
+        const int here = scopes[static_cast<size_t>(s.op)];
+        const bool opens = first_.empty() || !(base_[first_.back()].fragment == s.fragment) ||
+                           (apart[i] == 0 && here != none && here != scope);
+        if (opens) {
+            first_.push_back(i);
+            last_.push_back(i);
+            scope = here;
+        } else if (scope == none) {
+            scope = here;
+        }
+        const auto layer = static_cast<int>(first_.size()) - 1;
+        for (; waiting <= i; ++waiting)
+            if (apart[waiting] == 1 && in_loop(base_[waiting])) layer_of_[waiting] = layer;
+        layer_of_[i] = layer;
+        last_.back() = i;
+    }
+    for (; waiting < base_.size() && !first_.empty(); ++waiting)
+        if (apart[waiting] == 1 && in_loop(base_[waiting])) {
+            layer_of_[waiting] = static_cast<int>(first_.size()) - 1;
+            last_.back() = waiting;
+        }
+    for (auto* messages : {&gathers_, &scatters_})
+        for (Message& m : *messages) m.layer = layer_of_[m.step];
+}
+
+/// Gradients of params before those of inputs, where their operands are there, so that reduce-scatters run beside the
+/// latter. Not in a layer with other messages, which run beside gradients of params.
+void RunAhead::weights_first() {
+    const auto is_weight = [&](size_t i) { return roles_.ops[static_cast<size_t>(base_[i].op)].weight; };
+    std::vector<char> own(base_.size(), 0);  // gathers and reduce-scatters that run ahead and trail
+    for (const auto* messages : {&gathers_, &scatters_})
+        for (const Message& m : *messages) own[m.step] = 1;
+    const auto other = [&](size_t i) {
+        const Op& op = program().op(base_[i].op);
+        return op.kind == "transfer" || (roles_.collective(op) && own[i] == 0);
+    };
+    std::vector<size_t> order;
+    for (size_t begin = 0; begin < base_.size();) {
+        size_t end = begin + 1;
+        while (end < base_.size() && layer_of_[end] == layer_of_[begin]) ++end;
+        bool apart = layer_of_[begin] == none;
+        for (size_t i = begin; i < end; ++i) apart = apart || other(i);
+        const size_t opened = order.size();
+        size_t behind = opened;  // the gradients of params go here, or later
+        for (size_t i = begin; i < end; ++i) {
+            if (apart || !is_weight(i)) {
+                order.push_back(i);
+                continue;
+            }
+            for (size_t k = order.size(); k > behind; --k)
+                if (reads(i, order[k - 1])) behind = k;
+            order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind), i);
+            ++behind;
+        }
+        begin = end;
+    }
+    std::vector<Step> steps;
+    for (size_t i : order) steps.push_back(base_[i]);
+    base_ = std::move(steps);
+}
+
+/// Step `reader` needs what `maker` makes, by way of what has no step of its own.
+bool RunAhead::reads(size_t reader, size_t maker) const {
+    const auto from = [&](auto&& self, OpId id) -> bool {
+        for (ValueId in : program().op(id).inputs) {
+            const OpId before = program().value(in).op;
+            if (before == none) continue;
+            if (before == base_[maker].op) return true;
+            if (roles_.ops[static_cast<size_t>(before)].absorbed && self(self, before)) return true;
+        }
+        return false;
+    };
+    return base_[reader].micro == base_[maker].micro && from(from, base_[reader].op);
+}
+
+/// By message: the layer before which it begins. `bytes`: the first at whose begin those of the axis that are read
+/// later, up to this one, take no more.
+std::vector<int> RunAhead::begins(const std::vector<Message>& messages) const {
+    struct Window {
+        std::vector<size_t> messages;  ///< of the axis, up to the one at hand
+        size_t from = 0;               ///< those before it have been read at `layer`
+        int64_t bytes = 0;
+        int layer = 0;
+    };
+    std::vector<Window> windows(ahead_.size());
+    std::vector<int> all;
+    for (size_t i = 0; i < messages.size(); ++i) {
+        const Message& m = messages[i];
+        const PrefetchDepth& p = ahead(m.axis);
+        if (p.bytes == 0) {
+            all.push_back(static_cast<int>(std::max<int64_t>(0, m.layer - p.layers)));
+            continue;
+        }
+        Window& w = windows[static_cast<size_t>(m.axis)];
+        w.messages.push_back(i);
+        w.bytes += m.bytes;
+        while (w.bytes > p.bytes && w.layer < m.layer) {
+            ++w.layer;
+            for (; w.from < w.messages.size() && messages[w.messages[w.from]].layer <= w.layer; ++w.from)
+                w.bytes -= messages[w.messages[w.from]].bytes;
+        }
+        all.push_back(std::min(w.layer, m.layer));
+    }
+    return all;
+}
+
+/// By message: the layer behind which it ends. `bytes`: the last before which it and those of the axis that have begun
+/// since take no more.
+std::vector<int> RunAhead::ends(const std::vector<Message>& messages) const {
+    const int last = static_cast<int>(first_.size()) - 1;
+    std::vector<int> all(messages.size(), 0);
+    std::vector<std::vector<size_t>> by_axis(ahead_.size());
+    for (size_t i = 0; i < messages.size(); ++i) by_axis[static_cast<size_t>(messages[i].axis)].push_back(i);
+    for (const auto& of_axis : by_axis) {
+        size_t to = 0;
+        int64_t bytes = 0;  // of those from the one at hand up to `to`
+        for (size_t k = 0; k < of_axis.size(); ++k) {
+            const Message& m = messages[of_axis[k]];
+            const PrefetchDepth& p = ahead(m.axis);
+            int& end = all[of_axis[k]];
+            if (p.bytes == 0) {
+                end = static_cast<int>(std::min<int64_t>(last, m.layer + p.layers));
+                continue;
+            }
+            for (to = std::max(to, k); to < of_axis.size(); ++to) {
+                if (bytes + messages[of_axis[to]].bytes > p.bytes) break;
+                bytes += messages[of_axis[to]].bytes;
+            }
+            end = std::max(m.layer, to == of_axis.size() ? last : messages[of_axis[to]].layer);
+            if (to > k) bytes -= m.bytes;
+        }
+    }
+    return all;
+}
+
+/// The steps that make an op's inputs, from the layer on, come before it.
+void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
+    for (ValueId in : program().op(op).inputs) {
+        const OpId maker = program().value(in).op;
+        if (maker == none || roles_.ops[static_cast<size_t>(maker)].section != Section::inside) continue;
+        bring_along(maker, micro, layer);
+        const int at = step_of(maker, micro);
+        if (at == none || static_cast<size_t>(at) < first_[layer] || taken_[static_cast<size_t>(at)]) continue;
+        taken_[static_cast<size_t>(at)] = 1;
+        front_[layer].emplace_back(static_cast<size_t>(at), base_[static_cast<size_t>(at)].part);
+    }
+}
+
+void RunAhead::move_gathers() {
+    const std::vector<int> begin = begins(gathers_);
+    for (size_t i = 0; i < gathers_.size(); ++i) {
+        const Message& m = gathers_[i];
+        if (begin[i] == m.layer || taken_[m.step]) continue;
+        const auto layer = static_cast<size_t>(begin[i]);
+        Step& s = base_[m.step];
+        bring_along(s.op, s.micro, layer);
+        front_[layer].emplace_back(m.step, Step::Part::begin);
+        s.part = Step::Part::end;
+    }
+}
+
+void RunAhead::move_scatters() {
+    const std::vector<int> end = ends(scatters_);
+    std::map<size_t, int> followers;  // what waits for several stands behind the last of them
+    for (size_t i = 0; i < scatters_.size(); ++i) {
+        const Message& m = scatters_[i];
+        if (end[i] == m.layer || !gathers_over(m.axis)) continue;
+        Step& s = base_[m.step];
+        s.part = Step::Part::begin;
+        back_[static_cast<size_t>(end[i])].emplace_back(m.step, Step::Part::end);
+        for (OpId follower : followers_[i]) {
+            const int at = step_of(follower, s.micro);
+            if (at == none) continue;
+            int& behind = followers.try_emplace(static_cast<size_t>(at), end[i]).first->second;
+            behind = std::max(behind, end[i]);
+        }
+    }
+    for (const auto& [step, behind] : followers) {
+        taken_[step] = 1;
+        back_[static_cast<size_t>(behind)].emplace_back(step, Step::Part::whole);
+    }
+    for (Parts& back : back_) std::sort(back.begin(), back.end());
+}
+
+void RunAhead::merge() {
+    end_of_.assign(first_.size(), none);
+    const auto add = [&](size_t step, Step::Part part, int layer) {
+        steps_.push_back(base_[step]);
+        steps_.back().part = part;
+        layer_at_.push_back(layer);
+        if (layer != none) end_of_[static_cast<size_t>(layer)] = static_cast<int>(steps_.size()) - 1;
+    };
+    size_t opened = 0, closed = 0;
+    for (size_t i = 0; i < base_.size(); ++i) {
+        for (; opened < first_.size() && first_[opened] == i; ++opened)
+            for (const auto& [step, part] : front_[opened]) add(step, part, static_cast<int>(opened));
+        if (!taken_[i]) add(i, base_[i].part, layer_of_[i]);
+        for (; closed < last_.size() && last_[closed] == i; ++closed)
+            for (const auto& [step, part] : back_[closed]) add(step, part, static_cast<int>(closed));
+    }
+    at_.clear();
+}
+
+std::vector<int> RunAhead::held_until(const std::vector<std::pair<int, OpId>>& scatters) const {
+    std::vector<int> until(scatters.size(), none);
+    if (first_.empty()) return until;
+    std::vector<Message> messages;
+    std::vector<size_t> of;
+    for (size_t i = 0; i < scatters.size(); ++i) {
+        const auto& [at, id] = scatters[i];
+        const Op& op = program().op(id);
+        if (at < 0 || layer_at_[static_cast<size_t>(at)] == none || !gathers_over(roles_.axis(op))) continue;
+        messages.push_back(
+            {0, roles_.axis(op), layer_at_[static_cast<size_t>(at)], roles_.value(op.inputs[0]).type.bytes()});
+        of.push_back(i);
+    }
+    const std::vector<int> end = ends(messages);
+    for (size_t k = 0; k < of.size(); ++k)
+        if (end[k] > messages[k].layer) until[of[k]] = end_of_[static_cast<size_t>(end[k])];
+    return until;
+}
+
+}  // namespace orrery::lowering
