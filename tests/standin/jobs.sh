@@ -17,13 +17,13 @@ on_cpu() {
         { cat "$name.log"; fail "$name"; }
 }
 
-# near JOB OTHER: losses within 1e-4 of each other's, at every step.
+# near JOB OTHER: losses within 1e-5 of each other's, at every step.
 near() {
     losses "$1" > one.txt
     losses "$2" > other.txt
     [ "$(wc -l < one.txt)" -eq 20 ] || { cat "$1.log"; fail "$1: no 20 step lines"; }
     paste one.txt other.txt | awk '
-        function far(a, b) { return a != a || (a > b ? a - b : b - a) > 1e-4 * b }
+        function far(a, b) { return a != a || (a > b ? a - b : b - a) > 1e-5 * b }
         $1 != $4 || far($2, $5) { print "step " $1 ": loss " $2 ", not " $5; bad = 1 }
         END { exit bad }' || fail "$1: other losses than $2"
     echo "$1: 20 steps with the losses of $2"
