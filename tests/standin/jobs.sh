@@ -53,6 +53,7 @@ not_captured apart
 near apart cpu
 on_gpu zero 20 "${two[@]}" --set script.zero=3
 captured zero
+grep -q "gathers over dp run 1 layer ahead" zero.log || { cat zero.log; fail "zero: gathers do not run ahead"; }
 near zero cpu
 on_gpu stages 20 "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2
 captured stages
