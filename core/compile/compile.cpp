@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/flops.h"
 #include "ir/op.h"
+#include "orrery/strategy.h"
 #include "plan/check/check.h"
 #include "plan/print.h"
 #include "plan/summary.h"
@@ -151,10 +153,11 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
         return {made.entry, compile_one(made.program, made.mesh, places, options)};
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
-        throw Error(
+        const std::string text =
             fmt::format("{}\n  in the step of {} tokens, to which train.ramp_start and train.ramp_increment lead",
-                        error.what(), tokens_of(made.program)),
-            error.fault());
+                        error.what(), tokens_of(made.program));
+        if (dynamic_cast<const MemoryError*>(&error)) throw MemoryError(text, error.fault());
+        throw Error(text, error.fault());
     }
 }
 
@@ -183,46 +186,39 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     return compiled;
 }
 
-/// How far gathers of the full step run ahead, the furthest of all axes.
-PrefetchDepth furthest(const Experiment& experiment, const CompileOptions& options) {
-    PrefetchDepth all;
-    for (const Axis& axis : experiment.mesh.axes()) {
-        const auto& asked = experiment.train().prefetches();
-        const auto own = std::find_if(asked.begin(), asked.end(), [&](const auto& a) { return a.first == axis.name; });
-        const bool queued = !axis.sequential && options.contracts.of(axis.name).queued;
-        const PrefetchDepth here = own != asked.end() ? own->second : PrefetchDepth{queued ? 1 : 0, 0};
-        all = {std::max(all.layers, here.layers), std::max(all.bytes, here.bytes)};
-    }
-    return all;
-}
-
 /// The sentence for who has too little memory and gathers params ahead: how far would fit. Compiles anew a few times.
 std::string what_fits(const Experiment& experiment, CompileOptions options) {
-    const PrefetchDepth asked = furthest(experiment, options);
-    if (asked.none()) return "";
     options.look = {};
+    const int64_t memory = std::exchange(options.memory_bytes, 0);
+    PrefetchDepth asked;  // the furthest of all axes over which something moved
+    for (const PrefetchDepth& ahead : compile_programs(experiment, options).train().ahead)
+        asked = {std::max(asked.layers, ahead.layers), std::max(asked.bytes, ahead.bytes)};
+    if (asked.none()) return "";
+    asked.layers = std::min<int64_t>(asked.layers, static_cast<int64_t>(2 * layers(experiment.train()).size()));
+    options.memory_bytes = memory;
     const auto fits = [&](PrefetchDepth most) {
         options.prefetch_at_most = most;
         try {
             compile_programs(experiment, options);
             return true;
-        } catch (const MemoryError&) {
+        } catch (const Error&) {
             return false;
         }
     };
-    const bool layers = asked.bytes == 0;
-    const std::string now = fmt::format("\n  gathers run {} ahead; ", layers ? asked.text() : bytes_text(asked.bytes));
+    const bool by_layers = asked.bytes == 0;
+    const std::string now =
+        fmt::format("\n  gathers run {} ahead; ", by_layers ? asked.text() : bytes_text(asked.bytes));
     if (!fits({0, 0})) return now + "without that it does not fit either";
-    const int64_t unit = layers ? 1 : 1 << 20;
-    int64_t least = 0, most = (layers ? asked.layers : asked.bytes) / unit;  // fits; does not
+    const int64_t unit = by_layers ? 1 : 1 << 20;
+    int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // fits; does not
     while (most - least > 1) {
         const int64_t middle = least + (most - least) / 2;
-        (fits(layers ? PrefetchDepth{middle, 0} : PrefetchDepth{0, middle * unit}) ? least : most) = middle;
+        (fits(by_layers ? PrefetchDepth{middle, 0} : PrefetchDepth{0, middle * unit}) ? least : most) = middle;
     }
-    if (least == 0) return now + "it fits without that alone: strategy zero's prefetch = 0";
-    return now + fmt::format("at most {} fits: strategy zero's {} = {}",
-                             layers ? PrefetchDepth{least, 0}.text() : fmt::format("{} MiB", least),
-                             layers ? "prefetch" : "prefetch_mib", least);
+    if (least == 0) return now + "it fits without that alone: prefetch = 0";
+    return now + fmt::format("at most {} fits: {} = {}",
+                             by_layers ? PrefetchDepth{least, 0}.text() : fmt::format("{} MiB", least),
+                             by_layers ? "prefetch" : "prefetch_mib", least);
 }
 
 }  // namespace

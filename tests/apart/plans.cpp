@@ -160,6 +160,54 @@ TEST_CASE("apart: gathers ahead of their readers, reduce-scatters behind their m
         }
 }
 
+TEST_CASE("apart: gathers over two axes, ahead of each other as far as each is asked") {
+    for (const auto& [outer, inner] : std::vector<std::pair<PrefetchDepth, PrefetchDepth>>{
+             {{3, 0}, {1, 0}}, {{1, 0}, {3, 0}}, {{0, 0}, {2, 0}}, {{2, 0}, {0, 0}}, {{0, 500}, {2, 0}}}) {
+        INFO(outer.text() << " and " << inner.text());
+        Model m;
+        ValueId h = m.input("x", {8, 8}, {"batch", "embed"});
+        for (int layer = 0; layer < 5; ++layer) {
+            const std::string scope = "layers." + std::to_string(layer);
+            m.build.push_scope(scope);
+            h = m.op("tanh", {m.op("matmul", {h, m.param(scope + ".w", {8, 8}, {"embed", "embed"})})});
+            m.build.pop_scope();
+        }
+        m.train(m.op("sum", {m.op("square", {h})}, {{"dims", Shape{0, 1}}}), true);
+        for (const char* axis : {"dp", "rp"}) {
+            m.split_names({{"batch", axis}});
+            for (ValueId p : m.program.params()) {
+                const std::string name = m.program.value(p).name;
+                m.store(name, axis, S(0));
+                m.use(name, axis, Placement::replicated(), Keep::fragment);
+                m.program.store(m.program.grad_of(p), axis, S(0), {});
+                for (const char* state : {".m", ".v"}) m.store(name + state, axis, S(0));
+            }
+        }
+        m.program.prefetch("dp", outer, {});
+        m.program.prefetch("rp", inner, {});
+        for (const int64_t micros : {1, 2})
+            same_apart(m.program, mesh_of({{"dp", 2}, {"rp", 2}}, micros), Messages::queued);
+    }
+}
+
+TEST_CASE("apart: terms of a tied gradient are scattered each, and trail") {
+    for (const int64_t layers : {1, 2, 3, 100})
+        for (const int64_t micros : {1, 2}) {
+            Model m = block(8, 4, 2, 4, 12, true, true);
+            m.split_names({{"batch", "dp"}});
+            for (ValueId p : m.program.params()) {
+                const std::string name = m.program.value(p).name;
+                m.store(name, "dp", S(0));
+                m.use(name, "dp", Placement::replicated(), Keep::fragment);
+                m.program.store(m.program.grad_of(p), "dp", S(0), {});
+                for (ValueId term : m.program.grad_terms(p)) m.program.store(term, "dp", S(0), {});
+                for (const char* state : {".m", ".v"}) m.store(name + state, "dp", S(0));
+            }
+            m.program.prefetch("dp", {layers, 0}, {});
+            same_apart(m.program, mesh_of({{"dp", 2}}, micros), Messages::queued);
+        }
+}
+
 TEST_CASE("apart: where one rank cannot capture its step, none does") {
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}});

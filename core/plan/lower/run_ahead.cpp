@@ -1,7 +1,6 @@
 #include "plan/lower/run_ahead.h"
 
 #include <algorithm>
-#include <map>
 
 #include "ir/layers.h"
 
@@ -28,10 +27,6 @@ RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& 
         move_scatters();
     }
     merge();
-}
-
-bool RunAhead::gathers_over(AxisId axis) const {
-    return std::any_of(gathers_.begin(), gathers_.end(), [&](const Message& m) { return m.axis == axis; });
 }
 
 int RunAhead::step_of(OpId op, int64_t micro) const {
@@ -62,29 +57,52 @@ bool RunAhead::of_params_alone(OpId id) {
     return pure;
 }
 
-/// A reduce-scatter in the loop whose followers there are no messages.
+/// A reduce-scatter in the loop that leads to gradients of params alone, whose followers there are no messages.
 bool RunAhead::trails(const Step& s) {
     const Op& op = program().op(s.op);
-    if (!in_loop(s) || op.kind != "reduce_scatter" || ahead(roles_.axis(op)).none()) return false;
-    std::vector<OpId> followers;
+    const bool weight = roles_.ops[static_cast<size_t>(s.op)].weight;
+    if (!in_loop(s) || !weight || op.kind != "reduce_scatter" || ahead(roles_.axis(op)).none()) return false;
+    std::set<OpId> followers;
     if (!follow(op.outputs[0], followers)) return false;
-    std::sort(followers.begin(), followers.end());
-    followers.erase(std::unique(followers.begin(), followers.end()), followers.end());
-    followers_.push_back(std::move(followers));
+    followers_.emplace_back(followers.begin(), followers.end());
     return true;
 }
 
-bool RunAhead::follow(ValueId value, std::vector<OpId>& followers) const {
+/// Adds the ops of the loop that read a value, and what these lead to; false where one is a message.
+bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
     for (OpId reader : roles_.readers(value).ops) {
         const OpRole& role = roles_.ops[static_cast<size_t>(reader)];
         const Op& op = program().op(reader);
         if (role.section != Section::inside) continue;
         if (op.kind == "transfer" || (roles_.collective(op) && !role.absorbed)) return false;
-        if (!role.absorbed) followers.push_back(reader);
+        if (!role.absorbed && !followers.insert(reader).second) continue;
         for (ValueId out : op.outputs)
             if (!follow(out, followers)) return false;
     }
     return true;
+}
+
+/// The loop's messages that may move, and where steps belong that lie between two layers.
+std::vector<RunAhead::Belongs> RunAhead::find_messages() {
+    gathers_.clear();
+    scatters_.clear();
+    followers_.clear();
+    std::vector<Belongs> belongs(base_.size(), Belongs::here);
+    for (size_t i = 0; i < base_.size(); ++i) {
+        const Step& s = base_[i];
+        const Op& op = program().op(s.op);
+        if (moves_ahead(s)) {
+            gathers_.push_back({i, roles_.axis(op), none, roles_.value(op.outputs[0]).type.bytes()});
+        } else if (belongs[i] == Belongs::here && trails(s)) {
+            belongs[i] = Belongs::to_the_last;
+            for (OpId follower : followers_.back())
+                if (const int at = step_of(follower, s.micro); at != none)
+                    belongs[static_cast<size_t>(at)] = Belongs::to_the_last;
+            scatters_.push_back({i, roles_.axis(op), none, roles_.value(op.inputs[0]).type.bytes()});
+        }
+        if (belongs[i] == Belongs::here && in_loop(s) && of_params_alone(s.op)) belongs[i] = Belongs::to_the_next;
+    }
+    return belongs;
 }
 
 /// What an op without a scope does belongs to the layer before. A gather belongs to the layer that reads it, a
@@ -95,55 +113,41 @@ void RunAhead::cut_in_layers() {
     for (size_t i = 0; i < base_.size(); ++i)
         at_[static_cast<size_t>(base_[i].op) * places + static_cast<size_t>(base_[i].micro + 1)] = static_cast<int>(i);
     const std::vector<int> scopes = layers_of_ops(program());
-    for (auto* list : {&gathers_, &scatters_}) list->clear();
-    for (auto* list : {&first_, &last_}) list->clear();
-    followers_.clear();
+    first_.clear();
+    last_.clear();
     layer_of_.assign(base_.size(), none);
-    std::vector<char> apart(base_.size(), 0);  // 1: with the next layer, 2: with the one before
-    for (size_t i = 0; i < base_.size(); ++i) {
-        const Step& s = base_[i];
-        if (moves_ahead(s)) {
-            gathers_.push_back(
-                {i, roles_.axis(program().op(s.op)), none, roles_.value(program().op(s.op).outputs[0]).type.bytes()});
-        } else if (trails(s)) {
-            apart[i] = 2;
-            for (OpId follower : followers_.back())
-                if (const int at = step_of(follower, s.micro); at != none) apart[static_cast<size_t>(at)] = 2;
-            scatters_.push_back(
-                {i, roles_.axis(program().op(s.op)), none, roles_.value(program().op(s.op).inputs[0]).type.bytes()});
-        }
-        if (apart[i] == 0 && in_loop(s) && pure_[static_cast<size_t>(s.op)] == 0) of_params_alone(s.op);
-        if (apart[i] == 0 && pure_[static_cast<size_t>(s.op)] == 1) apart[i] = 1;
-    }
+    const std::vector<Belongs> belongs = find_messages();
     int scope = none;
     size_t waiting = 0;  // steps from here on have no layer yet
+    const auto settle = [&](size_t end) {
+        for (; waiting < end; ++waiting)
+            if (belongs[waiting] == Belongs::to_the_next && in_loop(base_[waiting]))
+                layer_of_[waiting] = static_cast<int>(first_.size()) - 1;
+    };
     for (size_t i = 0; i < base_.size(); ++i) {
         const Step& s = base_[i];
-        if (!in_loop(s) || program().op(s.op).kind == "transfer") continue;
-        if (apart[i] == 1) continue;
+        if (!in_loop(s) || program().op(s.op).kind == "transfer" || belongs[i] == Belongs::to_the_next) continue;
         const int here = scopes[static_cast<size_t>(s.op)];
         const bool opens = first_.empty() || !(base_[first_.back()].fragment == s.fragment) ||
-                           (apart[i] == 0 && here != none && here != scope);
+                           (belongs[i] == Belongs::here && here != none && here != scope);
         if (opens) {
             first_.push_back(i);
             last_.push_back(i);
-            scope = here;
-        } else if (scope == none) {
-            scope = here;
         }
-        const auto layer = static_cast<int>(first_.size()) - 1;
-        for (; waiting <= i; ++waiting)
-            if (apart[waiting] == 1 && in_loop(base_[waiting])) layer_of_[waiting] = layer;
-        layer_of_[i] = layer;
+        if (opens || scope == none) scope = here;
+        settle(i);
+        waiting = std::max(waiting, i + 1);
+        layer_of_[i] = static_cast<int>(first_.size()) - 1;
         last_.back() = i;
     }
-    for (; waiting < base_.size() && !first_.empty(); ++waiting)
-        if (apart[waiting] == 1 && in_loop(base_[waiting])) {
-            layer_of_[waiting] = static_cast<int>(first_.size()) - 1;
-            last_.back() = waiting;
-        }
+    if (first_.empty()) return;
+    settle(base_.size());
+    for (size_t i = last_.back() + 1; i < base_.size(); ++i)
+        if (layer_of_[i] != none) last_.back() = i;
     for (auto* messages : {&gathers_, &scatters_})
         for (Message& m : *messages) m.layer = layer_of_[m.step];
+    gathers_over_.assign(ahead_.size(), 0);
+    for (const Message& m : gathers_) gathers_over_[static_cast<size_t>(m.axis)] = 1;
 }
 
 /// Gradients of params before those of inputs, where their operands are there, so that reduce-scatters run beside the
@@ -261,17 +265,46 @@ void RunAhead::bring_along(OpId op, int64_t micro, size_t layer) {
     for (ValueId in : program().op(op).inputs) {
         const OpId maker = program().value(in).op;
         if (maker == none || roles_.ops[static_cast<size_t>(maker)].section != Section::inside) continue;
-        bring_along(maker, micro, layer);
         const int at = step_of(maker, micro);
-        if (at == none || static_cast<size_t>(at) < first_[layer] || taken_[static_cast<size_t>(at)]) continue;
-        taken_[static_cast<size_t>(at)] = 1;
-        front_[layer].emplace_back(static_cast<size_t>(at), base_[static_cast<size_t>(at)].part);
+        const auto step = static_cast<size_t>(at);
+        if (at != none && (step < first_[layer] || taken_[step])) continue;
+        bring_along(maker, micro, layer);
+        if (at == none) continue;
+        taken_[step] = 1;
+        front_[layer].emplace_back(step, base_[step].part);
+    }
+}
+
+/// A gather of what another gather makes begins no later than that one's reader.
+void RunAhead::begin_in_order(OpId op, int64_t micro, int begin, const std::map<size_t, size_t>& gather_at,
+                              std::vector<int>& begins) const {
+    for (ValueId in : program().op(op).inputs) {
+        const OpId maker = program().value(in).op;
+        if (maker == none || roles_.ops[static_cast<size_t>(maker)].section != Section::inside) continue;
+        const int at = step_of(maker, micro);
+        const auto inner = at == none ? gather_at.end() : gather_at.find(static_cast<size_t>(at));
+        if (inner == gather_at.end())
+            begin_in_order(maker, micro, begin, gather_at, begins);
+        else
+            begins[inner->second] = std::min(begins[inner->second], begin);
     }
 }
 
 void RunAhead::move_gathers() {
-    const std::vector<int> begin = begins(gathers_);
+    std::vector<int> begin = begins(gathers_);
+    std::map<size_t, size_t> gather_at;
+    std::vector<size_t> order;
     for (size_t i = 0; i < gathers_.size(); ++i) {
+        gather_at[gathers_[i].step] = i;
+        order.push_back(i);
+    }
+    for (size_t i = gathers_.size(); i-- > 0;) {
+        const Step& s = base_[gathers_[i].step];
+        begin_in_order(s.op, s.micro, begin[i], gather_at, begin);
+    }
+    // The earliest first: it takes along what several need.
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return begin[a] < begin[b]; });
+    for (size_t i : order) {
         const Message& m = gathers_[i];
         if (begin[i] == m.layer || taken_[m.step]) continue;
         const auto layer = static_cast<size_t>(begin[i]);
@@ -294,7 +327,9 @@ void RunAhead::move_scatters() {
         for (OpId follower : followers_[i]) {
             const int at = step_of(follower, s.micro);
             if (at == none) continue;
-            int& behind = followers.try_emplace(static_cast<size_t>(at), end[i]).first->second;
+            // Its own layer: it may read what no such message brings.
+            int& behind =
+                followers.try_emplace(static_cast<size_t>(at), layer_of_[static_cast<size_t>(at)]).first->second;
             behind = std::max(behind, end[i]);
         }
     }

@@ -1,9 +1,9 @@
-// A GPU as a device: queue 0 runs kernels and copies in order, queue 1 copies beside it.
+// A GPU as a device: queue 0 runs kernels and copies in order, queue 1 copies beside it, further ones join events.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
-#include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "driver.h"
@@ -92,7 +92,6 @@ class CudaDevice : public Device {
 public:
     explicit CudaDevice(Config& config)
         : options_(read(config)),
-          queues_(Device::first_free_queue),
           context_(kernels::cuda::read_chip(options_.device), queues_[0].stream.get(), options_.cache),
           launcher_(context_, options_.check_each),
           arenas_(options_.device),
@@ -167,6 +166,9 @@ public:
     }
 
     void copy(int queue, void* to, const void* from, int64_t bytes) override {
+        if (queue >= first_free_queue)
+            throw Error("device cuda: queue " + std::to_string(queue) + " is for waits and records alone",
+                        Fault::failed);
         if (queue == 0) launcher_.flush();
         staging_.copy(stream(queue), to, from, bytes);
     }
@@ -225,17 +227,18 @@ private:
     };
     /// Those that join events are made when they are named first.
     Queue& at(int queue) {
-        if (queue < 0 || queue > 1000)
-            throw Error("device cuda: there is no queue " + std::to_string(queue), Fault::failed);
-        while (queues_.size() <= static_cast<size_t>(queue)) queues_.emplace_back();
-        return queues_[static_cast<size_t>(queue)];
+        const auto found = queues_.find(queue);
+        if (found != queues_.end()) return found->second;
+        if (queue < 0) throw Error("device cuda: there is no queue " + std::to_string(queue), Fault::failed);
+        choose();
+        return queues_[queue];
     }
     cudaStream_t stream(int queue) { return at(queue).stream.get(); }
     /// The calling thread's GPU, which another plugin or thread may have changed.
     void choose() const { require(cudaSetDevice(options_.device), "choosing the GPU"); }
 
     const Options options_;
-    std::deque<Queue> queues_;
+    std::map<int, Queue> queues_;
     kernels::cuda::Context context_;
     Launcher launcher_;
     Arenas arenas_;
