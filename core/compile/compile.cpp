@@ -191,7 +191,8 @@ std::string what_fits(const Experiment& experiment, CompileOptions options) {
     options.look = {};
     const int64_t memory = std::exchange(options.memory_bytes, 0);
     PrefetchDepth asked;  // the furthest of all axes over which something moved
-    for (const PrefetchDepth& ahead : compile_programs(experiment, options).train().ahead)
+    const Compiled unjudged = compile_programs(experiment, options);
+    for (const PrefetchDepth& ahead : unjudged.train().ahead)
         asked = {std::max(asked.layers, ahead.layers), std::max(asked.bytes, ahead.bytes)};
     if (asked.none()) return "";
     asked.layers = std::min<int64_t>(asked.layers, static_cast<int64_t>(2 * layers(experiment.train()).size()));
