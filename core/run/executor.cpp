@@ -20,6 +20,7 @@ struct Executor::Launch {
     void* workspace = nullptr;
     Communicator* communicator = nullptr;
     int time = 0;
+    int peer = none;                                ///< send, receive: the other member
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
     bool marked = false;                            ///< of the compute queue: a message waits for it
 };
@@ -130,7 +131,7 @@ struct Executor::Machine {
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
         e.events_[static_cast<size_t>(index)] =
-            l.communicator->send(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+            l.communicator->send(tensor(index, 0), l.peer, instruction(index).tag, ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -140,7 +141,7 @@ struct Executor::Machine {
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
         e.events_[static_cast<size_t>(index)] =
-            l.communicator->receive(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+            l.communicator->receive(tensor(index, 0), l.peer, instruction(index).tag, ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -273,6 +274,8 @@ void Executor::resolve(const Instruction& instruction, int index) {
         };
         const auto here = static_cast<size_t>(index);
         if (pairs(here)) {
+            const int64_t own = plan_.mesh.coordinates(rank_)[static_cast<size_t>(instruction.axis)];
+            launch.peer = instruction.peer_of(own, plan_.mesh.size(instruction.axis));
             launch.begins_group = index == 0 || !pairs(here - 1);
             launch.ends_group = !pairs(here + 1);
         }
