@@ -247,6 +247,7 @@ std::string run_on_threads(const Plan& plan, std::chrono::milliseconds time,
     std::vector<std::unique_ptr<RankContext>> contexts(ranks);
     for (auto& device : devices) device = cpu_device();
     std::atomic<size_t> begun{0}, ended{0};
+    const auto soon = std::chrono::milliseconds(1);
     std::string why;
     std::thread all([&] {
         try {
@@ -260,7 +261,8 @@ std::string run_on_threads(const Plan& plan, std::chrono::milliseconds time,
                     std::memcpy(static_cast<char*>(contexts[r]->arenas()[0].data) + 4 * w, &x, 4);
                 }
                 const auto executor = contexts[r]->executor(lowered.plan);
-                ++begun;
+                // Who fails in its step must not end what others still connect.
+                for (++begun; begun < ranks && rendezvous.lost().empty();) std::this_thread::sleep_for(soon);
                 executor->run();
             });
         } catch (const std::exception& error) {
@@ -268,7 +270,6 @@ std::string run_on_threads(const Plan& plan, std::chrono::milliseconds time,
         }
         ended = 1;
     });
-    const auto soon = std::chrono::milliseconds(1);
     while (begun < ranks && ended == 0) std::this_thread::sleep_for(soon);
     const auto until = std::chrono::steady_clock::now() + time;
     while (ended == 0 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(soon);
