@@ -159,7 +159,9 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       rank_(rank),
       device_(device),
       by_axis_(std::move(by_axis)),
-      arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)} {
+      arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
+      inputs_(host_inputs(plan.program, class_)),
+      results_(host_results(plan.program, class_)) {
     by_axis_.resize(plan.mesh.axes().size(), nullptr);
     times_.push_back({"waiting", Time::Kind::waiting, 0, 0});
     prepare_kernels();
@@ -249,6 +251,7 @@ void Executor::resolve(const Instruction& instruction, int index) {
             launch.begins_group = index == 0 || !pairs(here - 1);
             launch.ends_group = !pairs(here + 1);
         }
+        if (instruction.opcode == Opcode::send) sends_.push_back(index);
         if (static_cast<size_t>(instruction.queue) >= last_of_queue_.size())
             last_of_queue_.resize(static_cast<size_t>(instruction.queue) + 1, none);
         last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
@@ -281,7 +284,7 @@ void Executor::guarded(Walked walked) {
     }
 }
 
-void Executor::run() {
+void Executor::run(const void* inputs, void* results) {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
     if (!first && !tried_capture_ && device_.captures()) {
@@ -291,10 +294,12 @@ void Executor::run() {
     }
     replays_ = graph_ != nullptr;
     guarded([&] {
-        if (replays_) return replay();
+        position_.store(0, std::memory_order_relaxed);
+        if (inputs && inputs_.bytes > 0) device_.copy(0, arenas_[0] + inputs_.begin, inputs, inputs_.bytes);
+        if (replays_) return replay(results);
         Machine machine(*this);
         walk(class_, machine);
-        finish();
+        end(results);
         machine.charge(0);
     });
     running_.store(false, std::memory_order_relaxed);
@@ -331,9 +336,10 @@ void Executor::vote() {
     not_captured_ = others;
 }
 
-void Executor::replay() {
+void Executor::replay(void* results) {
     Machine machine(*this);
     device_.launch(0, *graph_, {}, nullptr);
+    copy_out(results);
     Event end = device_.record(0);
     for (int last : last_of_queue_) {
         if (last == none) continue;
@@ -364,13 +370,23 @@ void Executor::issue(int index) {
     });
 }
 
-void Executor::finish() {
+void Executor::finish() { end(nullptr); }
+
+void Executor::end(void* results) {
     for (int last : last_of_queue_)
         if (last != none) {
             position_.store(last, std::memory_order_relaxed);
             events_[static_cast<size_t>(last)].wait();
         }
+    for (int send : sends_)  // over by now, and none may leave anything behind with each step
+        if (const Event& sent = events_[static_cast<size_t>(send)]; !sent.native()) sent.wait();
+    copy_out(results);
     device_.synchronize(0);
+}
+
+/// Behind all that queue 0 was given; messages are over, or in the graph.
+void Executor::copy_out(void* results) {
+    if (results && results_.bytes > 0) device_.copy(0, results, arenas_[0] + results_.begin, results_.bytes);
 }
 
 void Executor::complete(int index) {

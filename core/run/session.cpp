@@ -194,14 +194,6 @@ void Session::download(void* to, const Tensor& from) {
     device_->synchronize(0);
 }
 
-double Session::scalar(Executor& executor, const Program& program, std::string_view result) {
-    const auto id = program.result(result);
-    if (!id) return 0;
-    float value = 0;
-    download(&value, executor.tensor(*id));
-    return value;
-}
-
 void Session::fail(const std::string& why) {
     if (context_) context_->abort(why);
     if (rendezvous_) rendezvous_->fail(why);

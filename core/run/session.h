@@ -58,8 +58,6 @@ public:
     /// Copies between host memory and a local tensor of the device; returns when done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
-    /// A scalar result of an executor's last step.
-    double scalar(Executor& executor, const Program& program, std::string_view result);
 
     /// Every rank's text in rank order. Collective; `topic` is for messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
