@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -38,9 +39,11 @@ public:
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
         else if (!run_.weights.empty())
             load_weights(session_, run_.weights, run_.sources);
+        session_.settle_products(resumed.products, resumed.step);
         const int64_t first = resumed.step + 1;
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        for (const std::string& line : session_.products().said) note(line);
         for (const std::string& line : session_.notes()) note(line);
         for (const RecordedResult& result : results_)
             if (!result.why_not.empty()) note(result.why_not);
@@ -176,7 +179,8 @@ private:
 
     double peak_flops() {
         if (peak_ < 0)
-            peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
+            peak_ = std::max(session_.products().best_flops,
+                             matrix_rate(session_.device(), matrix_type(session_.compiled().train().program))) *
                     static_cast<double>(session_.job().ranks);
         return peak_;
     }
