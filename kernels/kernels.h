@@ -6,6 +6,7 @@
 #pragma once
 
 #include <iterator>
+#include <string>
 #include <string_view>
 
 #include "kernels/types.h"
@@ -232,9 +233,12 @@ enum class Isa { portable, avx2, avx512 };
 /// The widest instruction set of this machine, or the narrower one that ORRERY_CPU_ISA names.
 Isa isa();
 bool available(Isa);
-/// Vectorised; oneDNN for matrix products.
+/// Vectorised; for matrix products what the context says.
 const Kernels& table(Isa);
 inline const Kernels& table() { return table(isa()); }
+/// "" when products can run so on this processor, by its flags; otherwise the reason.
+std::string why_not(Products);
+std::string onednn_version();
 }  // namespace cpu
 
 }  // namespace orrery::kernels

@@ -123,12 +123,22 @@ struct Region {
     Shape offset = {};
 };
 
+/// How matrix products run on a processor. Their sums differ in the last bits.
+enum class Products : std::uint8_t {
+    onednn,  ///< oneDNN's, in f32: 16-bit operands are widened block by block
+    native,  ///< the same, but two 16-bit operands of a type for which oneDNN has a product go to that as they lie
+    blocks,  ///< our own packed blocks, in f32: 16-bit operands are widened as they are packed
+};
+constexpr Products all_products[] = {Products::onednn, Products::native, Products::blocks};
+
 /// What a call may use: threads, and scratch memory. One per calling thread. Scratch is its own, which grows to the
 /// largest need and stays, until some is lent.
 class Context {
 public:
     explicit Context(int threads = 1) : threads_(threads) {}
     int threads() const { return threads_; }
+    Products products() const { return products_; }
+    void use(Products products) { products_ = products; }
     /// At least `bytes` bytes, aligned to 64, valid until the next call. A kernel asks once, before it touches an
     /// operand, also when it needs none. Throws std::length_error when more is asked for than was lent.
     void* scratch(std::int64_t bytes);
@@ -148,6 +158,7 @@ private:
     enum class Use : std::uint8_t { own, lent, count } use_ = Use::own;
     void* lent_ = nullptr;
     int threads_;
+    Products products_ = Products::onednn;
     std::unique_ptr<void, Free> memory_;
     std::int64_t capacity_ = 0;
 };

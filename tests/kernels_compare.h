@@ -120,7 +120,12 @@ inline void compare_emulated(const std::vector<Buffer>& outputs, const std::vect
     }
 }
 
-inline void compare_with_reference(const Source& source, const std::vector<Buffer>& outputs, const Call& call) {
+/// Kinds of products, with which a kernel that has one is compared. Where oneDNN has no 16-bit product, native widens.
+using Kinds = std::vector<Products>;
+inline const Kinds every_kind(std::begin(all_products), std::end(all_products));
+
+inline void compare_with_reference(const Source& source, const std::vector<Buffer>& outputs, const Call& call,
+                                   const Kinds& kinds = {Products::onednn}) {
     std::vector<Buffer> expected = outputs;
     Context one;
     call(reference::table(), one, expected);
@@ -133,14 +138,18 @@ inline void compare_with_reference(const Source& source, const std::vector<Buffe
 #ifdef __SANITIZE_ADDRESS__
         if (isa != cpu::Isa::portable) continue;  // those run in kernels_guarded.cpp; here they take a minute more
 #endif
-        for (const int threads : {1, 3}) {
-            INFO("isa " << name_of(isa) << ", threads " << threads << ", seed " << source.seed);
-            Context context(threads);
-            std::vector<Buffer> got = outputs;
-            call(cpu::table(isa), context, got);
-            for (size_t i = 0; i < got.size(); ++i) {
-                INFO("output " << i << ", type " << static_cast<int>(got[i].type()));
-                check_close(got[i], expected[i]);
+        for (const Products products : kinds) {
+            for (const int threads : {1, 3}) {
+                INFO("isa " << name_of(isa) << ", products " << static_cast<int>(products) << ", threads " << threads
+                            << ", seed " << source.seed);
+                Context context(threads);
+                context.use(products);
+                std::vector<Buffer> got = outputs;
+                call(cpu::table(isa), context, got);
+                for (size_t i = 0; i < got.size(); ++i) {
+                    INFO("output " << i << ", type " << static_cast<int>(got[i].type()));
+                    check_close(got[i], expected[i]);
+                }
             }
         }
     }

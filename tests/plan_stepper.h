@@ -1,5 +1,5 @@
-// A second opinion on whether the streams of a plan end: one rank of each class as `communicator.h` describes it, one
-// small step at a time, in an order drawn by chance. Knows nothing of core/plan/check*.
+// A second opinion on whether the streams of a plan end: every rank as `communicator.h` describes it, one small step at
+// a time, in an order drawn by chance. Knows nothing of core/plan/check*.
 #pragma once
 #include <deque>
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace orrery::test {
 
-/// Of plans over one axis whose every rank is a class; groups lie in one lane.
+/// Of plans over one axis, whose ranks are its members; groups lie in one lane.
 class Stepper {
 public:
     Stepper(const Plan& plan, const TransportContract& contract, uint64_t seed)
-        : plan_(plan), contract_(contract), random_(seed), ranks_(plan.classes.size()) {
+        : plan_(plan), contract_(contract), random_(seed), ranks_(static_cast<size_t>(plan.mesh.ranks())) {
         for (int r = 0; r < count(); ++r) prepare(r);
     }
 
@@ -32,6 +32,9 @@ public:
         for (int r = 0; r < count() && wrong_.empty(); ++r)
             for (int i = 0; i < end(r) && wrong_.empty(); ++i)
                 if (!done(r, i)) wrong_ = "stuck: " + name(r, i);
+        for (const auto& [ends, edge] : edges_)
+            if (wrong_.empty() && !edge.sends.empty())
+                wrong_ = "never received: " + name(ends.first, edge.sends.front());
         return wrong_;
     }
 
@@ -54,13 +57,12 @@ private:
         int rank = none, item = none, from = none;
     };
 
-    int count() const { return static_cast<int>(plan_.classes.size()); }
+    int count() const { return static_cast<int>(ranks_.size()); }
     int end(int r) const { return static_cast<int>(of(r).states.size()); }
     const Rank& of(int r) const { return ranks_[static_cast<size_t>(r)]; }
     Rank& of(int r) { return ranks_[static_cast<size_t>(r)]; }
-    const Instruction& at(int r, int i) const {
-        return plan_.classes[static_cast<size_t>(r)].stream[static_cast<size_t>(i)];
-    }
+    const Instruction& at(int r, int i) const { return plan_.class_of(r).stream[static_cast<size_t>(i)]; }
+    int peer(int r, int i) const { return at(r, i).peer_of(r, count()); }
     State state(int r, int i) const { return of(r).states[static_cast<size_t>(i)]; }
     State& state(int r, int i) { return of(r).states[static_cast<size_t>(i)]; }
     bool done(int r, int i) const { return state(r, i) == State::done; }
@@ -71,7 +73,7 @@ private:
     }
 
     void prepare(int r) {
-        const auto size = plan_.classes[static_cast<size_t>(r)].stream.size();
+        const auto size = plan_.class_of(r).stream.size();
         Rank& rank = of(r);
         rank.states.assign(size, State::waiting);
         rank.first.resize(size);
@@ -84,12 +86,13 @@ private:
         }
     }
 
-    Lane lane(const Instruction& in) const {
+    Lane lane(int r, int i) const {
+        const Instruction& in = at(r, i);
         if (in.axis == none) return {true, none, Opcode::kernel};
         if (!is_message(in.opcode) || contract_.lanes == TransportContract::Lanes::communicator)
             return {false, none, Opcode::kernel};
         const bool direction = contract_.lanes == TransportContract::Lanes::peer_and_direction;
-        return {false, in.peer, direction ? in.opcode : Opcode::kernel};
+        return {false, peer(r, i), direction ? in.opcode : Opcode::kernel};
     }
 
     /// All compute before `until` is done.
@@ -128,7 +131,7 @@ private:
     bool fits_slot(int r, int i) {
         if (contract_.send != TransportContract::Send::buffered) return false;
         int aside = 0;
-        for (int other : edges_[{r, at(r, i).peer}].sends) aside += done(r, other);
+        for (int other : edges_[{r, peer(r, i)}].sends) aside += done(r, other);
         return aside < contract_.slots;
     }
 
@@ -163,7 +166,7 @@ private:
         switch (action.what) {
             case What::issue:
                 state(r, of(r).next) = State::issued;
-                of(r).lanes[lane(at(r, of(r).next))].push_back(of(r).next);
+                of(r).lanes[lane(r, of(r).next)].push_back(of(r).next);
                 ++of(r).next;
                 break;
             case What::begin:
@@ -180,8 +183,8 @@ private:
     void begin(int r, int i) {
         state(r, i) = State::begun;
         const Instruction& in = at(r, i);
-        if (in.opcode == Opcode::send) edges_[{r, in.peer}].sends.push_back(i);
-        if (in.opcode == Opcode::receive) edges_[{in.peer, r}].receives.push_back(i);
+        if (in.opcode == Opcode::send) edges_[{r, peer(r, i)}].sends.push_back(i);
+        if (in.opcode == Opcode::receive) edges_[{peer(r, i), r}].receives.push_back(i);
         for (const auto& [key, queue] : of(r).lanes)
             for (int other : queue)
                 if (other != i && state(r, other) >= State::begun) apart(r, i, other);
@@ -189,7 +192,7 @@ private:
 
     /// Neither writes what the other touches.
     void apart(int r, int i, int other) {
-        const RankClass& c = plan_.classes[static_cast<size_t>(r)];
+        const RankClass& c = plan_.class_of(r);
         for_each_access(c, at(r, i), [&](const Operand& a, bool, bool writes) {
             for_each_access(c, at(r, other), [&](const Operand& b, bool, bool also) {
                 if (arena(c, a) != arena(c, b) || !(writes || also)) return;
@@ -201,7 +204,7 @@ private:
 
     void finish(int r, int i) {
         state(r, i) = State::done;
-        std::erase(of(r).lanes[lane(at(r, i))], i);
+        std::erase(of(r).lanes[lane(r, i)], i);
     }
 
     void meet(Edge& edge, int from, int to) {

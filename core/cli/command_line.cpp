@@ -138,6 +138,22 @@ CLI::App* add_new_plugin(CLI::App& app, NewPluginCommand& command) {
     return fresh;
 }
 
+CLI::App* add_products(CLI::App& app, ProductsCommand& command) {
+    CLI::App* products =
+        app.add_subcommand("products", "time matrix products in each kind that a device has, as `run` does once");
+    products->add_option("--device", command.device, "device plugin");
+    products->add_option("--threads", command.rank_threads, "threads of a rank; 0: the processors allowed")
+        ->check(CLI::Range(0, 1024));
+    products->add_option("--types", command.types, "types of operands: f32, bf16, f16");
+    CLI::Option* only =
+        products->add_option("--try", command.only, "one kind, in this process, with the result as JSON");
+    products->add_flag("--untimed", command.untimed, "with --try: only whether it is right")->needs(only);
+    products->add_option("-s,--set", command.sets, "table.key=value of [device.NAME] or [plugins]; may repeat")
+        ->allow_extra_args(false);
+    add_examples(*products, {"products --threads 1 --types f32,bf16"});
+    return products;
+}
+
 struct BenchCommand {
     CollectiveBench bench;
     std::string begin = "1K", end = "256M", dtype = "f32", op = "sum", config;
@@ -285,6 +301,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     plugins->add_option("folder", folders, "further folders to look in");
     NewPluginCommand fresh;
     CLI::App* new_plugin = add_new_plugin(app, fresh);
+    ProductsCommand products;
+    CLI::App* kinds = add_products(app, products);
     add_bench(app, bench);
 
     refuse_unknown_command(app, argc, argv);
@@ -311,6 +329,7 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    if (kinds->parsed()) return written(products_command(products));
     return written(bench_command(bench));
 }
 

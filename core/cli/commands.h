@@ -52,6 +52,15 @@ struct NewPluginCommand {
     std::string folder;  ///< "": the name, in the current folder
 };
 
+/// Matrix products in each kind that a device has.
+struct ProductsCommand {
+    std::string device = "cpu", types = "f32,bf16";
+    int64_t rank_threads = 0;       ///< 0: the processors that this process may run on
+    std::string only;               ///< this kind alone, in this process, the result as JSON; "": all, as a table
+    bool untimed = false;           ///< of one kind: only whether it is right
+    std::vector<std::string> sets;  ///< of [device.NAME] and [plugins]
+};
+
 struct Job;  // run/control/job.h
 
 /// Prints the options that the command's script declares, for --help. Returns the exit code.
@@ -68,6 +77,7 @@ int sample_command(const ScriptCommand& command);
 int draw_command(const ScriptCommand& script, const DrawCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
+int products_command(const ProductsCommand& command);
 int plugins_command(const std::vector<std::string>& folders);
 
 }  // namespace orrery

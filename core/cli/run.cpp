@@ -13,6 +13,7 @@
 #include "base/processors.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
+#include "cli/products/products.h"
 #include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/tell.h"
@@ -71,9 +72,11 @@ Job next_session(Job job, Sessions& sessions) {
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions) {
     bool& met = sessions.met = false;
+    const ProductSearch search = product_search(settings, script.config(), script.job());
     try {
         return std::make_unique<Session>(settings, script.config(), script.registry(),
-                                         next_session(script.job(), sessions), compiled, std::move(device), &met);
+                                         next_session(script.job(), sessions), compiled, std::move(device), &met,
+                                         &search);
     } catch (const std::exception& error) {
         const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));

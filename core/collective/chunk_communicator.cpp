@@ -26,12 +26,11 @@ public:
         events_.clear();
     }
     uint64_t send(int peer, const void* data, int64_t bytes, uint64_t part) override {
-        const Tensor tensor{const_cast<void*>(data), DType::u8, {bytes}};
-        events_.push_back(inner_.send(tensor, peer, base_ | static_cast<int64_t>(part)));
+        events_.push_back(inner_.send(bytes_at(const_cast<void*>(data), bytes), peer, tag(part)));
         return events_.size() - 1;
     }
     uint64_t receive(int peer, void* data, int64_t bytes, uint64_t part) override {
-        events_.push_back(inner_.receive({data, DType::u8, {bytes}}, peer, base_ | static_cast<int64_t>(part)));
+        events_.push_back(inner_.receive(bytes_at(data, bytes), peer, tag(part)));
         return events_.size() - 1;
     }
     void finish(uint64_t ticket) override { events_[ticket].wait(); }
@@ -39,7 +38,16 @@ public:
     void end_group() override { inner_.end_group(); }
 
 private:
+    int64_t tag(uint64_t part) const { return base_ | static_cast<int64_t>(part); }
+    /// Kept: a shape of its own would be allocated for each message.
+    const Tensor& bytes_at(void* data, int64_t bytes) {
+        message_.data = data;
+        message_.shape[0] = bytes;
+        return message_;
+    }
+
     Communicator& inner_;
+    Tensor message_{nullptr, DType::u8, {0}};
     int64_t base_ = 0;
     std::vector<Event> events_;
 };

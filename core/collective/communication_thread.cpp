@@ -4,7 +4,12 @@
 
 namespace orrery {
 
-CommunicationThread::CommunicationThread() : thread_([this] { work(); }) {}
+CommunicationThread::CommunicationThread() {
+    constexpr size_t dims = 8;  // room for shapes, so that no call allocates
+    for (Call& call : calls_)
+        for (Tensor* tensor : {&call.in, &call.out}) tensor->shape.reserve(dims);
+    thread_ = std::thread([this] { work(); });
+}
 
 CommunicationThread::~CommunicationThread() {
     block(issued_);

@@ -12,7 +12,7 @@ namespace orrery {
 
 /// Runs collectives of any number of communicators one after the other, in the order of their issue, beside the
 /// thread that issues them. That order is the one of calls that end inline, so a plan that ends with those ends here.
-/// Allocates nothing once each of the slots has been used. One thread issues.
+/// Allocates nothing. One thread issues.
 class CommunicationThread {
 public:
     struct Call {

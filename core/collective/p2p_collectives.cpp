@@ -1,6 +1,6 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <deque>
 
 #include <fmt/format.h>
 
@@ -29,6 +29,21 @@ void copy(void* to, const void* from, int64_t bytes) {
 struct Piece {
     int64_t offset;
     int64_t bytes;
+};
+
+/// Tickets under way, the oldest first; few at a time.
+class Tickets {
+public:
+    bool empty() const { return first_ == behind_; }
+    size_t size() const { return behind_ - first_; }
+    void push(uint64_t ticket) { tickets_[behind_++ % most] = ticket; }
+    uint64_t pop() { return tickets_[first_++ % most]; }
+
+private:
+    static constexpr size_t most = 8;
+    static_assert(most > sends_behind && most > receives_ahead);
+    std::array<uint64_t, most> tickets_{};
+    size_t first_ = 0, behind_ = 0;
 };
 
 }  // namespace
@@ -64,26 +79,24 @@ public:
         Piece piece;
         uint64_t part;  ///< as both ends count it
     };
-    template <class BlockOf>
-    Pieces(const Ring& ring, int steps, BlockOf block_of_step) : ring_(&ring) {
-        for (int step = 0; step < steps; ++step) blocks_.push_back(block_of_step(step));
-        skip();
-    }
-    bool more() const { return step_ < static_cast<int>(blocks_.size()); }
+    /// `first`: the block of step 0; each further step brings the one before it in the ring.
+    Pieces(const Ring& ring, int steps, int first) : ring_(&ring), steps_(steps), first_(first) { skip(); }
+    bool more() const { return step_ < steps_; }
     At next() {
-        const At at{step_, g_, ring_->piece(blocks_[static_cast<size_t>(step_)], g_), Ring::part(step_, g_)};
+        const At at{step_, g_, ring_->piece(block(), g_), Ring::part(step_, g_)};
         ++g_;
         skip();
         return at;
     }
 
 private:
+    int block() const { return ((first_ - step_) % ring_->members + ring_->members) % ring_->members; }
     void skip() {
-        for (; more() && g_ == ring_->segments(blocks_[static_cast<size_t>(step_)]); ++step_) g_ = 0;
+        for (; more() && g_ == ring_->segments(block()); ++step_) g_ = 0;
     }
 
     const Ring* ring_;
-    std::vector<int> blocks_;
+    int steps_, first_;
     int step_ = 0;
     int64_t g_ = 0;
 };
@@ -93,20 +106,16 @@ class P2pCommunicator::Window {
 public:
     explicit Window(P2pCommunicator& owner) : owner_(owner) {}
     void add(uint64_t ticket) {
-        tickets_.push_back(ticket);
-        if (tickets_.size() > sends_behind) pop();
-    }
-    void pop() {
-        owner_.finish(tickets_.front());
-        tickets_.pop_front();
+        tickets_.push(ticket);
+        if (tickets_.size() > sends_behind) owner_.finish(tickets_.pop());
     }
     void drain() {
-        while (!tickets_.empty()) pop();
+        while (!tickets_.empty()) owner_.finish(tickets_.pop());
     }
 
 private:
     P2pCommunicator& owner_;
-    std::deque<uint64_t> tickets_;
+    Tickets tickets_;
 };
 
 P2pCommunicator::P2pCommunicator(Group group, int64_t segment_bytes)
@@ -214,12 +223,13 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
         scratch_.resize(std::max(scratch_.size(), static_cast<size_t>((ahead + most) * ring.segment)));
     char* const incoming = scratch_.data();
     char* const passing = incoming + ahead * ring.segment;
-    std::vector<uint64_t> passed(scatter ? static_cast<size_t>(most) : 0), sends;
-    Pieces receives(ring, steps, [&](int step) { return around(-step - 2); });
-    std::deque<uint64_t> posted;
+    passed_.assign(scatter ? static_cast<size_t>(most) : 0, 0);
+    sends_.clear();
+    Pieces receives(ring, steps, around(-2));
+    Tickets posted;
     int64_t number = 0;
     const auto post = [&](const Pieces::At& p) {
-        posted.push_back(receive_part(from, incoming + number++ % ahead * ring.segment, p.piece.bytes, p.part));
+        posted.push(receive_part(from, incoming + number++ % ahead * ring.segment, p.piece.bytes, p.part));
     };
     Pieces upcoming = receives;
     for (int64_t i = 0; i < ahead && upcoming.more(); ++i) post(upcoming.next());
@@ -228,64 +238,62 @@ void P2pCommunicator::ring_reduce(const Ring& ring, const char* in, char* out, b
     const auto send_first = [&](int64_t until) {
         for (; sent < std::min(until, ring.segments(first)); ++sent) {
             const Piece p = ring.piece(first, sent);
-            sends.push_back(send_part(to, in + p.offset, p.bytes, Ring::part(0, sent)));
+            sends_.push_back(send_part(to, in + p.offset, p.bytes, Ring::part(0, sent)));
         }
     };
     for (int64_t done = 0; receives.more(); ++done) {
         const Pieces::At at = receives.next();
         // One segment of the first block goes out for each that comes in, so that nobody waits with full hands.
         send_first(at.step == 0 ? at.g + 1 : ring.segments(first));
-        finish(posted.front());
-        posted.pop_front();
+        finish(posted.pop());
         const bool last = at.step == steps - 1;
         char* sum = out + at.piece.offset;
         if (scatter && last) sum = out + at.g * ring.segment;
         if (scatter && !last) {
             sum = passing + at.g * ring.segment;
-            finish(passed[static_cast<size_t>(at.g)]);
+            finish(passed_[static_cast<size_t>(at.g)]);
         }
         const void* ins[] = {incoming + done % ahead * ring.segment, in + at.piece.offset};
         void* const outs[] = {sum};
         reduce(ring.dtype, ring.op, ins, outs, at.piece.bytes / size_of(ring.dtype));
         if (upcoming.more()) post(upcoming.next());
         if (last) continue;
-        sends.push_back(send_part(to, sum, at.piece.bytes, Ring::part(at.step + 1, at.g)));
-        if (scatter) passed[static_cast<size_t>(at.g)] = sends.back();
+        sends_.push_back(send_part(to, sum, at.piece.bytes, Ring::part(at.step + 1, at.g)));
+        if (scatter) passed_[static_cast<size_t>(at.g)] = sends_.back();
     }
     send_first(ring.segments(first));
-    for (const uint64_t ticket : sends) finish(ticket);
+    for (const uint64_t ticket : sends_) finish(ticket);
 }
 
 /// In step s a member passes block me-s on and receives block me-s-1, straight into its place.
 void P2pCommunicator::ring_gather(const Ring& ring, char* out) {
     const int to = around(1), from = around(-1), steps = ring.members - 1;
-    Pieces receives(ring, steps, [&](int step) { return around(-step - 1); });
-    std::deque<uint64_t> posted;
+    Pieces receives(ring, steps, from);
+    Tickets posted;
     Pieces upcoming = receives;
     const auto post = [&](const Pieces::At& p) {
-        posted.push_back(receive_part(from, out + p.piece.offset, p.piece.bytes, gather_part + p.part));
+        posted.push(receive_part(from, out + p.piece.offset, p.piece.bytes, gather_part + p.part));
     };
     for (size_t i = 0; i < sends_behind && upcoming.more(); ++i) post(upcoming.next());
-    std::vector<uint64_t> sends;
+    sends_.clear();
     int64_t sent = 0;
     const auto send_own = [&](int64_t until) {
         for (; sent < std::min(until, ring.segments(group_.me)); ++sent) {
             const Piece p = ring.piece(group_.me, sent);
-            sends.push_back(send_part(to, out + p.offset, p.bytes, gather_part + Ring::part(0, sent)));
+            sends_.push_back(send_part(to, out + p.offset, p.bytes, gather_part + Ring::part(0, sent)));
         }
     };
     while (receives.more()) {
         const Pieces::At at = receives.next();
         send_own(at.step == 0 ? at.g + 1 : ring.segments(group_.me));
-        finish(posted.front());
-        posted.pop_front();
+        finish(posted.pop());
         if (upcoming.more()) post(upcoming.next());
         if (at.step == steps - 1) continue;
-        sends.push_back(
+        sends_.push_back(
             send_part(to, out + at.piece.offset, at.piece.bytes, gather_part + Ring::part(at.step + 1, at.g)));
     }
     send_own(ring.segments(group_.me));
-    for (const uint64_t ticket : sends) finish(ticket);
+    for (const uint64_t ticket : sends_) finish(ticket);
 }
 
 Event P2pCommunicator::all_to_all(const Tensor& in, const Tensor& out, const Event& after) {
@@ -322,19 +330,20 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     const int size = group_.size(), place = around(-root);  // places count from the root
     const auto member = [&](int p) { return (p + root) % size; };
     int parent = place - 1;
-    std::vector<int> children;
+    std::array<int, 32> children{};
+    int passes_to = 0;
     if (algorithms_->tree_broadcast(tensor.bytes())) {
         int bit = 1;
         while (bit < size && !(place & bit)) bit <<= 1;
         parent = place - bit;
         for (int b = bit >> 1; b > 0; b >>= 1)
-            if (place + b < size) children.push_back(member(place + b));
+            if (place + b < size) children[static_cast<size_t>(passes_to++)] = member(place + b);
     } else if (place + 1 < size) {
-        children.push_back(member(place + 1));
+        children[static_cast<size_t>(passes_to++)] = member(place + 1);
     }
     auto* data = static_cast<char*>(tensor.data);
     Window sends(*this);
-    std::deque<uint64_t> receives;
+    Tickets receives;
     // A member passes a piece on when it has the whole of it.
     const int64_t piece = size == 2 ? segment_bytes_ : std::min(segment_bytes_, chain_bytes);
     const auto pieces = (tensor.bytes() + piece - 1) / piece;
@@ -342,9 +351,10 @@ Event P2pCommunicator::broadcast(const Tensor& tensor, int root, const Event& af
     int64_t posted = 0;
     for (int64_t g = 0; g < pieces; ++g) {
         for (; place != 0 && posted < std::min<int64_t>(g + sends_behind, pieces); ++posted)
-            receives.push_back(receive_part(member(parent), data + posted * piece, bytes_of(posted)));
-        if (place != 0) finish(receives.front()), receives.pop_front();
-        for (const int child : children) sends.add(send_part(child, data + g * piece, bytes_of(g)));
+            receives.push(receive_part(member(parent), data + posted * piece, bytes_of(posted)));
+        if (place != 0) finish(receives.pop());
+        for (int i = 0; i < passes_to; ++i)
+            sends.add(send_part(children[static_cast<size_t>(i)], data + g * piece, bytes_of(g)));
     }
     sends.drain();
     return {};

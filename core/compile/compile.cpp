@@ -148,6 +148,7 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
                                 const CompileOptions& given) {
     CompileOptions options = given;
     options.redistribution = experiment.recipe->redistribution;
+    options.status_word = made.entry.role == ProgramRole::train;
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     try {
         return {made.entry, compile_one(made.program, made.mesh, places, options)};

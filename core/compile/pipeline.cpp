@@ -11,6 +11,7 @@
 #include "ir/check_program.h"
 #include "layout/bucket.h"
 #include "layout/stages.h"
+#include "layout/status_word.h"
 #include "plan/check/check.h"
 
 namespace orrery {
@@ -86,6 +87,8 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
+bool has_status(const Program&, const PassInput& in) { return in.options->status_word && in.mesh->ranks() > 1; }
+
 void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
 
 using In = const PassInput&;
@@ -108,6 +111,7 @@ const Pass list[] = {
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
+    {PassPart::distribute, all, "add_status", [](Program& p, In in) { add_status(p, *in.mesh); }, nullptr, has_status},
     // The device's kernels.
     {PassPart::fuse, all, "fuse", fuse},
 };

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "ir/describe.h"
+#include "layout/status_word.h"
 
 namespace orrery {
 
@@ -14,12 +15,15 @@ std::string_view name_of(Filler filler) {
         case Filler::data: return "data";
         case Filler::step: return "step";
         case Filler::seed: return "seed";
+        case Filler::status: return "status";
     }
     return "";
 }
 
 Filler filler_of(const Value& input) {
-    return input.name == "step" ? Filler::step : input.name == "seed" ? Filler::seed : Filler::data;
+    if (input.name == "step") return Filler::step;
+    if (input.name == "seed") return Filler::seed;
+    return input.name == status_name ? Filler::status : Filler::data;
 }
 
 std::vector<InputDecl> declared_inputs(const Program& program) {

@@ -55,6 +55,18 @@ void add_facts(Picture& picture) {
     picture.facts.push_back(peaks_text(picture.timeline));
 }
 
+/// What ranks that share a stream send to each other: "class 0: each member of dp sends to its member +1, 3 a step".
+void add_shifts(Picture& picture, const Plan& plan) {
+    for (size_t k = 0; k < plan.classes.size(); ++k) {
+        std::map<std::pair<AxisId, int>, int> sends;
+        for (const Instruction& i : plan.classes[k].stream)
+            if (i.opcode == Opcode::send && i.relative) ++sends[{i.axis, i.peer}];
+        for (const auto& [to, count] : sends)
+            picture.facts.push_back(fmt::format("class {}: each member of {} sends to its member +{}, {} a step", k,
+                                                plan.mesh.axis(to.first).name, to.second, count));
+    }
+}
+
 std::string unit_text(const Schedule& schedule) {
     return splits_weights(schedule) ? "units (F, B and W take 1)" : "units (F takes 1, B with its W 2)";
 }
@@ -103,6 +115,7 @@ Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit) {
     made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
                              plan.schedule.name, size_text(plan.schedule, made.timeline));
     add_facts(made);
+    add_shifts(made, plan);
     made.lead = std::max(static_cast<double>(made.timeline.makespan) * 0.04, by_flops ? 0.0 : 0.5);
     made.memory_limit = memory_limit;
     for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));

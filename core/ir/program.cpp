@@ -61,19 +61,20 @@ std::vector<ValueId> Program::states_of(ValueId param) const {
 }
 
 ValueId Program::grad_of(ValueId param) const {
-    for (const auto& [of, grad] : grads_) {
-        if (of == param) return grad;
-    }
-    return none;
+    const auto at = static_cast<size_t>(param);
+    if (at >= grad_at_.size() || grad_at_[at] == none) return none;
+    return grads_[static_cast<size_t>(grad_at_[at])].second;
 }
 
 void Program::set_grad(ValueId param, ValueId grad) {
-    for (auto& [of, known] : grads_) {
-        if (of != param) continue;
-        known = grad;
-        return;
+    const auto at = static_cast<size_t>(param);
+    if (at >= grad_at_.size()) grad_at_.resize(at + 1, none);
+    if (grad_at_[at] != none) {
+        grads_[static_cast<size_t>(grad_at_[at])].second = grad;
+    } else {
+        grad_at_[at] = static_cast<int>(grads_.size());
+        grads_.emplace_back(param, grad);
     }
-    grads_.emplace_back(param, grad);
 }
 
 std::vector<ValueId> Program::grad_terms(ValueId param) const {

@@ -53,7 +53,7 @@ std::string what_text(const Plan& plan, const RankClass& c, const Instruction& i
     if (i.axis != none) text += " " + plan.mesh.axis(i.axis).name;
     if (i.opcode == Opcode::all_reduce || i.opcode == Opcode::reduce_scatter)
         text += fmt::format(" {}", name_of(i.reduce));
-    if (i.peer != none) text += fmt::format(" peer={} tag={}", i.peer, i.tag);
+    if (i.peer != none) text += fmt::format(" peer={}{} tag={}", i.relative ? "+" : "", i.peer, i.tag);
     return text;
 }
 
@@ -139,6 +139,7 @@ std::string describe(const Plan& plan, const RankClass& c, int index) {
     std::string text = fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), index, what);
     text += values_text(plan.program, i);
     if (i.axis != none) text += " over " + plan.mesh.axis(i.axis).name;
+    if (i.relative) text += fmt::format(", member +{}", i.peer);
     if (i.fragment.micro >= 0) text += " in " + fragment_text(i.fragment);
     if (static_cast<size_t>(i.fragment.chunk) < c.stages.size())
         text += fmt::format(" of stage {}", c.stages[static_cast<size_t>(i.fragment.chunk)]);

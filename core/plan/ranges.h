@@ -17,6 +17,7 @@ public:
     template <class Visit>
     void visit(int64_t begin, int64_t end, Visit&& visit) {
         if (begin >= end) return;
+        if (Note* const whole = exactly(begin, end)) return visit(*whole);
         cut(begin);
         cut(end);
         int64_t at = begin;
@@ -33,15 +34,20 @@ public:
     /// Forgets what [begin, end) was and gives it one note.
     void replace(int64_t begin, int64_t end, Note note) {
         if (begin >= end) return;
-        cut(begin);
-        cut(end);
-        auto first = ranges_.lower_bound(begin);
-        const auto last = ranges_.lower_bound(end);
-        if (first != last && first->first == begin && first->second.end == end) {
-            first->second.note = std::move(note);
+        if (Note* const whole = exactly(begin, end)) {
+            *whole = std::move(note);
             return;
         }
+        cut(begin);
+        cut(end);
+        const auto first = ranges_.lower_bound(begin), last = ranges_.lower_bound(end);
         ranges_.emplace_hint(ranges_.erase(first, last), begin, Range{end, std::move(note)});
+    }
+
+    /// The note of a range with these ends, to which most accesses go; nullptr where there is none.
+    Note* exactly(int64_t begin, int64_t end) {
+        const auto found = ranges_.find(begin);
+        return found != ranges_.end() && found->second.end == end ? &found->second.note : nullptr;
     }
 
 private:

@@ -20,6 +20,7 @@ struct Executor::Launch {
     void* workspace = nullptr;
     Communicator* communicator = nullptr;
     int time = 0;
+    int peer = none;                                ///< send, receive: the other member
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
     bool marked = false;                            ///< of the compute queue: a message waits for it
 };
@@ -30,15 +31,13 @@ struct Executor::Machine {
 
     explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {
         e.joins_.clear();
-        if (!captures) return;
-        captured.resize(e.by_axis_.size(), 0);
+        std::fill(e.begun_.begin(), e.begun_.end(), char{0});
         begin = e.device_.record(0);
     }
 
     Executor& e;
-    const bool captures;         ///< nothing runs: all work must hang together by events, and nothing may wait here
-    std::vector<char> captured;  ///< by axis, of a captured step: its communicator takes part already
-    Event begin;                 ///< of a captured step
+    const bool captures;  ///< nothing runs: all work must hang together by events, and nothing may wait here
+    Event begin;          ///< of the step, behind the inputs' copy: what each communicator's first message goes behind
     Clock::time_point last;
 
     const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
@@ -101,10 +100,9 @@ struct Executor::Machine {
             all = e.device_.record(beside);
         }
         e.joins_.clear();
-        if (!captures) return all;
-        char& part = captured[static_cast<size_t>(i.axis)];
-        const bool first = part == 0;
-        part = 1;
+        char& begun = e.begun_[static_cast<size_t>(i.axis)];
+        const bool first = begun == 0;
+        begun = 1;
         return first && !all.owner ? begin : all;
     }
 
@@ -130,7 +128,7 @@ struct Executor::Machine {
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
         e.events_[static_cast<size_t>(index)] =
-            l.communicator->send(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+            l.communicator->send(tensor(index, 0), l.peer, instruction(index).tag, ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -140,7 +138,7 @@ struct Executor::Machine {
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
         e.events_[static_cast<size_t>(index)] =
-            l.communicator->receive(tensor(index, 0), instruction(index).peer, instruction(index).tag, ready);
+            l.communicator->receive(tensor(index, 0), l.peer, instruction(index).tag, ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -183,8 +181,11 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       rank_(rank),
       device_(device),
       by_axis_(std::move(by_axis)),
-      arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)} {
+      arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
+      inputs_(host_inputs(plan.program, class_)),
+      results_(host_results(plan.program, class_)) {
     by_axis_.resize(plan.mesh.axes().size(), nullptr);
+    begun_.resize(by_axis_.size(), 0);
     times_.push_back({"waiting", Time::Kind::waiting, 0, 0});
     prepare_kernels();
     launches_.reserve(class_.stream.size());
@@ -273,9 +274,12 @@ void Executor::resolve(const Instruction& instruction, int index) {
         };
         const auto here = static_cast<size_t>(index);
         if (pairs(here)) {
+            const int64_t own = plan_.mesh.coordinates(rank_)[static_cast<size_t>(instruction.axis)];
+            launch.peer = instruction.peer_of(own, plan_.mesh.size(instruction.axis));
             launch.begins_group = index == 0 || !pairs(here - 1);
             launch.ends_group = !pairs(here + 1);
         }
+        if (instruction.opcode == Opcode::send) sends_.push_back(index);
         if (static_cast<size_t>(instruction.queue) >= last_of_queue_.size())
             last_of_queue_.resize(static_cast<size_t>(instruction.queue) + 1, none);
         last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
@@ -308,7 +312,7 @@ void Executor::guarded(Walked walked) {
     }
 }
 
-void Executor::run() {
+void Executor::run(const void* inputs, void* results) {
     const bool first = steps_.fetch_add(1, std::memory_order_relaxed) == 0;
     running_.store(true, std::memory_order_relaxed);
     if (!first && !tried_capture_ && device_.captures()) {
@@ -318,10 +322,12 @@ void Executor::run() {
     }
     replays_ = graph_ != nullptr;
     guarded([&] {
-        if (replays_) return replay();
+        position_.store(0, std::memory_order_relaxed);
+        if (inputs && inputs_.bytes > 0) device_.copy(0, arenas_[0] + inputs_.begin, inputs, inputs_.bytes);
+        if (replays_) return replay(results);
         Machine machine(*this);
         walk(class_, machine);
-        finish();
+        end(results);
         machine.charge(0);
     });
     running_.store(false, std::memory_order_relaxed);
@@ -358,9 +364,10 @@ void Executor::vote() {
     not_captured_ = others;
 }
 
-void Executor::replay() {
+void Executor::replay(void* results) {
     Machine machine(*this);
     device_.launch(0, *graph_, {}, nullptr);
+    copy_out(results);
     Event end = device_.record(0);
     for (int last : last_of_queue_) {
         if (last == none) continue;
@@ -391,13 +398,23 @@ void Executor::issue(int index) {
     });
 }
 
-void Executor::finish() {
+void Executor::finish() { end(nullptr); }
+
+void Executor::end(void* results) {
     for (int last : last_of_queue_)
         if (last != none) {
             position_.store(last, std::memory_order_relaxed);
             events_[static_cast<size_t>(last)].wait();
         }
+    for (int send : sends_)  // over by now, and none may leave anything behind with each step
+        if (const Event& sent = events_[static_cast<size_t>(send)]; !sent.native()) sent.wait();
+    copy_out(results);
     device_.synchronize(0);
+}
+
+/// Behind all that queue 0 was given; messages are over, or in the graph.
+void Executor::copy_out(void* results) {
+    if (results && results_.bytes > 0) device_.copy(0, results, arenas_[0] + results_.begin, results_.bytes);
 }
 
 void Executor::complete(int index) {

@@ -8,6 +8,7 @@
 
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
+#include "plan/host_places.h"
 #include "run/capture_vote.h"
 
 namespace orrery {
@@ -35,10 +36,15 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    /// One step; blocks until all its work is done. Allocates nothing and looks nothing up. A failure is rethrown with
-    /// its fault, naming rank, instruction, values and script line; the contents of the arenas are then undefined.
-    /// Where the device can, the second step is captured, and from then on a step is one launch.
-    void run();
+    /// One step; blocks until all its work is done, on the device by one synchronize. `inputs`: of inputs().bytes, host
+    /// memory that the arena takes its inputs from, `results`: of results().bytes, what they are copied to; one copy
+    /// each, none for nullptr. Allocates nothing and looks nothing up. A failure is rethrown with its fault, naming
+    /// rank, instruction, values and script line; the contents of the arenas are then undefined. Where the device can,
+    /// the second step is captured, and from then on a step is one launch between the copies.
+    void run(const void* inputs = nullptr, void* results = nullptr);
+    /// This rank's inputs, and its results of at most small_result_bytes, as they lie side by side.
+    const HostPlaces& inputs() const { return inputs_; }
+    const HostPlaces& results() const { return results_; }
     bool captured() const { return graph_ != nullptr; }
     /// Why a device that captures steps could not capture this one, or which other rank's could not; "" otherwise.
     const std::string& not_captured() const { return not_captured_; }
@@ -92,7 +98,9 @@ private:
     void complete(int index);
     void capture();
     void vote();
-    void replay();
+    void replay(void* results);
+    void end(void* results);
+    void copy_out(void* results);
     void require_native_events() const;
     void resolve(const Instruction& instruction, int index);
     Tensor at(const Operand& operand) const;
@@ -104,13 +112,16 @@ private:
     Device& device_;
     std::vector<Communicator*> by_axis_;
     char* arenas_[2];
+    const HostPlaces inputs_, results_;
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::vector<Tensor> tensors_;     ///< operands of all instructions, one after the other
     std::vector<Launch> launches_;    ///< one per instruction
     std::vector<Event> events_;       ///< one per instruction: its completion, of messages and what they wait for
     std::vector<Event> joins_;        ///< what the next message waits for
+    std::vector<char> begun_;         ///< by axis: the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
+    std::vector<int> sends_;          ///< all of them: a transport keeps something of each until it is waited for
     std::unique_ptr<Kernel> graph_;   ///< the whole step
     TextExchange exchange_;
     bool tried_capture_ = false;

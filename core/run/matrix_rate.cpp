@@ -52,8 +52,8 @@ DType matrix_type(const Program& program) {
 double matrix_rate(Device& device, DType dtype) {
     const DeviceLimits limits = device.limits();
     if (dtype == DType::f32 || limits.matrix_flops_f32 == 0) return limits.matrix_flops_f32;
-    if (dtype == DType::bf16 && limits.matrix_flops_bf16 > 0) return limits.matrix_flops_bf16;
-    return measure(device, dtype);
+    const bool stated = dtype == DType::bf16 && limits.matrix_flops_bf16 > 0;
+    return std::max(limits.matrix_flops_f32, stated ? limits.matrix_flops_bf16 : measure(device, dtype));
 }
 
 }  // namespace orrery

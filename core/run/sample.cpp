@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <sstream>
 
 #include "run/data/input_feed.h"
+#include "run/host_side.h"
 
 namespace orrery {
 namespace {
@@ -70,8 +72,10 @@ std::string draw_text(Session& session, const SampleOptions& options) {
         throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
                                 program.name));
     Executor& executor = session.main();
-    const Tensor window = executor.tensor(*input), logits = executor.tensor(*result);
-    const int64_t length = window.shape.back(), vocab = logits.shape.back();
+    const Tensor logits = executor.tensor(*result);
+    const int64_t length = program.value(*input).type.shape.back(), vocab = logits.shape.back();
+    const HostPlaces& places = executor.inputs();
+    const HostMemory block(session.device(), places.bytes);
     std::vector<int32_t> tokens = tokens_of(options.prompt, vocab);
     const size_t given = tokens.size();
     std::mt19937_64 random(options.seed);
@@ -80,9 +84,9 @@ std::string draw_text(Session& session, const SampleOptions& options) {
         const auto used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
         std::vector<int32_t> padded(static_cast<size_t>(length), 0);
         std::copy(tokens.end() - used, tokens.end(), padded.begin());
-        session.upload(window, padded.data());
-        set_step(session, executor, program, options.seed, i + 1);
-        executor.run();
+        std::memcpy(block.data() + places.offset(*input).value(), padded.data(), padded.size() * sizeof(int32_t));
+        set_step(program, places, options.seed, i + 1, block.data());
+        executor.run(block.data());
         session.download(all.data(), logits);
         const float* from = all.data() + (used - 1) * vocab;
         row.assign(from, from + vocab);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "run/checkpoint/init.h"
 #include "run/control/address.h"
+#include "run/matrix_rate.h"
 #include "run/overlap.h"
 
 namespace orrery {
@@ -35,12 +36,12 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
 }
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-                 std::unique_ptr<Device> device, bool* met)
+                 std::unique_ptr<Device> device, bool* met, const ProductSearch* search)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet();
     if (met) *met = true;
     try {
-        start(config, registry, std::move(device));
+        start(config, registry, std::move(device), search);
     } catch (const std::exception& error) {
         ends_by_itself();
         const auto* own = dynamic_cast<const Error*>(&error);
@@ -50,18 +51,31 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     }
 }
 
-void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
+void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device,
+                    const ProductSearch* search) {
     agree("settings", settings_of(config));
     Agreement same = compiled_.agreement();
     same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
     agree("plan", same);
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
+    // Before limits(), which multiplies: the default may be what faults here. Others wait for who measures.
+    const ProductRank all{job_.rank, host_name(), [this](const std::string& topic, const std::string& mine) {
+                              return exchange(topic, mine, WaitLimit::files);
+                          }};
+    products_ = choose_products(*device_, matrix_type(compiled_.programs.front().plan.program), search, all);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     assemble(config, registry);
     for (const Plan* plan : compiled_.plans()) executors_.push_back(context_->executor(*plan));
     watch();
     if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
+}
+
+void Session::settle_products(const std::string& saved, int64_t step) {
+    const std::string had = products_.name;
+    resume_products(products_, saved, step);
+    agree("products", {{"kind of matrix products", products_.name.empty() ? "no choice" : products_.name}});
+    if (products_.name != had) device_->use_products(products_.name);
 }
 
 Executor& Session::executor(const Plan& plan) {
@@ -192,14 +206,6 @@ void Session::upload(const Tensor& to, const void* from) {
 void Session::download(void* to, const Tensor& from) {
     device_->copy(0, to, from.data, from.bytes());
     device_->synchronize(0);
-}
-
-double Session::scalar(Executor& executor, const Program& program, std::string_view result) {
-    const auto id = program.result(result);
-    if (!id) return 0;
-    float value = 0;
-    download(&value, executor.tensor(*id));
-    return value;
 }
 
 void Session::fail(const std::string& why) {

@@ -13,6 +13,7 @@
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
 #include "run/control/watch.h"
+#include "run/products/products.h"
 #include "run/rank_context.h"
 #include "run/settings.h"
 
@@ -31,9 +32,10 @@ class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
-    /// `met`: set as soon as the others learn from this session why this rank ends.
+    /// `met`: set as soon as the others learn from this session why this rank ends. `search`: measures the kinds of
+    /// products, which nobody does otherwise.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-            std::unique_ptr<Device> device = nullptr, bool* met = nullptr);
+            std::unique_ptr<Device> device = nullptr, bool* met = nullptr, const ProductSearch* search = nullptr);
     ~Session();
     Session(const Session&) = delete;
 
@@ -50,6 +52,11 @@ public:
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
+    /// How matrix products run.
+    const ProductChoice& products() const { return products_; }
+    /// Of a run that goes on from a checkpoint of `step`, made with the kind `saved`; "": there is none, or it does not
+    /// say. Throws Fault::peer naming a rank whose products would be others. Collective.
+    void settle_products(const std::string& saved, int64_t step);
     /// What a run says of how it communicates; may be none.
     const std::vector<std::string>& notes() const { return notes_; }
 
@@ -58,8 +65,6 @@ public:
     /// Copies between host memory and a local tensor of the device; returns when done.
     void upload(const Tensor& to, const void* from);
     void download(void* to, const Tensor& from);
-    /// A scalar result of an executor's last step.
-    double scalar(Executor& executor, const Program& program, std::string_view result);
 
     /// Every rank's text in rank order. Collective; `topic` is for messages.
     std::vector<std::string> exchange(const std::string& topic, const std::string& text,
@@ -81,7 +86,7 @@ public:
 private:
     void meet();
     void tell_stopped();
-    void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);
+    void start(Config& config, const Registry& registry, std::unique_ptr<Device> device, const ProductSearch* search);
     void assemble(Config& config, const Registry& registry);
     void watch();
 
@@ -93,6 +98,7 @@ private:
     std::unique_ptr<TcpRendezvous> rendezvous_;
     std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
+    ProductChoice products_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;
     std::shared_ptr<const CompiledProgram> step_;       ///< what main() runs, where train_with has made it so

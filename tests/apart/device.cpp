@@ -1,6 +1,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "apart/apart.h"
@@ -28,6 +30,14 @@ public:
     std::shared_ptr<Recording> recording;
 };
 
+/// Where ORRERY_APART_KINDS is set: one kind of products that runs, and one that faults whatever the flags say.
+ProductKinds kinds_of(Config& config) {
+    const std::string named = config.text("products", "auto");
+    if (!std::getenv("ORRERY_APART_KINDS")) return {};
+    const bool fixed = named != "auto";
+    return {{"plain", "faulty"}, fixed ? named : "plain", fixed ? "device.apart.products" : "", "processor=apart\n"};
+}
+
 int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096; }
 
 void* map(int64_t bytes, int access) {
@@ -44,6 +54,7 @@ public:
           capture_(config.flag("capture", true)),
           scratch_(config.integer("scratch", 0)),
           replay_fails_(config.flag("replay_fails", false)),
+          kinds_(kinds_of(config)),
           context_(static_cast<int>(std::max<int64_t>(1, config.integer("threads", 1)))),
           kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
         config.integer("local_rank", 0);
@@ -117,6 +128,7 @@ public:
         std::vector<Tensor> tensors(operands.begin(), operands.end());
         for (Tensor& tensor : tensors) tensor.data = own(tensor.data, "a kernel's operand");
         auto& own_kernel = static_cast<ApartKernel&>(kernel);
+        if (kinds_.in_use == "faulty") ::raise(SIGILL);
         void* const kept = own_kernel.scratch > 0 ? own(scratch, "a kernel's scratch") : nullptr;
         queue(number, [this, tensors, kept, &own_kernel](int64_t& now) {
             // Whoever counts on what lies there gets NaN.
@@ -171,6 +183,9 @@ public:
     }
     void* native(int) override { return this; }
 
+    ProductKinds products() override { return kinds_; }
+    void use_products(std::string_view name) override { kinds_.in_use = name; }
+
     bool captures() override { return true; }
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
         why_not = capture_ ? "" : "device.apart.capture is false";
@@ -223,6 +238,7 @@ private:
     bool reference_, capture_;
     int64_t scratch_;
     bool replay_fails_;
+    ProductKinds kinds_;
     kernels::Context context_;
     const kernels::Kernels& kernels_;
     std::vector<Memory> arenas_;

@@ -20,15 +20,17 @@ TEST_CASE("cpu: matmul in every form") {
             for (int form = 0; form < 4; ++form) {
                 INFO("m " << z.m << " n " << z.n << " k " << z.k << " form " << form);
                 Matmul s{z.batch, z.m, z.n, z.k, (form & 1) != 0, (form & 2) != 0, z.shared, false};
-                compare_with_reference(source, {y, y32, y, y32},
-                                       [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
-                                           k.matmul(c, s, a.in(), b.in(), {}, out[0].out());
-                                           k.matmul(c, s, a.in(), b.in(), bias.in(), out[1].out());
-                                           Matmul add = s;
-                                           add.accumulate = true;
-                                           k.matmul(c, add, a.in(), b.in(), bias.in(), out[2].out());
-                                           k.matmul(c, add, a.in(), b.in(), {}, out[3].out());
-                                       });
+                compare_with_reference(
+                    source, {y, y32, y, y32},
+                    [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+                        k.matmul(c, s, a.in(), b.in(), {}, out[0].out());
+                        k.matmul(c, s, a.in(), b.in(), bias.in(), out[1].out());
+                        Matmul add = s;
+                        add.accumulate = true;
+                        k.matmul(c, add, a.in(), b.in(), bias.in(), out[2].out());
+                        k.matmul(c, add, a.in(), b.in(), {}, out[3].out());
+                    },
+                    every_kind);
             }
         }
     }
@@ -36,13 +38,14 @@ TEST_CASE("cpu: matmul in every form") {
 
 TEST_CASE("cpu: matmul of nothing") {
     Source source;
-    compare_with_reference(source, {source.uniform(Type::f32, 6), source.uniform(Type::f32, 6)},
-                           [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
-                               const Buffer empty(Type::f32, 0);
-                               k.matmul(c, {.m = 2, .n = 3, .k = 0}, empty.in(), empty.in(), {}, out[0].out());
-                               k.matmul(c, {.m = 2, .n = 3, .k = 0, .accumulate = true}, empty.in(), empty.in(), {},
-                                        out[1].out());
-                           });
+    compare_with_reference(
+        source, {source.uniform(Type::f32, 6), source.uniform(Type::f32, 6)},
+        [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+            const Buffer empty(Type::f32, 0);
+            k.matmul(c, {.m = 2, .n = 3, .k = 0}, empty.in(), empty.in(), {}, out[0].out());
+            k.matmul(c, {.m = 2, .n = 3, .k = 0, .accumulate = true}, empty.in(), empty.in(), {}, out[1].out());
+        },
+        every_kind);
 }
 
 TEST_CASE("cpu: matmul with bias and gelu") {
@@ -51,11 +54,13 @@ TEST_CASE("cpu: matmul with bias and gelu") {
         const Buffer a = source.uniform(type, 300 * 40), b = source.uniform(type, 40 * 1100),
                      bias = source.uniform(type, 1100);
         for (const Unary op : {Unary::gelu_tanh, Unary::gelu_erf}) {
-            compare_with_reference(source, {Buffer(type, 300 * 1100), Buffer(type, 300 * 1100)},
-                                   [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
-                                       k.matmul_bias_gelu(c, {.m = 300, .n = 1100, .k = 40}, op, a.in(), b.in(),
-                                                          bias.in(), out[0].out(), out[1].out());
-                                   });
+            compare_with_reference(
+                source, {Buffer(type, 300 * 1100), Buffer(type, 300 * 1100)},
+                [&](const Kernels& k, Context& c, std::vector<Buffer>& out) {
+                    k.matmul_bias_gelu(c, {.m = 300, .n = 1100, .k = 40}, op, a.in(), b.in(), bias.in(), out[0].out(),
+                                       out[1].out());
+                },
+                every_kind);
         }
     }
 }
@@ -69,32 +74,36 @@ TEST_CASE("cpu: a gelu or its slope behind a product has the bits of two kernels
         const Buffer a = source.uniform(type, 530 * 45), b = source.uniform(type, 45 * 810),
                      bias = source.uniform(type, 810), pre = source.uniform(type, 530 * 810),
                      long_a = source.uniform(type, 24 * 4200), long_b = source.uniform(type, 40 * 4200);
+        const auto compare = [&](bool erf, int threads, Products products) {
+            for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
+                if (!cpu::available(isa)) continue;
+                INFO(name_of(isa) << ", type " << static_cast<int>(type) << ", erf " << erf << ", threads " << threads
+                                  << ", products " << static_cast<int>(products) << ", seed " << source.seed);
+                const Kernels& k = cpu::table(isa);
+                Context c(threads);
+                c.use(products);
+                const Unary op = erf ? Unary::gelu_erf : Unary::gelu_tanh;
+                const UnaryGrad slope = erf ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh;
+                Buffer x(type, 530 * 810), y(type, 530 * 810), x2 = x, y2 = y, y3 = y;
+                k.matmul(c, s, a.in(), b.in(), bias.in(), x.out());
+                k.unary(c, op, x.in(), y.out(), 530 * 810);
+                k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y2.out(), x2.out());
+                k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y3.out(), {});
+                CHECK((x2.same_bits(x) && y2.same_bits(y) && y3.same_bits(y)));
+                k.matmul(c, turned, a.in(), b.in(), {}, x.out());
+                k.unary_grad(c, slope, pre.in(), x.in(), y.out(), 530 * 810);
+                k.matmul_gelu_grad(c, turned, slope, a.in(), b.in(), pre.in(), y2.out());
+                CHECK(y2.same_bits(y));
+                Buffer sum(type, 24 * 40), one(type, 24 * 40), two(type, 24 * 40);
+                k.matmul(c, tall, long_a.in(), long_b.in(), {}, sum.out());
+                k.unary_grad(c, slope, pre.in(), sum.in(), one.out(), 24 * 40);
+                k.matmul_gelu_grad(c, tall, slope, long_a.in(), long_b.in(), pre.in(), two.out());
+                CHECK(two.same_bits(one));
+            }
+        };
         for (const bool erf : {false, true})
             for (const int threads : {1, 3})
-                for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
-                    if (!cpu::available(isa)) continue;
-                    INFO(name_of(isa) << ", type " << static_cast<int>(type) << ", erf " << erf << ", threads "
-                                      << threads << ", seed " << source.seed);
-                    const Kernels& k = cpu::table(isa);
-                    Context c(threads);
-                    const Unary op = erf ? Unary::gelu_erf : Unary::gelu_tanh;
-                    const UnaryGrad slope = erf ? UnaryGrad::gelu_erf : UnaryGrad::gelu_tanh;
-                    Buffer x(type, 530 * 810), y(type, 530 * 810), x2 = x, y2 = y, y3 = y;
-                    k.matmul(c, s, a.in(), b.in(), bias.in(), x.out());
-                    k.unary(c, op, x.in(), y.out(), 530 * 810);
-                    k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y2.out(), x2.out());
-                    k.matmul_bias_gelu(c, s, op, a.in(), b.in(), bias.in(), y3.out(), {});
-                    CHECK((x2.same_bits(x) && y2.same_bits(y) && y3.same_bits(y)));
-                    k.matmul(c, turned, a.in(), b.in(), {}, x.out());
-                    k.unary_grad(c, slope, pre.in(), x.in(), y.out(), 530 * 810);
-                    k.matmul_gelu_grad(c, turned, slope, a.in(), b.in(), pre.in(), y2.out());
-                    CHECK(y2.same_bits(y));
-                    Buffer sum(type, 24 * 40), one(type, 24 * 40), two(type, 24 * 40);
-                    k.matmul(c, tall, long_a.in(), long_b.in(), {}, sum.out());
-                    k.unary_grad(c, slope, pre.in(), sum.in(), one.out(), 24 * 40);
-                    k.matmul_gelu_grad(c, tall, slope, long_a.in(), long_b.in(), pre.in(), two.out());
-                    CHECK(two.same_bits(one));
-                }
+                for (const Products products : every_kind) compare(erf, threads, products);
     }
 }
 

@@ -26,8 +26,15 @@ struct Way {
     int threads;
     Edge edge;
     bool in_place;
+    Products products = Products::onednn;
 };
-constexpr Way ways[] = {{1, Edge::end, false}, {1, Edge::begin, false}, {3, Edge::end, false}, {1, Edge::end, true}};
+constexpr Way ways[] = {{1, Edge::end, false},
+                        {1, Edge::begin, false},
+                        {3, Edge::end, false},
+                        {1, Edge::end, true},
+                        {1, Edge::end, false, Products::native},
+                        {1, Edge::begin, false, Products::blocks},
+                        {3, Edge::end, false, Products::blocks}};
 
 /// For each output the input whose memory it takes; -1: its own. Empty: this op has no such pair.
 std::vector<int> shared_memory(const Spec& spec) {
@@ -78,18 +85,27 @@ void run(const Spec& spec, const Kernels& table, const Way& way, const Buffers& 
     const KernelSpec same = kernel_spec(spec);
     const cpu_device::Launch launch = cpu_device::resolve(same, table, false);
     const std::vector<int> from = way.in_place ? shared_memory(spec) : std::vector<int>();
-    const i64 bytes = cpu_device::scratch_of(same, launch, way.threads);
+    const i64 bytes = cpu_device::scratch_of(same, launch, way.threads, way.products);
     // As contexts promise it; filled with NaN, so that what is read before it is written shows.
     Guarded scratch(bytes, 64, way.edge);
     std::memset(scratch.data(), 0xff, static_cast<size_t>(bytes));
     Operands operands(same, in, out, way.edge, from);
     Context context(way.threads);
+    context.use(way.products);
     context.lend(scratch.data(), bytes);
     launch(context, operands.given);
     for (size_t o = 0; o < out.size(); ++o)
         std::memcpy(out[o].out().data, operands.given[in.size() + o].data, bytes_of(out[o]));
     CHECK(scratch.whole());
     for (const Guarded& operand : operands.memory) CHECK(operand.whole());
+}
+
+/// Whether it has a product: kinds of them take other scratch.
+bool multiplies(const Spec& spec) {
+    const KernelSpec same = kernel_spec(spec);
+    const cpu_device::Launch launch = cpu_device::resolve(same, cpu::table(), false);
+    return cpu_device::scratch_of(same, launch, 1, Products::blocks) !=
+           cpu_device::scratch_of(same, launch, 1, Products::onednn);
 }
 
 /// How many launches each table did.
@@ -100,19 +116,23 @@ using Counts = std::map<std::string, i64>;
 void check_guarded(const std::vector<OpCase>& cases, unsigned seed, Counts& counts, bool cancels = false) {
     for (const OpCase& one : cases) {
         const auto alone = [&](const Buffer& b) { return cancels || b.count() == 1; };
+        const bool kinds = multiplies(one.spec);
         const bool elsewhere = std::any_of(one.out.begin(), one.out.end(), alone);
         Buffers expected = one.out, same = one.out;
         run_reference(one.spec, one.in, expected);
         for (const cpu::Isa isa : isas) {
             for (const Way& way : ways) {
                 if (!cpu::available(isa) || (way.in_place && shared_memory(one.spec).empty())) continue;
+                if (way.products != Products::onednn && !kinds) continue;
                 INFO(one.name() << ", isa " << name_of(isa) << ", threads " << way.threads
                                 << (way.edge == Edge::end ? ", guarded behind" : ", guarded before")
-                                << (way.in_place ? ", in place" : "") << ", seed " << seed);
+                                << (way.in_place ? ", in place" : "") << ", products " << static_cast<int>(way.products)
+                                << ", seed " << seed);
                 Buffers got = one.out;
                 run(one.spec, cpu::table(isa), way, one.in, got);
                 if (elsewhere)
-                    run(one.spec, cpu::table(isa), {way.threads, Edge::begin, false}, one.in, same = one.out);
+                    run(one.spec, cpu::table(isa), {way.threads, Edge::begin, false, way.products}, one.in,
+                        same = one.out);
                 for (size_t i = 0; i < got.size(); ++i) {
                     INFO("output " << i << ", type " << static_cast<int>(got[i].type()));
                     check_close(got[i], alone(got[i]) ? same[i] : expected[i]);

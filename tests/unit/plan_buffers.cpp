@@ -98,15 +98,15 @@ TEST_CASE("a hundred thousand lifetimes are placed in under a second") {
     CHECK(static_cast<double>(placed.bytes) <= 1.02 * static_cast<double>(placed.floor));
 }
 
-TEST_CASE("an input of several sizes has the place of the largest that came before") {
+TEST_CASE("a block of several sizes has the place of the largest that came before") {
     Persistent persistent;
-    const int64_t large = persistent.place_input("tokens", 1000);
+    const int64_t large = persistent.place_block("inputs", 1000);
     const int64_t whole = persistent.bytes();
-    CHECK(persistent.place_input("tokens", 500) == large);
-    CHECK(persistent.place_input("targets", 1000) != large);
+    CHECK(persistent.place_block("inputs", 500) == large);
+    CHECK(persistent.place_block("results", 1000) != large);
     CHECK(persistent.bytes() == 2 * whole);
-    const int64_t larger = persistent.place_input("tokens", 2000);
+    const int64_t larger = persistent.place_block("inputs", 2000);
     CHECK(larger >= 2 * whole);
-    CHECK(persistent.place_input("tokens", 2000) == larger);
-    CHECK(persistent.place_input("tokens", 700) == large);
+    CHECK(persistent.place_block("inputs", 2000) == larger);
+    CHECK(persistent.place_block("inputs", 700) == large);
 }

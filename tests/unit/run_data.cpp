@@ -142,14 +142,14 @@ TEST_CASE("a text that cannot be tokenized leaves the token file that was there"
 }
 
 TEST_CASE("prefetch hands out batches in order and rethrows the fill's error at its step") {
+    std::byte one{}, other{};
     Prefetch prefetch(
-        [](int64_t step, Prefetch::Batch& batch) {
+        [](int64_t step, std::byte* batch) {
             if (step == 8) throw Error("no more");
-            batch.resize(1);
-            batch[0].assign(1, static_cast<std::byte>(step));
+            *batch = static_cast<std::byte>(step);
         },
-        5);
-    for (int step = 5; step < 8; ++step) CHECK(prefetch.next()[0][0] == static_cast<std::byte>(step));
+        5, &one, &other);
+    for (int step = 5; step < 8; ++step) CHECK(*prefetch.next() == static_cast<std::byte>(step));
     CHECK_THROWS_WITH(prefetch.next(), "no more");
 }
 
@@ -163,11 +163,13 @@ TEST_CASE("another file of equal length has another digest") {
 }
 
 TEST_CASE("waiting for data is counted") {
-    Prefetch slow([](int64_t, Prefetch::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, 1);
+    std::byte one{}, other{};
+    Prefetch slow([](int64_t, std::byte*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, 1, &one,
+                  &other);
     slow.next();
     slow.next();
     CHECK(slow.waited_s() > 0.02);
-    Prefetch fast([](int64_t, Prefetch::Batch&) {}, 1);
+    Prefetch fast([](int64_t, std::byte*) {}, 1, &one, &other);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     fast.next();
     CHECK(fast.waited_s() < slow.waited_s());

@@ -58,6 +58,8 @@ TEST_CASE("the peak of a bf16 program is the rate of bf16 products") {
     CHECK(device.asked.inputs.at(0).dtype == DType::bf16);
     device.stated.matrix_flops_bf16 = 7e9;
     CHECK(matrix_rate(device, DType::bf16) == 7e9);
+    device.stated.matrix_flops_f32 = 9e9;  // to which its operands can be widened
+    CHECK(matrix_rate(device, DType::bf16) == 9e9);
     device.stated = {};
     CHECK(matrix_rate(device, DType::bf16) == 0);
 }

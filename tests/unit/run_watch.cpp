@@ -32,6 +32,10 @@ TEST_CASE("a position survives the wire", "[run_watch]") {
     CHECK((q.steps == 12 && q.index == 3 && q.of == 40 && q.here_s == 1.5 && q.bound_s == 30));
     CHECK(q.waits_for == p.waits_for);
     CHECK(q.text == p.text);
+    CHECK((q.part == Position::Part::unknown && q.meeting.empty()));
+    const Position in{12, 3, 40, 1.5, 30, {1}, "all_reduce of %3\nand more", Position::Part::meets, "12 dp/0 7"};
+    const Position out = Position::decode(in.encode());
+    CHECK((out.part == in.part && out.meeting == in.meeting && out.text == in.text && out.waits_for == in.waits_for));
     CHECK(Position::decode("").of == 0);
     CHECK_FALSE(q.late());
     CHECK(Position{1, 0, 1, 31, 30, {1}, ""}.late());
@@ -98,6 +102,52 @@ TEST_CASE("the first bound is in proportion to the device's rate", "[run_watch]"
 TEST_CASE("ranks that wait for each other are told so", "[run_watch]") {
     const std::string text = explain_wait(0, {at(0, {1}, 6, "receive a"), at(1, {0}, 6, "receive b")});
     CHECK_THAT(text, Contains("ranks wait for each other") && Contains("receive a") && Contains("rank 1 in receive b"));
+}
+
+TEST_CASE("who takes part in the same is not waited for", "[run_watch]") {
+    using Part = Position::Part;
+    const auto in = [](Standing s, Part part, std::string meeting) {
+        s.position.part = part;
+        s.position.meeting = std::move(meeting);
+        return s;
+    };
+    // 0, 1 and 2 are in a sum that 3 has not come to: it receives from 4, which computes.
+    const std::string sum = "7 dp/0 2", message = "7 pp/4>3 0";
+    std::vector<Standing> all{in(at(0, {1, 2, 3}, 6, "all_reduce of %4"), Part::meets, sum),
+                              in(at(1, {0, 2, 3}, 7, "all_reduce of %4"), Part::meets, sum),
+                              in(at(2, {0, 1, 3}, 5, "all_reduce of %4"), Part::meets, sum),
+                              in(at(3, {4}, 4, "receive of %2"), Part::receives, message),
+                              at(4, {}, 8, "matmul of %1")};
+    std::string text = explain_wait(0, all);
+    CHECK_THAT(text, Contains("rank 4 is behind, for 8.0 s") && Contains("between them rank 3 in receive of %2") &&
+                         !Contains("rank 1") && !Contains("rank 2"));
+    SECTION("who has told nothing at all is behind") {
+        all.pop_back();
+        CHECK_THAT(explain_wait(0, all), Contains("rank 4 is behind") && Contains("before its first step"));
+    }
+    SECTION("a silent one before one that computes") {
+        all[2].silent_s = 3;
+        CHECK_THAT(explain_wait(0, all), Contains("rank 2 is behind, and silent for 3.0 s"));
+    }
+    SECTION("all are there: nobody waits for another") {
+        all[3] = in(at(3, {0, 1, 2}, 5, "all_reduce of %4"), Part::meets, sum);
+        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind") && Contains("the transport does not end it") &&
+                                             Contains("rank 3 in all_reduce of %4"));
+        all[3].position.meeting = "7 dp/0 3";  // a later one: this one is over for it
+        CHECK_THAT(explain_wait(0, all), Contains("ranks wait for each other") && Contains("rank 3 in all_reduce"));
+    }
+    SECTION("both ends of a message") {
+        all[4] = in(at(4, {3}, 5, "send of %2"), Part::sends, message);
+        CHECK_THAT(explain_wait(3, all), Contains("nobody is behind") && Contains("rank 4 in send of %2"));
+        // 3 gets its message and comes to the sum: what 0 reports will end.
+        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind"));
+    }
+    SECTION("a cycle further on, without the one that is late") {
+        all[4] = in(at(4, {3}, 5, "receive of %9"), Part::receives, "7 pp/3>4 0");
+        text = explain_wait(0, all);
+        CHECK_THAT(text, Contains("ranks wait for each other") && Contains("rank 3 in receive of %2") &&
+                             Contains("rank 4 in receive of %9") && !Contains("rank 1"));
+    }
 }
 
 TEST_CASE("a late wait becomes everybody's loss", "[run_watch]") {

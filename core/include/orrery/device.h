@@ -4,6 +4,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "orrery/error.h"
 #include "orrery/tensor.h"
@@ -84,6 +86,17 @@ struct DeviceLimits {
     int64_t used_bytes = 0;    ///< of memory_bytes, by everybody, at this moment; 0: not known
 };
 
+/// How a device can run its matrix products, where there is more than one kind: by which library or code, in which
+/// arithmetic. Kinds differ in their speed and in the last bits of sums.
+struct ProductKinds {
+    std::vector<std::string> names;  ///< what `products` of [device.NAME] takes, the default first; empty: no choice
+    std::string in_use;              ///< one of them
+    std::string fixed_by;            ///< who chose it, as "device.cpu.products"; "": nobody, the fastest may be taken
+    /// All that their speed depends on, as "name=value" lines: processor, microcode, library, build, threads. The build
+    /// is one that no other code has.
+    std::string machine;
+};
+
 /// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.
 /// One thread drives a device. Errors are Fault::failed and name the kernel.
 ///
@@ -116,6 +129,11 @@ public:
     virtual void synchronize(int queue) = 0;
     /// The vendor's handle (cudaStream_t), nullptr on CPU.
     virtual void* native(int queue) = 0;
+
+    virtual ProductKinds products() { return {}; }
+    /// From the next launch on, of kernels that are prepared, too. Throws Error with the names there are, or with why
+    /// this machine lacks the kind, by its flags: a kind that nobody has tried may still fault.
+    virtual void use_products(std::string_view name);
 
     /// Steps are captured here: every rank of a run with such devices asks for it.
     virtual bool captures() { return false; }

@@ -75,6 +75,7 @@ struct ORRERY_API P2pOptions {
 /// when they are 4, 8, 16, ...; else a ring, pipelined in segments, whose block i is added from member i+1 on. At two
 /// members all of them give the same bits. Ring all_gather and reduce_scatter, pairwise all_to_all; broadcast by a
 /// binomial tree, or along a chain when large. Works inline on the caller's thread; only a send's event is not empty.
+/// Allocates only for what is larger than all before.
 class ORRERY_API P2pCommunicator : public Communicator {
 public:
     P2pCommunicator(Group group, int64_t segment_bytes);
@@ -125,6 +126,7 @@ private:
     const int64_t segment_bytes_;
     const std::unique_ptr<Algorithms> algorithms_;
     std::vector<char> scratch_;
+    std::vector<uint64_t> sends_, passed_;  ///< tickets of the collective at hand
     const char* op_ = "nothing";
     int64_t sequence_ = 0;
     uint64_t channel_ = 0;

@@ -44,8 +44,8 @@ enum class Opcode : uint8_t {
     all_gather,      ///< [S/P] -> [S] along dim 0 of both; sends S (P-1)/P
     reduce_scatter,  ///< [S] -> [S/P]; sends S (P-1)/P
     all_to_all,      ///< [S] -> [S], block i goes to member i; sends S (P-1)/P
-    send = 7,        ///< operand 0 to member `peer` of `axis`; sends S. The number is part of fingerprints
-    receive,         ///< operand 0 from member `peer` of `axis`
+    send = 7,        ///< operand 0 to member `peer_of` of `axis`; sends S. The number is part of fingerprints
+    receive,         ///< operand 0 from member `peer_of` of `axis`
 };
 ORRERY_API std::string_view name_of(Opcode opcode);
 
@@ -59,11 +59,16 @@ struct Instruction {
     std::vector<Operand> operands;
     AxisId axis = none;  ///< communication: over this axis of the mesh
     ReduceOp reduce = ReduceOp::sum;
-    int peer = none;
-    int64_t tag = 0;         ///< send, receive: pairs them on one edge
-    OpId op = none;          ///< op of the propagated program; none for a copy at the end of the step
-    Fragment fragment;       ///< micro is -1 for what runs once a step, before or after the fragments
+    int peer = none;  ///< send, receive: the other member of `axis`
+    bool relative =
+        false;          ///< send, receive: `peer`, 1 to size - 1, is counted from the rank's own member, modulo size
+    int64_t tag = 0;    ///< send, receive: pairs them on one edge
+    OpId op = none;     ///< op of the propagated program; none for a copy at the end of the step
+    Fragment fragment;  ///< micro is -1 for what runs once a step, before or after the fragments
     std::vector<int> waits;  ///< earlier instructions on other queues that must be done first
+
+    /// send, receive: the other member, where the rank is member `own` of an axis of `size`.
+    int peer_of(int64_t own, int64_t size) const { return relative ? static_cast<int>((own + peer) % size) : peer; }
 };
 
 /// Attribute `key` of a kernel depends on the rank: step * (the rank's coordinate on `axis`) is added to it, or to its

@@ -124,6 +124,7 @@ private:
     std::vector<ScopeMark> scope_marks_;
     std::vector<Remark> remarks_;
     std::vector<std::pair<ValueId, ValueId>> grads_;
+    std::vector<int> grad_at_;  ///< places in grads_, by param; none
     std::vector<std::pair<std::string, int64_t>> buckets_;
     std::vector<std::pair<std::string, PrefetchDepth>> prefetches_;
     int64_t microbatches_ = 1;

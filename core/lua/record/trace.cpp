@@ -7,6 +7,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
+#include "layout/status_word.h"
 #include "lua/fields.h"
 #include "lua/record/op_call.h"
 #include "lua/record/traced.h"
@@ -204,7 +205,7 @@ InputSpec input_spec(lua_State* L, const std::string& name) {
     spec.type.dtype = dtype_field(L, fields, DType::f32);
     shape_fields(L, fields, spec.type.shape, spec.dims);
     fields.finish();
-    if (spec.name == "step" || spec.name == "seed")
+    if (spec.name == "step" || spec.name == "seed" || spec.name == status_name)
         fail(L, fmt::format("an input cannot be called {}: the host fills that one by itself", quote(spec.name)));
     return spec;
 }

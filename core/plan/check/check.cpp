@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/text.h"
 #include "ir/describe.h"
@@ -40,7 +42,7 @@ private:
                                     class_.scratch_bytes));
     }
 
-    void instruction(const Instruction& i) const {
+    void instruction(const Instruction& i) {
         const bool moves = i.opcode == Opcode::send || i.opcode == Opcode::receive;
         if (i.opcode == Opcode::kernel) {
             kernel(i);
@@ -101,12 +103,15 @@ private:
             fail(fmt::format("uses buffer b{} outside its lifetime {}..{}", o.buffer, b.first, b.last));
     }
 
-    void communication(const Instruction& i) const {
+    void communication(const Instruction& i) {
         if (i.axis < 0 || static_cast<size_t>(i.axis) >= plan_.mesh.axes().size()) fail("has no axis");
         const Axis& axis = plan_.mesh.axis(i.axis);
         if (axis.sequential) fail("runs over a sequential axis");
         if (i.queue == 0) fail("is communication on the compute queue");
-        if (i.peer != none && i.peer >= axis.size) fail(fmt::format("names member {} of {}", i.peer, axis.size));
+        const int least = !is_message(i.opcode) ? none : i.relative ? 1 : 0;
+        if (i.peer < least || i.peer >= axis.size)
+            fail(fmt::format("names member {}{} of {}", i.relative ? "+" : "", i.peer, axis.size));
+        queue(i, axis);
         const int64_t in = i.operands[0].type.bytes();
         const int64_t out = i.operands.size() > 1 ? i.operands[1].type.bytes() : in;
         const int64_t want = i.opcode == Opcode::all_gather       ? in * axis.size
@@ -127,6 +132,20 @@ private:
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }
 
+    /// What one queue holds is done in order (check_values relies on it): the transport does so within a lane.
+    void queue(const Instruction& i, const Axis& axis) {
+        const auto lanes = contracts_.of(axis.name).lanes;
+        const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
+        const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
+        const Lane lane{i.axis, by_peer ? i.peer : none, by_peer && i.relative, by_direction ? i.opcode : Opcode::copy};
+        const auto [known, fresh] = lanes_.try_emplace(i.queue, std::pair(lane, index_));
+        if (!fresh && known->second.first != lane)
+            fail(
+                fmt::format("shares queue {} with instruction {}, which the transport of axis {} does not keep in "
+                            "order with it: {}",
+                            i.queue, known->second.second, axis.name, contracts_.of(axis.name).text()));
+    }
+
     bool overlap(const Operand& a, const Operand& b) const {
         if (arena(class_, a) != arena(class_, b)) return false;
         const int64_t at_a = address(class_, a), at_b = address(class_, b);
@@ -137,6 +156,8 @@ private:
     const RankClass& class_;
     const Network& contracts_;
     int index_ = 0;
+    using Lane = std::tuple<AxisId, int, bool, Opcode>;  ///< axis, peer and whether it is relative, direction
+    std::map<int, std::pair<Lane, int>> lanes_;          ///< by queue, with the first instruction there
 };
 
 std::string largest_values(const Plan& plan, const RankClass& c) {

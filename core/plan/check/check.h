@@ -35,7 +35,9 @@ void check(const Plan& plan, const Network& contracts, int64_t memory_bytes = 0)
 void check_form(const Plan& plan, const Network& contracts);
 void check_values(const Plan& plan, const Network& contracts = {});
 void check_collectives(const Plan& plan);
-void check_deadlock(const Plan& plan, const Network& contracts);
+/// `members`: of ranks that share a stream and exchange messages, how many are played one by one; one stands for more,
+/// with the same outcome (PlanView).
+void check_deadlock(const Plan& plan, const Network& contracts, int64_t members = 64);
 void check_memory(const Plan& plan, int64_t memory_bytes);
 
 /// Collectives that tables make of messages, by axis: where the transport matches messages in order, all of the plan's

@@ -40,13 +40,14 @@ private:
         int of_class, index;
     };
 
-    Before before(int of_class, Opcode what, int peer, const Tables& tables) const {
-        const RankClass& c = plan_.classes[static_cast<size_t>(of_class)];
+    Before before(const Member& own, Opcode what, int peer, const Tables& tables) const {
+        const RankClass& c = plan_.classes[static_cast<size_t>(own.of_class)];
         Before result;
         for (size_t i = 0; i < c.stream.size(); ++i) {
             const Instruction& in = c.stream[i];
             if (in.axis != axis_) continue;
-            if (in.opcode == what && in.peer == peer) result.all.push_back(static_cast<int>(i));
+            if (in.opcode == what && in.peer_of(own.index, plan_.mesh.size(axis_)) == peer)
+                result.all.push_back(static_cast<int>(i));
             if (!tables.contains(in.opcode)) continue;
             result.collectives.push_back(static_cast<int>(i));
             result.messages.push_back(result.all.size());
@@ -56,8 +57,8 @@ private:
 
     /// What one member sends to another. Both run the same collectives: check_collectives.
     void edge(Member from, Member to, const Tables& tables) const {
-        const Before sent = before(from.of_class, Opcode::send, to.index, tables);
-        const Before received = before(to.of_class, Opcode::receive, from.index, tables);
+        const Before sent = before(from, Opcode::send, to.index, tables);
+        const Before received = before(to, Opcode::receive, from.index, tables);
         for (size_t k = 0; k < std::min(sent.messages.size(), received.messages.size()); ++k) {
             if (sent.messages[k] == received.messages[k]) continue;
             const bool unmet = sent.messages[k] > received.messages[k];

@@ -14,11 +14,13 @@ namespace orrery {
 
 namespace {
 
-/// One execution of one rank of each class, where everything takes no time.
+constexpr size_t shown_links = 24;  // of a cycle
+
+/// One execution, where everything takes no time.
 class DeadlockProof final : public ReplayPolicy {
 public:
-    DeadlockProof(const Plan& plan, const Network& contracts)
-        : plan_(plan), played_(plan, contracts, classes_of_ranks(plan)), replay_(played_.view(), *this) {}
+    DeadlockProof(const Plan& plan, const Network& contracts, int64_t members)
+        : plan_(plan), played_(plan, contracts, classes_of_ranks(plan), members), replay_(played_.view(), *this) {}
 
     void run() {
         replay_.run();
@@ -32,9 +34,9 @@ public:
         for (const auto& [ends, channel] : played_.channels())
             if (const auto send = replay_.unmet_send(channel))
                 throw Error(plan_.schedule.origin, text(*send) + ": is sent but never received");
-        for (int k = 0; k < view.actors(); ++k)
-            if (replay_.next(k) < view.end(k))
-                throw Error(plan_.schedule.origin, text(replay_.next(k)) + ": is never reached");
+        for (int actor = 0; actor < view.actors(); ++actor)
+            if (replay_.next(actor) < view.end(actor))
+                throw Error(plan_.schedule.origin, text(replay_.next(actor)) + ": is never reached");
     }
 
     void met(int send, int receive) override {
@@ -46,7 +48,8 @@ public:
 
 private:
     std::string text(int item) const {
-        return describe(plan_, plan_.classes[static_cast<size_t>(played_.class_of(item))], played_.index_of(item));
+        return describe(plan_, plan_.classes[static_cast<size_t>(played_.class_of(item))], played_.index_of(item)) +
+               played_.place(item);
     }
 
     /// The chain of waits from one that is stuck: its cycle, or the partner that is missing.
@@ -60,8 +63,14 @@ private:
         }
         if (seen.back() == item && seen.size() == 1) return "\n  " + text(item) + "\n  waits for itself";
         std::string cycle;
-        for (auto it = std::find(seen.begin(), seen.end(), item); it != seen.end(); ++it)
-            cycle += (cycle.empty() ? "\n  " : ", which waits for\n  ") + text(*it);
+        const auto begin = std::find(seen.begin(), seen.end(), item);
+        const auto links = static_cast<size_t>(seen.end() - begin);
+        for (size_t i = 0; i < links; ++i) {
+            const bool left_out = links > shown_links + 1 && i + 1 >= shown_links && i + 1 < links;
+            if (left_out && i + 1 > shown_links) continue;
+            cycle += cycle.empty() ? "\n  " : ", which waits for\n  ";
+            cycle += left_out ? fmt::format("{} more", links - shown_links) : text(begin[static_cast<int64_t>(i)]);
+        }
         return cycle + ", which waits for the first of these";
     }
 
@@ -85,13 +94,13 @@ private:
 
 }  // namespace
 
-void check_deadlock(const Plan& plan, const Network& contracts) {
+void check_deadlock(const Plan& plan, const Network& contracts, int64_t members) {
     if (plan.classes.size() == 1) {
         const auto& stream = plan.classes[0].stream;
         if (std::none_of(stream.begin(), stream.end(), [](const Instruction& i) { return is_message(i.opcode); }))
             return;  // one stream meets only itself, at the same places
     }
-    DeadlockProof(plan, contracts).run();
+    DeadlockProof(plan, contracts, members).run();
 }
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ uint64_t hash(ValueId value, int64_t micro) {
 
 Sums::Sums(const Plan& plan, AxisId micro_axis, std::vector<char> in_loop)
     : plan_(plan), micro_axis_(micro_axis), micros_(plan.mesh.microbatches()), in_loop_(std::move(in_loop)) {
-    known_.resize(plan.program.values.size() * static_cast<size_t>(micros_ + 1));
+    rows_.assign(plan.program.values.size(), none);
 }
 
 /// Its contents depend on the micro-batch.
@@ -76,7 +76,13 @@ Sums::Known Sums::compute(ValueId value, int64_t micro) {
 }
 
 std::optional<uint64_t> Sums::expected(ValueId value, int64_t micro) {
-    const size_t at = static_cast<size_t>(value) * static_cast<size_t>(micros_ + 1) + static_cast<size_t>(micro + 1);
+    const auto width = static_cast<size_t>(micros_ + 1);
+    int& row = rows_[static_cast<size_t>(value)];
+    if (row == none) {
+        row = static_cast<int>(known_.size() / width);
+        known_.resize(known_.size() + width);
+    }
+    const size_t at = static_cast<size_t>(row) * width + static_cast<size_t>(micro + 1);
     if (known_[at].state == Known::State::no) known_[at] = compute(value, micro);
     if (known_[at].state == Known::State::varies) return std::nullopt;
     return known_[at].sum;

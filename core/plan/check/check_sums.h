@@ -43,7 +43,8 @@ private:
     AxisId micro_axis_;
     int64_t micros_;
     std::vector<char> in_loop_;
-    std::vector<Known> known_;  ///< [value][micro + 1]
+    std::vector<int> rows_;     ///< by value: its row of known_, which it gets when it is asked for; none
+    std::vector<Known> known_;  ///< [row][micro + 1]
 };
 
 }  // namespace orrery

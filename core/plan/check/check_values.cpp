@@ -28,10 +28,30 @@ struct Held {
     std::vector<int> readers;  ///< since the write
 };
 
+/// What the program says, the same for all classes.
+struct Wanted {
+    explicit Wanted(const Program& program) : updates(program.values.size(), none), ops(program.ops.size(), 0) {
+        for (const Update& update : program.updates) updates[static_cast<size_t>(update.target)] = update.value;
+        std::vector<char> values(program.values.size(), 0);
+        for (const Result& result : program.results) values[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : program.updates) values[static_cast<size_t>(update.value)] = 1;
+        for (size_t i = program.ops.size(); i-- > 0;) {
+            const Op& op = program.ops[i];
+            for (ValueId output : op.outputs) ops[i] |= values[static_cast<size_t>(output)];
+            if (ops[i])
+                for (ValueId input : op.inputs) values[static_cast<size_t>(input)] = 1;
+        }
+    }
+
+    std::vector<ValueId> updates;  ///< by value: what it holds after the step; none: what it held before
+    std::vector<char> ops;         ///< by op: needed for what the step leaves behind anywhere
+};
+
 class Contents {
 public:
-    Contents(const Plan& plan, const RankClass& c, const Network& contracts)
+    Contents(const Plan& plan, const Wanted& wanted, const RankClass& c, const Network& contracts)
         : plan_(plan),
+          wanted_(wanted),
           class_(c),
           queues_(static_cast<size_t>(queues_of(c))),
           micro_axis_(plan.mesh.sequential_axis().value_or(none)),
@@ -45,7 +65,6 @@ public:
             }
         }
         for (const Operand& place : c.places) placed_.insert(place.value);
-        for (const Update& update : plan.program.updates) updates_[update.target] = update.value;
         std::vector<char> in_loop;
         for (const Runs& runs : runs_) in_loop.push_back(runs.count > 0 && runs.micros >= 0);
         sums_.emplace(plan, micro_axis_, std::move(in_loop));
@@ -116,23 +135,8 @@ private:
     }
     bool has_place(ValueId id) const { return placed_.count(id) != 0; }
 
-    /// By op: needed for what the step leaves behind anywhere.
-    std::vector<char> needed_anywhere() const {
-        std::vector<char> values(plan_.program.values.size(), 0), ops(plan_.program.ops.size(), 0);
-        for (const Result& result : plan_.program.results) values[static_cast<size_t>(result.value)] = 1;
-        for (const Update& update : plan_.program.updates) values[static_cast<size_t>(update.value)] = 1;
-        for (size_t i = plan_.program.ops.size(); i-- > 0;) {
-            const Op& op = plan_.program.ops[i];
-            for (ValueId output : op.outputs) ops[i] |= values[static_cast<size_t>(output)];
-            if (ops[i])
-                for (ValueId input : op.inputs) values[static_cast<size_t>(input)] = 1;
-        }
-        return ops;
-    }
-
     /// Each op that the step needs of this class has run once, or once in every micro-batch.
     void complete() const {
-        const std::vector<char> anywhere = needed_anywhere();
         std::vector<char> needed(plan_.program.values.size(), 0);
         for (const Result& result : plan_.program.results)
             if (class_.stages.empty() || has_place(result.value)) needed[static_cast<size_t>(result.value)] = 1;
@@ -145,7 +149,7 @@ private:
                                                [&](ValueId id) { return needed[static_cast<size_t>(id)] != 0; });
             const bool everyones = op.stage == none && op.kind != "stage_sum";
             const bool staged = !class_.stages.empty() && !everyones;
-            if (!mine(op) || !(staged ? anywhere[i] != 0 : read_here)) continue;
+            if (!mine(op) || !(staged ? wanted_.ops[i] != 0 : read_here)) continue;
             if (op.kind == "stage_sum") {
                 needed[static_cast<size_t>(op.inputs.at(static_cast<size_t>(class_.stage)))] = 1;
             } else if (!receives(op)) {
@@ -304,15 +308,21 @@ private:
     }
 
     void hold(const Operand& o, ValueId value, int writer, uint64_t sum) {
-        const int64_t begin = address(class_, o);
+        const int64_t begin = address(class_, o), end = begin + o.type.bytes();
         const int64_t micro = writer == none ? -1 : at(writer).fragment.micro;
-        ranges(o).replace(begin, begin + o.type.bytes(), {value, writer, micro, sum, {}});
+        Held* const held = ranges(o).exactly(begin, end);
+        if (!held) return ranges(o).replace(begin, end, {value, writer, micro, sum, {}});
+        held->value = value;
+        held->writer = writer;
+        held->micro = micro;
+        held->sum = sum;
+        held->readers.clear();  // keeps its memory
     }
 
     /// At the end of the step a param or state holds its update, a result its value, the rest what was there.
     void left_behind(const Operand& place) {
-        const auto update = updates_.find(place.value);
-        const ValueId expected = update == updates_.end() ? place.value : update->second;
+        const ValueId update = wanted_.updates[static_cast<size_t>(place.value)];
+        const ValueId expected = update == none ? place.value : update;
         const int64_t begin = address(class_, place);
         ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {
             const bool updated = expected != place.value;
@@ -331,6 +341,7 @@ private:
     std::string label(ValueId id) const { return id == none ? "nothing it knows" : label_of(plan_.program, id); }
 
     const Plan& plan_;
+    const Wanted& wanted_;
     const RankClass& class_;
     size_t queues_;
     const AxisId micro_axis_;
@@ -338,7 +349,6 @@ private:
     std::vector<int> group_;  ///< per instruction; see groups_of
     std::optional<Sums> sums_;
     std::vector<uint64_t> found_;  ///< by operand of the instruction at hand: what was read
-    std::unordered_map<ValueId, ValueId> updates_;
     std::unordered_set<ValueId> placed_;
     std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
     std::vector<int> done_;   ///< [instruction][other]
@@ -371,7 +381,8 @@ void check_homes(const Plan& plan) {
 
 void check_values(const Plan& plan, const Network& contracts) {
     check_homes(plan);
-    for (const RankClass& c : plan.classes) Contents(plan, c, contracts).run();
+    const Wanted wanted(plan.program);
+    for (const RankClass& c : plan.classes) Contents(plan, wanted, c, contracts).run();
 }
 
 }  // namespace orrery

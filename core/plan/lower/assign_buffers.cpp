@@ -31,12 +31,10 @@ int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use) {
     return static_cast<int>(out_.buffers.size()) - 1;
 }
 
-int Emitter::persistent_buffer(const std::string& key, int64_t bytes, ValueId value, BufferUse use) {
+int Emitter::persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use) {
     const int id = new_buffer(bytes, value, use);
-    Buffer& buffer = out_.buffers.back();
-    buffer.arena = Arena::persistent;
-    buffer.offset = use == BufferUse::input ? persistent_.place_input(key, bytes, out_.stage)
-                                            : persistent_.place(key, bytes, out_.stage);
+    out_.buffers.back().arena = Arena::persistent;
+    out_.buffers.back().offset = offset;
     out_.persistent_bytes += aligned(bytes);
     return id;
 }
@@ -54,42 +52,55 @@ TensorType Emitter::type(ValueId id, int64_t micro) const {
     return type;
 }
 
+/// Inputs lie side by side, so that the host fills them in one copy.
 void Emitter::place_persistent() {
-    for (size_t i = 0; i < program().values.size(); ++i) {
-        const Value& v = program().values[i];
-        if (v.role == Role::temporary) continue;
-        const auto id = static_cast<ValueId>(i);
-        if (!roles_.holds(id)) continue;
+    const auto each = [&](auto place) {
+        for (size_t i = 0; i < program().values.size(); ++i) {
+            const auto id = static_cast<ValueId>(i);
+            if (program().values[i].role != Role::temporary && roles_.holds(id)) place(program().values[i], id);
+        }
+    };
+    int64_t inputs = 0;
+    each([&](const Value& v, ValueId id) { inputs += v.role == Role::input ? aligned(type(id, -1).bytes()) : 0; });
+    int64_t next = inputs > 0 ? persistent_.place_block("inputs", inputs, out_.stage) : 0;
+    each([&](const Value& v, ValueId id) {
         TensorType whole = type(id, -1);
         const int64_t bytes = whole.bytes();
-        const int buffer = persistent_buffer(v.name, bytes, id, use_of(v.role));
+        const bool input = v.role == Role::input;
+        const int64_t offset = input ? next : persistent_.place(v.name, bytes, out_.stage);
+        next += input ? aligned(bytes) : 0;
+        const int buffer = persistent_buffer(offset, bytes, id, use_of(v.role));
         spot(roles_.instance(id, -1)) = {buffer, 0, true};
         out_.places.push_back({buffer, 0, std::move(whole), id});
-    }
+    });
 }
 
-/// Results are written where the host reads them; what is made elsewhere (in a bucket, over a param) is copied at the
-/// end of the step.
+/// Results are written where the host reads them, side by side, the smallest first, so that it reads those of few bytes
+/// in one copy; what is made elsewhere (in a bucket, over a param) is copied at the end of the step.
 void Emitter::place_results() {
-    std::vector<char> done(program().values.size(), 0);
+    std::vector<std::pair<int64_t, ValueId>> made;  // bytes
     for (const Result& result : roles_.results) {
-        const Value& v = program().value(result.value);
-        if (v.role != Role::temporary || done[static_cast<size_t>(result.value)]) continue;
-        done[static_cast<size_t>(result.value)] = 1;
-        TensorType whole = type(result.value, -1);
-        const int64_t bytes = whole.bytes();
-        const int buffer =
-            persistent_buffer("result " + result.name + " " + whole.text(), bytes, result.value, BufferUse::result);
-        Operand place{buffer, 0, std::move(whole), result.value};
+        const bool known =
+            std::any_of(made.begin(), made.end(), [&](const auto& m) { return m.second == result.value; });
+        if (program().value(result.value).role == Role::temporary && !known)
+            made.emplace_back(type(result.value, -1).bytes(), result.value);
+    }
+    std::stable_sort(made.begin(), made.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    int64_t all = 0;
+    for (const auto& [bytes, id] : made) all += aligned(bytes);
+    int64_t next = all > 0 ? persistent_.place_block("results", all, out_.stage) : 0;
+    for (const auto& [bytes, id] : made) {
+        const int buffer = persistent_buffer(next, bytes, id, BufferUse::result);
+        next += aligned(bytes);
+        Operand place{buffer, 0, type(id, -1), id};
         out_.places.push_back(place);
-        const ValueRole& role = roles_.value(result.value);
-        const bool own =
-            role.alias == none && role.sum == none && update_target_[static_cast<size_t>(result.value)] == none;
-        Spot& here = spot(roles_.instance(result.value, -1));
+        const ValueRole& role = roles_.value(id);
+        const bool own = role.alias == none && role.sum == none && update_target_[static_cast<size_t>(id)] == none;
+        Spot& here = spot(roles_.instance(id, -1));
         if (own && here.buffer == none) {
             here = {buffer, 0, false};
         } else {
-            copies_.emplace_back(result.value, std::move(place));
+            copies_.emplace_back(id, std::move(place));
         }
     }
 }

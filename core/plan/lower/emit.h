@@ -48,7 +48,7 @@ private:
     void find_gradients();
     void place_scratch();
     int new_buffer(int64_t bytes, ValueId value, BufferUse use);
-    int persistent_buffer(const std::string& key, int64_t bytes, ValueId value, BufferUse use);
+    int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
     Spot& spot(int instance) { return spots_[static_cast<size_t>(instance)]; }
     int& uses(int instance) { return order_.readers[static_cast<size_t>(instance)]; }

@@ -35,8 +35,8 @@ int64_t Persistent::bytes(int part) const {
     return found == parts_.end() ? 64 : std::max<int64_t>(64, found->second.bytes);
 }
 
-int64_t Persistent::place_input(std::string_view name, int64_t bytes, int part) {
-    std::string key = "input " + std::string(name);
+int64_t Persistent::place_block(std::string_view name, int64_t bytes, int part) {
+    std::string key = "block of " + std::string(name);
     Part& arena = parts_[part];
     for (auto at = arena.places.find(key); at != arena.places.end(); at = arena.places.find(key)) {
         if (at->second.bytes >= bytes) return at->second.offset;

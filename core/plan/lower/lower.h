@@ -18,9 +18,9 @@ public:
     /// Offset in bytes, a multiple of 64; the same for the same name. `part`: pipeline rank. Throws when the name was
     /// placed with another size.
     int64_t place(std::string_view name, int64_t bytes, int part = 0);
-    /// The same for an input, which programs may feed in different sizes, one at a time: the first place of the name
-    /// that is large enough.
-    int64_t place_input(std::string_view name, int64_t bytes, int part = 0);
+    /// The same for a block of places that programs use in turn, each as much as it needs ("inputs", "results"): the
+    /// first of the name that is large enough.
+    int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
     /// Of the arena of one pipeline rank, 64 at least.
     int64_t bytes(int part = 0) const;
 

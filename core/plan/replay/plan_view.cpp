@@ -1,7 +1,8 @@
 #include "plan/replay/plan_view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <set>
 
 #include "plan/access.h"
 #include "plan/check/check.h"
@@ -15,31 +16,126 @@ constexpr int compute_lane = 0;
 
 }  // namespace
 
-PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of)
-    : plan_(plan), members_(plan.classes.size()) {
+PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members)
+    : plan_(plan), actors_of_ranks_(class_of.size(), none) {
     for (const Axis& axis : plan.mesh.axes()) contracts_.push_back(contracts.of(axis.name));
-    for (size_t k = 0; k < plan.classes.size(); ++k)
-        for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
-            auto& classes = members_[k].emplace_back();
-            if (plan.mesh.axes()[axis].sequential) continue;
-            for (const int64_t rank : plan.mesh.group(plan.classes[k].ranks.front(), static_cast<AxisId>(axis)))
-                classes.push_back(class_of[static_cast<size_t>(rank)]);
+    choose_axes(class_of, members);
+    find_actors();
+    find_members();
+    std::vector<int> groups;
+    for (size_t a = 0; a < actors_.size(); ++a) {
+        if (a == 0 || actors_[a].of_class != actors_[a - 1].of_class)
+            groups = groups_of(plan, class_at(actors_[a]), contracts);
+        add_actor(actors_[a], groups);
+    }
+}
+
+/// Whether ranks that differ only along the axis are of different classes.
+bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
+    for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank)
+        if (class_of[static_cast<size_t>(rank)] != class_of[static_cast<size_t>(rank - own(rank, axis) * stride(axis))])
+            return true;
+    return false;
+}
+
+/// Members of an axis without messages meet at collectives alone, which all of a class run alike: one plays them all.
+/// Of an axis with messages each is played, with one exception. Where classes do not differ along the axis, of size N,
+/// and all its messages are relative, one plays any number of members. To turn the axis, member m becoming m + 1 modulo
+/// N, is a symmetry then: m and m + 1 run one stream, a message of m by d is one of m + 1 by d, and every other axis
+/// has the same members before and after. What is issued, started, met and done in the end is the least set closed
+/// under the rules of Replay, each of the form "this is so once those are", as nothing that has become so is ever
+/// undone. Take the members apart (facts (m, i), of item i of member m) and together (facts i). A rule for (m, i) asks
+/// for facts of m itself, of m + d or m - d (the n-th message of a channel meets the n-th of its other end; both ends
+/// are one lane of one stream, so that n is the same for all members) and of all members (a collective); leaving out
+/// the member makes of it the one rule for i. And each rule for i comes of exactly one for each m. So whatever is
+/// derived of (m, i) is derived of i by the same steps; and by induction over the steps, what is derived of i is
+/// derived of (m, i) for every m at once, since what the step asks for holds of every member already. Hence i is done
+/// where one plays exactly if (m, i) is, for all m; turning one axis after the other, the same holds of several. Up to
+/// `members` are played all the same, because errors then name them.
+void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
+    const auto& axes = plan_.mesh.axes();
+    strides_.assign(axes.size(), 1);
+    for (size_t a = axes.size(); a-- > 1;) strides_[a - 1] = strides_[a] * (axes[a].sequential ? 1 : axes[a].size);
+    played_.assign(axes.size(), 0);
+    std::vector<char> messages(axes.size(), 0), fixed(axes.size(), 0);
+    for (const RankClass& c : plan_.classes)
+        for (const Instruction& i : c.stream)
+            if (is_message(i.opcode)) (i.relative ? messages : fixed)[static_cast<size_t>(i.axis)] = 1;
+    int64_t alike = 1;  // members that are played though one could stand for them
+    for (size_t a = 0; a < axes.size(); ++a) {
+        if (!messages[a] && !fixed[a]) continue;
+        played_[a] = 1;
+        if (fixed[a] || varies(static_cast<AxisId>(a), class_of)) continue;
+        played_[a] = alike * axes[a].size <= members;
+        if (played_[a]) alike *= axes[a].size;
+    }
+}
+
+void PlanView::find_actors() {
+    std::map<std::pair<int, int64_t>, int> known;
+    for (size_t k = 0; k < plan_.classes.size(); ++k)
+        for (const int64_t rank : plan_.classes[k].ranks) {
+            int64_t place = 0;
+            for (size_t a = 0; a < played_.size(); ++a)
+                if (played_[a]) place += own(rank, static_cast<AxisId>(a)) * strides_[a];
+            const auto [found, fresh] =
+                known.try_emplace({static_cast<int>(k), place}, static_cast<int>(actors_.size()));
+            if (fresh) actors_.push_back({static_cast<int>(k), rank, {}});
+            actors_of_ranks_[static_cast<size_t>(rank)] = found->second;
         }
-    for (size_t k = 0; k < plan.classes.size(); ++k)
-        add_class(static_cast<int>(k), groups_of(plan, plan.classes[k], contracts));
+}
+
+void PlanView::find_members() {
+    for (Actor& actor : actors_)
+        for (size_t a = 0; a < played_.size(); ++a) {
+            std::vector<int>& members = actor.members.emplace_back();
+            if (plan_.mesh.axes()[a].sequential) continue;
+            for (const int64_t rank : plan_.mesh.group(actor.rank, static_cast<AxisId>(a)))
+                members.push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
+        }
+    for (const RankClass& c : plan_.classes)
+        for (const int64_t rank : c.ranks) require_alike(rank);
+}
+
+/// One actor stands for all its ranks only if they exchange messages with the same ones.
+void PlanView::require_alike(int64_t rank) const {
+    const Actor& actor = actors_[static_cast<size_t>(actors_of_ranks_[static_cast<size_t>(rank)])];
+    if (rank == actor.rank) return;
+    for (size_t a = 0; a < played_.size(); ++a) {
+        if (!played_[a]) continue;
+        const int64_t first = rank - own(rank, static_cast<AxisId>(a)) * strides_[a];
+        for (size_t m = 0; m < actor.members[a].size(); ++m)
+            if (actors_of_ranks_[static_cast<size_t>(first + static_cast<int64_t>(m) * strides_[a])] !=
+                actor.members[a][m])
+                throw Error(
+                    fmt::format("ranks {} and {} share a stream, but member {} of their groups of axis {} does "
+                                "not: they cannot be of one class",
+                                actor.rank, rank, m, plan_.mesh.axes()[a].name));
+    }
 }
 
 const Instruction& PlanView::instruction(int item) const {
-    return plan_.classes[static_cast<size_t>(class_of(item))].stream[static_cast<size_t>(index_of(item))];
+    return class_at(actor_of(item)).stream[static_cast<size_t>(index_of(item))];
 }
 
-const std::vector<int>& PlanView::members(int k, AxisId axis) const {
-    return members_[static_cast<size_t>(k)][static_cast<size_t>(axis)];
+std::string PlanView::place(int item) const {
+    const Actor& actor = actor_of(item);
+    std::string text;
+    for (size_t a = 0; a < played_.size(); ++a) {
+        const auto axis = static_cast<AxisId>(a);
+        const auto& ranks = class_at(actor).ranks;
+        const bool several = played(axis) && std::any_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
+                                 return own(rank, axis) != own(actor.rank, axis);
+                             });
+        if (several) text += fmt::format(" at {}={}", plan_.mesh.axes()[a].name, own(actor.rank, axis));
+    }
+    return text;
 }
 
-void PlanView::add_class(int k, const std::vector<int>& groups) {
+void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     view_.add_actor();
-    class_ = &plan_.classes[static_cast<size_t>(k)];
+    actor_ = &actor;
+    class_ = &class_at(actor);
     groups_ = &groups;
     items_.clear();
     lanes_.clear();
@@ -60,17 +156,20 @@ int PlanView::lane_of(const Instruction& i) {
     const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
     const auto fresh = static_cast<int>(lanes_.size()) + 1;
     return lanes_
-        .try_emplace({i.axis, by_peer ? i.peer : none, by_direction ? static_cast<int>(i.opcode) : none}, fresh)
+        .try_emplace({i.axis, by_peer ? peer_of(i) : none, by_direction ? static_cast<int>(i.opcode) : none}, fresh)
         .first->second;
 }
 
-int PlanView::channel_of(int k, int index) {
+int PlanView::channel_of(int index) {
     const Instruction& i = class_->stream[static_cast<size_t>(index)];
-    const int peer = members(k, i.axis).at(static_cast<size_t>(i.peer));
-    if (peer == k) throw Error(describe(plan_, *class_, index) + ": is a message to its own rank class");
+    const int64_t size = plan_.mesh.size(i.axis), mine = own(actor_->rank, i.axis);
+    const int peer = peer_of(i), self = view_.actors() - 1;
+    if (peer == mine) throw Error(describe(plan_, *class_, index) + ": is a message of a rank to itself");
+    const int other = actor_->members[static_cast<size_t>(i.axis)].at(static_cast<size_t>(peer));
     const bool sends = i.opcode == Opcode::send;
-    const int from = sends ? k : peer, to = sends ? peer : k;
-    const auto [place, fresh] = channels_.try_emplace({i.axis, from, to}, static_cast<int>(view_.channels.size()));
+    const int64_t by = played(i.axis) ? 0 : ((sends ? peer - mine : mine - peer) + size) % size;
+    const Channel ends{i.axis, sends ? self : other, sends ? other : self, by};
+    const auto [place, fresh] = channels_.try_emplace(ends, static_cast<int>(view_.channels.size()));
     if (fresh) {
         const TransportContract& c = contract(i.axis);
         view_.add_channel(c.send == TransportContract::Send::buffered ? c.slots : 0);
@@ -78,9 +177,9 @@ int PlanView::channel_of(int k, int index) {
     return place->second;
 }
 
-/// none: the class meets only itself.
-int PlanView::meeting_of(int k, AxisId axis) {
-    std::vector<int> group = members(k, axis);
+/// none: the actor meets only itself.
+int PlanView::meeting_of(AxisId axis) {
+    std::vector<int> group = actor_->members[static_cast<size_t>(axis)];
     std::sort(group.begin(), group.end());
     group.erase(std::unique(group.begin(), group.end()), group.end());
     if (group.size() == 1) return none;
@@ -92,7 +191,6 @@ int PlanView::meeting_of(int k, AxisId axis) {
 
 void PlanView::add_instruction(int index) {
     const Instruction& i = class_->stream[static_cast<size_t>(index)];
-    const int k = view_.actors() - 1;
     const bool calls = i.axis != none && !queued(i);
     bool after_compute = false;
     std::vector<int> waits;
@@ -108,10 +206,10 @@ void PlanView::add_instruction(int index) {
     const int first = (*groups_)[static_cast<size_t>(index)];
     if (is_message(i.opcode)) {
         item.kind = i.opcode == Opcode::send ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
-        item.channel = channel_of(k, index);
+        item.channel = channel_of(index);
         item.tag = i.tag;
     } else if (i.axis != none) {
-        item.channel = meeting_of(k, i.axis);
+        item.channel = meeting_of(i.axis);
         if (item.channel != none) item.kind = ReplayItem::Kind::meet;
     }
     if (first != none) {

@@ -1,6 +1,7 @@
 #include "plan/replay/replay.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace orrery {
@@ -261,7 +262,25 @@ std::optional<int> Replay::blocker(int item) const {
     return partner(item);
 }
 
-/// The first item of another actor that would meet this one and has not started.
+std::vector<int> Replay::blockers(int item) const {
+    const ReplayItem& what = view_.at(item);
+    std::vector<int> all;
+    if (issued(item) && !started(item)) {
+        const auto [from, to] = part(view_.waits, view_.wait_first, item);
+        std::copy_if(from, to, std::back_inserter(all), [&](int wait) { return !done(wait); });
+    } else if (started(item) && what.kind == ReplayItem::Kind::meet) {
+        for (int i = 0; i < view_.size(); ++i) {
+            const ReplayItem& other = view_.at(i);
+            const bool missing = other.kind == what.kind && other.channel == what.channel && !started(i);
+            if (missing && (all.empty() || view_.at(all.back()).actor != other.actor)) all.push_back(i);
+        }
+    }
+    if (all.empty())
+        if (const auto one = blocker(item)) all.push_back(*one);
+    return all;
+}
+
+/// The first item that would meet this one and has not started: of a collective another actor's.
 std::optional<int> Replay::partner(int item) const {
     using Kind = ReplayItem::Kind;
     const ReplayItem& what = view_.at(item);
@@ -269,8 +288,8 @@ std::optional<int> Replay::partner(int item) const {
     const Kind wanted = what.kind == Kind::send ? Kind::receive : what.kind == Kind::receive ? Kind::send : Kind::meet;
     for (int i = 0; i < view_.size(); ++i) {
         const ReplayItem& other = view_.at(i);
-        if (other.kind == wanted && other.actor != what.actor && other.channel == what.channel &&
-            other.tag == what.tag && !started(i))
+        const bool there = wanted != Kind::meet || other.actor != what.actor;
+        if (other.kind == wanted && there && other.channel == what.channel && other.tag == what.tag && !started(i))
             return i;
     }
     return std::nullopt;

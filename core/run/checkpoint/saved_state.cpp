@@ -28,6 +28,11 @@ double number_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number() ? host[key].get<double>() : 0;
 }
 
+/// "" when it is not there.
+std::string text_of(const Json& host, const char* key) {
+    return host.contains(key) && host[key].is_string() ? host[key].get<std::string>() : "";
+}
+
 void compare(const Json& saved, const Json& now, const std::string& place) {
     for (const auto& [key, value] : now.items())
         if (!saved.contains(key) || saved[key] != value)
@@ -88,7 +93,7 @@ void SavedState::put_back(const std::vector<StateValue>& state) {
 
 SavedState::Resumed SavedState::told(int64_t step, std::vector<std::string> passed_over) {
     for (std::string& note : checkpoints_.notes()) passed_over.push_back(std::move(note));
-    return {step, std::move(passed_over)};
+    return {step, std::move(passed_over), ""};
 }
 
 SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
@@ -102,7 +107,9 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
     compare(host, identity_of(session_, seed, data), store_.place());
     put_back(state);
     judge_ = {restored->step, number_of(host, "loss"), number_of(host, "first_loss"), number_of(host, "sound_loss")};
-    return told(restored->step, restored->passed_over);
+    Resumed resumed = told(restored->step, restored->passed_over);
+    resumed.products = text_of(host, "products");
+    return resumed;
 }
 
 SavedState::Resumed SavedState::load_params() {
@@ -147,6 +154,7 @@ std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dat
     host["loss"] = loss;
     host["first_loss"] = judge_.first;
     host["sound_loss"] = judge_.sound;
+    if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
     checkpoints_.save(step, state, host.dump());
     judge_.step = step;
     judge_.loss = loss;

@@ -1,27 +1,26 @@
 #pragma once
-#include <cstdint>
 #include <string>
 
-#include "run/session.h"
+#include "layout/status_word.h"
+#include "run/host_side.h"
 
 namespace orrery {
 
-/// Agrees on the step after which all ranks stop, when any of them was signalled. A signalled rank says so in the
-/// store. Rank 0 then names a step two ahead, and no rank can pass that one without rank 0 having taken part in it;
-/// all ask the store once a step.
+/// Agrees on the step after which all ranks stop, when any of them was signalled: each says with every step whether it
+/// was when that step began, and all find the same sum in its results. Asks nobody else.
 class StopVote {
 public:
-    explicit StopVote(Session& session);
+    explicit StopVote(int64_t ranks) : ranks_(ranks) {}
 
-    /// True when the run ends after this step. Collective.
-    bool after(int64_t step);
+    /// What this rank says in the step that begins.
+    Status mine() const;
+    /// True when the run ends after the step that has left these results; a rank that is alone looks for itself.
+    bool ends(const HostResults& results) const;
     /// "stopped by signal 15", for the message.
     std::string reason() const;
 
 private:
-    Session& session_;
-    std::string key_;
-    bool asked_ = false, named_ = false;
+    const int64_t ranks_;
 };
 
 }  // namespace orrery

@@ -12,7 +12,7 @@
 
 namespace orrery {
 
-struct Position;  // run/control/watch.h
+struct Position;  // run/control/standing.h
 
 /// What makes a process a member of a job. The secret never crosses the wire: both sides prove that they know it with
 /// HMAC-SHA256 over fresh nonces, the job's name, the generation and the rank.

@@ -17,7 +17,7 @@
 #include "run/control/address.h"
 #include "run/control/rendezvous.h"
 #include "run/control/rendezvous_wire.h"
-#include "run/control/watch.h"
+#include "run/control/standing.h"
 
 namespace orrery {
 

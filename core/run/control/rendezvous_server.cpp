@@ -22,7 +22,7 @@
 #include "run/control/rendezvous.h"
 #include "run/control/rendezvous_strangers.h"
 #include "run/control/rendezvous_wire.h"
-#include "run/control/watch.h"
+#include "run/control/standing.h"
 
 namespace orrery {
 

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <sstream>
 
+#include "plan/access.h"
 #include "plan/print.h"
 #include "plan/summary.h"
 
@@ -19,74 +18,41 @@ constexpr double slowest_share = 1.0 / 25;  // of the rate of matrix products, i
 constexpr int64_t steps_to_know = 2;        // then the longest of them says what a step takes
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
-constexpr double silent_s = 1;  // four heartbeats
 
-const Standing* find(const std::vector<Standing>& all, int64_t rank) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Standing& s) { return s.rank == rank; });
-    return found == all.end() ? nullptr : &*found;
+/// Of the first `index` instructions of a stream those that `counts`.
+template <class Counts>
+int64_t count_before(const RankClass& ranks, int index, Counts counts) {
+    return std::count_if(ranks.stream.begin(), ranks.stream.begin() + index, counts);
 }
 
-std::string place_of(const Position& p) {
-    if (p.of == 0) return p.steps == 0 ? "before its first step" : fmt::format("between steps, after step {}", p.steps);
-    return fmt::format("{} (instruction {} of {} of step {})", p.text, p.index + 1, p.of, p.steps);
-}
-
-std::string describe_culprit(const Standing& s) {
-    std::string text = fmt::format("rank {}", s.rank);
-    if (s.silent_s > silent_s)
-        text += fmt::format(" is behind, and silent for {:.1f} s", s.silent_s);
-    else
-        text += fmt::format(" is behind, for {:.1f} s", s.position.here_s);
-    if (!s.process.empty()) text += ": " + s.process;
-    return text + "; last seen in " + place_of(s.position);
+/// Who else takes part in an instruction, and what it is called on all of them.
+void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Position& p) {
+    const Instruction& i = ranks.stream[static_cast<size_t>(p.index)];
+    if (i.axis == none) return;
+    const auto group = mesh.group(rank, i.axis);
+    const std::string& axis = mesh.axis(i.axis).name;
+    if (!is_message(i.opcode)) {
+        std::copy_if(group.begin(), group.end(), std::back_inserter(p.waits_for),
+                     [&](int64_t other) { return other != rank; });
+        p.part = Position::Part::meets;
+        const auto same = [&](const Instruction& other) { return is_collective(other.opcode) && other.axis == i.axis; };
+        p.meeting = fmt::format("{} {}/{} {}", p.steps, axis, group.front(), count_before(ranks, p.index, same));
+        return;
+    }
+    const int64_t own = mesh.coordinates(rank)[static_cast<size_t>(i.axis)], size = mesh.size(i.axis);
+    const int peer = i.peer_of(own, size);
+    const int64_t other = group.at(static_cast<size_t>(peer));
+    const bool sends = i.opcode == Opcode::send;
+    p.waits_for = {other};
+    p.part = sends ? Position::Part::sends : Position::Part::receives;
+    const auto same = [&](const Instruction& earlier) {
+        return earlier.opcode == i.opcode && earlier.axis == i.axis && earlier.peer_of(own, size) == peer;
+    };
+    p.meeting = fmt::format("{} {}/{}>{} {}", p.steps, axis, sends ? rank : other, sends ? other : rank,
+                            count_before(ranks, p.index, same));
 }
 
 }  // namespace
-
-std::string Position::encode() const {
-    std::string all = fmt::format("{} {} {} {:.3f} {:.3f} {}", steps, index, of, here_s, bound_s, waits_for.size());
-    for (const int64_t rank : waits_for) all += fmt::format(" {}", rank);
-    return all + "\n" + text;
-}
-
-Position Position::decode(std::string_view text) {
-    Position p;
-    std::istringstream in{std::string(text)};
-    size_t count = 0;
-    in >> p.steps >> p.index >> p.of >> p.here_s >> p.bound_s >> count;
-    int64_t rank = 0;
-    for (size_t i = 0; i < count && in >> rank; ++i) p.waits_for.push_back(rank);
-    const size_t line = text.find('\n');
-    if (line != std::string_view::npos) p.text = text.substr(line + 1);
-    return p;
-}
-
-std::string explain_wait(int64_t late, const std::vector<Standing>& all) {
-    const Standing* waiter = find(all, late);
-    if (!waiter) return fmt::format("rank {} waits too long", late);
-    std::vector<int64_t> seen{late};
-    std::vector<const Standing*> behind;
-    for (size_t i = 0; i < seen.size(); ++i) {
-        const Standing* s = find(all, seen[i]);
-        const bool idle = s && (s->position.waits_for.empty() || s->silent_s > silent_s);
-        if (s && idle && i > 0) behind.push_back(s);
-        if (!s || idle) continue;
-        for (const int64_t peer : s->position.waits_for)
-            if (std::find(seen.begin(), seen.end(), peer) == seen.end()) seen.push_back(peer);
-    }
-    // The silent ones first, then who has been where it is for longest.
-    std::stable_sort(behind.begin(), behind.end(), [](const Standing* a, const Standing* b) {
-        return std::pair(a->silent_s > silent_s, a->position.here_s) >
-               std::pair(b->silent_s > silent_s, b->position.here_s);
-    });
-    std::string text = behind.empty() ? "ranks wait for each other" : describe_culprit(*behind.front());
-    text += fmt::format("; rank {} waits for {:.1f} s, longer than the bound of {:.4g} s, in {}", late,
-                        waiter->position.here_s, waiter->position.bound_s, place_of(waiter->position));
-    for (size_t i = 1; behind.empty() && i < std::min<size_t>(seen.size(), 8); ++i)
-        if (const Standing* s = find(all, seen[i]))
-            text += fmt::format("; rank {} in {}", s->rank, place_of(s->position));
-    return text;
-}
 
 std::chrono::milliseconds generous_bound(const Compiled& compiled, double matrix_flops) {
     const double flops = std::max(slow_flops, matrix_flops * slowest_share);
@@ -134,20 +100,11 @@ Position StepWatch::look() {
     p.bound_s = bound_.seconds();
     if (running) {
         const RankClass& ranks = running->plan().class_of(rank_);
-        const Mesh& mesh = running->plan().mesh;
         p.index = running->position();
         p.of = static_cast<int>(ranks.stream.size());
         if (p.index >= 0 && p.index < p.of) {
-            const Instruction& i = ranks.stream[static_cast<size_t>(p.index)];
             p.text = describe(running->plan(), ranks, p.index);
-            if (i.opcode != Opcode::kernel && i.opcode != Opcode::copy) {
-                const auto group = mesh.group(rank_, i.axis);
-                if (i.opcode == Opcode::send || i.opcode == Opcode::receive)
-                    p.waits_for = {group.at(static_cast<size_t>(i.peer))};
-                else
-                    std::copy_if(group.begin(), group.end(), std::back_inserter(p.waits_for),
-                                 [&](int64_t r) { return r != rank_; });
-            }
+            tell_partners(ranks, running->plan().mesh, rank_, p);
         }
     }
     if (p.steps != steps_ || p.index != index_ || p.of != of_) since_ = Clock::now();

@@ -81,7 +81,8 @@ void Dataset::read(Split split, int64_t index, size_t array, const Shape& offset
     source().read(array, {position(split, index), index, spec_.seed}, offset, block);
 }
 
-Prefetch::Prefetch(Fill fill, int64_t first_step) : fill_(std::move(fill)), step_(first_step) {
+Prefetch::Prefetch(Fill fill, int64_t first_step, std::byte* one, std::byte* other)
+    : fill_(std::move(fill)), step_(first_step), ready_(one), shown_(other) {
     thread_ = std::thread([this] { work(); });
 }
 
@@ -112,7 +113,7 @@ void Prefetch::work() {
     }
 }
 
-const Prefetch::Batch& Prefetch::next() {
+std::byte* Prefetch::next() {
     const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return full_; });

@@ -52,15 +52,14 @@ private:
 };
 
 /// Runs a fill function for step s + 1 on a thread of its own while step s computes.
-/// A batch is a list of byte buffers, one per program input.
 class Prefetch {
 public:
-    using Batch = std::vector<std::vector<std::byte>>;
-    using Fill = std::function<void(int64_t step, Batch&)>;
-    Prefetch(Fill fill, int64_t first_step);
+    using Fill = std::function<void(int64_t step, std::byte* batch)>;
+    /// `one`, `other`: memory for a batch each, which take turns. They must outlive it.
+    Prefetch(Fill fill, int64_t first_step, std::byte* one, std::byte* other);
     ~Prefetch();
-    /// The batch of the next step, in order; valid until the next call. Rethrows what the fill threw.
-    const Batch& next();
+    /// The batch of the next step, in order; the caller's until the next call. Rethrows what the fill threw.
+    std::byte* next();
     /// Seconds that all calls of next() have waited.
     double waited_s() const { return waited_s_; }
 
@@ -69,7 +68,7 @@ private:
 
     Fill fill_;
     int64_t step_;
-    Batch ready_, shown_;
+    std::byte *ready_, *shown_;
     std::exception_ptr error_;
     bool full_ = false, stop_ = false;
     double waited_s_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "base/text.h"
@@ -41,9 +42,7 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
 
 }  // namespace
 
-bool is_data_input(const Value& value) {
-    return value.role == Role::input && filler_of(value) == Filler::data;
-}
+bool is_data_input(const Value& value) { return value.role == Role::input && filler_of(value) == Filler::data; }
 
 size_t array_of(const Value& input, const DataSource& source) {
     const auto& arrays = source.arrays();
@@ -77,58 +76,78 @@ void check_inputs(const Program& program, const DataSource& source) {
                         quote(program.name), offers(source)));
 }
 
-void read_block(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
-                const IdRange& allowed, const Shape& offset, const TensorType& local, std::byte* to) {
-    const Shape from = below(offset), shape = below(local.shape);
-    const Tensor block{nullptr, local.dtype, shape};
-    for (int64_t i = 0; i < local.shape[0]; ++i, to += block.bytes()) {
-        data.read(split, first + i, array, from, {to, local.dtype, shape});
-        if (allowed.count > 0 && local.dtype == DType::i32)
-            check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(block.count())}, allowed, input,
+namespace {
+
+/// `sample`: one, whose data is set here.
+void read_samples(const Dataset& data, Split split, int64_t first, int64_t count, const Value& input, size_t array,
+                  const IdRange& allowed, const Shape& offset, Tensor& sample, std::byte* to) {
+    const int64_t bytes = sample.bytes();
+    for (int64_t i = 0; i < count; ++i, to += bytes) {
+        sample.data = to;
+        data.read(split, first + i, array, offset, sample);
+        if (allowed.count > 0 && sample.dtype == DType::i32)
+            check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(sample.count())}, allowed, input,
                       data.source(), data.position(split, first + i));
     }
 }
 
-InputFeed::InputFeed(const Program& program, const Mesh& mesh, int64_t rank, const Dataset& data,
-                     const std::map<std::string, IdRange>& ids)
-    : data_(data) {
-    check_inputs(program, data.source());
-    for (const ValueId id : program.inputs()) {
-        const Value& value = program.value(id);
-        if (!is_data_input(value)) continue;
-        const Shape& whole = value.type.shape;
-        const auto known = ids.find(value.name);
-        Input input{id,
-                    value,
-                    array_of(value, data.source()),
-                    known == ids.end() ? IdRange{} : known->second,
-                    {value.type.dtype, value.layout.local_shape(whole, mesh)},
-                    {}};
-        for (int64_t micro = 0; micro < mesh.microbatches(); ++micro)
-            input.offsets.push_back(value.layout.offset(whole, mesh, rank, micro));
-        batch_ = whole[0];
-        inputs_.push_back(std::move(input));
-    }
+}  // namespace
+
+void read_block(const Dataset& data, Split split, int64_t first, const Value& input, size_t array,
+                const IdRange& allowed, const Shape& offset, const TensorType& local, std::byte* to) {
+    Tensor sample{nullptr, local.dtype, below(local.shape)};
+    read_samples(data, split, first, local.shape[0], input, array, allowed, below(offset), sample, to);
 }
 
-void InputFeed::fill(Split split, int64_t first, Prefetch::Batch& batch) const {
-    batch.resize(inputs_.size());
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-        const Input& input = inputs_[i];
-        const auto bytes = static_cast<size_t>(input.local.bytes());
-        batch[i].resize(bytes * input.offsets.size());
-        std::byte* to = batch[i].data();
-        for (const Shape& offset : input.offsets) {
-            read_block(data_, split, first + offset[0], input.value, input.array, input.allowed, offset, input.local,
-                       to);
-            to += bytes;
+InputFeed::InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const std::map<std::string, IdRange>& ids)
+    : program_(plan.program), data_(data), places_(host_inputs(plan.program, plan.class_of(rank))) {
+    check_inputs(program_, data.source());
+    for (const ValueId id : program_.inputs()) {
+        const Value& value = program_.value(id);
+        if (!is_data_input(value)) continue;
+        const Shape& whole = value.type.shape;
+        batch_ = whole[0];
+        const auto at = places_.offset(id);  // of a pipeline, one stage reads the tokens and another the targets
+        if (!at) continue;
+        const auto known = ids.find(value.name);
+        const TensorType local{value.type.dtype, value.layout.local_shape(whole, plan.mesh)};
+        Input& input = inputs_.emplace_back(Input{value,
+                                                  array_of(value, data.source()),
+                                                  known == ids.end() ? IdRange{} : known->second,
+                                                  *at,
+                                                  local,
+                                                  {},
+                                                  {},
+                                                  Tensor{nullptr, local.dtype, below(local.shape)}});
+        for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro) {
+            const Shape offset = value.layout.offset(whole, plan.mesh, rank, micro);
+            input.samples.push_back(offset[0]);
+            input.offsets.push_back(below(offset));
         }
     }
 }
 
-void InputFeed::upload(Session& session, Executor& executor, const Prefetch::Batch& batch) const {
-    for (size_t i = 0; i < inputs_.size(); ++i)  // of a pipeline, one stage reads the tokens and another the targets
-        if (executor.holds(inputs_[i].id)) session.upload(executor.tensor(inputs_[i].id), batch[i].data());
+void InputFeed::fill(Split split, int64_t first, std::byte* to) const {
+    for (const Input& input : inputs_) {
+        std::byte* at = to + input.at;
+        for (size_t micro = 0; micro < input.samples.size(); ++micro, at += input.local.bytes())
+            read_samples(data_, split, first + input.samples[micro], input.local.shape[0], input.value, input.array,
+                         input.allowed, input.offsets[micro], input.sample, at);
+    }
+}
+
+void InputFeed::set_step(uint64_t run_seed, int64_t step, std::byte* to) const {
+    orrery::set_step(program_, places_, run_seed, step, to);
+}
+
+void InputFeed::set_status(Status status, std::byte* to) const {
+    for (const HostPlaces::Place& place : places_.places) {
+        const Value& input = program_.value(place.value);
+        if (filler_of(input) != Filler::status) continue;
+        std::memset(to + place.offset, 0, static_cast<size_t>(input.type.bytes()));
+        const float word = word_of(status);
+        std::memcpy(to + place.offset, &word, sizeof word);
+    }
 }
 
 uint32_t step_seed(uint64_t run_seed, int64_t step) {
@@ -138,14 +157,13 @@ uint32_t step_seed(uint64_t run_seed, int64_t step) {
     return static_cast<uint32_t>(x ^ (x >> 33));
 }
 
-void set_step(Session& session, Executor& executor, const Program& program, uint64_t run_seed, int64_t step) {
-    if (const auto id = program.find("step"); id && executor.holds(*id)) {
-        const auto number = static_cast<float>(step);
-        session.upload(executor.tensor(*id), &number);
-    }
-    if (const auto id = program.find("seed"); id && executor.holds(*id)) {
-        const uint32_t seed = step_seed(run_seed, step);
-        session.upload(executor.tensor(*id), &seed);
+void set_step(const Program& program, const HostPlaces& places, uint64_t run_seed, int64_t step, std::byte* to) {
+    const auto number = static_cast<float>(step);
+    const uint32_t seed = step_seed(run_seed, step);
+    for (const HostPlaces::Place& place : places.places) {
+        const Filler filler = filler_of(program.value(place.value));
+        if (filler == Filler::step) std::memcpy(to + place.offset, &number, sizeof number);
+        if (filler == Filler::seed) std::memcpy(to + place.offset, &seed, sizeof seed);
     }
 }
 

@@ -1,37 +1,46 @@
 #pragma once
+#include <map>
+#include <string>
 #include <vector>
 
 #include "compile/ids.h"
+#include "layout/status_word.h"
+#include "plan/host_places.h"
 #include "run/data/data.h"
-#include "run/executor.h"
-#include "run/session.h"
 
 namespace orrery {
 
-/// Fills the data inputs of a program, all but "step" and "seed", for this rank: each holder reads its own block of
-/// each sample, nobody scatters. One block per micro-batch, in order.
+/// Fills the inputs of a program that this rank holds, in host memory laid out as they lie on the device: each holder
+/// reads its own block of each sample, nobody scatters. One block per micro-batch, in order.
 class InputFeed {
 public:
-    /// Throws Error as check_inputs does.
-    InputFeed(const Program& program, const Mesh& mesh, int64_t rank, const Dataset& data,
-              const std::map<std::string, IdRange>& ids);
+    /// Throws Error as check_inputs does. Plan and data must outlive it.
+    InputFeed(const Plan& plan, int64_t rank, const Dataset& data, const std::map<std::string, IdRange>& ids);
 
-    /// Host bytes for the global samples [first, first + batch), one buffer per data input.
-    void fill(Split split, int64_t first, Prefetch::Batch& batch) const;
-    void upload(Session& session, Executor& executor, const Prefetch::Batch& batch) const;
+    /// Of the memory that `fill` and `set_step` write: Executor::inputs().
+    int64_t bytes() const { return places_.bytes; }
+    /// The global samples [first, first + batch). Allocates nothing; one thread at a time.
+    void fill(Split split, int64_t first, std::byte* to) const;
+    void set_step(uint64_t run_seed, int64_t step, std::byte* to) const;
+    /// What this rank tells the others, where the program has a status word.
+    void set_status(Status status, std::byte* to) const;
     int64_t batch() const { return batch_; }
 
 private:
     struct Input {
-        ValueId id;
-        Value value;       ///< as the program has it
+        const Value& value;
         size_t array = 0;  ///< of the source
         IdRange allowed;
-        TensorType local;            ///< of one micro-batch: [samples, ...]
-        std::vector<Shape> offsets;  ///< in the global array, one per micro-batch
+        int64_t at = 0;                ///< in the memory
+        TensorType local;              ///< of one micro-batch: [samples, ...]
+        std::vector<int64_t> samples;  ///< of each micro-batch the first, behind that of the batch
+        std::vector<Shape> offsets;    ///< of each micro-batch, in a sample
+        mutable Tensor sample;         ///< fill's
     };
 
+    const Program& program_;
     const Dataset& data_;
+    const HostPlaces places_;
     std::vector<Input> inputs_;
     int64_t batch_ = 0;
 };
@@ -50,7 +59,7 @@ void read_block(const Dataset& data, Split split, int64_t first, const Value& in
 
 /// The seed word of a step: the same on every rank and mesh.
 uint32_t step_seed(uint64_t run_seed, int64_t step);
-/// Sets "step" (f32) and "seed" (u32), where the program has them.
-void set_step(Session& session, Executor& executor, const Program& program, uint64_t run_seed, int64_t step);
+/// Writes "step" (f32) and "seed" (u32) where the block of inputs has them.
+void set_step(const Program& program, const HostPlaces& places, uint64_t run_seed, int64_t step, std::byte* to);
 
 }  // namespace orrery

@@ -9,10 +9,10 @@ int64_t evaluated_samples(const Dataset& data, int64_t batches, int64_t batch) {
     return batches >= held_out / std::max<int64_t>(1, batch) + 1 ? held_out : std::min(held_out, batches * batch);
 }
 
-Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) : session_(session) {
+Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) {
     const Compiled& compiled = session.compiled();
     const int64_t samples = evaluated_samples(data, batches, compiled.sizes.full());
-    int64_t first = 0;
+    int64_t first = 0, bytes = 0;
     for (const Calls& calls : evaluation_calls(compiled, samples)) {
         if (!calls_.empty() && calls_.back().of != calls.of) first = 0;
         const CompiledProgram* program = compiled.find(calls.entry.name);
@@ -20,27 +20,27 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) :
             throw Error("the session has no program " + calls.entry.name + ", which the held-out data needs",
                         Fault::failed);
         const Plan& plan = program->plan;
-        calls_.push_back({calls.of, calls.entry.mean, plan, session.executor(plan),
-                          InputFeed(plan.program, plan.mesh, session.job().rank, data, compiled.ids), calls.times,
-                          first});
+        Executor& executor = session.executor(plan);
+        calls_.push_back({calls.of, calls.entry.mean, executor, InputFeed(plan, session.job().rank, data, compiled.ids),
+                          std::make_unique<HostResults>(session.device(), executor), calls.times, first});
+        bytes = std::max(bytes, calls_.back().feed.bytes());
         first += calls.times * calls.entry.batch;
     }
+    if (!calls_.empty()) batch_.emplace(session.device(), bytes);
 }
 
 std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
     std::vector<EvaluatedMean> means;
-    Prefetch::Batch batch;
     for (const Call& call : calls_) {
         if (means.empty() || means.back().name != call.of) means.push_back({call.of});
         for (int64_t i = 0; i < call.times; ++i) {
-            call.feed.fill(Split::validation, call.first + i * call.feed.batch(), batch);
-            call.feed.upload(session_, call.executor, batch);
-            set_step(session_, call.executor, call.plan.program, run_seed, step);
-            call.executor.run();
+            call.feed.fill(Split::validation, call.first + i * call.feed.batch(), batch_->data());
+            call.feed.set_step(run_seed, step, batch_->data());
+            call.executor.run(batch_->data(), call.results->data());
             // A mean stands for as many samples as its batch has.
             const auto weight = call.mean ? static_cast<double>(call.feed.batch()) : 1.0;
-            means.back().sum += weight * session_.scalar(call.executor, call.plan.program, "loss_sum");
-            means.back().count += weight * session_.scalar(call.executor, call.plan.program, "count");
+            means.back().sum += weight * call.results->scalar("loss_sum");
+            means.back().count += weight * call.results->scalar("count");
         }
     }
     return means;

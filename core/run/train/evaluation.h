@@ -1,8 +1,11 @@
 #pragma once
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "run/data/input_feed.h"
+#include "run/host_side.h"
 #include "run/session.h"
 #include "run/train/metrics.h"
 
@@ -23,14 +26,14 @@ private:
     struct Call {
         std::string of;  ///< the mean that it adds to
         bool mean;       ///< ProgramEntry::mean
-        const Plan& plan;
         Executor& executor;
         InputFeed feed;
+        std::unique_ptr<HostResults> results;
         int64_t times;
         int64_t first;  ///< sample of the first call
     };
-    Session& session_;
     std::vector<Call> calls_;
+    std::optional<HostMemory> batch_;  ///< of the largest
 };
 
 /// Held-out samples that an evaluation takes: all of them, or those of `batches` full batches.

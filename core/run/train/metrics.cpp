@@ -14,7 +14,9 @@
 
 #include "base/env.h"
 #include "base/json.h"
+#include "layout/status_word.h"
 #include "orrery/error.h"
+#include "plan/host_places.h"
 
 namespace orrery {
 namespace {
@@ -57,11 +59,11 @@ bool has_loss_scale(const Program& program) {
 }
 
 std::vector<RecordedResult> recorded_results(const Program& program) {
-    static const std::set<std::string> columns = {"loss_sum", "count", "grad_norm", "lr"};
+    static const std::set<std::string> columns = {"loss_sum", "count", "grad_norm", "lr", std::string(status_name)};
     static const std::set<std::string> scaling = {"loss_scale", "skipped"};
     static const std::set<std::string> keys = {"step", "loss",   "tok/s",     "TFLOP/s",
                                                "MFU",  "memory", "eval_loss", "eval_tokens"};
-    constexpr int64_t most_elements = 1024;
+    constexpr int64_t most_elements = small_result_bytes / 4;
     std::vector<RecordedResult> results;
     for (const Result& result : program.results) {
         if (columns.count(result.name) || (scaling.count(result.name) && has_loss_scale(program))) continue;

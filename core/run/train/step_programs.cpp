@@ -23,6 +23,11 @@ StepPrograms::~StepPrograms() {
     if (next_.valid()) next_.wait();
 }
 
+int64_t StepPrograms::batch_bytes() const {
+    const Plan& full = session_.compiled().train();
+    return host_inputs(full.program, full.class_of(session_.job().rank)).bytes;
+}
+
 StepPrograms::Made StepPrograms::make(int64_t batch) const {
     const Compiled& compiled = session_.compiled();
     const CompiledProgram& full = compiled.programs.front();
@@ -35,7 +40,10 @@ StepPrograms::Made StepPrograms::make(int64_t batch) const {
         require_scratch(compiled, *program);
     }
     const Plan& plan = program->plan;
-    InputFeed feed(plan.program, plan.mesh, session_.job().rank, data_, compiled.ids);
+    InputFeed feed(plan, session_.job().rank, data_, compiled.ids);
+    if (feed.bytes() > batch_bytes())
+        throw Error("the step of " + std::to_string(batch) + " samples has more bytes of inputs than the full one",
+                    Fault::failed);
     return std::make_shared<const Sized>(Sized{std::move(program), std::move(feed)});
 }
 
@@ -74,6 +82,7 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
             spent_.insert(spent_.end(), times.begin(), times.end());
             session_.train_with(made->program);
         }
+        results_.emplace(session_.device(), session_.main());
         {
             const std::lock_guard lock(mutex_);
             now_.swap(made);
@@ -84,10 +93,10 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
         made.reset();
         give_back_free_pages();  // the size before, and what compiling left
     }
-    return {now_->program->plan.program, session_.main(), now_->feed};
+    return {now_->program->plan.program, session_.main(), now_->feed, *results_};
 }
 
-void StepPrograms::fill(int64_t step, Prefetch::Batch& batch) {
+void StepPrograms::fill(int64_t step, std::byte* batch) {
     Made now;
     std::shared_future<Made> next;
     {

@@ -3,8 +3,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "run/data/input_feed.h"
+#include "run/host_side.h"
 #include "run/session.h"
 
 namespace orrery {
@@ -31,13 +33,16 @@ public:
         const Program& program;
         Executor& executor;
         const InputFeed& feed;
+        const HostResults& results;
     };
     /// The program of a step: of the first, of the one before again, or of the one behind that. Collective where its
     /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint. Throws NotMade on
     /// every rank where one of them could not make it: the state is that of the step before.
     Step at(int64_t step);
     /// The batch of a step that `at` was called for, or of the one behind it. From another thread than the rest.
-    void fill(int64_t step, Prefetch::Batch& batch);
+    void fill(int64_t step, std::byte* batch);
+    /// Of the memory that `fill` writes: no step needs more.
+    int64_t batch_bytes() const;
     /// Seconds that the steps have waited for programs being compiled.
     double waited_s() const { return waited_s_; }
     /// What the executors that are gone have spent.
@@ -61,7 +66,8 @@ private:
     const Compile compile_;
     std::mutex mutex_;  ///< of the two below
     Made now_;
-    std::shared_future<Made> next_;  ///< of the size behind now_; invalid: there is none
+    std::shared_future<Made> next_;       ///< of the size behind now_; invalid: there is none
+    std::optional<HostResults> results_;  ///< of the step at hand
     double waited_s_ = 0;
     std::vector<Executor::Time> spent_;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -38,9 +39,11 @@ public:
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
         else if (!run_.weights.empty())
             load_weights(session_, run_.weights, run_.sources);
+        session_.settle_products(resumed.products, resumed.step);
         const int64_t first = resumed.step + 1;
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        for (const std::string& line : session_.products().said) note(line);
         for (const std::string& line : session_.notes()) note(line);
         for (const RecordedResult& result : results_)
             if (!result.why_not.empty()) note(result.why_not);
@@ -78,21 +81,23 @@ private:
 
     void steps(int64_t first) {
         steps_.at(first);
-        Prefetch prefetch([this](int64_t step, Prefetch::Batch& batch) { steps_.fill(step, batch); }, first);
-        StopVote vote(session_);
+        const HostMemory one(session_.device(), steps_.batch_bytes()), other(session_.device(), one.bytes());
+        Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
+                          other.data());
+        const StopVote vote(session_.job().ranks);
         if (run_.metrics) peak_flops();  // measures: no part of a step
         session_.keep();
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step now = program_of(step);
-            one_step(step, now, prefetch.next());
+            one_step(step, now, prefetch.next(), vote.mine());
             data_wait_s_ = prefetch.waited_s();
             const auto ended = Clock::now();
             const TrainOptions& o = run_.options;
             if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
             if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
             step_began_ += Clock::now() - ended;  // no part of the next step
-            if (!vote.after(step)) continue;
+            if (!vote.ends(now.results)) continue;
             if (saved_ != step) save(step);
             throw Error(
                 fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
@@ -111,17 +116,17 @@ private:
     }
 
     /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
-    void one_step(int64_t step, const StepPrograms::Step& now, const Prefetch::Batch& batch) {
-        now.feed.upload(session_, now.executor, batch);
-        set_step(session_, now.executor, now.program, run_.seed, step);
-        now.executor.run();
+    void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status) {
+        now.feed.set_step(run_.seed, step, batch);
+        now.feed.set_status(status, batch);
+        now.executor.run(batch, now.results.data());
         tell_capture(now.executor);
         evaluated_ = false;
 
         StepMetrics m;
         m.step = step;
         m.steps = run_.options.steps;
-        m.loss = loss(now.executor, now.program);
+        m.loss = now.results.scalar("loss_sum") / now.results.scalar("count");
         const auto ended = Clock::now();
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
         step_began_ = ended;
@@ -131,15 +136,13 @@ private:
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
         if (!run_.metrics) return;
-        m.grad_norm = session_.scalar(now.executor, now.program, "grad_norm");
-        m.lr = session_.scalar(now.executor, now.program, "lr");
+        m.grad_norm = now.results.scalar("grad_norm");
+        m.lr = now.results.scalar("lr");
         if (scaled()) tell_scale(m, now);
         for (const RecordedResult& result : results_) {
             if (!result.why_not.empty()) continue;
-            const Tensor from = now.executor.tensor(*now.program.result(result.name));
-            auto& values = m.results.emplace_back(result.name, std::vector<float>()).second;
-            values.resize(static_cast<size_t>(from.count()));
-            session_.download(values.data(), from);
+            const auto count = static_cast<size_t>(now.results.count(result.name));
+            now.results.read(result.name, m.results.emplace_back(result.name, std::vector<float>(count)).second.data());
         }
         m.tokens = session_.compiled().tokens_per_step / sizes_.full() * now.feed.batch();
         m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
@@ -154,8 +157,8 @@ private:
 
     void tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
         m.scaled = true;
-        m.loss_scale = session_.scalar(now.executor, now.program, "loss_scale");
-        m.skipped = static_cast<int64_t>(session_.scalar(now.executor, now.program, "skipped"));
+        m.loss_scale = now.results.scalar("loss_scale");
+        m.skipped = static_cast<int64_t>(now.results.scalar("skipped"));
         // The first step of a resumed run has no count before it.
         m.skips = skipped_ < 0 ? m.skipped > 0 && !std::isfinite(m.grad_norm) : m.skipped > skipped_;
         skipped_ = m.skipped;
@@ -176,13 +179,10 @@ private:
 
     double peak_flops() {
         if (peak_ < 0)
-            peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
+            peak_ = std::max(session_.products().best_flops,
+                             matrix_rate(session_.device(), matrix_type(session_.compiled().train().program))) *
                     static_cast<double>(session_.job().ranks);
         return peak_;
-    }
-
-    double loss(Executor& executor, const Program& program) const {
-        return session_.scalar(executor, program, "loss_sum") / session_.scalar(executor, program, "count");
     }
 
     std::vector<TimeShare> shares() {

@@ -215,12 +215,15 @@ Oracle::Arrays Oracle::evaluate(const Arrays& sources, uint64_t seed) {
 }
 
 void Oracle::take_sources(int64_t step) {
-    for (size_t i = 0; i < annotated_.values.size(); ++i) {
-        const Value& value = annotated_.values[i];
-        if (value.role == Role::temporary) continue;
+    const size_t known = annotated_.values.size();
+    for (size_t i = 0; i < propagated_.values.size(); ++i) {
+        const bool added = i >= known;  // of these only what is an input: the ranks' status word
+        const Program& program = added ? propagated_ : annotated_;
+        const Value& value = program.values[i];
+        if (value.role == Role::temporary || (added && value.role != Role::input)) continue;
         const std::vector<std::byte> whole = contents_(value, step);
         if (static_cast<int64_t>(whole.size()) != value.type.bytes())
-            throw Error(value.origin, "the contents of " + describe(annotated_, static_cast<ValueId>(i)) + " have " +
+            throw Error(value.origin, "the contents of " + describe(program, static_cast<ValueId>(i)) + " have " +
                                           std::to_string(whole.size()) + " bytes");
         sources_[i] = std::make_shared<Array>(value.type.bytes());
         std::memcpy(sources_[i]->data, whole.data(), whole.size());

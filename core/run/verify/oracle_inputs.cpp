@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compile/program_set.h"
 #include "run/checkpoint/init.h"
 #include "run/data/input_feed.h"
 
@@ -46,6 +47,8 @@ std::vector<std::byte> WholeSources::input(const Value& value, int64_t step) con
         const uint32_t seed = step_seed(seed_, step);
         return bytes_of(&seed, 1);
     }
+    if (filler_of(value) == Filler::status)  // every rank goes on
+        return std::vector<std::byte>(static_cast<size_t>(value.type.bytes()));
     if (!data_)
         throw Error(value.origin,
                     fmt::format("nothing fills the input \"{}\"\n  the script must train on data: run:train(data)",

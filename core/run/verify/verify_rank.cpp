@@ -211,7 +211,8 @@ std::string TwinRank::edge(int index) {
     const std::vector<int64_t> group = s_.plan.mesh.group(s_.rank, i.axis);
     std::string name = fmt::format("step {} {} {}/{}", step_, name_of(Opcode::all_reduce), i.axis, group.front());
     if (i.opcode == Opcode::send || i.opcode == Opcode::receive) {
-        const int64_t peer = group[static_cast<size_t>(i.peer)];
+        const int64_t own = s_.plan.mesh.coordinates(s_.rank)[static_cast<size_t>(i.axis)];
+        const int64_t peer = group[static_cast<size_t>(i.peer_of(own, s_.plan.mesh.size(i.axis)))];
         const bool sends = i.opcode == Opcode::send;
         name = fmt::format("step {} send {}/{}>{} {}", step_, i.axis, sends ? s_.rank : peer, sends ? peer : s_.rank,
                            i.tag);

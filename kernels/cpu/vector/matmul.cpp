@@ -1,7 +1,8 @@
 // Products with bias, accumulation and gelu, in f32 or from and to 16-bit types.
 //
-// f32 goes to oneDNN as it lies. 16-bit operands are widened block by block into scratch that fits the caches, since
-// AVX2 has no 16-bit products; the sums are f32 and are rounded once.
+// With Products::onednn f32 goes to oneDNN as it lies, and 16-bit operands are widened block by block into scratch that
+// fits the caches, since AVX2 has no 16-bit products. The sums are f32 and are rounded once, however they are made.
+#include "kernels/cpu/blocks.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/math.h"
@@ -35,9 +36,13 @@ struct Product {
     const Matmul& s;
     In a, b;
     Finish finish;
+    Products by;
     i64 k_begin = 0, k_end = s.k;
 
     bool plain() const { return a.type == Type::f32 && b.type == Type::f32; }
+    bool native() const { return by == Products::native && a.type == b.type && has_native(a.type); }
+    /// Nothing is widened before: one call takes operands of any type over all that is contracted.
+    bool as_they_lie() const { return by == Products::blocks || native(); }
     /// The sums gather in their place itself.
     bool direct() const { return finish.made().type == Type::f32; }
 };
@@ -66,6 +71,18 @@ const float* block_a(const Product& p, i64 m, i64 rows, i64 k, i64 depth, float*
 const float* block_b(const Product& p, i64 k, i64 depth, i64 n, i64 cols, float* buffer, i64& leading) {
     return p.s.trans_b ? block(p.b, n, cols, k, depth, p.s.k, buffer, leading)
                        : block(p.b, k, depth, n, cols, p.s.n, buffer, leading);
+}
+
+/// Rows m.. and columns n.. of op(a) op(b), as they lie.
+void whole_product(const Product& p, i64 m, i64 rows, i64 n, i64 cols, bool add, float* c, i64 ldc, float* scratch) {
+    const Matmul& s = p.s;
+    const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n, depth = p.k_end - p.k_begin;
+    const Packed a = Packed{p.a, lda, s.trans_a}.from(m, p.k_begin),
+                 b = Packed{p.b, ldb, !s.trans_b}.from(n, p.k_begin);
+    if (p.native())
+        return gemm_native(a.x.type, s.trans_a, s.trans_b, rows, cols, depth, a.x.data, lda, b.x.data, ldb, add, c,
+                           ldc);
+    blocks_gemm(a, b, rows, cols, depth, add, c, ldc, scratch);
 }
 
 /// The functions behind a product, over n floats at `x`, which are elements at .. of what was made. n <= tile.
@@ -132,7 +149,8 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     const bool direct = p.direct();
     const i64 contracted = p.k_end - p.k_begin;
     float* const place = direct ? f.made().as<float>() : nullptr;
-    if (direct && p.plain() && f.bias.type == Type::f32 && f.bias.data != nullptr && !f.accumulate && s.k > 0) {
+    if (direct && p.plain() && p.by != Products::blocks && f.bias.type == Type::f32 && f.bias.data != nullptr &&
+        !f.accumulate && s.k > 0) {
         const i64 lda = s.trans_a ? s.m : s.k, ldb = s.trans_b ? s.k : s.n;
         float* const c = place + m_begin * s.n + n_begin;
         gemm_bias(s.trans_a, s.trans_b, m_end - m_begin, n_end - n_begin, s.k,
@@ -142,22 +160,25 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
         return;
     }
     // f32 needs blocks only to finish rows while they are in the cache; smaller products cost more than that brings.
-    const i64 step_n = p.plain() ? n_end - n_begin : block_n;
-    const i64 step_k = p.plain() && contracted > 0 ? contracted : block_k;
-    const i64 step_m = direct && f.bias.data == nullptr && p.plain() ? m_end - m_begin : block_m;
+    const bool lies = p.as_they_lie(), undivided = lies || p.plain();
+    const i64 step_n = p.plain() || (lies && direct) ? n_end - n_begin : block_n;
+    const i64 step_k = undivided && contracted > 0 ? contracted : block_k;
+    const i64 step_m = direct && f.bias.data == nullptr && undivided ? m_end - m_begin : block_m;
     float* widened_a = scratch;
-    float* widened_b = widened_a + (p.a.type == Type::f32 ? 0 : block_m * block_k);
-    float* sums = widened_b + (p.b.type == Type::f32 ? 0 : block_k * block_n);
+    float* widened_b = widened_a + (lies || p.a.type == Type::f32 ? 0 : block_m * block_k);
+    float* sums = widened_b + (lies || p.b.type == Type::f32 ? 0 : block_k * block_n);
+    float* packed = sums + (direct ? 0 : block_m * step_n);
     for (i64 n = n_begin; n < n_end; n += step_n) {
         const i64 cols = smaller(step_n, n_end - n);
         i64 ldb = 0;
         const bool whole = contracted <= step_k;
-        const float* b = whole ? block_b(p, p.k_begin, contracted, n, cols, widened_b, ldb) : nullptr;
+        const float* b = whole && !lies ? block_b(p, p.k_begin, contracted, n, cols, widened_b, ldb) : nullptr;
         for (i64 m = m_begin; m < m_end; m += step_m) {
             const i64 rows = smaller(step_m, m_end - m);
             float* c = direct ? place + m * s.n + n : sums;
             const i64 ldc = direct ? s.n : cols;
-            for (i64 k = p.k_begin; k == p.k_begin || k < p.k_end; k += step_k) {
+            if (lies) whole_product(p, m, rows, n, cols, direct && f.accumulate, c, ldc, packed);
+            for (i64 k = p.k_begin; !lies && (k == p.k_begin || k < p.k_end); k += step_k) {
                 const i64 depth = smaller(step_k, p.k_end - k);
                 i64 lda = 0;
                 if (!whole) b = block_b(p, k, depth, n, cols, widened_b, ldb);
@@ -171,10 +192,11 @@ void run_tile(const Product& p, i64 m_begin, i64 m_end, i64 n_begin, i64 n_end, 
     }
 }
 
-i64 scratch_floats(const Product& p, i64 tile_n) {
-    i64 n = 0;
-    if (p.a.type != Type::f32) n += block_m * block_k;
-    if (p.b.type != Type::f32) n += block_k * block_n;
+/// For tiles of at most tile_m by tile_n.
+i64 scratch_floats(const Product& p, i64 tile_m, i64 tile_n) {
+    i64 n = p.by == Products::blocks ? pack_floats(tile_m, tile_n, p.s.k) : 0;
+    if (!p.as_they_lie() && p.a.type != Type::f32) n += block_m * block_k;
+    if (!p.as_they_lie() && p.b.type != Type::f32) n += block_k * block_n;
     if (!p.direct()) n += block_m * (p.plain() ? tile_n : block_n);
     return n;
 }
@@ -237,16 +259,17 @@ void run_all(Context& c, const Matmul& s, In a, In b, const Finish& finish) {
         Finish f = finish;
         f.y = shifted(f.y, i * s.m * s.n);
         f.pre = shifted(f.pre, i * s.m * s.n);
-        return Product{s, shifted(a, i * s.m * s.k), shifted(b, s.shared_b ? 0 : i * s.k * s.n), f};
+        return Product{s, shifted(a, i * s.m * s.k), shifted(b, s.shared_b ? 0 : i * s.k * s.n), f, c.products()};
     };
     constexpr i64 worth = 1 << 20;  // multiply-adds that pay for a thread
     const i64 work = s.m * s.n * (s.k > 0 ? s.k : 1);
     const int parts = parts_of(c.threads(), s.batch * work, worth);
     const bool by_batch = s.batch >= parts;
     const Grid grid(s.m, s.n, by_batch ? 1 : parts);
-    const i64 tile_n = (s.n + grid.n - 1) / grid.n + 16;
-    const i64 floats = scratch_floats(product(0), tile_n);
     const bool sums = !by_batch && by_sum(product(0), parts);
+    const i64 tile_m = sums ? s.m : (s.m + grid.m - 1) / grid.m + 8,
+              tile_n = sums ? s.n : (s.n + grid.n - 1) / grid.n + 16;
+    const i64 floats = scratch_floats(product(0), tile_m, tile_n);
     const i64 all_floats = floats * parts + (sums ? (parts - 1) * s.m * s.n : 0);
     float* scratch = static_cast<float*>(c.scratch(all_floats * 4));
     if (by_batch) {

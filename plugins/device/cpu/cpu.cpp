@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "memory.h"
 #include "op_kernels.h"
 #include "orrery/plugin.h"
+#include "products.h"
 #include "resolve.h"
 
 namespace orrery {
@@ -43,6 +45,11 @@ std::string model_name() {
     return "cpu";
 }
 
+std::string cpuinfo() {
+    std::ifstream file("/proc/cpuinfo");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
 /// The kernels take no notice of a word that they do not know, nor of one that this machine cannot honour.
 void check_isa() {
     using kernels::cpu::Isa;
@@ -67,6 +74,7 @@ public:
           context_(threads(config)),
           kernels_(reference_ ? kernels::reference::table() : kernels::cpu::table()) {
         check_isa();
+        choose_products(config);
     }
 
     DeviceLimits limits() override {
@@ -99,6 +107,7 @@ public:
 
     void launch(int, Kernel& kernel, std::span<const Tensor> operands, void* scratch) override {
         auto& resolved = static_cast<CpuKernel&>(kernel);
+        if (!lacks_.empty()) throw Error(lacks_);
         context_.lend(scratch, resolved.scratch);
         try {
             resolved.launch(context_, operands);
@@ -120,7 +129,48 @@ public:
     void synchronize(int) override {}
     void* native(int) override { return nullptr; }
 
+    ProductKinds products() override {
+        if (reference_) return {};
+        return {cpu_device::product_names(), cpu_device::name_of(context_.products()), fixed_by_,
+                cpu_device::machine_of(cpuinfo(), context_.threads())};
+    }
+
+    void use_products(std::string_view name) override {
+        if (reference_) return Device::use_products(name);
+        const kernels::Products kind = cpu_device::parse_products(name, "device cpu: products");
+        if (const std::string why = kernels::cpu::why_not(kind); !why.empty()) throw Error("device cpu: " + why);
+        use(kind, "");
+    }
+
 private:
+    /// What this machine lacks is an error when a kernel is launched: a plan may be checked on another.
+    void choose_products(Config& config) {
+        std::string name = config.text("products", "auto"), by = config.path() + ".products";
+        if (reference_) {
+            if (name != "auto")
+                throw Error(config.where("products"),
+                            by + ": the reference kernels have one kind of products\n  leave it out, or reference");
+            return;
+        }
+        const char* const set = std::getenv("ORRERY_CPU_PRODUCTS");
+        const bool by_variable = name == "auto" && set && *set;
+        if (by_variable) name = set, by = "ORRERY_CPU_PRODUCTS";
+        if (name == "auto") return;
+        fixed_by_ = by;
+        try {
+            use(cpu_device::parse_products(name, by), by);
+        } catch (const Error& error) {
+            if (by_variable) throw;
+            throw Error(config.where("products"), error.what() + std::string(", or auto for the fastest"));
+        }
+    }
+
+    void use(kernels::Products kind, const std::string& by) {
+        const std::string why = kernels::cpu::why_not(kind);
+        lacks_ = why.empty() ? "" : by + " \"" + cpu_device::name_of(kind) + "\": " + why;
+        context_.use(kind);
+    }
+
     /// Ops of the table by their rules, others by the kernels of their plugins. Throws Error with the reason.
     cpu_device::OpLaunch resolve(const KernelSpec& spec) const {
         const int threads = context_.threads();
@@ -162,7 +212,9 @@ private:
     }
 
     bool reference_;
-    double matrix_flops_ = 0;  ///< measured at the first limits()
+    double matrix_flops_ = 0;  ///< measured at the first limits(), with the products in use
+    std::string fixed_by_;     ///< see ProductKinds
+    std::string lacks_;        ///< why products cannot run as they should
     kernels::Context context_;
     const kernels::Kernels& kernels_;
     cpu_device::Arenas arenas_;

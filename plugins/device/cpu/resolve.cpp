@@ -1,5 +1,6 @@
 #include "resolve.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -35,11 +36,12 @@ std::vector<kernels::rules::Operand> operands_of(const std::vector<TensorType>& 
 
 }  // namespace
 
-int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
+int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads, kernels::Products products) {
     const kernels::rules::KernelRule* rule = kernels::rules::find_rule(spec.op);
     if (rule == nullptr || !rule->scratch) return 0;
     kernels::Context counting(threads);
     counting.only_count();
+    counting.use(products);
     std::vector<Tensor> operands;
     // Never touched: the kernel is left where it asks for scratch.
     for (const auto* side : {&spec.inputs, &spec.outputs})
@@ -50,6 +52,13 @@ int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
         return counted.bytes;
     }
     return 0;
+}
+
+int64_t scratch_of(const KernelSpec& spec, const Launch& launch, int threads) {
+    int64_t most = 0;
+    for (const kernels::Products products : kernels::all_products)
+        most = std::max(most, scratch_of(spec, launch, threads, products));
+    return most;
 }
 
 Launch resolve(const KernelSpec& spec, const kernels::Kernels& kernels, bool reference) {

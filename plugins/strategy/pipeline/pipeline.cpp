@@ -27,10 +27,7 @@ public:
     size_t least() const { return ends_ ? stages_ - 2 : stages_; }
 
     /// Layers of each stage: the smallest largest cost, and among such cuts the smallest sum of squares.
-    std::vector<int64_t> balanced() const {
-        const double bound = best(std::numeric_limits<double>::infinity(), false).first * (1 + 1e-9);
-        return best(bound, true).second;
-    }
+    std::vector<int64_t> balanced() const { return least_squares(least_largest() * (1 + 1e-9)); }
 
 private:
     bool may_be_empty(size_t stage) const { return ends_ && (stage == 0 || stage + 1 == stages_); }
@@ -42,25 +39,58 @@ private:
         return sum;
     }
 
-    /// Dynamic programming over (stages so far, layers so far).
-    std::pair<double, std::vector<int64_t>> best(double bound, bool squares) const {
-        const double never = std::numeric_limits<double>::infinity();
+    /// The layers that stages so far may hold end before the last one's own, or with them where that may be empty.
+    size_t last_start(size_t stage, size_t to) const { return may_be_empty(stage) ? to + 1 : to; }
+
+    /// The smallest largest cost of a stage. With every layer that stages so far hold their largest grows, and what the
+    /// next one holds costs less: the best place to cut is where these cross.
+    double least_largest() const {
+        const size_t n = layers();
+        std::vector<double> known(n + 1, never);  // by layers that stages so far hold: the least largest cost
+        size_t feasible = may_be_empty(0) ? 0 : 1;
+        for (size_t to = feasible; to <= n; ++to) known[to] = cost(0, 0, to);
+        for (size_t stage = 1; stage < stages_; ++stage) {
+            std::vector<double> next(n + 1, never);
+            for (size_t to = 0; to <= n; ++to) {
+                size_t low = feasible, high = std::max(low, last_start(stage, to));
+                const size_t end = high;
+                while (low < high) {
+                    const size_t middle = (low + high) / 2;
+                    if (known[middle] < cost(stage, middle, to))
+                        low = middle + 1;
+                    else
+                        high = middle;
+                }
+                if (low < end) next[to] = known[low];
+                if (low > feasible) next[to] = std::min(next[to], cost(stage, low - 1, to));
+            }
+            known = next;
+            feasible += !may_be_empty(stage);
+        }
+        return known[n];
+    }
+
+    /// Layers of each stage: the smallest sum of squares where no stage costs more than the bound. Dynamic programming
+    /// over (stages so far, layers so far); a stage holds no more layers than the bound allows.
+    std::vector<int64_t> least_squares(double bound) const {
         const size_t n = layers();
         std::vector<double> known(n + 1, never);
         known[0] = 0;
         std::vector<std::vector<size_t>> from(stages_, std::vector<size_t>(n + 1, 0));
         for (size_t stage = 0; stage < stages_; ++stage) {
             std::vector<double> next(n + 1, never);
-            for (size_t to = 0; to <= n; ++to)
-                for (size_t at = 0; at <= to; ++at) {
-                    if (known[at] == never || (at == to && !may_be_empty(stage))) continue;
+            size_t first = 0;
+            for (size_t to = 0; to <= n; ++to) {
+                while (first < to && cost(stage, first, to) > bound) ++first;
+                for (size_t at = first; at < last_start(stage, to); ++at) {
                     const double own = cost(stage, at, to);
-                    if (own > bound) continue;
-                    const double total = squares ? known[at] + own * own : std::max(known[at], own);
+                    if (known[at] == never || own > bound) continue;
+                    const double total = known[at] + own * own;
                     if (total >= next[to]) continue;
                     next[to] = total;
                     from[stage][to] = at;
                 }
+            }
             known = next;
         }
         std::vector<int64_t> counts(stages_, 0);
@@ -68,9 +98,10 @@ private:
             counts[stage] = static_cast<int64_t>(to - from[stage][to]);
             to = from[stage][to];
         }
-        return {known[n], counts};
+        return counts;
     }
 
+    static constexpr double never = std::numeric_limits<double>::infinity();
     size_t stages_;
     bool ends_;
     double before_ = 0, behind_ = 0;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
+#include <vector>
 
 #include "mesh.h"
 #include "orrery/p2p.h"
@@ -32,7 +32,8 @@ public:
     ~GlooCommunicator() override {
         watch_.request_stop();
         watch_.join();
-        for (auto& [ticket, transfer] : transfers_) transfer->cancel();
+        for (Kept& kept : transfers_)
+            if (kept.under_way) kept.transfer->cancel();
     }
 
     bool done(uint64_t ticket) override {
@@ -64,21 +65,50 @@ protected:
         } catch (const ::gloo::Exception& error) {
             how = error.what();
         }
-        const int peer = transfer->peer;
-        forget(ticket);
+        const int peer = transfer->peer();
+        forget(ticket, false);
         fail(peer, how);
     }
 
 private:
+    /// A transfer and the place that it keeps.
+    struct Kept {
+        std::unique_ptr<Transfer> transfer;
+        uint32_t uses = 0;  ///< tells a ticket from a later one of this place
+        bool under_way = false;
+    };
+
     Transfer* find(uint64_t ticket) {
         const std::lock_guard lock(mutex_);
-        const auto it = transfers_.find(ticket);
-        return it == transfers_.end() ? nullptr : it->second.get();
+        const Kept* kept = under_way(ticket);
+        return kept ? kept->transfer.get() : nullptr;
     }
 
-    void forget(uint64_t ticket) {
+    Kept* under_way(uint64_t ticket) {
+        const auto place = static_cast<uint32_t>(ticket);
+        if (ticket == 0 || place >= transfers_.size()) return nullptr;
+        Kept& kept = transfers_[place];
+        return kept.under_way && kept.uses == ticket >> 32 ? &kept : nullptr;
+    }
+
+    /// `whole`: it ended well, and can take another message.
+    void forget(uint64_t ticket, bool whole = true) {
         const std::lock_guard lock(mutex_);
-        transfers_.erase(ticket);
+        Kept* const kept = under_way(ticket);
+        if (!kept) return;
+        kept->under_way = false;
+        if (!whole) kept->transfer = std::make_unique<Transfer>(*mesh_);
+        free_.push_back(static_cast<uint32_t>(ticket));
+    }
+
+    /// Seldom: how many are under way changes with time.
+    void make_places() {
+        const size_t more = std::max<size_t>(16, transfers_.size());
+        free_.reserve(transfers_.size() + more);
+        for (size_t i = 0; i < more; ++i) {
+            free_.push_back(static_cast<uint32_t>(transfers_.size()));
+            transfers_.push_back({std::make_unique<Transfer>(*mesh_)});
+        }
     }
 
     uint64_t start(int peer, void* data, int64_t bytes, uint64_t channel, bool sends) {
@@ -86,14 +116,18 @@ private:
         const uint64_t slot = channel ^ static_cast<uint64_t>(bytes) * 0x9e3779b97f4a7c15ull;
         if (over_) fail(peer, "");
         try {
-            auto transfer = std::make_unique<Transfer>(*mesh_, data, bytes, peer, sends, slot);
             const std::lock_guard lock(mutex_);
-            if (over_) transfer->cancel();
-            transfers_.emplace(++ticket_, std::move(transfer));
+            if (free_.empty()) make_places();
+            const uint32_t place = free_.back();
+            Kept& kept = transfers_[place];
+            kept.transfer->start(data, bytes, peer, sends, slot);
+            free_.pop_back();
+            kept.under_way = true;
+            if (over_) kept.transfer->cancel();
+            return uint64_t{++kept.uses} << 32 | place;
         } catch (const ::gloo::Exception& error) {
             fail(peer, error.what());
         }
-        return ticket_;
     }
 
     /// Cancels what is under way and refuses what comes.
@@ -101,7 +135,8 @@ private:
         const std::lock_guard lock(mutex_);
         if (why_.empty()) why_ = why;
         over_ = true;
-        for (auto& [ticket, transfer] : transfers_) transfer->cancel();
+        for (Kept& kept : transfers_)
+            if (kept.under_way) kept.transfer->cancel();
     }
 
     /// Gloo's waits look at nothing but their own connection: this ends them when a rank of the job is lost.
@@ -128,10 +163,10 @@ private:
     const std::shared_ptr<::gloo::Context> mesh_;
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
-    uint64_t ticket_ = 0;
     std::atomic<bool> over_{false};
     std::mutex mutex_;  // guards what follows; waits are outside of it
-    std::unordered_map<uint64_t, std::unique_ptr<Transfer>> transfers_;
+    std::vector<Kept> transfers_;
+    std::vector<uint32_t> free_;  ///< places in transfers_
     std::string why_;
     std::jthread watch_;
 };

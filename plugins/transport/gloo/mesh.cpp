@@ -98,12 +98,18 @@ std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezv
     return context;
 }
 
-Transfer::Transfer(::gloo::Context& context, void* data, int64_t bytes, int peer, bool sends, uint64_t slot)
-    : peer(peer), sends_(sends), buffer_(context.createUnboundBuffer(data, static_cast<size_t>(bytes))) {
+/// Gloo's buffer begins at address 0 and has no end: what is sent from it lies at the offset that is its address, so
+/// that one buffer serves every message. Gloo reads and writes at begin + offset alone and registers nothing for TCP.
+Transfer::Transfer(::gloo::Context& context) : buffer_(context.createUnboundBuffer(nullptr, SIZE_MAX)) {}
+
+void Transfer::start(void* data, int64_t bytes, int peer, bool sends, uint64_t slot) {
+    peer_ = peer;
+    sends_ = sends;
+    const auto at = reinterpret_cast<uintptr_t>(data);
     if (sends)
-        buffer_->send(peer, slot, 0, static_cast<size_t>(bytes));
+        buffer_->send(peer, slot, at, static_cast<size_t>(bytes));
     else
-        buffer_->recv(peer, slot, 0, static_cast<size_t>(bytes));
+        buffer_->recv(peer, slot, at, static_cast<size_t>(bytes));
 }
 
 bool Transfer::wait_here(Milliseconds timeout) {

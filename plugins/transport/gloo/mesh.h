@@ -22,22 +22,24 @@ std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezv
                                          std::shared_ptr<::gloo::transport::Device> device, const std::string& name,
                                          std::chrono::milliseconds timeout);
 
-/// One message under way. Throws ::gloo::Exception when its connection fails.
+/// One message at a time, from or to any memory; kept for the next one when it is over. Throws ::gloo::Exception when
+/// its connection fails.
 class Transfer {
 public:
-    Transfer(::gloo::Context& context, void* data, int64_t bytes, int peer, bool sends, uint64_t slot);
+    explicit Transfer(::gloo::Context& context);
+    void start(void* data, int64_t bytes, int peer, bool sends, uint64_t slot);
     /// Waits for the end. False when cancelled; a timeout throws, and closes the connection.
     bool wait(std::chrono::milliseconds timeout);
     /// True when it has ended; throws as wait() does. Gloo can only be waited for, so the first call starts a waiter.
     bool done(std::chrono::milliseconds timeout);
     /// Ends a wait of another thread, or the next one.
     void cancel();
-
-    const int peer;
+    int peer() const { return peer_; }
 
 private:
     bool wait_here(std::chrono::milliseconds timeout);
-    const bool sends_;
+    int peer_ = 0;
+    bool sends_ = false;
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
     std::future<bool> waiter_;
 };

@@ -2,9 +2,9 @@
 // their tensors in shared state; each reduces its own block of all inputs, in rank order, into all outputs.
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 
@@ -33,10 +33,26 @@ struct Message {
     int64_t tag;
 };
 
-/// Sends from one member to another, in order.
-struct Lane {
-    std::deque<Message> waiting;
+/// Sends from one member to another, in order; the slots stay for later ones.
+class Lane {
+public:
+    bool empty() const { return posted_ == delivered; }
+    const Message& front() const { return slots_[delivered % slots_.size()]; }
+    void post(const Message& message) {
+        if (posted_ - delivered == slots_.size()) grow();
+        slots_[posted_++ % slots_.size()] = message;
+    }
     uint64_t delivered = 0;
+
+private:
+    void grow() {
+        std::vector<Message> more(2 * slots_.size() + 1);
+        for (uint64_t i = delivered; i < posted_; ++i) more[i % more.size()] = slots_[i % slots_.size()];
+        slots_ = std::move(more);
+    }
+
+    std::vector<Message> slots_;
+    uint64_t posted_ = 0;
 };
 
 struct State {
@@ -56,15 +72,19 @@ public:
           state_(std::move(state)),
           rendezvous_(rendezvous),
           timeout_(timeout),
-          sent_(static_cast<size_t>(group_.size())) {}
+          sent_(static_cast<size_t>(group_.size())),
+          all_(static_cast<size_t>(group_.size())),
+          ins_(static_cast<size_t>(group_.size())),
+          outs_(static_cast<size_t>(group_.size())) {}
 
     const Group& group() const override { return group_; }
 
     Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
         require_match(group_, "all_reduce", in, out);
-        const auto all = meet("all_reduce", in, out, static_cast<int>(op), after);
+        meet("all_reduce", in, out, static_cast<int>(op), after);
         const Part mine = part_of(in.count(), size(), group_.me);
-        reduce_block(all, in.dtype, op, mine, outputs(all, mine.begin * size_of(in.dtype)));
+        for (size_t i = 0; i < all_.size(); ++i) outs_[i] = all_[i].out + mine.begin * size_of(in.dtype);
+        reduce_block(in.dtype, op, mine, outs_);
         const int64_t bytes = mine.count * size_of(in.dtype);
         count(2 * (size() - 1), in.bytes() - bytes + (size() - 1) * bytes);
         return part();
@@ -72,16 +92,16 @@ public:
 
     Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
         require_match(group_, "all_gather", in, out, 1, size());
-        const auto all = meet("all_gather", in, out, 0, after);
-        for (int i = 0; i < size(); ++i) copy(static_cast<char*>(out.data) + i * in.bytes(), all[i].in, in.bytes());
+        meet("all_gather", in, out, 0, after);
+        for (int i = 0; i < size(); ++i) copy(static_cast<char*>(out.data) + i * in.bytes(), in_of(i), in.bytes());
         count(size() - 1, (size() - 1) * in.bytes());
         return part();
     }
 
     Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
         require_match(group_, "reduce_scatter", in, out, size(), 1);
-        const auto all = meet("reduce_scatter", in, out, static_cast<int>(op), after);
-        reduce_block(all, in.dtype, op, {group_.me * out.count(), out.count()}, {out.data});
+        meet("reduce_scatter", in, out, static_cast<int>(op), after);
+        reduce_block(in.dtype, op, {group_.me * out.count(), out.count()}, std::span(&out.data, 1));
         count(size() - 1, in.bytes() - out.bytes());
         return part();
     }
@@ -91,19 +111,23 @@ public:
         require_split(group_, "all_to_all", in);
         const int64_t block = in.bytes() / size();
         // In place a member's block is read by its peer and written by itself, so it goes through a copy.
-        const std::string copied(static_cast<const char*>(in.data), static_cast<size_t>(in.bytes()));
-        const Tensor source{const_cast<char*>(copied.data()), in.dtype, in.shape};
-        const auto all = meet("all_to_all", source, out, 0, after);
+        after.wait();
+        copied_.resize(std::max(copied_.size(), static_cast<size_t>(in.bytes())));
+        copy(copied_.data(), in.data, in.bytes());
+        source_.data = copied_.data();
+        source_.dtype = in.dtype;
+        source_.shape = in.shape;
+        meet("all_to_all", source_, out, 0, {});
         for (int i = 0; i < size(); ++i)
-            copy(static_cast<char*>(out.data) + i * block, all[i].in + group_.me * block, block);
+            copy(static_cast<char*>(out.data) + i * block, in_of(i) + group_.me * block, block);
         count(size() - 1, in.bytes() - block);
         return part();
     }
 
     Event broadcast(const Tensor& tensor, int root, const Event& after) override {
         require_member(group_, "broadcast", root);
-        const auto all = meet("broadcast", tensor, tensor, root, after);
-        if (group_.me != root) copy(tensor.data, all[root].in, tensor.bytes());
+        meet("broadcast", tensor, tensor, root, after);
+        if (group_.me != root) copy(tensor.data, in_of(root), tensor.bytes());
         if (group_.me == root)
             count(size() - 1, (size() - 1) * tensor.bytes());
         else
@@ -115,7 +139,7 @@ public:
         require_member(group_, "send", peer);
         after.wait();
         const std::lock_guard lock(state_->mutex);
-        lane(group_.me, peer).waiting.push_back({tensor.data, tensor.bytes(), tag});
+        lane(group_.me, peer).post({tensor.data, tensor.bytes(), tag});
         state_->changed.notify_all();
         ++traffic_.messages;
         traffic_.bytes_sent += tensor.bytes();
@@ -127,8 +151,9 @@ public:
         after.wait();
         std::unique_lock lock(state_->mutex);
         Lane& from = lane(peer, group_.me);
-        until(lock, "receive of tag " + std::to_string(tag), [&] { return from.waiting.empty() ? peer : -1; });
-        const Message message = from.waiting.front();
+        until(
+            lock, "receive", [&] { return from.empty() ? peer : -1; }, tag);
+        const Message message = from.front();
         if (message.tag != tag || message.bytes != tensor.bytes())
             throw Error(text("receive", sequence_) + ": expected tag " + std::to_string(tag) + " of " +
                             std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
@@ -137,7 +162,6 @@ public:
         lock.unlock();
         copy(tensor.data, message.data, message.bytes);
         lock.lock();
-        from.waiting.pop_front();
         ++from.delivered;
         state_->changed.notify_all();
         return {};
@@ -183,13 +207,16 @@ private:
 
     /// Waits until `missing()` is -1; otherwise it is the member that is waited for.
     template <class Missing>
-    void until(std::unique_lock<std::mutex>& lock, const std::string& op, Missing missing) {
+    void until(std::unique_lock<std::mutex>& lock, std::string_view op, Missing missing, int64_t tag = -1) {
         const auto deadline = Clock::now() + timeout_;
         for (int member; (member = missing()) >= 0 || !state_->aborted.empty();) {
             std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
             if (why.empty() && Clock::now() >= deadline)
                 why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
-            if (!why.empty()) throw Error(text(op, sequence_) + ": " + why, Fault::peer);
+            if (!why.empty())
+                throw Error(
+                    text(std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), sequence_) + ": " + why,
+                    Fault::peer);
             state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
         }
     }
@@ -200,20 +227,22 @@ private:
         return -1;
     }
 
-    /// Posts this member's tensors and returns everyone's.
-    std::vector<Posted> meet(std::string_view op, const Tensor& in, const Tensor& out, int detail, const Event& after) {
+    const char* in_of(int member) const { return all_[static_cast<size_t>(member)].in; }
+
+    /// Posts this member's tensors and takes note of everyone's.
+    void meet(std::string_view op, const Tensor& in, const Tensor& out, int detail, const Event& after) {
         after.wait();
         std::unique_lock lock(state_->mutex);
         ++sequence_;
         op_ = op;
-        until(lock, std::string(op), [] { return -1; });  // throws once aborted
+        until(lock, op, [] { return -1; });  // throws once aborted
         const auto me = static_cast<size_t>(group_.me);
         const Posted mine{op,    static_cast<const char*>(in.data), static_cast<char*>(out.data), in.count(), in.dtype,
                           detail};
         state_->posted[me] = mine;
         state_->arrived[me] = sequence_;
         state_->changed.notify_all();
-        until(lock, std::string(op), [&] { return behind(state_->arrived); });
+        until(lock, op, [&] { return behind(state_->arrived); });
         for (size_t i = 0; i < state_->posted.size(); ++i) {
             const Posted& other = state_->posted[i];
             if (other.op == op && other.count == mine.count && other.dtype == mine.dtype && other.detail == detail)
@@ -224,7 +253,7 @@ private:
                             std::to_string(in.count()) + "]",
                         Fault::peer);
         }
-        return state_->posted;
+        all_ = state_->posted;
     }
 
     /// Leaves the collective when all members have done their part: inputs may change and outputs are complete.
@@ -232,21 +261,13 @@ private:
         std::unique_lock lock(state_->mutex);
         state_->finished[static_cast<size_t>(group_.me)] = sequence_;
         state_->changed.notify_all();
-        until(lock, std::string(op_), [&] { return behind(state_->finished); });
+        until(lock, op_, [&] { return behind(state_->finished); });
         return {};
     }
 
-    static std::vector<void*> outputs(const std::vector<Posted>& all, int64_t offset) {
-        std::vector<void*> outs;
-        for (const Posted& p : all) outs.push_back(p.out + offset);
-        return outs;
-    }
-
-    static void reduce_block(const std::vector<Posted>& all, DType dtype, ReduceOp op, Part block,
-                             const std::vector<void*>& outs) {
-        std::vector<const void*> ins;
-        for (const Posted& p : all) ins.push_back(p.in + block.begin * size_of(dtype));
-        reduce(dtype, op, ins, outs, block.count);
+    void reduce_block(DType dtype, ReduceOp op, Part block, std::span<void* const> outs) {
+        for (size_t i = 0; i < all_.size(); ++i) ins_[i] = all_[i].in + block.begin * size_of(dtype);
+        reduce(dtype, op, ins_, outs, block.count);
     }
 
     const Group group_;
@@ -254,6 +275,12 @@ private:
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
     std::vector<uint64_t> sent_;
+    // Kept from call to call, so that none allocates.
+    std::vector<Posted> all_;       ///< what everyone brought to the collective at hand
+    std::vector<const void*> ins_;  ///< by member
+    std::vector<void*> outs_;
+    std::vector<char> copied_;  ///< all_to_all's input
+    Tensor source_;
     int64_t sequence_ = 0;
     std::string_view op_;
     Traffic traffic_;

@@ -98,7 +98,7 @@ void Worker::flush_copies() {
     const auto under_way = [&] {
         return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& t) {
             const Peer& peer = *peers_[static_cast<size_t>(t.peer)];
-            return !t.free && !t.copy.empty() && peer.broken.empty() && !peer.late;
+            return !t.free && t.copied && peer.broken.empty() && !peer.late;
         });
     };
     for (int round = 0; under_way() && !over() && Clock::now() < deadline; ++round) {
@@ -171,46 +171,56 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
     const std::lock_guard lock(mutex_);
     Peer& to = *peers_[static_cast<size_t>(peer)];
     ucp_request_param_t param{};
-    std::vector<char> copy;
     if (copies > 0) reap();
+    const uint32_t at = place();
     // Of a broken peer the caller must hear, so that it waits for this send.
-    if (to.copies < copies && to.broken.empty()) {
+    const bool copied = to.copies < copies && to.broken.empty();
+    if (copied) {
+        std::vector<char>& copy = transfers_[at].copy;
         copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
-        copy.push_back(0);  // a copy of nothing is a copy too
         data = copy.data();
     }
     const auto count = static_cast<size_t>(bytes);
     const ucs_status_ptr_t request = until_received ? ucp_tag_send_sync_nbx(to.endpoint, data, count, tag, &param)
                                                     : ucp_tag_send_nbx(to.endpoint, data, count, tag, &param);
-    return keep(request, peer, std::move(copy));
+    return keep(at, request, peer, copied);
 }
 
 uint64_t Worker::receive(int peer, void* data, int64_t bytes, uint64_t tag) {
     const std::lock_guard lock(mutex_);
     ucp_request_param_t param{};
-    return keep(ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(bytes), tag, ~uint64_t{0}, &param), peer);
+    const uint32_t at = place();
+    return keep(at, ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(bytes), tag, ~uint64_t{0}, &param), peer,
+                false);
 }
 
-uint64_t Worker::keep(ucs_status_ptr_t request, int peer, std::vector<char> copy) {
+/// A free one, until keep() has it.
+uint32_t Worker::place() {
+    if (free_.empty()) {
+        const size_t more =
+            std::max<size_t>(64, transfers_.size());  // seldom: how many are under way changes with time
+        free_.reserve(transfers_.size() + more);
+        for (size_t i = 0; i < more; ++i) free_.push_back(static_cast<uint32_t>(transfers_.size() + i));
+        transfers_.resize(transfers_.size() + more);
+    }
+    return free_.back();
+}
+
+uint64_t Worker::keep(uint32_t place, ucs_status_ptr_t request, int peer, bool copied) {
     if (request == nullptr) return 0;
-    if (UCS_PTR_IS_ERR(request) && !copy.empty()) {
+    if (UCS_PTR_IS_ERR(request) && copied) {
         break_off(peer, UCS_PTR_STATUS(request));
         return 0;
     }
-    if (free_.empty()) {
-        free_.push_back(static_cast<uint32_t>(transfers_.size()));
-        transfers_.emplace_back();
-    }
-    const uint32_t slot = free_.back();
     free_.pop_back();
-    Transfer& transfer = transfers_[slot];
+    Transfer& transfer = transfers_[place];
     transfer.request = request;
     transfer.peer = peer;
     transfer.free = false;
-    transfer.copy = std::move(copy);
+    transfer.copied = copied;
     ++transfer.uses;
     under_way_.fetch_add(1, std::memory_order_relaxed);
-    if (transfer.copy.empty()) return uint64_t{transfer.uses} << 32 | slot;
+    if (!copied) return uint64_t{transfer.uses} << 32 | place;
     ++peers_[static_cast<size_t>(peer)]->copies;
     return 0;
 }
@@ -224,9 +234,9 @@ Worker::Transfer* Worker::find(uint64_t ticket) {
 
 void Worker::release(Transfer& transfer) {
     if (UCS_PTR_IS_PTR(transfer.request)) ucp_request_free(transfer.request);
-    if (!transfer.copy.empty()) --peers_[static_cast<size_t>(transfer.peer)]->copies;
+    if (transfer.copied) --peers_[static_cast<size_t>(transfer.peer)]->copies;
     transfer.request = nullptr;
-    transfer.copy.clear();
+    transfer.copied = false;
     transfer.free = true;
     free_.push_back(static_cast<uint32_t>(&transfer - transfers_.data()));
     under_way_.fetch_sub(1, std::memory_order_relaxed);
@@ -367,7 +377,7 @@ void Worker::broke(void* peer, ucp_ep_h, ucs_status_t status) {
 
 void Worker::reap() {
     for (Transfer& transfer : transfers_) {
-        if (transfer.free || transfer.copy.empty()) continue;
+        if (transfer.free || !transfer.copied) continue;
         const ucs_status_t status = status_of(transfer.request);
         if (status == UCS_INPROGRESS) continue;
         if (status != UCS_OK) break_off(transfer.peer, status);

@@ -52,10 +52,12 @@ private:
         int peer = 0;
         uint32_t uses = 0;  ///< tells a ticket from a later one of this slot
         bool free = true;
-        std::vector<char> copy;  ///< not empty: nobody waits for this send
+        bool copied = false;     ///< nobody waits for this send
+        std::vector<char> copy;  ///< of its data; the memory stays for later ones
     };
     Transfer* find(uint64_t ticket);
-    uint64_t keep(ucs_status_ptr_t request, int peer, std::vector<char> copy = {});
+    uint32_t place();
+    uint64_t keep(uint32_t place, ucs_status_ptr_t request, int peer, bool copied);
     void release(Transfer& transfer);
     bool over() const { return over_.load(std::memory_order_acquire); }
     void give_up(const std::string& why);

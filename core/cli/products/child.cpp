@@ -1,0 +1,145 @@
+#include "cli/products/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t most_bytes = 1 << 16;
+constexpr int cannot_start = 127;
+
+/// Both ends are closed in a program that is started.
+struct Pipe {
+    int read = -1, write = -1;
+
+    Pipe() {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) == 0) read = ends[0], write = ends[1];
+    }
+    ~Pipe() {
+        close(read);
+        close(write);
+    }
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+
+    static void close(int& end) {
+        if (end >= 0) ::close(end);
+        end = -1;
+    }
+};
+
+/// In the child: only what may be called between fork and exec in a process of several threads.
+[[noreturn]] void become(char* const* arguments, int output, int errors, pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(cannot_start);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    ::dup2(nothing, STDIN_FILENO);
+    ::dup2(output, STDOUT_FILENO);
+    ::dup2(errors, STDERR_FILENO);
+    ::execv(arguments[0], arguments);
+    const char* const why = std::strerror(errno);
+    if (::write(STDERR_FILENO, why, std::strlen(why)) < 0) ::_exit(cannot_start);
+    ::_exit(cannot_start);
+}
+
+/// What has come; false at the end of the stream.
+bool take(int end, std::string& text) {
+    char bytes[4096];
+    const ssize_t got = ::read(end, bytes, sizeof bytes);
+    if (got < 0) return errno == EINTR || errno == EAGAIN;
+    text.append(bytes, std::min(static_cast<size_t>(got), most_bytes - text.size()));
+    return got > 0;
+}
+
+/// Until both streams have ended, or it is time. The child may have closed them and go on.
+void listen(std::array<Pipe*, 2> pipes, std::array<std::string*, 2> texts, Clock::time_point until) {
+    for (;;) {
+        std::array<pollfd, 2> wait{};
+        for (size_t i = 0; i < 2; ++i) wait[i] = {pipes[i]->read, POLLIN, 0};
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+        if ((wait[0].fd < 0 && wait[1].fd < 0) || left <= 0) return;
+        if (::poll(wait.data(), wait.size(), static_cast<int>(left)) < 0 && errno != EINTR) return;
+        for (size_t i = 0; i < 2; ++i)
+            if (wait[i].revents != 0 && !take(wait[i].fd, *texts[i])) Pipe::close(pipes[i]->read);
+    }
+}
+
+/// False when it is still running at that time.
+bool ended(pid_t child, int& status, Clock::time_point until) {
+    for (;;) {
+        if (::waitpid(child, &status, WNOHANG) == child) return true;
+        if (Clock::now() >= until) return false;
+        ::poll(nullptr, 0, 2);
+    }
+}
+
+std::string last_line(const std::string& text) {
+    const std::string_view whole = trim(text);
+    const size_t line = whole.rfind('\n');
+    return std::string(line == std::string_view::npos ? whole : whole.substr(line + 1));
+}
+
+}  // namespace
+
+std::string ChildEnd::why_not() const {
+    if (!problem.empty()) return "could not be started: " + problem;
+    if (late) return fmt::format("did not end within {} s", std::chrono::duration<double>(limit).count());
+    if (signal != 0) return fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal));
+    if (code == 0) return "";
+    const std::string said = last_line(errors);
+    return fmt::format("ended with exit code {}{}{}", code, said.empty() ? "" : ": ", said);
+}
+
+ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
+    ChildEnd end;
+    end.limit = limit;
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    Pipe output, errors;
+    const pid_t parent = ::getpid();
+    const pid_t child = output.write >= 0 && errors.write >= 0 ? ::fork() : -1;
+    if (child < 0) {
+        end.problem = std::strerror(errno);
+        return end;
+    }
+    if (child == 0) become(argv.data(), output.write, errors.write, parent);
+    Pipe::close(output.write);
+    Pipe::close(errors.write);
+    const auto until = Clock::now() + limit;
+    listen({&output, &errors}, {&end.output, &end.errors}, until);
+    int status = 0;
+    if (!ended(child, status, until)) {
+        end.late = true;
+        ::kill(child, SIGKILL);
+        while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+        }
+        return end;
+    }
+    if (WIFSIGNALED(status))
+        end.signal = WTERMSIG(status);
+    else
+        end.code = WEXITSTATUS(status);
+    return end;
+}
+
+}  // namespace orrery

@@ -1,0 +1,25 @@
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace orrery {
+
+/// How a child process ended, and what it wrote.
+struct ChildEnd {
+    int code = 0;    ///< exit code
+    int signal = 0;  ///< that ended it; 0: none
+    bool late = false;
+    std::string problem = {};  ///< why it could not be started; "": it was
+    std::string output = {}, errors = {};
+
+    /// "" when it ended with exit code 0; "was ended by signal 4 (Illegal instruction)", "did not end within 60 s" ...
+    std::string why_not() const;
+    std::chrono::milliseconds limit{0};
+};
+
+/// Runs a program to its end, with this process' environment and no input. One that takes longer than `limit` is
+/// killed, and so is it when this process ends before it. Of each stream the first 64 KiB are kept. Blocks.
+ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit);
+
+}  // namespace orrery

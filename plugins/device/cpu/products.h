@@ -1,0 +1,25 @@
+// How this device runs matrix products: their kinds by name, and what the speed of each depends on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace orrery::cpu_device {
+
+/// "onednn", "native", "blocks": the default first.
+std::vector<std::string> product_names();
+std::string name_of(kernels::Products kind);
+/// Throws Error with the names there are, `asked` before them.
+kernels::Products parse_products(std::string_view name, const std::string& asked);
+
+/// A line each: processor, its stepping and microcode, the instruction set in use, oneDNN, the build of this code,
+/// threads. `cpuinfo`: of /proc/cpuinfo.
+std::string machine_of(std::string_view cpuinfo, int threads);
+
+/// The GNU build id of the file that holds this code, in hexadecimal digits; "" when it has none.
+std::string build_id();
+
+}  // namespace orrery::cpu_device
