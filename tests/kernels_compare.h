@@ -98,7 +98,9 @@ inline void check_close(const Buffer& got, const Buffer& expected) {
         error += (g[i] - e[i]) * (g[i] - e[i]);
         norm += e[i] * e[i];
     }
-    CHECK(std::sqrt(error) <= tolerance(got.type()) * std::sqrt(norm));
+    // The terms of a few numbers may all cancel: then their error is that of terms of about one.
+    const double least = g.size() <= 8 ? 0.1 : 0;
+    CHECK(std::sqrt(error) <= tolerance(got.type()) * std::max(std::sqrt(norm), least));
     CHECK(got.guarded());
 }
 

@@ -208,8 +208,7 @@ std::string what_fits(const Experiment& experiment, CompileOptions options) {
         }
     };
     const bool by_layers = asked.bytes == 0;
-    const std::string now =
-        fmt::format("\n  gathers run {} ahead; ", by_layers ? asked.text() : bytes_text(asked.bytes));
+    const std::string now = fmt::format("\n  gathers run {} ahead; ", asked.text());
     if (!fits({0, 0})) return now + "without that it does not fit either";
     const int64_t unit = by_layers ? 1 : 1 << 20;
     int64_t least = 0, most = (by_layers ? asked.layers : asked.bytes) / unit;  // fits; does not

@@ -80,11 +80,12 @@ std::vector<int> slots_of(const RankClass& c, const std::vector<Slot>& slots) {
         found_at.push_back(i);
     }
     size_t next = 0;
+    int slot = -1;
     for (size_t k : rising(found_slots)) {
-        for (; next < found_at[k]; ++next) of[next] = next == 0 ? -1 : of[next - 1];
-        of[next++] = found_slots[k];
+        while (next < found_at[k]) of[next++] = slot;
+        slot = found_slots[k];
     }
-    for (; next < of.size(); ++next) of[next] = next == 0 ? -1 : of[next - 1];
+    while (next < of.size()) of[next++] = slot;
     for (size_t i = last; i < of.size(); ++i) of[i] = static_cast<int>(slots.size());
     return of;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/text.h"
 #include "ir/op.h"
 #include "orrery/mesh.h"
 
@@ -233,7 +234,7 @@ void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin&
 }
 
 std::string PrefetchDepth::text() const {
-    if (bytes > 0) return fmt::format("{} bytes", bytes);
+    if (bytes > 0) return bytes_text(bytes);
     return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
 }
 

@@ -189,8 +189,7 @@ std::string PlanSummary::text(const Mesh& mesh) const {
     for (size_t axis = 0; axis < ahead.size(); ++axis)
         if (!ahead[axis].none())
             out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n",
-                               mesh.axis(static_cast<AxisId>(axis)).name,
-                               ahead[axis].bytes > 0 ? bytes_text(ahead[axis].bytes) : ahead[axis].text());
+                               mesh.axis(static_cast<AxisId>(axis)).name, ahead[axis].text());
     return out;
 }
 

@@ -57,7 +57,7 @@ class Recording {
 public:
     explicit Recording(Queue& origin) : origin_(origin) { clocks_[&origin]; }
     /// A queue takes part once it has waited for what is recorded.
-    bool takes_part(const Queue& queue) const { return !over && clocks_.count(&queue) != 0; }
+    bool takes_part(Queue& queue) const { return !over && clocks_.count(&queue) != 0; }
     void add(Queue& queue, Work work);
     void set(Queue& queue, const std::shared_ptr<Mark>& mark);
     void wait(Queue& queue, const std::shared_ptr<Mark>& mark);
@@ -67,7 +67,7 @@ public:
     void replay(int64_t since);
     bool over = false;  ///< nothing is recorded any more
 
-    using Clock = std::map<const Queue*, uint64_t>;  ///< by queue: how much of its work is done
+    using Clock = std::map<Queue*, uint64_t>;  ///< by queue: how much of its work is done
 
 private:
     struct Item {
@@ -77,7 +77,7 @@ private:
     Queue& origin_;
     std::vector<Item> items_;
     std::vector<std::shared_ptr<Mark>> marks_;
-    std::map<const Queue*, Clock> clocks_;  ///< by queue: what is done before its next work
+    std::map<Queue*, Clock> clocks_;  ///< by queue: what is done before its next work
 };
 
 /// A point of a queue. Work of other queues may wait for it: it is what Event::native() points to.

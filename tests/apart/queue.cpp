@@ -71,8 +71,7 @@ void Recording::replay(int64_t since) {
     const auto begin = std::make_shared<Mark>();
     origin_.add([begin](int64_t& now) { begin->set(now); }, since);
     for (const auto& [queue, clock] : clocks_)
-        if (queue != &origin_)
-            const_cast<Queue*>(queue)->add([begin](int64_t& now) { now = std::max(now, begin->join()); });
+        if (queue != &origin_) queue->add([begin](int64_t& now) { now = std::max(now, begin->join()); });
     for (const Item& item : items_) item.queue->add(item.work);
 }
 

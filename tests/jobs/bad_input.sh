@@ -195,7 +195,7 @@ refused "port in use" "$port|in use" -- \
     "$orrery" run "$gpt" --config good.toml --rendezvous 127.0.0.1:$port
 refused "a folder in use" "other is in use" -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=other
-kill -INT $holder
+kill -TERM $holder
 wait $holder
 refused "a folder that may not be resumed" 'run.resume = "never"|checkpoint of step|--fresh' -- \
     "$orrery" run "$gpt" --config good.toml --set run.folder=other --set run.resume=never

@@ -105,6 +105,22 @@ cudaError_t launch(cudaStream_t stream, const std::function<std::function<void()
     }
 }
 
+namespace {
+
+cudaError_t free_of(cudaMemoryType kind, void* data) {
+    if (const cudaError_t status = refuse_unsafe(); status != cudaSuccess) return told(status);
+    if (!data) return cudaSuccess;
+    const Allocation found = allocation_of(data);
+    if (found.at != data) return told(cudaErrorInvalidValue);
+    const bool on_device = kind == cudaMemoryTypeDevice;  // any GPU may still read what is the host's
+    for (int device = on_device ? found.device : 0; device < (on_device ? found.device + 1 : gpus); ++device)
+        drain(device);
+    if (!release(kind, data)) return told(cudaErrorInvalidValue);
+    return told(on_device ? fault_of(found.device) : cudaSuccess);
+}
+
+}  // namespace
+
 }  // namespace orrery::standin
 
 using namespace orrery::standin;
@@ -175,28 +191,14 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
     return told(allocate(cudaMemoryTypeDevice, device_of_thread, bytes, data));
 }
 
-cudaError_t cudaFree(void* data) {
-    if (const cudaError_t status = refuse_unsafe(); status != cudaSuccess) return told(status);
-    if (!data) return cudaSuccess;
-    const Allocation found = allocation_of(data);
-    if (found.at != data) return told(cudaErrorInvalidValue);
-    drain(found.device);
-    return told(release(cudaMemoryTypeDevice, data) ? fault_of(found.device) : cudaErrorInvalidValue);
-}
+cudaError_t cudaFree(void* data) { return free_of(cudaMemoryTypeDevice, data); }
 
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
     if (const cudaError_t status = refuse_unsafe(); status != cudaSuccess) return told(status);
     return told(allocate(cudaMemoryTypeHost, device_of_thread, bytes, data));
 }
 
-cudaError_t cudaFreeHost(void* data) {
-    if (const cudaError_t status = refuse_unsafe(); status != cudaSuccess) return told(status);
-    if (!data) return cudaSuccess;
-    const Allocation found = allocation_of(data);
-    if (found.at != data) return told(cudaErrorInvalidValue);
-    for (int device = 0; device < gpus; ++device) drain(device);
-    return told(release(cudaMemoryTypeHost, data) ? cudaSuccess : cudaErrorInvalidValue);
-}
+cudaError_t cudaFreeHost(void* data) { return free_of(cudaMemoryTypeHost, data); }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     *total = gpu_bytes;

@@ -39,11 +39,10 @@ struct ScopeMark {
 /// its maker what waits for a reduce-scatter may stand.
 struct PrefetchDepth {
     int64_t layers = 0;
-    int64_t bytes =
-        0;  ///< not 0: as many layers as the gathered params, or the gradients, take no more bytes than this
+    int64_t bytes = 0;  ///< not 0: as many layers as the gathered params, or the gradients, fit in
 
     bool none() const { return layers == 0 && bytes == 0; }
-    ORRERY_API std::string text() const;  ///< "2 layers", "1048576 bytes"
+    ORRERY_API std::string text() const;  ///< "2 layers", "1.0 MiB"
     bool operator==(const PrefetchDepth&) const = default;
 };
 

@@ -13,6 +13,7 @@ RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& 
         steps_ = std::move(base_);
         return;
     }
+    scopes_ = layers_of_ops(program());
     pure_.assign(program().ops.size(), 0);
     taken_.assign(base_.size(), 0);
     cut_in_layers();
@@ -62,10 +63,12 @@ bool RunAhead::trails(const Step& s) {
     const Op& op = program().op(s.op);
     const bool weight = roles_.ops[static_cast<size_t>(s.op)].weight;
     if (!in_loop(s) || !weight || op.kind != "reduce_scatter" || ahead(roles_.axis(op)).none()) return false;
-    std::set<OpId> followers;
-    if (!follow(op.outputs[0], followers)) return false;
-    followers_.emplace_back(followers.begin(), followers.end());
-    return true;
+    const auto [found, fresh] = followers_.try_emplace(s.op);
+    if (fresh) {
+        std::set<OpId> followers;
+        if (follow(op.outputs[0], followers)) found->second = std::move(followers);
+    }
+    return found->second.has_value();
 }
 
 /// Adds the ops of the loop that read a value, and what these lead to; false where one is a message.
@@ -86,7 +89,6 @@ bool RunAhead::follow(ValueId value, std::set<OpId>& followers) const {
 std::vector<RunAhead::Belongs> RunAhead::find_messages() {
     gathers_.clear();
     scatters_.clear();
-    followers_.clear();
     std::vector<Belongs> belongs(base_.size(), Belongs::here);
     for (size_t i = 0; i < base_.size(); ++i) {
         const Step& s = base_[i];
@@ -95,7 +97,7 @@ std::vector<RunAhead::Belongs> RunAhead::find_messages() {
             gathers_.push_back({i, roles_.axis(op), none, roles_.value(op.outputs[0]).type.bytes()});
         } else if (belongs[i] == Belongs::here && trails(s)) {
             belongs[i] = Belongs::to_the_last;
-            for (OpId follower : followers_.back())
+            for (OpId follower : *followers_.at(s.op))
                 if (const int at = step_of(follower, s.micro); at != none)
                     belongs[static_cast<size_t>(at)] = Belongs::to_the_last;
             scatters_.push_back({i, roles_.axis(op), none, roles_.value(op.inputs[0]).type.bytes()});
@@ -112,7 +114,6 @@ void RunAhead::cut_in_layers() {
     at_.assign(program().ops.size() * places, none);
     for (size_t i = 0; i < base_.size(); ++i)
         at_[static_cast<size_t>(base_[i].op) * places + static_cast<size_t>(base_[i].micro + 1)] = static_cast<int>(i);
-    const std::vector<int> scopes = layers_of_ops(program());
     first_.clear();
     last_.clear();
     layer_of_.assign(base_.size(), none);
@@ -127,7 +128,7 @@ void RunAhead::cut_in_layers() {
     for (size_t i = 0; i < base_.size(); ++i) {
         const Step& s = base_[i];
         if (!in_loop(s) || program().op(s.op).kind == "transfer" || belongs[i] == Belongs::to_the_next) continue;
-        const int here = scopes[static_cast<size_t>(s.op)];
+        const int here = scopes_[static_cast<size_t>(s.op)];
         const bool opens = first_.empty() || !(base_[first_.back()].fragment == s.fragment) ||
                            (belongs[i] == Belongs::here && here != none && here != scope);
         if (opens) {
@@ -324,7 +325,7 @@ void RunAhead::move_scatters() {
         Step& s = base_[m.step];
         s.part = Step::Part::begin;
         back_[static_cast<size_t>(end[i])].emplace_back(m.step, Step::Part::end);
-        for (OpId follower : followers_[i]) {
+        for (OpId follower : *followers_.at(s.op)) {
             const int at = step_of(follower, s.micro);
             if (at == none) continue;
             // Its own layer: it may read what no such message brings.

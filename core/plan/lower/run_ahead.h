@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -64,17 +65,19 @@ private:
     const std::vector<PrefetchDepth>& ahead_;
     std::vector<Step> base_;
     std::vector<Step> steps_;
-    std::vector<int> at_;     ///< [op * (micros + 1) + micro + 1]: the step in base_
-    std::vector<char> pure_;  ///< per op: 0 not looked at, 1 of params alone, 2 not
+    std::vector<int> at_;      ///< [op * (micros + 1) + micro + 1]: the step in base_
+    std::vector<int> scopes_;  ///< per op: layers_of_ops
+    std::vector<char> pure_;   ///< per op: 0 not looked at, 1 of params alone, 2 not
     std::vector<Message> gathers_, scatters_;
-    std::vector<char> gathers_over_;            ///< by AxisId
-    std::vector<std::vector<OpId>> followers_;  ///< by scatter: what waits for it
-    std::vector<int> layer_of_;                 ///< per step of base_; none outside of the loop, and of transfers
-    std::vector<size_t> first_, last_;          ///< per layer: steps of base_
-    std::vector<char> taken_;                   ///< per step of base_: stands elsewhere
-    std::vector<Parts> front_, back_;           ///< per layer: what stands before and behind it
-    std::vector<int> layer_at_;                 ///< per step of steps_
-    std::vector<int> end_of_;                   ///< per layer: its last step of steps_
+    std::vector<char> gathers_over_;  ///< by AxisId
+    std::map<OpId, std::optional<std::set<OpId>>>
+        followers_;                     ///< of reduce-scatters: what waits for it; none: it stays
+    std::vector<int> layer_of_;         ///< per step of base_; none outside of the loop, and of transfers
+    std::vector<size_t> first_, last_;  ///< per layer: steps of base_
+    std::vector<char> taken_;           ///< per step of base_: stands elsewhere
+    std::vector<Parts> front_, back_;   ///< per layer: what stands before and behind it
+    std::vector<int> layer_at_;         ///< per step of steps_
+    std::vector<int> end_of_;           ///< per layer: its last step of steps_
 };
 
 }  // namespace orrery::lowering

@@ -1,7 +1,7 @@
 // ZeRO (Rajbhandari et al. 2020): data parallelism whose optimizer states, gradients and params are split over the
 // ranks. Hybrid: split over one axis and repeated over another.
-#include <algorithm>
 #include <map>
+#include <optional>
 
 #include "orrery/plugin.h"
 #include "orrery/strategy.h"
@@ -17,8 +17,6 @@ public:
           replicate_(options.text("replicate", "")),
           stage_(options.integer("stage", 1)),
           bucket_mib_(options.integer("bucket_mib", 25)),
-          prefetch_(options.integer("prefetch", -1)),
-          prefetch_mib_(options.integer("prefetch_mib", 0)),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "zero";
         if (stage_ < 1 || stage_ > 3)
@@ -31,23 +29,7 @@ public:
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to send each alone");
-        if (options.has("prefetch") && prefetch_ < 0)
-            throw Error(options.where("prefetch"),
-                        "strategy zero: prefetch is " + std::to_string(prefetch_) +
-                            "; give a number of layers, or 0 to gather where params are read");
-        if (prefetch_mib_ < 0 || (options.has("prefetch_mib") && prefetch_mib_ == 0))
-            throw Error(options.where("prefetch_mib"), "strategy zero: prefetch_mib is " +
-                                                           std::to_string(prefetch_mib_) +
-                                                           "; give a number of MiB above 0, or prefetch = 0");
-        if (prefetch_ >= 0 && prefetch_mib_ > 0)
-            throw Error(options.where("prefetch_mib"),
-                        "strategy zero: prefetch and prefetch_mib both say how far gathers run ahead; give one");
-        for (const char* key : {"prefetch", "prefetch_mib"})
-            if (options.has(key) && stage_ != 3)
-                throw Error(options.where(key), "strategy zero: " + std::string(key) +
-                                                    " is about the params' gathers of "
-                                                    "stage 3; stage is " +
-                                                    std::to_string(stage_));
+        read_prefetch(options);
     }
 
     void annotate(Program& program, const Mesh& mesh) override {
@@ -59,12 +41,33 @@ public:
             program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
         }
         if (mesh.size(axis_) == 1) return;
-        if (prefetch_ >= 0 || prefetch_mib_ > 0)
-            program.prefetch(axis_, {std::max<int64_t>(prefetch_, 0), prefetch_mib_ * 1024 * 1024}, origin_);
+        if (prefetch_) program.prefetch(axis_, *prefetch_, origin_);
         split_training(program, mesh);
     }
 
 private:
+    void read_prefetch(Config& options) {
+        const int64_t layers = options.integer("prefetch", 0), mib = options.integer("prefetch_mib", 0);
+        const bool by_layers = options.has("prefetch"), by_bytes = options.has("prefetch_mib");
+        if (layers < 0)
+            throw Error(options.where("prefetch"),
+                        "strategy zero: prefetch is " + std::to_string(layers) +
+                            "; give a number of layers, or 0 to gather where params are read");
+        if (by_bytes && mib <= 0)
+            throw Error(options.where("prefetch_mib"), "strategy zero: prefetch_mib is " + std::to_string(mib) +
+                                                           "; give a number of MiB above 0, or prefetch = 0");
+        if (by_layers && by_bytes)
+            throw Error(options.where("prefetch_mib"),
+                        "strategy zero: prefetch and prefetch_mib both say how far gathers run ahead; give one");
+        if (!by_layers && !by_bytes) return;
+        const char* const key = by_layers ? "prefetch" : "prefetch_mib";
+        if (stage_ != 3)
+            throw Error(options.where(key), "strategy zero: " + std::string(key) +
+                                                " is about the params' gathers of stage 3; stage is " +
+                                                std::to_string(stage_));
+        prefetch_ = {layers, mib * 1024 * 1024};
+    }
+
     /// What training keeps of each param. A param no dim of which divides stays whole and is noted. Linear in the
     /// program.
     void split_training(Program& program, const Mesh& mesh) const {
@@ -110,7 +113,8 @@ private:
     }
 
     std::string axis_, replicate_;
-    int64_t stage_, bucket_mib_, prefetch_, prefetch_mib_;
+    int64_t stage_, bucket_mib_;
+    std::optional<PrefetchDepth> prefetch_;
     Origin origin_;
 };
 
