@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <map>
 #include <tuple>
 
@@ -31,6 +32,7 @@ Alive alive_bytes(const RankClass& c) {
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
         auto& bytes = alive.bytes[part_of(b.use)];
+        assert(static_cast<size_t>(b.last) < c.stream.size());
         const int64_t taken = aligned(b.bytes + slack(b));
         alive.ending[part_of(b.use)][static_cast<size_t>(b.last)] += taken;
         bytes[static_cast<size_t>(b.first)] += taken;

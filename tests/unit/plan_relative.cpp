@@ -40,9 +40,10 @@ Plan ring(int64_t members, const std::vector<Line>& lines) {
     for (int64_t rank = 0; rank < members; ++rank) c.ranks.push_back(rank);
     c.persistent_bytes = 64;
     c.scratch_bytes = 192;
-    c.buffers.push_back({Arena::persistent, 0, 64, 0, BufferUse::input, 0, 100});
+    const int end = static_cast<int>(lines.size()) - 1;
+    c.buffers.push_back({Arena::persistent, 0, 64, 0, BufferUse::input, 0, end});
     for (int64_t b = 0; b < 3; ++b)
-        c.buffers.push_back({Arena::scratch, 64 * b, 64, none, BufferUse::activation, 0, 100});
+        c.buffers.push_back({Arena::scratch, 64 * b, 64, none, BufferUse::activation, 0, end});
     c.places.push_back({0, 0, x.type, 0});
     for (const Line& line : lines) {
         Instruction& i = c.stream.emplace_back();

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <utility>
 
 #include "orrery/p2p.h"
 #include "orrery/plugin.h"
@@ -56,13 +59,44 @@ private:
 };
 
 struct State {
-    explicit State(size_t members) : posted(members), arrived(members), finished(members), lanes(members * members) {}
+    explicit State(size_t members)
+        : posted(members), arrived(members), finished(members), lanes(members * members), left(members) {}
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Posted> posted;
     std::vector<int64_t> arrived, finished;  ///< sequence number that each member has reached
     std::vector<Lane> lanes;                 ///< [from * P + to]
     std::string aborted;
+    int at_work = 0;                ///< members that read or write memory of others, without the lock
+    std::vector<std::string> left;  ///< by member: why it takes its memory along, so that nobody begins to work on it
+};
+
+/// States that member 0 shows to the others while they come, by the address of its own.
+class Shown {
+public:
+    explicit Shown(const std::shared_ptr<State>& state)
+        : key_(std::to_string(reinterpret_cast<uintptr_t>(state.get()))) {
+        const std::lock_guard lock(mutex_);
+        states_[key_] = state;
+    }
+    ~Shown() {
+        const std::lock_guard lock(mutex_);
+        states_.erase(key_);
+    }
+    Shown(const Shown&) = delete;
+
+    const std::string& key() const { return key_; }
+    /// nullptr: member 0 did not wait.
+    static std::shared_ptr<State> find(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        const auto found = states_.find(key);
+        return found == states_.end() ? nullptr : found->second;
+    }
+
+private:
+    inline static std::mutex mutex_;
+    inline static std::map<std::string, std::shared_ptr<State>> states_;
+    const std::string key_;
 };
 
 class ThreadsCommunicator : public Communicator {
@@ -75,7 +109,15 @@ public:
           sent_(static_cast<size_t>(group_.size())),
           all_(static_cast<size_t>(group_.size())),
           ins_(static_cast<size_t>(group_.size())),
-          outs_(static_cast<size_t>(group_.size())) {}
+          outs_(static_cast<size_t>(group_.size())),
+          members_(static_cast<size_t>(group_.size())) {
+        std::iota(members_.begin(), members_.end(), 0);
+    }
+    ~ThreadsCommunicator() override {
+        std::unique_lock lock(state_->mutex);
+        leave(lock, "has ended");
+    }
+    ThreadsCommunicator(const ThreadsCommunicator&) = delete;
 
     const Group& group() const override { return group_; }
 
@@ -159,9 +201,11 @@ public:
                             std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
                             std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes",
                         Fault::peer);
+        begin_work("receive", {&peer, 1});
         lock.unlock();
         copy(tensor.data, message.data, message.bytes);
         lock.lock();
+        end_work();
         ++from.delivered;
         state_->changed.notify_all();
         return {};
@@ -213,10 +257,12 @@ private:
             std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
             if (why.empty() && Clock::now() >= deadline)
                 why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
-            if (!why.empty())
+            if (!why.empty()) {
+                leave(lock, "has given up: " + why);
                 throw Error(
                     text(std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), sequence_) + ": " + why,
                     Fault::peer);
+            }
             state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
         }
     }
@@ -254,11 +300,34 @@ private:
                         Fault::peer);
         }
         all_ = state_->posted;
+        begin_work(op, members_);
+    }
+
+    /// With the lock held: from here on memory of these members is read and written without it.
+    void begin_work(std::string_view op, std::span<const int> members) {
+        for (const int member : members)
+            if (const std::string& why = state_->left[static_cast<size_t>(member)]; !why.empty())
+                throw Error(text(std::string(op), sequence_) + ": rank " + rank(member) + " " + why, Fault::peer);
+        ++state_->at_work;
+        working_ = true;
+    }
+    void end_work() {
+        if (std::exchange(working_, false)) --state_->at_work;
+    }
+
+    /// After this, which waits for copies and sums, nobody works on this member's memory.
+    void leave(std::unique_lock<std::mutex>& lock, const std::string& why) {
+        std::string& left = state_->left[static_cast<size_t>(group_.me)];
+        if (left.empty()) left = why;
+        end_work();
+        state_->changed.notify_all();
+        state_->changed.wait(lock, [&] { return state_->at_work == 0; });
     }
 
     /// Leaves the collective when all members have done their part: inputs may change and outputs are complete.
     Event part() {
         std::unique_lock lock(state_->mutex);
+        end_work();
         state_->finished[static_cast<size_t>(group_.me)] = sequence_;
         state_->changed.notify_all();
         until(lock, op_, [&] { return behind(state_->finished); });
@@ -281,6 +350,8 @@ private:
     std::vector<void*> outs_;
     std::vector<char> copied_;  ///< all_to_all's input
     Tensor source_;
+    std::vector<int> members_;
+    bool working_ = false;  ///< this member is one of State::at_work
     int64_t sequence_ = 0;
     std::string_view op_;
     Traffic traffic_;
@@ -310,11 +381,15 @@ public:
             if (pid != pids[0])
                 throw Error("transport threads: the members of " + group.name + " are processes " + pids[0] + " and " +
                             pid + ", not threads of one; use transport shm");
-        // All are here: member 0 lends the others a pointer to its owner of the state until everyone has copied it.
+        // All are here: member 0 shows its state until everyone has taken it.
         auto state = std::make_shared<State>(static_cast<size_t>(group.size()));
-        const auto owner = std::to_string(reinterpret_cast<uintptr_t>(&state));
-        const auto owners = exchange(group, rendezvous, name + "/state", owner, timeout);
-        if (group.me != 0) state = *reinterpret_cast<std::shared_ptr<State>*>(std::stoull(owners[0]));
+        const Shown mine(state);
+        const auto keys = exchange(group, rendezvous, name + "/state", mine.key(), timeout);
+        state = Shown::find(keys[0]);
+        if (!state)
+            throw Error("transport threads: " + group.name + ": rank " + std::to_string(group.ranks[0]) +
+                            " has given up while others joined",
+                        Fault::peer);
         exchange(group, rendezvous, name + "/ready", "", timeout);
         return std::make_unique<ThreadsCommunicator>(group, std::move(state), rendezvous, timeout);
     }
