@@ -239,6 +239,8 @@ inline const Kernels& table() { return table(isa()); }
 /// "" when products can run so on this processor, by its flags; otherwise the reason.
 std::string why_not(Products);
 std::string onednn_version();
+/// Those that oneDNN lets itself use, by the processor and its environment variable: a number of its own.
+std::string onednn_instructions();
 }  // namespace cpu
 
 }  // namespace orrery::kernels

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -76,9 +77,12 @@ public:
     }
 
     void replace_file(const std::string& path, std::string_view contents) override {
-        const std::string fresh = path + ".new." + std::to_string(::getpid());
+        // Processes of two hosts, or two containers, may have the same number.
+        uint32_t other = 0;
+        std::memcpy(&other, random_bytes(sizeof other).data(), sizeof other);
+        const std::string fresh = path + ".new." + std::to_string(::getpid()) + "." + std::to_string(other);
         try {
-            const File file(fresh, O_WRONLY | O_CREAT | O_TRUNC, "write");
+            const File file(fresh, O_WRONLY | O_CREAT | O_EXCL, "write");
             write_all(file.number, contents, path);
             if (::fsync(file.number) != 0) fail("flush", path, errno);
             if (::rename(fresh.c_str(), path.c_str()) != 0) fail("replace", path, errno);

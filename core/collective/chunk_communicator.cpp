@@ -63,7 +63,8 @@ ChunkCommunicator::ChunkCommunicator(std::unique_ptr<Communicator> inner, const 
     }
 }
 
-ChunkCommunicator::~ChunkCommunicator() = default;
+/// Others may be at work on what this one lends them until the communicator beneath has ended.
+ChunkCommunicator::~ChunkCommunicator() { inner_.reset(); }
 
 ChunkRunner* ChunkCommunicator::runner(Opcode collective) {
     const auto found = runners_.find(collective);

@@ -56,8 +56,8 @@ void write(Writer& w, const Instruction& i) {
     const int64_t peer = i.relative ? -3 - i.peer : i.peer;
     for (int64_t n :
          {int64_t{static_cast<uint8_t>(i.opcode)}, int64_t{i.queue}, int64_t{i.kernel}, int64_t{i.workspace},
-          int64_t{i.axis}, int64_t{static_cast<uint8_t>(i.reduce)}, peer, i.tag, int64_t{i.op},
-          i.fragment.micro, int64_t{static_cast<uint8_t>(i.fragment.kind)}, int64_t{i.fragment.chunk}})
+          int64_t{i.axis}, int64_t{static_cast<uint8_t>(i.reduce)}, peer, i.tag, int64_t{i.op}, i.fragment.micro,
+          int64_t{static_cast<uint8_t>(i.fragment.kind)}, int64_t{i.fragment.chunk}})
         w.number(n);
     w.number(static_cast<int64_t>(i.operands.size()));
     for (const Operand& operand : i.operands) {
@@ -119,13 +119,20 @@ std::map<std::string, Writer> messages_of(const Plan& plan) {
     for (size_t k = 0; k < plan.classes.size(); ++k)
         for (const Instruction& i : plan.classes[k].stream) {
             if (i.opcode != Opcode::send && i.opcode != Opcode::receive) continue;
+            const bool sends = i.opcode == Opcode::send;
+            const std::string over = " over " + plan.mesh.axis(i.axis).name;
+            if (i.relative) {  // of ranks of one class the peers may be of several
+                Writer& w = all["what class " + std::to_string(k) + (sends ? " sends" : " is sent by") +
+                                " its member +" + std::to_string(i.peer) + over];
+                w.number(i.tag);
+                w.type(i.operands.at(0).type);
+                continue;
+            }
             const int64_t first = plan.classes[k].ranks.front();
             const auto group = plan.mesh.group(first, i.axis);
-            const int64_t own = plan.mesh.coordinates(first)[static_cast<size_t>(i.axis)];
-            const size_t peer = class_of[group.at(static_cast<size_t>(i.peer_of(own, plan.mesh.size(i.axis))))];
-            const bool sends = i.opcode == Opcode::send;
+            const size_t peer = class_of[group.at(static_cast<size_t>(i.peer))];
             Writer& w = all["what class " + std::to_string(sends ? k : peer) + (sends ? " sends" : " is to send") +
-                            " class " + std::to_string(sends ? peer : k) + " over " + plan.mesh.axis(i.axis).name];
+                            " class " + std::to_string(sends ? peer : k) + over];
             w.number(i.tag);
             w.type(i.operands.at(0).type);
         }

@@ -1,13 +1,16 @@
 #include "plan/host_places.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "plan/access.h"
+#include "plan/lower/buffers.h"
 
 namespace orrery {
 namespace {
 
-constexpr int64_t gap = 64;  ///< less lies between two neighbours: places are aligned to it
+constexpr int64_t gap = arena_alignment;  ///< less lies between two neighbours
 
 template <class Wanted>
 HostPlaces collect(const RankClass& ranks, Wanted wanted) {
@@ -23,7 +26,11 @@ HostPlaces collect(const RankClass& ranks, Wanted wanted) {
     std::sort(parts.begin(), parts.end());
     for (size_t i = 1; i < parts.size(); ++i)  // what lies between would be overwritten
         if (parts[i].first - parts[i - 1].second >= gap)
-            throw Error("places that the host copies at once do not lie side by side", Fault::failed);
+            throw Error(
+                fmt::format("plan: what the host copies at once does not lie side by side: bytes {} to {} of the "
+                            "arena are another's",
+                            parts[i - 1].second, parts[i].first),
+                Fault::failed);
     all.begin = parts.front().first;
     all.bytes = parts.back().second - all.begin;
     for (HostPlaces::Place& place : all.places) place.offset -= all.begin;

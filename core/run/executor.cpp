@@ -406,8 +406,12 @@ void Executor::end(void* results) {
             position_.store(last, std::memory_order_relaxed);
             events_[static_cast<size_t>(last)].wait();
         }
-    for (int send : sends_)  // over by now, and none may leave anything behind with each step
-        if (const Event& sent = events_[static_cast<size_t>(send)]; !sent.native()) sent.wait();
+    for (int send : sends_) {  // most are over by now; none may leave anything behind with each step
+        const Event& sent = events_[static_cast<size_t>(send)];
+        if (sent.native()) continue;
+        position_.store(send, std::memory_order_relaxed);
+        sent.wait();
+    }
     copy_out(results);
     device_.synchronize(0);
 }

@@ -76,6 +76,9 @@ std::string draw_text(Session& session, const SampleOptions& options) {
     const int64_t length = program.value(*input).type.shape.back(), vocab = logits.shape.back();
     const HostPlaces& places = executor.inputs();
     const HostMemory block(session.device(), places.bytes);
+    const std::optional<int64_t> window = places.offset(*input);
+    if (!window) throw Error(fmt::format("sample: program {} has no place for its input on this rank", program.name));
+    std::memset(block.data(), 0, static_cast<size_t>(places.bytes));
     std::vector<int32_t> tokens = tokens_of(options.prompt, vocab);
     const size_t given = tokens.size();
     std::mt19937_64 random(options.seed);
@@ -84,7 +87,7 @@ std::string draw_text(Session& session, const SampleOptions& options) {
         const auto used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
         std::vector<int32_t> padded(static_cast<size_t>(length), 0);
         std::copy(tokens.end() - used, tokens.end(), padded.begin());
-        std::memcpy(block.data() + places.offset(*input).value(), padded.data(), padded.size() * sizeof(int32_t));
+        std::memcpy(block.data() + *window, padded.data(), padded.size() * sizeof(int32_t));
         set_step(program, places, options.seed, i + 1, block.data());
         executor.run(block.data());
         session.download(all.data(), logits);

@@ -156,6 +156,8 @@ std::string onednn_version() {
     return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
 }
 
+std::string onednn_instructions() { return std::to_string(static_cast<int>(dnnl::get_effective_cpu_isa())); }
+
 std::string why_not(Products products) {
     if (products != Products::native || has_native(Type::bf16) || has_native(Type::f16)) return "";
     return "oneDNN " + onednn_version() + " has no 16-bit product on this processor";

@@ -117,6 +117,33 @@ TEST_CASE("abort ends the waits of the member and of the others", "[failures]") 
     CHECK(outcome.failures == all_well);
 }
 
+TEST_CASE("ranks of one process do not read what a member has taken along", "[failures]") {
+    const Backend backend = GENERATE(from_range(backends()));
+    if (!contract_of(backend).same_process) return;
+    const bool gives_up = GENERATE(true, false);
+    INFO(backend << (gives_up ? ", it gives up" : ", it ends"));
+    const auto outcome = run(
+        backend, 2,
+        [&](Member& m) {
+            auto c = m.make();
+            const Tensor t = m.arena.tensor(DType::f32, 1000);
+            if (m.rank == 0) {
+                const Event sent = c->send(t, 1, 0);
+                if (gives_up) expect_fault(m, 2500ms, {"send", "rank 1"}, [&] { sent.wait(); });
+                if (!gives_up) c.reset();
+                m.rendezvous.set("left", "1");
+                m.rendezvous.get("over", 10s);
+                return;
+            }
+            m.rendezvous.get("left", 10s);
+            const std::string why = gives_up ? "rank 0 has given up" : "rank 0 has ended";
+            expect_fault(m, 2500ms, {"receive", why}, [&] { c->receive(t, 0, 0).wait(); });
+            m.rendezvous.set("over", "1");
+        },
+        500ms);
+    CHECK(outcome.failures == all_well);
+}
+
 TEST_CASE("a group that does not form names who is missing", "[failures]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);

@@ -1,6 +1,6 @@
 // Messages between ranks of one class: streams of shifts drawn by chance, sound and broken. Whether they end is judged
 // by playing every member, by rotation, by the checker that was before the engine on a class a rank, in small steps,
-// and by running them. ORRERY_LONG: 1,000 of each.
+// and by running them. ORRERY_LONG: more of each.
 #include "deadlock_oracle.h"
 #include "drawn.h"
 #include "plan/print.h"

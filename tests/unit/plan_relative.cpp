@@ -246,3 +246,27 @@ TEST_CASE("a collective made of messages stays apart from relative ones, too") {
     std::swap(plan.classes[0].stream[1], plan.classes[0].stream[2]);
     CHECK_THROWS_WITH(check_collective_tables(plan, {{"dp", {table}}}, apart), Contains("member +1"));
 }
+
+TEST_CASE("ranks of one class whose collectives have other members are refused") {
+    // Along tp the classes stand AA, AB, BB, BA. A sums over tp, then over ep, B the other way round: ranks 1, 5, 7 and
+    // 3 wait for each other, though the first ranks of the classes do not.
+    Plan plan = ring(8, {{Opcode::all_reduce}, {Opcode::all_reduce}});
+    plan.mesh = Mesh({{"tp", 2}, {"ep", 4}});
+    plan.program.values[0].layout = Layout(2);
+    for (Instruction& i : plan.classes[0].stream) {
+        i.relative = false;
+        i.peer = none;
+        i.operands.push_back(i.operands.front());
+    }
+    plan.classes.push_back(plan.classes[0]);
+    plan.classes[0].ranks = {0, 1, 4, 7};
+    plan.classes[1].ranks = {2, 3, 5, 6};
+    plan.classes[0].stream[1].axis = plan.classes[1].stream[0].axis = 1;
+    CHECK_THROWS_WITH(check_deadlock(plan, {}), Contains("share a stream") && Contains("cannot be of one class"));
+    plan.classes[0].ranks = {0, 1, 2, 3};
+    plan.classes[1].ranks = {4, 5, 6, 7};
+    CHECK_THROWS_WITH(check_deadlock(plan, {}), !Contains("cannot be of one class"));
+    plan.classes[1].stream[0].axis = 0;
+    plan.classes[1].stream[1].axis = 1;
+    CHECK_NOTHROW(check_deadlock(plan, {}));
+}

@@ -231,8 +231,19 @@ TEST_CASE("a trial that faults, hangs or fails is no candidate", "[products]") {
     CHECK(run("exec > /dev/null 2>&1; sleep 60", 100).why_not() == "did not end within 0.1 s");
     CHECK(run("echo first >&2; echo the reason >&2; exit 3").why_not() == "ended with exit code 3: the reason");
     CHECK(run("exit 3").why_not() == "ended with exit code 3");
-    CHECK_THAT(run_child({"/no/such/program"}, std::chrono::seconds(20)).why_not(),
-               Contains("ended with exit code 127: No such file"));
+    CHECK(run_child({"/no/such/program"}, std::chrono::seconds(20)).why_not() ==
+          "could not be run: /no/such/program cannot be executed");
+    for (const char* signal : {"ILL", "SEGV", "BUS", "FPE", "TRAP"})
+        CHECK(run("kill -" + std::string(signal) + " $$").faulted());
+    for (const char* signal : {"INT", "TERM", "HUP", "KILL", "ABRT"})
+        CHECK(!run("kill -" + std::string(signal) + " $$").faulted());
+    CHECK(!run("exit 3").faulted());
+    const auto before = std::signal(SIGCHLD, SIG_IGN);
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK_THAT(run("exit 0").why_not(), Contains("could not be run: No child"));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+    std::signal(SIGCHLD, before);
+    CHECK(run("ulimit -c").output == "0\n");
     const ChildEnd good = run("cat; echo out; echo err >&2");  // there is no input
     CHECK(good.why_not().empty());
     CHECK(good.output == "out\n");
@@ -286,6 +297,35 @@ TEST_CASE("what was measured is kept, and looked up the next time", "[products]"
     device.kinds.machine = "processor=loom\nthreads=2\n";
     choose_products(device, DType::bf16, &search, alone());
     CHECK(calls == 15);
+}
+
+TEST_CASE("what cannot be tried is neither kept nor the end of a run", "[products]") {
+    ThreeKinds device;
+    const std::string folder = fresh_folder("untried");
+    const ProductSearch interrupted{[](const std::string& name, DType, bool) -> TriedProducts {
+                                        return {name, "no threads left", 0, 0, true};
+                                    },
+                                    folder};
+    const ProductChoice choice = choose_products(device, DType::f32, &interrupted, alone());
+    CHECK(choice.name == "usual");
+    CHECK(choice.best_flops == 0);
+    CHECK_THAT(choice.said.at(0), Contains("products: usual, not measured (wide is no candidate: no threads left"));
+    CHECK_THAT(choice.said.at(1), Contains("is not kept: usual: no threads left"));
+    CHECK(choice.said.at(2) == "products: none could be tried, usual is taken as the default");
+    CHECK(!fs::exists(folder));
+
+    const ProductSearch lacking{[](const std::string& name, DType, bool) -> TriedProducts {
+                                    return {name, "it is wrong"};
+                                },
+                                folder};
+    CHECK_THROWS_WITH(choose_products(device, DType::f32, &lacking, alone()), Contains("usual is no candidate"));
+    CHECK(!fs::exists(folder));
+
+    const ProductSearch good{trial_of({{"usual", 100}, {"wide", 90}, {"own", 120}}), folder};
+    CHECK(choose_products(device, DType::f32, &good, alone()).name == "own");
+    const ProductChoice later = choose_products(device, DType::f32, &interrupted, alone());
+    CHECK(later.name == "usual");
+    CHECK_THAT(later.said.at(1), Contains("usual could not be tried again: no threads left"));
 }
 
 TEST_CASE("a damaged or foreign file of products is named, and they are measured anew", "[products]") {
@@ -445,7 +485,9 @@ TEST_CASE("a run that resumes has the checkpoint's kind of products, or says tha
         return std::pair(choice.name, choice.said.empty() ? "" : choice.said.back());
     };
     using Pair = std::pair<std::string, std::string>;
-    CHECK(after(measured, "") == Pair("own", ""));
+    CHECK(after(measured, "") == Pair("usual",
+                                      "the checkpoint of step 40 does not say which products it had; from here on "
+                                      "they are usual (the default)"));
     CHECK(after(measured, "own") == Pair("own", ""));
     CHECK(after(measured, "usual") ==
           Pair("usual", "products: usual after all, as those of the checkpoint of step 40"));
@@ -458,7 +500,9 @@ TEST_CASE("a run that resumes has the checkpoint's kind of products, or says tha
           Pair("own",
                "products were usual until step 40, from here on they are own (device.x.products): bits will "
                "differ from those of a run that did not stop"));
+    CHECK_THAT(after(fixed, "").second, Contains("from here on they are own (device.x.products)"));
     CHECK(after({}, "usual") == Pair("", ""));
+    CHECK(after({}, "") == Pair("", ""));
 }
 
 TEST_CASE("a trial compares products with exact ones", "[products]") {

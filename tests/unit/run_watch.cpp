@@ -131,7 +131,7 @@ TEST_CASE("who takes part in the same is not waited for", "[run_watch]") {
     }
     SECTION("all are there: nobody waits for another") {
         all[3] = in(at(3, {0, 1, 2}, 5, "all_reduce of %4"), Part::meets, sum);
-        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind") && Contains("the transport does not end it") &&
+        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind") && Contains("no transport ends it") &&
                                              Contains("rank 3 in all_reduce of %4"));
         all[3].position.meeting = "7 dp/0 3";  // a later one: this one is over for it
         CHECK_THAT(explain_wait(0, all), Contains("ranks wait for each other") && Contains("rank 3 in all_reduce"));

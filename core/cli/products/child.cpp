@@ -5,9 +5,11 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -29,7 +31,7 @@ struct Pipe {
 
     Pipe() {
         int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) == 0) read = ends[0], write = ends[1];
+        if (::pipe2(ends, O_CLOEXEC) == 0) read = above_standard(ends[0]), write = above_standard(ends[1]);
     }
     ~Pipe() {
         close(read);
@@ -42,12 +44,23 @@ struct Pipe {
         if (end >= 0) ::close(end);
         end = -1;
     }
+
+private:
+    /// Where this process has closed its own streams, a pipe would get their numbers, and lose them in the child.
+    static int above_standard(int end) {
+        if (end > STDERR_FILENO) return end;
+        const int higher = ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        ::close(end);
+        return higher;
+    }
 };
 
 /// In the child: only what may be called between fork and exec in a process of several threads.
 [[noreturn]] void become(char* const* arguments, int output, int errors, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(cannot_start);
+    const rlimit no_core{0, 0};  // it may fault on purpose
+    ::setrlimit(RLIMIT_CORE, &no_core);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -56,8 +69,6 @@ struct Pipe {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::execv(arguments[0], arguments);
-    const char* const why = std::strerror(errno);
-    if (::write(STDERR_FILENO, why, std::strlen(why)) < 0) ::_exit(cannot_start);
     ::_exit(cannot_start);
 }
 
@@ -83,11 +94,15 @@ void listen(std::array<Pipe*, 2> pipes, std::array<std::string*, 2> texts, Clock
     }
 }
 
-/// False when it is still running at that time.
-bool ended(pid_t child, int& status, Clock::time_point until) {
+enum class Wait { ended, late, unknown };
+
+/// Unknown: where this process ignores SIGCHLD nobody hears how a child ends.
+Wait wait_for(pid_t child, int& status, Clock::time_point until) {
     for (;;) {
-        if (::waitpid(child, &status, WNOHANG) == child) return true;
-        if (Clock::now() >= until) return false;
+        const pid_t found = ::waitpid(child, &status, WNOHANG);
+        if (found == child) return Wait::ended;
+        if (found < 0 && errno != EINTR) return Wait::unknown;
+        if (Clock::now() >= until) return Wait::late;
         ::poll(nullptr, 0, 2);
     }
 }
@@ -101,12 +116,17 @@ std::string last_line(const std::string& text) {
 }  // namespace
 
 std::string ChildEnd::why_not() const {
-    if (!problem.empty()) return "could not be started: " + problem;
+    if (!problem.empty()) return "could not be run: " + problem;
     if (late) return fmt::format("did not end within {} s", std::chrono::duration<double>(limit).count());
     if (signal != 0) return fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal));
     if (code == 0) return "";
     const std::string said = last_line(errors);
     return fmt::format("ended with exit code {}{}{}", code, said.empty() ? "" : ": ", said);
+}
+
+bool ChildEnd::faulted() const {
+    constexpr std::array faults = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGTRAP};
+    return std::find(faults.begin(), faults.end(), signal) != faults.end();
 }
 
 ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
@@ -128,15 +148,20 @@ ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milli
     const auto until = Clock::now() + limit;
     listen({&output, &errors}, {&end.output, &end.errors}, until);
     int status = 0;
-    if (!ended(child, status, until)) {
-        end.late = true;
-        ::kill(child, SIGKILL);
-        while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-        }
-        return end;
+    switch (wait_for(child, status, until)) {
+        case Wait::unknown: end.problem = std::strerror(errno); return end;
+        case Wait::late:
+            end.late = true;
+            ::kill(child, SIGKILL);
+            while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+            }
+            return end;
+        case Wait::ended: break;
     }
     if (WIFSIGNALED(status))
         end.signal = WTERMSIG(status);
+    else if (WEXITSTATUS(status) == cannot_start)
+        end.problem = fmt::format("{} cannot be executed", arguments.front());
     else
         end.code = WEXITSTATUS(status);
     return end;

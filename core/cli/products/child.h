@@ -10,12 +10,14 @@ struct ChildEnd {
     int code = 0;    ///< exit code
     int signal = 0;  ///< that ended it; 0: none
     bool late = false;
-    std::string problem = {};  ///< why it could not be started; "": it was
+    std::string problem = {};  ///< why it could not be started, or its end not be seen; "": neither
     std::string output = {}, errors = {};
+    std::chrono::milliseconds limit{0};  ///< after which it was late
 
     /// "" when it ended with exit code 0; "was ended by signal 4 (Illegal instruction)", "did not end within 60 s" ...
     std::string why_not() const;
-    std::chrono::milliseconds limit{0};
+    /// Whether its own instructions ended it, and would do so again.
+    bool faulted() const;
 };
 
 /// Runs a program to its end, with this process' environment and no input. One that takes longer than `limit` is

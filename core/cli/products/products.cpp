@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto trial_limit = std::chrono::seconds(60);
 constexpr const char* all_right = "right";  ///< what an untimed trial says
+constexpr int no_candidate = 3;             ///< its exit code when the device lacks the kind, or results are wrong
 
 /// What this program said, or how else it ended.
 std::string why_not(const ChildEnd& end) {
@@ -42,15 +43,16 @@ struct TrialProcess {
         if (!plugins.empty()) arguments.insert(arguments.end(), {"--set", plugins});
         if (!timed) arguments.emplace_back("--untimed");
         const ChildEnd end = run_child(arguments, trial_limit);
+        // What a signal from elsewhere, a lack of threads or of memory ended says nothing of the kind.
         if (const std::string why = why_not(end); !why.empty())
-            return {name, why, 0, 0, end.late || !end.problem.empty()};
+            return {name, why, 0, 0, !end.faulted() && end.code != no_candidate};
         if (!timed && trim(end.output) == all_right) return {name};
         try {
             const std::vector<TriedProducts> tried = parse_tried(end.output);
             if (tried.size() == 1 && tried.front().name == name) return tried.front();
-            return {name, "its trial told of something else"};
+            return {name, "its trial told of something else", 0, 0, true};
         } catch (const Error& error) {
-            return {name, fmt::format("its trial's result cannot be read: {}", error.what())};
+            return {name, fmt::format("its trial's result cannot be read: {}", error.what()), 0, 0, true};
         }
     }
 };
@@ -69,13 +71,18 @@ std::unique_ptr<Device> open_device(const ProductsCommand& command, Config& conf
     return device;
 }
 
-/// The process of one trial: exit code 1 and the reason, or its rates as JSON.
+/// The process of one trial: exit code `no_candidate` and the reason, or its rates as JSON.
 int try_kind(const ProductsCommand& command, Device& device) {
     const std::optional<DType> dtype = parse_dtype(command.types);
     if (!dtype) throw Error(fmt::format("--types {}: --try takes one type", command.types));
-    device.use_products(command.only);
-    const TriedProducts tried = measure_products(device, command.only, *dtype, !command.untimed);
-    std::printf("%s\n", command.untimed ? all_right : text_of({tried}).c_str());
+    try {
+        device.use_products(command.only);
+        const TriedProducts tried = measure_products(device, command.only, *dtype, !command.untimed);
+        std::printf("%s\n", command.untimed ? all_right : text_of({tried}).c_str());
+    } catch (const Error& error) {
+        std::fprintf(stderr, "orrery: %s\n", error.what());
+        return no_candidate;
+    }
     return 0;
 }
 

@@ -139,6 +139,11 @@ private:
         const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
         const Lane lane{i.axis, by_peer ? i.peer : none, by_peer && i.relative, by_direction ? i.opcode : Opcode::copy};
         const auto [known, fresh] = lanes_.try_emplace(i.queue, std::pair(lane, index_));
+        if (!fresh && std::get<0>(known->second.first) != i.axis)
+            fail(
+                fmt::format("shares queue {} with instruction {} over another axis, which no transport keeps in order "
+                            "with it",
+                            i.queue, known->second.second));
         if (!fresh && known->second.first != lane)
             fail(
                 fmt::format("shares queue {} with instruction {}, which the transport of axis {} does not keep in "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "plan/access.h"
 #include "plan/check/check.h"
@@ -38,20 +39,9 @@ bool PlanView::varies(AxisId axis, const std::vector<int>& class_of) const {
     return false;
 }
 
-/// Members of an axis without messages meet at collectives alone, which all of a class run alike: one plays them all.
-/// Of an axis with messages each is played, with one exception. Where classes do not differ along the axis, of size N,
-/// and all its messages are relative, one plays any number of members. To turn the axis, member m becoming m + 1 modulo
-/// N, is a symmetry then: m and m + 1 run one stream, a message of m by d is one of m + 1 by d, and every other axis
-/// has the same members before and after. What is issued, started, met and done in the end is the least set closed
-/// under the rules of Replay, each of the form "this is so once those are", as nothing that has become so is ever
-/// undone. Take the members apart (facts (m, i), of item i of member m) and together (facts i). A rule for (m, i) asks
-/// for facts of m itself, of m + d or m - d (the n-th message of a channel meets the n-th of its other end; both ends
-/// are one lane of one stream, so that n is the same for all members) and of all members (a collective); leaving out
-/// the member makes of it the one rule for i. And each rule for i comes of exactly one for each m. So whatever is
-/// derived of (m, i) is derived of i by the same steps; and by induction over the steps, what is derived of i is
-/// derived of (m, i) for every m at once, since what the step asks for holds of every member already. Hence i is done
-/// where one plays exactly if (m, i) is, for all m; turning one axis after the other, the same holds of several. Up to
-/// `members` are played all the same, because errors then name them.
+/// One plays for all members of an axis without messages, whose groups are alike (require_alike); and of one whose
+/// classes do not differ along it and whose messages are all relative: README.md has the proof. Up to `members` are
+/// played all the same, because errors then name them.
 void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     const auto& axes = plan_.mesh.axes();
     strides_.assign(axes.size(), 1);
@@ -93,24 +83,34 @@ void PlanView::find_members() {
             for (const int64_t rank : plan_.mesh.group(actor.rank, static_cast<AxisId>(a)))
                 members.push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
         }
-    for (const RankClass& c : plan_.classes)
-        for (const int64_t rank : c.ranks) require_alike(rank);
+    for (size_t a = 0; a < played_.size(); ++a)
+        if (!plan_.mesh.axes()[a].sequential) require_alike(static_cast<AxisId>(a));
 }
 
-/// One actor stands for all its ranks only if they exchange messages with the same ones.
-void PlanView::require_alike(int64_t rank) const {
-    const Actor& actor = actors_[static_cast<size_t>(actors_of_ranks_[static_cast<size_t>(rank)])];
-    if (rank == actor.rank) return;
-    for (size_t a = 0; a < played_.size(); ++a) {
-        if (!played_[a]) continue;
-        const int64_t first = rank - own(rank, static_cast<AxisId>(a)) * strides_[a];
-        for (size_t m = 0; m < actor.members[a].size(); ++m)
-            if (actors_of_ranks_[static_cast<size_t>(first + static_cast<int64_t>(m) * strides_[a])] !=
-                actor.members[a][m])
-                throw Error(
-                    fmt::format("ranks {} and {} share a stream, but member {} of their groups of axis {} does "
-                                "not: they cannot be of one class",
-                                actor.rank, rank, m, plan_.mesh.axes()[a].name));
+/// One actor stands for all its ranks only if the same ones stand in their groups, in the same order. Linear in ranks.
+void PlanView::require_alike(AxisId axis) const {
+    const auto size = plan_.mesh.axis(axis).size;
+    const auto line_of = [&](int64_t rank) {
+        std::vector<int> line;
+        const int64_t first = rank - own(rank, axis) * stride(axis);
+        for (int64_t m = 0; m < size; ++m)
+            line.push_back(actors_of_ranks_[static_cast<size_t>(first + m * stride(axis))]);
+        return line;
+    };
+    for (int64_t first = 0; first < plan_.mesh.ranks(); ++first) {
+        if (own(first, axis) != 0) continue;
+        const std::vector<int> line = line_of(first);
+        for (const int at : std::set<int>(line.begin(), line.end())) {
+            const Actor& actor = actors_[static_cast<size_t>(at)];
+            const std::vector<int>& members = actor.members[static_cast<size_t>(axis)];
+            if (members == line) continue;
+            const auto m = std::mismatch(line.begin(), line.end(), members.begin()).first - line.begin();
+            const auto who = std::find(line.begin(), line.end(), at) - line.begin();
+            throw Error(
+                fmt::format("ranks {} and {} share a stream, but member {} of their groups of axis {} does "
+                            "not: they cannot be of one class",
+                            actor.rank, first + who * stride(axis), m, plan_.mesh.axis(axis).name));
+        }
     }
 }
 

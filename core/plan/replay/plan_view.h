@@ -45,7 +45,7 @@ private:
     bool varies(AxisId axis, const std::vector<int>& class_of) const;
     void find_actors();
     void find_members();
-    void require_alike(int64_t rank) const;
+    void require_alike(AxisId axis) const;
     int64_t stride(AxisId axis) const { return strides_[static_cast<size_t>(axis)]; }
     int64_t own(int64_t rank, AxisId axis) const { return rank / stride(axis) % plan_.mesh.size(axis); }
     bool played(AxisId axis) const { return played_[static_cast<size_t>(axis)] != 0; }

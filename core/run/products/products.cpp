@@ -92,7 +92,7 @@ private:
     }
 
     std::vector<TriedProducts> tried(DType dtype, Found& found, std::string& place, bool taken) {
-        if (auto kept = cache_.find(kinds_, dtype, found.notes)) {
+        if (auto kept = cache_.find(kinds_, dtype, found.notes); kept && any(*kept)) {
             place = "as kept in " + cache_.path(kinds_, dtype);
             if (taken) try_again(*kept, dtype, found.notes);
             return std::move(*kept);
@@ -102,13 +102,25 @@ private:
         if (const auto passing = std::ranges::find(all, true, &TriedProducts::for_now); passing != all.end()) {
             found.notes.push_back(
                 fmt::format("products: what was measured is not kept: {}: {}", passing->name, passing->why_not));
+            if (taken && std::ranges::all_of(all, &TriedProducts::for_now)) {
+                found.notes.push_back(
+                    fmt::format("products: none could be tried, {} is taken as the default", usual()));
+                all.front() = {usual()};
+            }
             return all;
         }
+        if (!any(all)) return all;  // refused; the next run looks anew
         const size_t before = found.notes.size();
         cache_.keep(kinds_, dtype, all, found.notes);
         if (found.notes.size() == before) place = "kept in " + cache_.path(kinds_, dtype);
         return all;
     }
+
+    static bool any(const std::vector<TriedProducts>& tried) {
+        return std::ranges::any_of(tried, [](const TriedProducts& one) { return one.why_not.empty(); });
+    }
+
+    const std::string& usual() const { return kinds_.names.front(); }
 
     /// The file may be that of another machine of the same model, which lets its programs do more.
     void try_again(std::vector<TriedProducts>& kept, DType dtype, std::vector<std::string>& notes) {
@@ -116,6 +128,10 @@ private:
             if (!one.why_not.empty()) continue;
             const TriedProducts now = search_.trial(one.name, dtype, false);
             if (now.why_not.empty()) continue;
+            if (now.for_now && one.name == usual()) {
+                notes.push_back(fmt::format("products: {} could not be tried again: {}", one.name, now.why_not));
+                continue;
+            }
             notes.push_back(
                 fmt::format("products: {} was a candidate when {} was written", one.name, cache_.path(kinds_, dtype)));
             one = now;
@@ -246,9 +262,12 @@ std::string measured_text(const ProductChoice& choice, const std::vector<RankKin
         else if (tried.name != choice.name)
             others.push_back(fmt::format("{} {}", tried.name, giga(slowest(ranks, tried.name))));
     }
-    return fmt::format("products: {}, {} GFLOP/s of {} on a rank{}{}{}", choice.name, giga(slowest(ranks, choice.name)),
-                       name_of(dtype), others.empty() ? "" : " (" + join(others, "; ") + ")",
-                       first.place.empty() ? "" : ", ", first.place);
+    const double rate = slowest(ranks, choice.name);
+    const std::string how =
+        rate == 0 ? "not measured" : fmt::format("{} GFLOP/s of {} on a rank", giga(rate), name_of(dtype));
+    return fmt::format("products: {}, {}{}{}{}", choice.name, how,
+                       others.empty() ? "" : " (" + join(others, "; ") + ")", first.place.empty() ? "" : ", ",
+                       first.place);
 }
 
 }  // namespace
@@ -282,7 +301,15 @@ ProductChoice choose_products(Device& device, DType dtype, const ProductSearch* 
 }
 
 void resume_products(ProductChoice& choice, const std::string& saved, int64_t step) {
-    if (saved.empty() || choice.name.empty() || saved == choice.name) return;
+    if (step == 0 || choice.name.empty() || saved == choice.name) return;
+    if (saved.empty()) {  // made on a device without a choice, or before there was one
+        const bool fixed = !choice.fixed_by.empty();
+        if (!fixed) choice.name = choice.common.front();
+        choice.said.push_back(
+            fmt::format("the checkpoint of step {} does not say which products it had; from here on they are {} ({})",
+                        step, choice.name, fixed ? choice.fixed_by : "the default"));
+        return;
+    }
     const bool common = std::ranges::find(choice.common, saved) != choice.common.end();
     if (common && choice.fixed_by.empty()) {
         choice.said.push_back(

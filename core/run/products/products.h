@@ -15,7 +15,7 @@ struct TriedProducts {
         {};                ///< why it is no candidate, as "it was ended by signal 4 (Illegal instruction)"; "": it is
     double rate = 0;       ///< FLOP/s over all shapes that were timed
     double best = 0;       ///< of the fastest of them
-    bool for_now = false;  ///< why_not may not hold the next time: the trial was late, or could not be started
+    bool for_now = false;  ///< why_not may not hold the next time: the trial was late, ended from elsewhere, ...
 
     bool operator==(const TriedProducts&) const = default;
 };
@@ -58,8 +58,9 @@ inline constexpr double worth_another = 1.05;
 /// measure.
 ProductChoice choose_products(Device& device, DType dtype, const ProductSearch* search, const ProductRank& rank);
 
-/// The choice of a run that goes on from a checkpoint of `step`, made with the kind `saved` ("": it does not say): that
-/// one again if nobody has fixed another and all ranks have it; else a line in `said` says that bits will differ.
+/// The choice of a run that goes on from a checkpoint of `step`, made with the kind `saved` ("": it does not say, and
+/// the default counts as its): that one again if nobody has fixed another and all ranks have it; else a line in `said`
+/// says that bits will differ.
 void resume_products(ProductChoice& choice, const std::string& saved, int64_t step);
 
 }  // namespace orrery

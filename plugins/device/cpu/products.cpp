@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <iterator>
 
 #include "orrery/error.h"
@@ -115,6 +116,9 @@ std::string machine_of(std::string_view cpuinfo, int threads) {
         if (const std::string value = said(cpuinfo, name); !value.empty()) line(name, value);
     line("instructions", name_of(kernels::cpu::isa()));
     line("oneDNN", kernels::cpu::onednn_version());
+    line("oneDNN's instructions", kernels::cpu::onednn_instructions());  // also its environment variable's
+    const std::string flags = said(cpuinfo, "flags") + said(cpuinfo, "Features");
+    line("flags", std::to_string(std::hash<std::string>()(flags)));
     line("build", build_id());
     line("threads", std::to_string(threads));
     return lines;

@@ -60,23 +60,28 @@ private:
 
 struct State {
     explicit State(size_t members)
-        : posted(members), arrived(members), finished(members), lanes(members * members), left(members) {}
+        : posted(members),
+          arrived(members),
+          finished(members),
+          lanes(members * members),
+          at_work(members),
+          left(members) {}
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<Posted> posted;
     std::vector<int64_t> arrived, finished;  ///< sequence number that each member has reached
     std::vector<Lane> lanes;                 ///< [from * P + to]
     std::string aborted;
-    int at_work = 0;                ///< members that read or write memory of others, without the lock
+    std::vector<int> at_work;       ///< by member: how many read or write its memory, without the lock
     std::vector<std::string> left;  ///< by member: why it takes its memory along, so that nobody begins to work on it
 };
 
-/// States that member 0 shows to the others while they come, by the address of its own.
+/// States that member 0 shows to the others while they come.
 class Shown {
 public:
-    explicit Shown(const std::shared_ptr<State>& state)
-        : key_(std::to_string(reinterpret_cast<uintptr_t>(state.get()))) {
+    explicit Shown(const std::shared_ptr<State>& state) {
         const std::lock_guard lock(mutex_);
+        key_ = std::to_string(++made_);
         states_[key_] = state;
     }
     ~Shown() {
@@ -94,9 +99,11 @@ public:
     }
 
 private:
+    // The threads of this process have only the rendezvous in common, and that carries texts.
     inline static std::mutex mutex_;
+    inline static uint64_t made_ = 0;
     inline static std::map<std::string, std::shared_ptr<State>> states_;
-    const std::string key_;
+    std::string key_;
 };
 
 class ThreadsCommunicator : public Communicator {
@@ -197,11 +204,11 @@ public:
             lock, "receive", [&] { return from.empty() ? peer : -1; }, tag);
         const Message message = from.front();
         if (message.tag != tag || message.bytes != tensor.bytes())
-            throw Error(text("receive", sequence_) + ": expected tag " + std::to_string(tag) + " of " +
-                            std::to_string(tensor.bytes()) + " bytes, rank " + rank(peer) + " sent tag " +
-                            std::to_string(message.tag) + " of " + std::to_string(message.bytes) + " bytes",
-                        Fault::peer);
-        begin_work("receive", {&peer, 1});
+            give_up(lock, "receive",
+                    "expected tag " + std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, rank " +
+                        rank(peer) + " sent tag " + std::to_string(message.tag) + " of " +
+                        std::to_string(message.bytes) + " bytes");
+        begin_work(lock, "receive", std::span(&peer, 1));
         lock.unlock();
         copy(tensor.data, message.data, message.bytes);
         lock.lock();
@@ -257,12 +264,7 @@ private:
             std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
             if (why.empty() && Clock::now() >= deadline)
                 why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
-            if (!why.empty()) {
-                leave(lock, "has given up: " + why);
-                throw Error(
-                    text(std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), sequence_) + ": " + why,
-                    Fault::peer);
-            }
+            if (!why.empty()) give_up(lock, std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), why);
             state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
         }
     }
@@ -293,35 +295,39 @@ private:
             const Posted& other = state_->posted[i];
             if (other.op == op && other.count == mine.count && other.dtype == mine.dtype && other.detail == detail)
                 continue;
-            throw Error(text(op, sequence_) + ": rank " + rank(static_cast<int>(i)) + " is at " +
-                            std::string(other.op) + " of " + std::string(name_of(other.dtype)) + "[" +
-                            std::to_string(other.count) + "], this rank at " + std::string(name_of(in.dtype)) + "[" +
-                            std::to_string(in.count()) + "]",
-                        Fault::peer);
+            give_up(lock, op,
+                    "rank " + rank(static_cast<int>(i)) + " is at " + std::string(other.op) + " of " +
+                        std::string(name_of(other.dtype)) + "[" + std::to_string(other.count) + "], this rank at " +
+                        std::string(name_of(in.dtype)) + "[" + std::to_string(in.count()) + "]");
         }
         all_ = state_->posted;
-        begin_work(op, members_);
+        begin_work(lock, op, members_);
     }
 
     /// With the lock held: from here on memory of these members is read and written without it.
-    void begin_work(std::string_view op, std::span<const int> members) {
+    void begin_work(std::unique_lock<std::mutex>& lock, std::string_view op, std::span<const int> members) {
         for (const int member : members)
             if (const std::string& why = state_->left[static_cast<size_t>(member)]; !why.empty())
-                throw Error(text(std::string(op), sequence_) + ": rank " + rank(member) + " " + why, Fault::peer);
-        ++state_->at_work;
-        working_ = true;
+                give_up(lock, op, "rank " + rank(member) + " " + why);
+        for (const int member : members) ++state_->at_work[static_cast<size_t>(member)];
+        works_on_ = members;
     }
     void end_work() {
-        if (std::exchange(working_, false)) --state_->at_work;
+        for (const int member : std::exchange(works_on_, {})) --state_->at_work[static_cast<size_t>(member)];
     }
 
     /// After this, which waits for copies and sums, nobody works on this member's memory.
     void leave(std::unique_lock<std::mutex>& lock, const std::string& why) {
-        std::string& left = state_->left[static_cast<size_t>(group_.me)];
-        if (left.empty()) left = why;
+        const auto me = static_cast<size_t>(group_.me);
+        if (state_->left[me].empty()) state_->left[me] = why;
         end_work();
         state_->changed.notify_all();
-        state_->changed.wait(lock, [&] { return state_->at_work == 0; });
+        state_->changed.wait(lock, [&] { return state_->at_work[me] == 0; });
+    }
+
+    [[noreturn]] void give_up(std::unique_lock<std::mutex>& lock, std::string_view op, const std::string& why) {
+        leave(lock, "has given up: " + why);
+        throw Error(text(op, sequence_) + ": " + why, Fault::peer);
     }
 
     /// Leaves the collective when all members have done their part: inputs may change and outputs are complete.
@@ -351,7 +357,7 @@ private:
     std::vector<char> copied_;  ///< all_to_all's input
     Tensor source_;
     std::vector<int> members_;
-    bool working_ = false;  ///< this member is one of State::at_work
+    std::span<const int> works_on_;  ///< members whose State::at_work counts this one
     int64_t sequence_ = 0;
     std::string_view op_;
     Traffic traffic_;
