@@ -99,39 +99,44 @@ private:
     std::vector<dnnl_exec_arg_t> args_;
 };
 
-/// Products that are ready, by shape; each is used by one thread at a time. They stay until the process ends, and
-/// beyond the end of oneDNN's own objects.
-class ReadyProducts {
-public:
-    static ReadyProducts& all() {
-        static auto& ready = *new ReadyProducts;
-        return ready;
-    }
+/// One thread's products, by shape.
+using Ready = std::map<ProductShape, Product>;
 
-    template <class Use>
-    void with(const ProductShape& shape, Use use) {
-        std::unique_ptr<Product> mine;
-        {
-            const std::lock_guard lock(mutex_);
-            auto& free = free_[shape];
-            if (!free.empty()) {
-                mine = std::move(free.back());
-                free.pop_back();
-            }
-        }
-        if (!mine) mine = std::make_unique<Product>(shape);
-        use(*mine);
+/// A thread that ends leaves its own to one that begins. None is destroyed: threads may end after oneDNN's own objects.
+class LeftBehind {
+public:
+    static LeftBehind& all() {
+        static auto& left = *new LeftBehind;
+        return left;
+    }
+    Ready* take() {
         const std::lock_guard lock(mutex_);
-        free_[shape].push_back(std::move(mine));
+        if (free_.empty()) return made_.emplace_back(std::make_unique<Ready>()).get();
+        Ready* const taken = free_.back();
+        free_.pop_back();
+        return taken;
+    }
+    void leave(Ready* ready) {
+        const std::lock_guard lock(mutex_);
+        free_.push_back(ready);
     }
 
 private:
     std::mutex mutex_;
-    std::map<ProductShape, std::vector<std::unique_ptr<Product>>> free_;
+    std::vector<std::unique_ptr<Ready>> made_;
+    std::vector<Ready*> free_;
+};
+
+struct Mine {
+    Ready* const ready = LeftBehind::all().take();
+    Mine() = default;
+    Mine(const Mine&) = delete;
+    ~Mine() { LeftBehind::all().leave(ready); }
 };
 
 void run_product(const ProductShape& shape, const void* a, const void* b, void* c, const float* bias = nullptr) {
-    ReadyProducts::all().with(shape, [&](Product& product) { product.run(a, b, c, bias); });
+    thread_local const Mine mine;
+    mine.ready->try_emplace(shape, shape).first->second.run(a, b, c, bias);
 }
 
 bool makes_native(memory::data_type type) {

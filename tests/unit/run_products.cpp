@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -238,11 +240,11 @@ TEST_CASE("a trial that faults, hangs or fails is no candidate", "[products]") {
     for (const char* signal : {"INT", "TERM", "HUP", "KILL", "ABRT"})
         CHECK(!run("kill -" + std::string(signal) + " $$").faulted());
     CHECK(!run("exit 3").faulted());
-    const auto before = std::signal(SIGCHLD, SIG_IGN);
+    const auto before = ::signal(SIGCHLD, SIG_IGN);
     const auto begin = std::chrono::steady_clock::now();
     CHECK_THAT(run("exit 0").why_not(), Contains("could not be run: No child"));
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
-    std::signal(SIGCHLD, before);
+    ::signal(SIGCHLD, before);
     CHECK(run("ulimit -c").output == "0\n");
     const ChildEnd good = run("cat; echo out; echo err >&2");  // there is no input
     CHECK(good.why_not().empty());
@@ -306,7 +308,7 @@ TEST_CASE("what cannot be tried is neither kept nor the end of a run", "[product
                                         return {name, "no threads left", 0, 0, true};
                                     },
                                     folder};
-    const ProductChoice choice = choose_products(device, DType::f32, &interrupted, alone());
+    const ProductChoice choice = choose_products(device, DType::bf16, &interrupted, alone());
     CHECK(choice.name == "usual");
     CHECK(choice.best_flops == 0);
     CHECK_THAT(choice.said.at(0), Contains("products: usual, not measured (wide is no candidate: no threads left"));
@@ -318,12 +320,12 @@ TEST_CASE("what cannot be tried is neither kept nor the end of a run", "[product
                                     return {name, "it is wrong"};
                                 },
                                 folder};
-    CHECK_THROWS_WITH(choose_products(device, DType::f32, &lacking, alone()), Contains("usual is no candidate"));
+    CHECK_THROWS_WITH(choose_products(device, DType::bf16, &lacking, alone()), Contains("usual is no candidate"));
     CHECK(!fs::exists(folder));
 
     const ProductSearch good{trial_of({{"usual", 100}, {"wide", 90}, {"own", 120}}), folder};
-    CHECK(choose_products(device, DType::f32, &good, alone()).name == "own");
-    const ProductChoice later = choose_products(device, DType::f32, &interrupted, alone());
+    CHECK(choose_products(device, DType::bf16, &good, alone()).name == "own");
+    const ProductChoice later = choose_products(device, DType::bf16, &interrupted, alone());
     CHECK(later.name == "usual");
     CHECK_THAT(later.said.at(1), Contains("usual could not be tried again: no threads left"));
 }

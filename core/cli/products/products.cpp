@@ -49,7 +49,7 @@ struct TrialProcess {
         if (!timed && trim(end.output) == all_right) return {name};
         try {
             const std::vector<TriedProducts> tried = parse_tried(end.output);
-            if (tried.size() == 1 && tried.front().name == name) return tried.front();
+            if (tried.size() == 1 && tried[0].name == name && tried[0].rate > 0) return tried[0];
             return {name, "its trial told of something else", 0, 0, true};
         } catch (const Error& error) {
             return {name, fmt::format("its trial's result cannot be read: {}", error.what()), 0, 0, true};

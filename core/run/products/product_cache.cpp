@@ -21,7 +21,9 @@ Json json_of(const std::vector<TriedProducts>& tried) {
     Json list = Json::array();
     for (const TriedProducts& one : tried) {
         Json entry = {{"name", one.name}};
-        if (one.why_not.empty()) {
+        if (one.why_not.empty() && one.rate == 0) {
+            entry["timed"] = false;
+        } else if (one.why_not.empty()) {
             entry["flop_s"] = one.rate;
             entry["best_flop_s"] = one.best;
         } else {
@@ -46,6 +48,8 @@ std::vector<TriedProducts> tried_of(const Json& list) {
         if (entry.contains("why_not")) {
             one.why_not = entry["why_not"].get<std::string>();
             if (one.why_not.empty()) throw Error("a reason is empty");
+        } else if (entry.contains("timed")) {
+            if (entry["timed"].get<bool>()) throw Error("a rate is missing");
         } else {
             one.rate = rate_of(entry, "flop_s");
             one.best = rate_of(entry, "best_flop_s");

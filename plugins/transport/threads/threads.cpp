@@ -49,12 +49,12 @@ public:
 
 private:
     void grow() {
-        std::vector<Message> more(2 * slots_.size() + 1);
+        std::vector<Message> more(2 * slots_.size());
         for (uint64_t i = delivered; i < posted_; ++i) more[i % more.size()] = slots_[i % slots_.size()];
         slots_ = std::move(more);
     }
 
-    std::vector<Message> slots_;
+    std::vector<Message> slots_ = std::vector<Message>(16);  ///< seldom are more on their way
     uint64_t posted_ = 0;
 };
 
