@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <set>
 
 #include "plan/access.h"
@@ -14,14 +15,29 @@ namespace orrery {
 namespace {
 
 constexpr int compute_lane = 0;
+/// So many instructions of members are played one by one where one would do as well: some 0.5 GB.
+constexpr int64_t most_items = int64_t{1} << 22;
+
+int64_t instructions(const Plan& plan) {
+    int64_t all = 0;
+    for (const RankClass& c : plan.classes) all += static_cast<int64_t>(c.stream.size());
+    return all;
+}
 
 }  // namespace
 
 PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members)
     : plan_(plan), actors_of_ranks_(class_of.size(), none) {
     for (const Axis& axis : plan.mesh.axes()) contracts_.push_back(contracts.of(axis.name));
-    choose_axes(class_of, members);
+    const int64_t streams = std::max<int64_t>(instructions(plan), 1);
+    choose_axes(class_of, std::min(members, std::max<int64_t>(most_items / streams, 1)));
     find_actors();
+    int64_t items = 0;
+    for (const Actor& actor : actors_) items += static_cast<int64_t>(class_at(actor).stream.size());
+    if (items > INT_MAX)
+        throw Error(fmt::format("the order of messages cannot be proved: {} instructions of {} members, {} at most",
+                                items, actors_.size(), INT_MAX),
+                    Fault::failed);
     find_members();
     std::vector<int> groups;
     for (size_t a = 0; a < actors_.size(); ++a) {

@@ -16,9 +16,9 @@ namespace orrery {
 /// One actor a class; of a class whose ranks exchange messages among themselves one a member (`choose_axes`).
 class PlanView {
 public:
-    /// `class_of`: by rank. `members`: the most that are played one by one where one would do as well. Throws Error
-    /// where a rank sends to itself, or ranks of a class have partners of different classes. Items: instructions times
-    /// actors.
+    /// `class_of`: by rank. `members`: the most that are played one by one where one would do as well; fewer of long
+    /// streams. Throws Error where a rank sends to itself, or ranks of a class have groups of different classes. Items:
+    /// instructions times actors.
     PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members);
 
     const ReplayView& view() const { return view_; }

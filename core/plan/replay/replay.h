@@ -87,7 +87,8 @@ public:
 
     /// What an item that is not done waits for, an item that is not done either; nullopt: a partner that never comes.
     std::optional<int> blocker(int item) const;
-    /// All that it waits for at once, of which `blocker` names one: waits, and of a collective those who are missing.
+    /// What it waits for: all of its waits, and all that are missing in a collective; else what `blocker` names. Looks
+    /// through the whole view for a collective.
     std::vector<int> blockers(int item) const;
     /// The first item of the channel that has started without having met.
     std::optional<int> unmet_send(int channel) const;
