@@ -2,6 +2,7 @@
 #include <span>
 
 #include "base/hash.h"
+#include "plan/access.h"
 #include "plan/print.h"
 
 namespace orrery {
@@ -110,6 +111,20 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
     return ranks.size() == 1 ? " (rank " + first + ")" : " (ranks " + first + ".." + std::to_string(ranks.back()) + ")";
 }
 
+/// "what class 0 sends class 1 over pp"; relative, where the peers of one class may be of several, "what class 0 sends
+/// its member +1 over dp".
+std::string message_name(const Plan& plan, size_t k, const Instruction& i, const std::map<int64_t, size_t>& class_of) {
+    const bool sends = i.opcode == Opcode::send;
+    const std::string over = " over " + plan.mesh.axis(i.axis).name;
+    if (i.relative)
+        return "what class " + std::to_string(k) + (sends ? " sends" : " is sent by") + " its member +" +
+               std::to_string(i.peer) + over;
+    const auto group = plan.mesh.group(plan.classes[k].ranks.front(), i.axis);
+    const size_t peer = class_of.at(group.at(static_cast<size_t>(i.peer)));
+    return "what class " + std::to_string(sends ? k : peer) + (sends ? " sends" : " is to send") + " class " +
+           std::to_string(sends ? peer : k) + over;
+}
+
 /// Tags and sizes, in order, of what one class sends another over an axis, and of what the other receives.
 std::map<std::string, Writer> messages_of(const Plan& plan) {
     std::map<std::string, Writer> all;
@@ -118,21 +133,8 @@ std::map<std::string, Writer> messages_of(const Plan& plan) {
         for (int64_t rank : plan.classes[k].ranks) class_of[rank] = k;
     for (size_t k = 0; k < plan.classes.size(); ++k)
         for (const Instruction& i : plan.classes[k].stream) {
-            if (i.opcode != Opcode::send && i.opcode != Opcode::receive) continue;
-            const bool sends = i.opcode == Opcode::send;
-            const std::string over = " over " + plan.mesh.axis(i.axis).name;
-            if (i.relative) {  // of ranks of one class the peers may be of several
-                Writer& w = all["what class " + std::to_string(k) + (sends ? " sends" : " is sent by") +
-                                " its member +" + std::to_string(i.peer) + over];
-                w.number(i.tag);
-                w.type(i.operands.at(0).type);
-                continue;
-            }
-            const int64_t first = plan.classes[k].ranks.front();
-            const auto group = plan.mesh.group(first, i.axis);
-            const size_t peer = class_of[group.at(static_cast<size_t>(i.peer))];
-            Writer& w = all["what class " + std::to_string(sends ? k : peer) + (sends ? " sends" : " is to send") +
-                            " class " + std::to_string(sends ? peer : k) + over];
+            if (!is_message(i.opcode)) continue;
+            Writer& w = all[message_name(plan, k, i, class_of)];
             w.number(i.tag);
             w.type(i.operands.at(0).type);
         }

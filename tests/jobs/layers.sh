@@ -3,8 +3,10 @@
 # layers; ORRERY_LONG: time and memory up to 1,022 layers, medians of three, and a table.
 source "$(dirname "$0")/lib.sh"
 command -v python3 > /dev/null || { echo "skipped: python3, which measures, is not here"; exit 77; }
-python3 - "$orrery" "$source_root" "${ORRERY_LONG:-}" <<'PYTHON' || fail "check grows faster than the model"
-import math, os, statistics, sys, time
+PYTHONPATH=$source_root/tests/jobs python3 -B - "$orrery" "$source_root" "${ORRERY_LONG:-}" <<'PYTHON' || \
+    fail "check grows faster than the model"
+import math, statistics, sys
+from measured import measured
 
 program, root, table = sys.argv[1:]
 LAYERS = [126, 254, 510, 1022] if table else [126, 254]
@@ -13,20 +15,12 @@ TIME, MEMORY = 1.15, 1.0  # exponents, from the first to the last
 
 def check(layers):
     """Seconds and peak bytes of one check; the text must say that the plan is proved."""
-    begin = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        log = os.open("check.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.execv(program, [program, "check", f"{root}/scripts/gpt.lua", "--config", f"{root}/configs/llama405b.toml",
-                           "--set", f"script.layers={layers}"])
-    _, status, used = os.wait4(child, 0)
-    took = time.monotonic() - begin
+    status, took, peak = measured([program, "check", f"{root}/scripts/gpt.lua", "--config",
+                                   f"{root}/configs/llama405b.toml", "--set", f"script.layers={layers}"], "check.log")
     text = open("check.log").read()
     if status != 0 or "the plan is complete and free of deadlock" not in text:
         sys.exit(f"{layers} layers: exit code {status >> 8}\n{text[-2000:]}")
-    return took, used.ru_maxrss * 1024
+    return took, peak * 1024
 
 
 runs = {layers: [] for layers in LAYERS}

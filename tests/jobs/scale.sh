@@ -12,20 +12,14 @@ checked() {
 # printed.
 peak_below() {
     command -v python3 > /dev/null || { echo "not measured: peak memory, python3 is not here"; return 0; }
-    python3 - "$@" <<'PYTHON' || fail "peak memory: $(tail -1 peak.log)"
-import os, sys, time
+    PYTHONPATH=$source_root/tests/jobs python3 -B - "$@" <<'PYTHON' || fail "peak memory: $(tail -1 peak.log)"
+import sys
+from measured import measured
 limit, command = int(sys.argv[1]), sys.argv[2:]
-begin = time.monotonic()
-child = os.fork()
-if child == 0:
-    log = os.open("peak.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.execvp(command[0], command)
-_, status, used = os.wait4(child, 0)
-said = f"{used.ru_maxrss / 1000:.0f} MB at most, {time.monotonic() - begin:.2f} s, exit code {status >> 8}"
+status, seconds, peak = measured(command, "peak.log")
+said = f"{peak / 1000:.0f} MB at most, {seconds:.2f} s, exit code {status >> 8}"
 print(said)
-if status != 0 or used.ru_maxrss > limit * 1000:
+if status != 0 or peak > limit * 1000:
     open("peak.log", "a").write(f"{said}; expected 0 and at most {limit} MB\n")
     sys.exit(1)
 PYTHON

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "orrery/half.h"
+#include "plan/lower/buffers.h"
 
 namespace orrery {
 namespace {
@@ -61,13 +62,13 @@ public:
         int64_t bytes = 0;
         for (const TensorType& type : {a, b, c}) {
             operands_.push_back({nullptr, dtype, type.shape});
-            bytes += rounded(type.bytes());
+            bytes += aligned(type.bytes(), scratch_alignment);
         }
         memory_ = device.allocate(bytes + std::max<int64_t>(kernel_->scratch_bytes(), 1), MemoryKind::device);
         auto* at = static_cast<char*>(memory_.data);
         for (Tensor& operand : operands_) {
             operand.data = at;
-            at += rounded(operand.bytes());
+            at += aligned(operand.bytes(), scratch_alignment);
         }
         scratch_ = at;
         for (size_t i = 0; i < 2; ++i) fill(operands_[i], i + 1);
@@ -112,10 +113,6 @@ public:
     }
 
 private:
-    static int64_t rounded(int64_t bytes) {
-        return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
-    }
-
     void fill(const Tensor& to, uint64_t salt) {
         std::vector<char> values(static_cast<size_t>(to.bytes()));
         for (int64_t i = 0; i < to.count(); ++i)

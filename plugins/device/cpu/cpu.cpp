@@ -55,12 +55,10 @@ void check_isa() {
     using kernels::cpu::Isa;
     const char* asked = std::getenv("ORRERY_CPU_ISA");
     if (!asked || !*asked) return;
-    const std::pair<std::string_view, Isa> known[] = {
-        {"portable", Isa::portable}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
-    for (const auto& [name, isa] : known) {
-        if (name != asked) continue;
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+        if (cpu_device::name_of(isa) != asked) continue;
         if (kernels::cpu::available(isa)) return;
-        throw Error("ORRERY_CPU_ISA = " + std::string(name) +
+        throw Error("ORRERY_CPU_ISA = " + std::string(asked) +
                     ": this machine has no such instructions\n  take a narrower one, or leave the variable unset");
     }
     throw Error("ORRERY_CPU_ISA = \"" + std::string(asked) +

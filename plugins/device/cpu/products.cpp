@@ -77,12 +77,12 @@ int look(dl_phdr_info* info, size_t, void* found) {
     return mine ? 1 : 0;
 }
 
-const char* name_of(kernels::cpu::Isa isa) {
+}  // namespace
+
+std::string_view name_of(kernels::cpu::Isa isa) {
     using kernels::cpu::Isa;
     return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "portable";
 }
-
-}  // namespace
 
 std::vector<std::string> product_names() {
     std::vector<std::string> names;
@@ -114,7 +114,7 @@ std::string machine_of(std::string_view cpuinfo, int threads) {
     for (const char* name :
          {"model name", "cpu family", "model", "stepping", "microcode", "CPU implementer", "CPU part", "CPU revision"})
         if (const std::string value = said(cpuinfo, name); !value.empty()) line(name, value);
-    line("instructions", name_of(kernels::cpu::isa()));
+    line("instructions", std::string(name_of(kernels::cpu::isa())));
     line("oneDNN", kernels::cpu::onednn_version());
     line("oneDNN's instructions", kernels::cpu::onednn_instructions());  // also its environment variable's
     const std::string flags = said(cpuinfo, "flags") + said(cpuinfo, "Features");

@@ -15,6 +15,9 @@ std::string name_of(kernels::Products kind);
 /// Throws Error with the names there are, `asked` before them.
 kernels::Products parse_products(std::string_view name, const std::string& asked);
 
+/// "portable", "avx2", "avx512"
+std::string_view name_of(kernels::cpu::Isa isa);
+
 /// A line each: processor, its stepping and microcode, the instruction set in use, oneDNN, the build of this code,
 /// threads. `cpuinfo`: of /proc/cpuinfo.
 std::string machine_of(std::string_view cpuinfo, int threads);
