@@ -179,14 +179,14 @@ private:
         const ValueId from = op.inputs[0];
         const ValueId to = op.outputs[0];
         const Value& value = program_.value(to);
-        const AxisId axis = *mesh_.find(op.attributes.text("axis"));
+        const AxisId axis = *mesh_.over(op.attributes.text("axis"));
         const Layout& before = program_.value(from).layout;
         Array result(TensorType{widened(value.type.dtype), value.layout.local_shape(value.type.shape, mesh_)});
         const auto members = mesh_.axis(axis).sequential ? std::vector<int64_t>{rank} : mesh_.group(rank, axis);
         if (op.kind == "all_reduce" || op.kind == "reduce_scatter") {
             Array sum = read(from, members[0], micro, inside);
             for (size_t i = 1; i < members.size(); ++i)
-                combine(sum, read(from, members[i], micro, inside), before.at(axis).op);
+                combine(sum, read(from, members[i], micro, inside), before.at(mesh_.parts(axis).front()).op);
             result = op.kind == "all_reduce" ? std::move(sum)
                                              : part(op, sum, rank, micro, axis, op.attributes.integer("dim"));
         } else if (op.kind == "shard") {

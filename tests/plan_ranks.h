@@ -16,6 +16,7 @@
 #include "compile/pipeline.h"
 #include "folders.h"
 #include "layout/shards.h"
+#include "one_transport.h"
 #include "orrery/registry.h"
 #include "plan/check/check.h"
 #include "plugin/loader.h"
@@ -106,7 +107,7 @@ struct Running {
 struct Ran {
     Contents values;                            ///< params, states and results (global), by name, after the last step
     std::vector<Contents> steps;                ///< every_step: the same after each step
-    std::vector<std::vector<Traffic>> traffic;  ///< per rank and axis
+    std::vector<std::vector<Traffic>> traffic;  ///< per rank and AxisId
     std::vector<std::vector<Executor::Time>> times;
     int64_t captured = 0;  ///< ranks whose step was
     std::string why;       ///< of a rank whose step was not
@@ -228,8 +229,8 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
             if (how.every_step) hold(step - 1);
         }
         if (!how.every_step) hold(0);  // also after no step at all
-        for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
-            const Communicator* communicator = context.along(static_cast<AxisId>(axis));
+        for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) {
+            const Communicator* communicator = context.along(axis);
             ran.traffic[r].push_back(communicator ? communicator->traffic() : Traffic{});
         }
         ran.times[r] = executor->times();

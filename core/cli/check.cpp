@@ -225,6 +225,8 @@ int check_command(const ScriptCommand& given) {
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
+    const Plan& plan = compiled.train();
+    std::printf("%s", apart_text(axes_apart(plan.program, plan.mesh, compiled.carriers)).c_str());
     if (script.data()) prove_there(script);
     for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",

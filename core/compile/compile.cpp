@@ -169,6 +169,7 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
     compiled.collectives = options.collectives;
+    compiled.carriers = carriers_of(options);
     compiled.mesh = experiment.mesh;
     compiled.recipe = experiment.recipe->digest();
     compiled.parameters = parameters_of(experiment.train());

@@ -19,6 +19,7 @@ struct Compiled {
     Mesh mesh;
     Network contracts;                                           ///< by axis, as the plans were proved
     std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis: what is not the transport's own
+    AxisCarriers carriers;                                       ///< what decided which axes share messages
     Persistent persistent;
     std::vector<CompiledProgram> programs;  ///< as Experiment::programs; the first holds params and states
     BatchRamp ramp;

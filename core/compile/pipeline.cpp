@@ -9,9 +9,10 @@
 #include "compile/prune.h"
 #include "compile/recompute.h"
 #include "ir/check_program.h"
-#include "layout/bucket.h"
+#include "layout/messages/bucket.h"
+#include "layout/messages/join_axes.h"
+#include "layout/messages/status_word.h"
 #include "layout/stages.h"
-#include "layout/status_word.h"
 #include "plan/check/check.h"
 
 namespace orrery {
@@ -87,6 +88,12 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
+bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
+
+void join_axes(Program& p, const PassInput& in) { orrery::join_axes(p, *in.mesh, carriers_of(*in.options)); }
+
+void add_status(Program& p, const PassInput& in) { orrery::add_status(p, *in.mesh, carriers_of(*in.options)); }
+
 bool has_status(const Program&, const PassInput& in) { return in.options->status_word && in.mesh->ranks() > 1; }
 
 void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
@@ -110,8 +117,9 @@ const Pass list[] = {
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
+    {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
-    {PassPart::distribute, all, "add_status", [](Program& p, In in) { add_status(p, *in.mesh); }, nullptr, has_status},
+    {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},
     // The device's kernels.
     {PassPart::fuse, all, "fuse", fuse},
 };
@@ -119,6 +127,12 @@ const Pass list[] = {
 }  // namespace
 
 std::span<const Pass> passes() { return list; }
+
+AxisCarriers carriers_of(const CompileOptions& options) {
+    AxisCarriers carriers{options.transports, {}};
+    for (const auto& [axis, tables] : options.collectives) carriers.tables.insert(axis);
+    return carriers;
+}
 
 namespace {
 

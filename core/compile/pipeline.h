@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "compile/recipe.h"
+#include "layout/messages/join_axes.h"
 #include "orrery/program.h"
 #include "plan/chunks/chunks.h"
 #include "plan/lower/lower.h"
@@ -13,12 +14,15 @@ namespace orrery {
 struct CompileOptions : LowerOptions {
     PropagateOptions redistribution;
     std::map<std::string, std::vector<ChunkTable>> collectives;  ///< by axis, proved
-    int64_t memory_bytes = 0;                                    ///< of one rank; 0: not judged
+    std::map<std::string, std::string> transports;  ///< by axis: names; axes of one may share a message (join_axes)
+    int64_t memory_bytes = 0;                       ///< of one rank; 0: not judged
     /// Whether the device has this kernel: ops that would be fused to one it lacks stay as they are. Empty: it has all.
     std::function<bool(const KernelSpec&)> runs;
     bool status_word = false;  ///< ranks tell each other whether to go on: of train steps
     PassLook look;             ///< may be empty
 };
+
+AxisCarriers carriers_of(const CompileOptions& options);
 
 /// A part of the way from a script to a program that `lower` takes; passes of one part run together.
 enum class PassPart : uint8_t {

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "ir/describe.h"
-#include "layout/status_word.h"
+#include "layout/messages/status_word.h"
 
 namespace orrery {
 

@@ -238,11 +238,16 @@ std::string PrefetchDepth::text() const {
     return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
 }
 
+// Over axes together ("rep+dp") the least that one of them has: what a mark allows stays true.
 int64_t Program::bucket_bytes(std::string_view axis) const {
-    for (const auto& [name, size] : buckets_) {
-        if (name == axis) return size;
+    std::optional<int64_t> least;
+    while (!axis.empty()) {
+        const std::string_view part = axis.substr(0, axis.find('+'));
+        axis.remove_prefix(std::min(axis.size(), part.size() + 1));
+        for (const auto& [name, size] : buckets_)
+            if (name == part) least = std::min(least.value_or(size), size);
     }
-    return 0;
+    return least.value_or(0);
 }
 
 }  // namespace orrery

@@ -2,14 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 namespace orrery {
+namespace {
+constexpr size_t most_parts = 8;  // 247 axes made of these
+}  // namespace
 
 Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     for (size_t i = 0; i < axes_.size(); ++i) {
         const Axis& axis = axes_[i];
         if (axis.name.empty()) throw Error(fmt::format("axis {} of the mesh has no name", i));
+        if (axis.name.find('+') != std::string::npos)
+            throw Error(fmt::format(
+                "mesh axis \"{}\": a + joins the names of axes that share a message; name it without", axis.name));
         if (axis.size < 1)
             throw Error(
                 fmt::format("mesh axis {} has size {}; a size is 1 or more, leave the axis out to switch it off",
@@ -20,12 +27,53 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
             if (axes_[j].name == axis.name)
                 throw Error(fmt::format("mesh axis {} is named twice: {}", axis.name, text()));
     }
+    join();
+}
+
+/// All axes that two or more of the named ones make together.
+void Mesh::join() {
+    std::vector<AxisId> several;
+    for (size_t i = 0; i < axes_.size(); ++i) {
+        const auto id = static_cast<AxisId>(i);
+        parts_.push_back({id});
+        if (!axes_[i].sequential && axes_[i].size > 1 && several.size() < most_parts) several.push_back(id);
+    }
+    for (unsigned chosen = 1; chosen < 1u << several.size(); ++chosen) {
+        if ((chosen & (chosen - 1)) == 0) continue;
+        std::vector<AxisId>& parts = parts_.emplace_back();
+        Axis& all = joined_.emplace_back();
+        for (size_t i = 0; i < several.size(); ++i) {
+            if ((chosen >> i & 1) == 0) continue;
+            parts.push_back(several[i]);
+            const Axis& part = axes_[static_cast<size_t>(several[i])];
+            all.name += (all.name.empty() ? "" : "+") + part.name;
+            all.size *= part.size;
+        }
+    }
+}
+
+const Axis& Mesh::axis(AxisId id) const {
+    const auto i = static_cast<size_t>(id);
+    return i < axes_.size() ? axes_[i] : joined_.at(i - axes_.size());
 }
 
 std::optional<AxisId> Mesh::find(std::string_view name) const {
     for (size_t i = 0; i < axes_.size(); ++i)
         if (axes_[i].name == name) return static_cast<AxisId>(i);
     return std::nullopt;
+}
+
+std::optional<AxisId> Mesh::over(std::string_view name) const {
+    for (size_t i = 0; i < joined_.size(); ++i)
+        if (joined_[i].name == name) return static_cast<AxisId>(axes_.size() + i);
+    return find(name);
+}
+
+std::optional<AxisId> Mesh::together(std::vector<AxisId> axes) const {
+    std::sort(axes.begin(), axes.end());
+    const auto found = std::find(parts_.begin(), parts_.end(), axes);
+    if (found == parts_.end()) return std::nullopt;
+    return static_cast<AxisId>(found - parts_.begin());
 }
 
 int64_t Mesh::size(std::string_view name) const {
@@ -71,10 +119,22 @@ std::vector<int64_t> Mesh::group(int64_t rank, AxisId along) const {
     std::vector<int64_t> place = coordinates(rank);
     std::vector<int64_t> members;
     for (int64_t i = 0; i < size(along); ++i) {
-        place[static_cast<size_t>(along)] = i;
+        int64_t rest = i;
+        for (size_t k = parts(along).size(); k-- > 0;) {  // the innermost part counts fastest, as ranks do
+            const AxisId part = parts(along)[k];
+            place[static_cast<size_t>(part)] = rest % size(part);
+            rest /= size(part);
+        }
         members.push_back(rank_of(place));
     }
     return members;
+}
+
+int64_t Mesh::member(int64_t rank, AxisId along) const {
+    const std::vector<int64_t> place = coordinates(rank);
+    int64_t member = 0;
+    for (const AxisId part : parts(along)) member = member * size(part) + place[static_cast<size_t>(part)];
+    return member;
 }
 
 Mesh Mesh::with_microbatches(int64_t n) const {

@@ -1,5 +1,8 @@
 #pragma once
 #include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "ir/op.h"
 #include "orrery/plan.h"
@@ -51,6 +54,23 @@ inline int64_t address(const RankClass& rank_class, const Operand& operand) {
 
 inline Arena arena(const RankClass& rank_class, const Operand& operand) {
     return rank_class.buffers[static_cast<size_t>(operand.buffer)].arena;
+}
+
+/// The axes of its messages that are made of several, in order.
+inline std::set<AxisId> joined_axes(const Plan& plan) {
+    std::set<AxisId> joined;
+    for (const RankClass& c : plan.classes)
+        for (const Instruction& i : c.stream)
+            if (i.axis != none && plan.mesh.joined(i.axis)) joined.insert(i.axis);
+    return joined;
+}
+
+/// Of several plans, by name.
+inline std::set<std::string> joined_axes(const std::vector<const Plan*>& plans) {
+    std::set<std::string> names;
+    for (const Plan* plan : plans)
+        for (const AxisId axis : joined_axes(*plan)) names.insert(plan->mesh.axis(axis).name);
+    return names;
 }
 
 inline int queues_of(const RankClass& rank_class) {

@@ -111,10 +111,17 @@ private:
         std::string all;
         for (const Origin& cause : program_.value(value).causes) {
             const auto axes = axes_of_.find(cause.text());
-            if (axes == axes_of_.end() || axes->second.count(axis) == 0) continue;
+            if (axes == axes_of_.end() || !names(axes->second, axis)) continue;
             all += (all.empty() ? "" : "; ") + cause.text();
         }
         return all;
+    }
+
+    /// The axis, or one of those that it is made of.
+    bool names(const std::set<std::string>& axes, const std::string& axis) const {
+        const std::vector<AxisId>& parts = plan_.mesh.parts(plan_.mesh.over(axis).value());
+        return std::any_of(parts.begin(), parts.end(),
+                           [&](AxisId part) { return axes.count(plan_.mesh.axis(part).name) > 0; });
     }
 
     bool implicit(const Op& op, ValueId value, const std::string& axis) const {

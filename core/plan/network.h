@@ -11,7 +11,8 @@
 
 namespace orrery {
 
-/// What the transports of a mesh promise, by the name of the axis that each serves.
+/// What the transports of a mesh promise, by the name of the axis that each serves. Axes that share messages ("rep+dp")
+/// have one transport, so the first one's contract is theirs.
 class Network {
 public:
     using Contracts = std::map<std::string, TransportContract>;
@@ -23,12 +24,12 @@ public:
     /// An axis without a transport, in a plan that is made for none, has the default contract.
     const TransportContract& of(const std::string& axis) const {
         static const TransportContract by_default;
-        const auto found = contracts_.find(axis);
+        const auto found = find(axis);
         return found == contracts_.end() ? by_default : found->second;
     }
     /// Throws Fault::failed, naming the axis and those that have a transport.
     const TransportContract& at(const std::string& axis) const {
-        if (const auto found = contracts_.find(axis); found != contracts_.end()) return found->second;
+        if (const auto found = find(axis); found != contracts_.end()) return found->second;
         std::string names;
         for (const auto& [name, contract] : contracts_) names += (names.empty() ? "" : ", ") + name;
         throw Error(fmt::format("axis {} has no transport; there is one for: {}", axis, names), Fault::failed);
@@ -37,6 +38,11 @@ public:
     Contracts::const_iterator end() const { return contracts_.end(); }
 
 private:
+    Contracts::const_iterator find(const std::string& axis) const {
+        const auto found = contracts_.find(axis);
+        return found != contracts_.end() ? found : contracts_.find(axis.substr(0, axis.find('+')));
+    }
+
     Contracts contracts_;
 };
 

@@ -58,8 +58,8 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
 
 }  // namespace
 
-WireBytes::WireBytes(const Network& contracts, const std::map<std::string, std::vector<ChunkTable>>& collectives) {
-    for (const auto& [axis, contract] : contracts) small_[axis] = contract.small_bytes;
+WireBytes::WireBytes(const Network& contracts, const std::map<std::string, std::vector<ChunkTable>>& collectives)
+    : contracts_(contracts) {
     for (const auto& [axis, tables] : collectives)
         for (const ChunkTable& table : tables) {
             const ChunkCost made = cost(table);
@@ -76,9 +76,9 @@ int64_t WireBytes::bytes_sent(const Instruction& i, const Mesh& mesh) const {
         const int64_t bytes = i.operands[i.opcode == Opcode::all_gather].type.bytes();
         return bytes / of * chunks + bytes % of * chunks / of;
     }
-    if (const auto small = small_.find(axis); small != small_.end() && i.opcode == Opcode::all_reduce && members > 2) {
+    if (i.opcode == Opcode::all_reduce && members > 2) {
         const int64_t bytes = i.operands[0].type.bytes();
-        if (bytes <= small->second) return bytes * std::bit_width(static_cast<uint64_t>(members - 1));
+        if (bytes <= contracts_.of(axis).small_bytes) return bytes * std::bit_width(static_cast<uint64_t>(members - 1));
     }
     auto share = [&](int64_t bytes) {
         return bytes / members * (members - 1) + bytes % members * (members - 1) / members;

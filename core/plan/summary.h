@@ -21,7 +21,7 @@ public:
     int64_t bytes_sent(const Instruction& instruction, const Mesh& mesh) const;
 
 private:
-    std::map<std::string, int64_t> small_;  ///< by axis
+    Network contracts_;
     std::map<std::pair<std::string, Opcode>, std::pair<int64_t, int64_t>>
         parts_;  ///< by axis: chunks sent, of how many
 };

@@ -184,7 +184,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
-    by_axis_.resize(plan.mesh.axes().size(), nullptr);
+    by_axis_.resize(static_cast<size_t>(plan.mesh.ids()), nullptr);
     begun_.resize(by_axis_.size(), 0);
     times_.push_back({"waiting", Time::Kind::waiting, 0, 0});
     prepare_kernels();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/processors.h"
+#include "plan/access.h"
 
 namespace orrery {
 namespace {
@@ -50,8 +51,11 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Compiled
     const bool on = settings.overlap == Overlap::on;
     if (settings.overlap == Overlap::off || (!on && !has_spare_processors(settings, job))) return out;
     const std::set<std::string> messages = with_messages(settings, job.rank, compiled);
-    for (const auto& [axis, contract] : compiled.contracts) {
-        const std::string& transport = settings.transport_of(axis);
+    std::set<std::string> axes = joined_axes(compiled.plans());
+    for (const auto& [axis, contract] : compiled.contracts) axes.insert(axis);
+    for (const std::string& axis : axes) {
+        const TransportContract& contract = compiled.contracts.of(axis);
+        const std::string& transport = settings.transport_of(axis.substr(0, axis.find('+')));
         std::string why;
         if (contract.queued)
             why = fmt::format("transport {} queues its calls on the device", transport);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "collective/chunk_communicator.h"
 #include "collective/staged_communicator.h"
+#include "plan/access.h"
 #include "run/settings.h"
 
 namespace orrery {
@@ -17,7 +18,7 @@ Group group_along(const Mesh& mesh, int64_t rank, AxisId axis, std::string_view 
     Group group;
     group.axis = mesh.axis(axis).name;
     group.ranks = mesh.group(rank, axis);
-    group.me = static_cast<int>(mesh.coordinates(rank)[static_cast<size_t>(axis)]);
+    group.me = static_cast<int>(mesh.member(rank, axis));
     group.name = fmt::format("{}{}/{}", prefix, group.axis, group.ranks.front());
     return group;
 }
@@ -40,14 +41,15 @@ RankContext::Arenas::~Arenas() {
 
 RankContext::RankContext(const RankSetting& setting)
     : rank_(setting.rank),
+      mesh_(setting.plans.front()->mesh),
       vote_(setting.vote),
+      connecting_{setting.device_kind, setting.rendezvous, setting.timeout,
+                  setting.collectives, setting.background, setting.prefix},
       of_class_(arena_bytes(setting.persistent, setting.plans)),
       arenas_{setting.device, {}} {
-    const Mesh& mesh = setting.plans.front()->mesh;
-    transports_.resize(mesh.axes().size());
-    communicators_.resize(mesh.axes().size());
+    transports_.resize(mesh_.axes().size());
     for (size_t id = 0; id < transports_.size(); ++id)
-        if (const Axis& axis = mesh.axes()[id]; !axis.sequential && axis.size > 1)
+        if (const Axis& axis = mesh_.axes()[id]; !axis.sequential && axis.size > 1)
             transports_[id] = setting.transport(axis);
     const MemoryKind kind = wanted_memory(transports_);
     const auto own =
@@ -56,7 +58,8 @@ RankContext::RankContext(const RankSetting& setting)
         arenas_.memory.push_back(setting.device.allocate(bytes, kind));
     try {
         for (size_t id = 0; id < transports_.size(); ++id)
-            if (transports_[id]) communicators_[id] = connect(setting, mesh, static_cast<AxisId>(id));
+            if (transports_[id]) connect(mesh_, static_cast<AxisId>(id));
+        for (const Plan* plan : setting.plans) connect_joined(*plan);
     } catch (const std::exception& error) {
         if (setting.failed) setting.failed(explain(error));
         abort(explain(error));
@@ -69,19 +72,32 @@ RankContext::~RankContext() {
 }
 
 /// The transport's communicator in its wrappers: the innermost moves chunks, the outermost waits on no caller's thread.
-std::unique_ptr<Communicator> RankContext::connect(const RankSetting& setting, const Mesh& mesh, AxisId axis) {
+void RankContext::connect(const Mesh& mesh, AxisId axis) {
     const std::string& name = mesh.axis(axis).name;
-    Transport& transport = *transports_[static_cast<size_t>(axis)];
-    const bool staged = !serves(transport.contract(), setting.device_kind);
-    auto made = transport.make(group_along(mesh, rank_, axis, setting.prefix), *setting.rendezvous,
-                               staged ? std::span<const Memory>() : arenas(), setting.timeout);
-    const auto tables = setting.collectives.find(name);
-    if (tables != setting.collectives.end())
+    Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];
+    const bool staged = !serves(transport.contract(), connecting_.device_kind);
+    auto made = transport.make(group_along(mesh, rank_, axis, connecting_.prefix), *connecting_.rendezvous,
+                               staged ? std::span<const Memory>() : arenas(), connecting_.timeout);
+    const auto tables = connecting_.collectives.find(name);
+    if (tables != connecting_.collectives.end())
         made = std::make_unique<ChunkCommunicator>(std::move(made), tables->second);
     if (staged) made = std::make_unique<StagedCommunicator>(std::move(made), arenas_.device);
-    if (!setting.background.count(name)) return made;
-    if (!thread_) thread_ = std::make_unique<CommunicationThread>();
-    return std::make_unique<BackgroundCommunicator>(std::move(made), *thread_);
+    if (connecting_.background.count(name)) {
+        if (!thread_) thread_ = std::make_unique<CommunicationThread>();
+        made = std::make_unique<BackgroundCommunicator>(std::move(made), *thread_);
+    }
+    communicators_[name] = std::move(made);
+}
+
+/// Of axes that share messages in this plan on any rank, so that all come.
+void RankContext::connect_joined(const Plan& plan) {
+    for (const AxisId axis : joined_axes(plan))
+        if (!along(plan.mesh, axis)) connect(plan.mesh, axis);
+}
+
+Communicator* RankContext::along(const Mesh& mesh, AxisId axis) const {
+    const auto found = communicators_.find(mesh.axis(axis).name);
+    return found == communicators_.end() ? nullptr : found->second.get();
 }
 
 /// The arenas of a class hold a plan's.
@@ -108,8 +124,9 @@ void RankContext::require(const Plan& plan, size_t k) const {
 
 std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
     for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);  // of all ranks, so that each finds the same
+    connect_joined(plan);
     std::vector<Communicator*> by_axis;
-    for (const auto& communicator : communicators_) by_axis.push_back(communicator.get());
+    for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) by_axis.push_back(along(plan.mesh, axis));
     auto made =
         std::make_unique<Executor>(plan, rank_, arenas_.device, std::move(by_axis), arenas()[0].data, arenas()[1].data);
     if (vote_) made->capture_together(vote_);
@@ -118,8 +135,7 @@ std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
 }
 
 void RankContext::abort(std::string_view reason) {
-    for (const auto& communicator : communicators_)
-        if (communicator) communicator->abort(reason);
+    for (const auto& [axis, communicator] : communicators_) communicator->abort(reason);
 }
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ struct RankSetting {
     std::string device_kind = "cpu";  ///< as contracts name it: a transport that does not serve it is staged
     const Persistent& persistent;
     std::vector<const Plan*> plans;  ///< known from the start, of one mesh; at least one
-    /// Of an axis that communicates; axes may share one. Every context that uses it keeps it.
+    /// Of a named axis that communicates; axes may share one. Every context that uses it keeps it.
     std::function<std::shared_ptr<Transport>(const Axis&)> transport = {};
     Rendezvous* rendezvous = nullptr;  ///< needed where an axis communicates
     std::chrono::milliseconds timeout{20'000};
@@ -33,7 +33,7 @@ struct RankSetting {
     /// Called when an axis cannot be connected, before communicators are aborted: peers that see a closed connection
     /// know why by then.
     std::function<void(const std::string& why)> failed = {};
-    TextExchange vote = {};                 ///< whether all ranks keep captured steps; see capture_vote.h
+    TextExchange vote = {};  ///< whether all ranks keep captured steps; see capture_vote.h
 };
 
 /// The arenas and communicators of one rank, over which any number of plans of one mesh take turns. Destroyed, it
@@ -41,8 +41,9 @@ struct RankSetting {
 class RankContext {
 public:
     /// Allocates the persistent arena, shared by all programs, and a scratch arena for the largest of the plans: what
-    /// its own class needs. Then makes a communicator for each axis. Collective: every rank of the mesh must come. On
-    /// failure aborts the communicators that it has made.
+    /// its own class needs. Then makes a communicator for each named axis, and for those made of several that the
+    /// plans' messages go over. Collective: every rank of the mesh must come. On failure aborts the communicators that
+    /// it has made.
     explicit RankContext(const RankSetting& setting);
     /// Aborts collectives that are under way.
     ~RankContext();
@@ -50,12 +51,13 @@ public:
     RankContext& operator=(const RankContext&) = delete;
 
     /// Of a plan known from the start or compiled later; plan and context must outlive it. Throws Error with the bytes
-    /// when the arenas are too small for the plan, on every rank or on none.
+    /// when the arenas are too small for the plan, on every rank or on none. Collective where the plan is a later one
+    /// whose messages go over axes together as none did before.
     std::unique_ptr<Executor> executor(const Plan& plan);
     /// Persistent, scratch.
     std::span<const Memory> arenas() const { return arenas_.memory; }
     /// nullptr where an axis does not communicate.
-    Communicator* along(AxisId axis) const { return communicators_[static_cast<size_t>(axis)].get(); }
+    Communicator* along(AxisId axis) const { return along(mesh_, axis); }
     /// Of every communicator.
     void abort(std::string_view reason);
 
@@ -65,16 +67,29 @@ private:
         std::vector<Memory> memory;
         ~Arenas();
     };
-    std::unique_ptr<Communicator> connect(const RankSetting& setting, const Mesh& mesh, AxisId axis);
+    /// What of the setting communicators that are made later need.
+    struct Connecting {
+        std::string device_kind;
+        Rendezvous* rendezvous;
+        std::chrono::milliseconds timeout;
+        std::map<std::string, std::vector<ChunkTable>> collectives;
+        std::set<std::string> background;
+        std::string prefix;
+    };
+    void connect(const Mesh& mesh, AxisId axis);
+    void connect_joined(const Plan& plan);
+    Communicator* along(const Mesh& mesh, AxisId axis) const;
 
     void require(const Plan& plan, size_t k) const;
 
     const int64_t rank_;
+    const Mesh mesh_;  ///< of the first plan; another's may have other micro-batches
     const TextExchange vote_;
+    const Connecting connecting_;
     const std::vector<ArenaBytes> of_class_;
     Arenas arenas_;
-    std::vector<std::shared_ptr<Transport>> transports_;  ///< by axis, as the communicators
-    std::vector<std::unique_ptr<Communicator>> communicators_;
+    std::vector<std::shared_ptr<Transport>> transports_;  ///< by named axis
+    std::map<std::string, std::unique_ptr<Communicator>> communicators_;
     std::unique_ptr<CommunicationThread> thread_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "plan/access.h"
 #include "run/checkpoint/init.h"
 #include "run/control/address.h"
 #include "run/matrix_rate.h"
@@ -27,6 +28,7 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
     CompileOptions options;
     options.contracts = contracts;
     options.collectives = collectives;
+    for (const auto& [axis, contract] : contracts) options.transports[axis] = settings.transport_of(axis);
     options.threads_per_rank = threads_of(settings, job);
     options.memory_bytes = settings.memory_bytes;
     if (!device) return options;
@@ -104,7 +106,7 @@ void Session::meet() {
         answer_.emplace(std::function<void()>());
         return;
     }
-    need_descriptors(compiled_.mesh);
+    need_descriptors(compiled_.mesh, joined_axes(compiled_.plans()));
     const JobToken token{job_.token, job_.id, job_.generation};
     if (job_.serves) server_ = serve(job_);
     TcpRendezvous::Options options;

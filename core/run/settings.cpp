@@ -168,11 +168,14 @@ bool serves(const TransportContract& contract, std::string_view device) {
     return std::find(contract.devices.begin(), contract.devices.end(), device) != contract.devices.end();
 }
 
-void need_descriptors(const Mesh& mesh) {
+void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined) {
     constexpr int64_t least = 40, each_axis = 16, each_peer = 3;  // ucx over TCP takes most
     int64_t count = least;
-    for (const Axis& axis : mesh.axes())
+    const auto add = [&](const Axis& axis) {
         if (axis.size > 1) count += each_axis + each_peer * (axis.size - 1);
+    };
+    for (const Axis& axis : mesh.axes()) add(axis);
+    for (const std::string& name : joined) add(mesh.axis(mesh.over(name).value()));
     need_descriptors(count, fmt::format("a rank of mesh {}", mesh.text()));
 }
 

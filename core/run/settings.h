@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "orrery/mesh.h"
@@ -72,9 +73,9 @@ int threads_of(const Settings& settings, const Job& job);
 /// Whether the transport reads and writes the memory of this device itself.
 bool serves(const TransportContract& contract, std::string_view device);
 
-/// Lets a rank of this mesh, and this process, open the files and sockets that its transports take. Throws Error with
-/// both numbers where the system does not.
-void need_descriptors(const Mesh& mesh);
+/// Lets a rank of this mesh, and this process, open the files and sockets that its transports take; `joined`: axes made
+/// of several that its messages go over. Throws Error with both numbers where the system does not.
+void need_descriptors(const Mesh& mesh, const std::set<std::string>& joined = {});
 
 /// Throws Error, naming the key of the transport, where members of an axis are on several hosts, `per_host` ranks each,
 /// and its transport needs them on one: it offers shared memory alone, or threads.

@@ -128,3 +128,38 @@ TEST_CASE("data parallelism sends 2 S (P-1)/P of gradients and scalars, and no b
         account(model, 2, 3, 25 << 20);
     }
 }
+
+TEST_CASE("two axes in one message: 2 S (N-1)/N of N ranks, where it was 2 S (P-1)/P for each axis", "[traffic]") {
+    fmt::print("bytes of one step on rep x dp, mean over the ranks; S = gradients + 8\n");
+    for (const char* model : {"gpt", "llama"})
+        for (const int64_t dp : {2, 3})
+            for (const int64_t bucket : {int64_t{0}, int64_t{25} << 20}) {
+                Program program = program_of(model, 1, bucket);
+                for (ValueId input : program.inputs())
+                    if (const auto batch = program.dim(input, "batch"))
+                        program.store(input, "rep", Placement::split(*batch), {});
+                program.bucket("rep", bucket, {});
+                const Mesh mesh({{"rep", 2}, {"dp", dp}});
+                const int64_t N = mesh.ranks(), S = sizes_of(program).bytes + 2 * 4, steps = 2;
+                const auto sent = [&](const std::map<std::string, std::string>& transports) {
+                    CompileOptions options;
+                    options.transports = transports;
+                    const test::Ran ran = run(test::compile(program, mesh, options), steps);
+                    Sent all;
+                    for (const auto& rank : ran.traffic)
+                        for (const Traffic& t : rank) {
+                            all.collectives += t.collectives;
+                            all.bytes += t.bytes_sent;
+                        }
+                    return Sent{all.collectives / steps / N, 0, all.bytes / steps};
+                };
+                const Sent apart = sent({}), joined = sent(test::one_transport(mesh));
+                CHECK(apart.bytes == 2 * S * dp + 2 * S * 2 * (dp - 1));  // of all: N 2 S ((2-1)/2 + (dp-1)/dp)
+                CHECK(joined.bytes == 2 * S * (N - 1));
+                CHECK(joined.collectives < apart.collectives);
+                if (bucket > 0) CHECK(joined.collectives == 2);
+                fmt::print(
+                    "  {:<6} rep 2 dp {}  bucket {:>8}  {:>3} all-reduces, {:>7} B a rank; apart {:>3}, {:>7} B\n",
+                    model, dp, bucket, joined.collectives, joined.bytes / N, apart.collectives, apart.bytes / N);
+            }
+}

@@ -60,6 +60,7 @@ test::Lowered compiled(const Experiment& experiment) {
     const TransportContract contract = test::registry().transport("threads", {})(none)->contract();
     CompileOptions lowering;
     for (const Axis& axis : experiment.mesh.axes()) lowering.contracts[axis.name] = contract;
+    lowering.transports = test::one_transport(experiment.mesh);
     if (experiment.schedule) lowering.schedule = &*experiment.schedule;
     return test::compile(experiment.train(), experiment.mesh, lowering);
 }

@@ -21,7 +21,7 @@ grep -q "^checked: the plan is complete" summary.txt || fail "--dump leaves out 
 $orrery check "$script" $small --set mesh.dp=2 --set train.ramp_start=2 --set train.ramp_increment=2 \
     --set train.ramp_samples=20 --dump ramp > /dev/null || fail "check --dump of a ramp"
 for name in record set_precision add_loss_scale differentiate split_batch add_update annotate assign_stages recompute \
-    propagate bucket_collectives fuse; do
+    propagate join_axes bucket_collectives fuse; do
     ls pipeline/gpt/??-$name.ir > /dev/null || fail "no program behind $name"
 done
 [ -e pipeline/gpt.eval/class-1.plan ] || fail "no plan of the evaluation"

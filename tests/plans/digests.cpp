@@ -75,7 +75,10 @@ Compiled compiled(const Job& job) {
     if (!host.experiment) throw std::runtime_error(job.script + " compiled nothing");
     CompileOptions options;
     for (const Axis& axis : host.experiment->mesh.axes())
-        if (!axis.sequential && axis.size > 1) options.contracts[axis.name] = contract_of(job.transport);
+        if (!axis.sequential && axis.size > 1) {
+            options.contracts[axis.name] = contract_of(job.transport);
+            options.transports[axis.name] = job.transport;
+        }
     options.workspace = [](const KernelSpec& spec) { return reference_device().prepare(spec)->scratch_bytes(); };
     options.runs = [](const KernelSpec& spec) { return reference_device().why_not(spec).empty(); };
     options.look = test::check_passes();

@@ -26,7 +26,8 @@ class Progress {
 public:
     Progress(const Plan& plan, const Network& contracts, std::vector<int> class_of)
         : plan_(plan), class_of_(std::move(class_of)), state_(plan.classes.size()) {
-        for (const Axis& axis : plan.mesh.axes()) contracts_.push_back(contracts.of(axis.name));
+        for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis)
+            contracts_.push_back(contracts.of(plan.mesh.axis(axis).name));
         for (size_t k = 0; k < plan.classes.size(); ++k) prepare(static_cast<int>(k), contracts);
     }
 
@@ -80,10 +81,10 @@ private:
         state.group_end.assign(c.stream.size(), none);
         for (int i = 0; i < end(k); ++i)
             if (group(k, i) != none) state.group_end[static_cast<size_t>(group(k, i))] = i + 1;
-        for (size_t axis = 0; axis < plan_.mesh.axes().size(); ++axis) {
+        for (AxisId axis = 0; axis < plan_.mesh.ids(); ++axis) {
             auto& classes = state.members.emplace_back();
-            if (plan_.mesh.axes()[axis].sequential) continue;
-            for (int64_t rank : plan_.mesh.group(c.ranks.front(), static_cast<AxisId>(axis)))
+            if (plan_.mesh.axis(axis).sequential) continue;
+            for (int64_t rank : plan_.mesh.group(c.ranks.front(), axis))
                 classes.push_back(class_of_[static_cast<size_t>(rank)]);
         }
     }

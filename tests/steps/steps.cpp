@@ -73,6 +73,13 @@ std::vector<Parallel> parallels() {
         m.program.bucket("dp", 16 << 10, {});
         all.push_back({"dp=2 tp=2", m.program, Mesh({{"dp", 2}, {"tp", 2}})});
     }
+    {
+        Model m = block(8, 8, 2, 16, 32, true, true);
+        m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+        m.program.bucket("rep", 16 << 10, {});
+        m.program.bucket("dp", 16 << 10, {});
+        all.push_back({"rep=2 dp=2", m.program, Mesh({{"rep", 2}, {"dp", 2}})});
+    }
     for (const int64_t dp : {1, 2}) {
         Model m = network({0, 0, 1, 1}, false, DType::f32, 16);
         if (dp > 1) m.split_names({{"batch", "dp"}});
@@ -108,6 +115,7 @@ Measured measure(const Parallel& job, const std::string& transport, Registry& pl
     Measured m;
     CompileOptions options;
     options.status_word = true;
+    options.transports = one_transport(job.mesh);
     for (const Axis& axis : job.mesh.axes())
         if (!axis.sequential && axis.size > 1)
             m.contracts[axis.name] = options.contracts[axis.name] = make()->contract();
@@ -144,8 +152,8 @@ Measured measure(const Parallel& job, const std::string& transport, Registry& pl
         }
         Counted& counted = m.ranks[static_cast<size_t>(rank)];
         const auto traffic = [&](std::vector<Traffic>& to) {
-            for (size_t axis = 0; axis < job.mesh.axes().size(); ++axis)
-                if (const Communicator* c = context.along(static_cast<AxisId>(axis)))
+            for (AxisId axis = 0; axis < job.mesh.ids(); ++axis)
+                if (const Communicator* c = context.along(axis))
                     to.push_back(c->traffic());
                 else
                     to.emplace_back();
@@ -194,7 +202,7 @@ Traffic planned(const Measured& m, int64_t rank, AxisId axis) {
     const WireBytes wires(m.contracts, {});
     const TransportContract& contract = m.contracts.of(plan.mesh.axis(axis).name);
     const auto members = static_cast<int>(plan.mesh.size(axis));
-    const auto me = static_cast<int>(plan.mesh.coordinates(rank)[static_cast<size_t>(axis)]);
+    const auto me = static_cast<int>(plan.mesh.member(rank, axis));
     Traffic all;
     for (const Instruction& i : plan.class_of(rank).stream) {
         if (i.opcode == Opcode::kernel || i.opcode == Opcode::copy || i.axis != axis) continue;

@@ -12,6 +12,7 @@
 #include "ir/print.h"
 #include "layout_models.h"
 #include "mesh_interpreter.h"
+#include "one_transport.h"
 
 using namespace orrery;
 using namespace orrery::test;
@@ -46,8 +47,15 @@ std::set<ValueId> partial_sums(const Program& program) {
     return found;
 }
 
-/// Propagates and compares every value on every rank.
+/// Propagates and compares every value on every rank; also where axes share messages.
 Program sound(const Program& program, const Mesh& mesh) {
+    if (mesh.ids() > static_cast<AxisId>(mesh.axes().size())) {
+        CompileOptions joining;
+        joining.transports = one_transport(mesh);
+        const Program joined = distribute(program, mesh, joining);
+        CHECK_NOTHROW(check_program(joined));
+        MeshInterpreter(joined, mesh, small).compare(evaluate(program, small), partial_sums(program));
+    }
     Program result = distribute(program, mesh);
     CHECK_NOTHROW(check_program(result));
     MeshInterpreter(result, mesh, small).compare(evaluate(program, small), partial_sums(program));

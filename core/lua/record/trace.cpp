@@ -7,7 +7,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/describe.h"
-#include "layout/status_word.h"
+#include "layout/messages/status_word.h"
 #include "lua/fields.h"
 #include "lua/record/op_call.h"
 #include "lua/record/traced.h"

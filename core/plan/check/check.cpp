@@ -104,9 +104,10 @@ private:
     }
 
     void communication(const Instruction& i) {
-        if (i.axis < 0 || static_cast<size_t>(i.axis) >= plan_.mesh.axes().size()) fail("has no axis");
+        if (i.axis < 0 || i.axis >= plan_.mesh.ids()) fail("has no axis");
         const Axis& axis = plan_.mesh.axis(i.axis);
         if (axis.sequential) fail("runs over a sequential axis");
+        if (is_message(i.opcode) && plan_.mesh.joined(i.axis)) fail("is a message over several axes");
         if (i.queue == 0) fail("is communication on the compute queue");
         const int least = !is_message(i.opcode) ? none : i.relative ? 1 : 0;
         if (i.peer < least || i.peer >= axis.size)

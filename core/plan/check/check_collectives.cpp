@@ -56,15 +56,11 @@ void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
 
 std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of) {
     std::set<std::vector<int>> all;
-    int64_t stride = 1;
-    for (size_t a = static_cast<size_t>(axis) + 1; a < plan.mesh.axes().size(); ++a)
-        if (!plan.mesh.axes()[a].sequential) stride *= plan.mesh.axes()[a].size;
-    const int64_t size = plan.mesh.size(axis);
-    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(size), 0)};
+    if (plan.classes.size() == 1) return {std::vector<int>(static_cast<size_t>(plan.mesh.size(axis)), 0)};
     for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
-        if (rank / stride % size != 0) continue;
+        if (plan.mesh.member(rank, axis) != 0) continue;
         std::vector<int> members;
-        for (int64_t m = 0; m < size; ++m) members.push_back(class_of[static_cast<size_t>(rank + m * stride)]);
+        for (const int64_t other : plan.mesh.group(rank, axis)) members.push_back(class_of[static_cast<size_t>(other)]);
         all.insert(std::move(members));
     }
     return all;
@@ -97,13 +93,15 @@ std::vector<int> groups_of(const Plan& plan, const RankClass& c, const Network& 
 
 void check_collectives(const Plan& plan) {
     const std::vector<int> class_of = classes_of_ranks(plan);
-    for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis) {
-        if (plan.mesh.axes()[axis].sequential) continue;
+    std::set<AxisId> axes = joined_axes(plan);
+    for (size_t axis = 0; axis < plan.mesh.axes().size(); ++axis)
+        if (!plan.mesh.axes()[axis].sequential) axes.insert(static_cast<AxisId>(axis));
+    for (const AxisId axis : axes) {
         std::set<std::pair<int, int>> compared;
-        for (const std::vector<int>& members : lineups(plan, static_cast<AxisId>(axis), class_of))
+        for (const std::vector<int>& members : lineups(plan, axis, class_of))
             for (int member : members)
                 if (member != members[0] && compared.emplace(members[0], member).second)
-                    same_collectives(plan, static_cast<AxisId>(axis), members[0], member);
+                    same_collectives(plan, axis, members[0], member);
     }
 }
 

@@ -63,6 +63,8 @@ private:
     void collective(const Step& step);
     void transfer(const Step& step);
     int lane(AxisId axis, int peer, Opcode what);
+    int further_queue(AxisId axis, int peer, Opcode what);
+    int queue_of(AxisId axis);
     void keep_sent();
     void keep_groups();
     void joined(const Step& step);
@@ -111,7 +113,7 @@ private:
     std::vector<int> first_of_step_;                         ///< per step: its first instruction
     std::map<std::pair<OpId, int64_t>, Underway> underway_;  ///< by op and micro-batch
     std::vector<char> sent_;                                 ///< per instance: a peer reads it, at its own time
-    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues of messages, by axis, peer and direction
+    std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues beside the named axes' own
 };
 
 }  // namespace orrery::lowering

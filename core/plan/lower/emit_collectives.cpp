@@ -56,7 +56,7 @@ void Emitter::emit_collective(Opcode what, const Step& step, std::vector<Operand
     const Op& op = program().op(step.op);
     Instruction& instruction = emit(what, step, std::move(operands));
     instruction.axis = roles_.axis(op);
-    instruction.queue = 1 + instruction.axis;
+    instruction.queue = queue_of(instruction.axis);
     if (what == Opcode::all_reduce || what == Opcode::reduce_scatter) instruction.reduce = reduce_of(op);
 }
 

@@ -10,8 +10,18 @@ int Emitter::lane(AxisId axis, int peer, Opcode what) {
     const auto lanes = contract(axis).lanes;
     if (lanes == TransportContract::Lanes::communicator) return 1 + axis;
     if (lanes == TransportContract::Lanes::peer) what = Opcode::send;
+    return further_queue(axis, peer, what);
+}
+
+/// Those of the named axes come first, the others in the order in which they are met.
+int Emitter::further_queue(AxisId axis, int peer, Opcode what) {
     const int next = 1 + static_cast<int>(roles_.mesh.axes().size() + lanes_.size());
     return lanes_.try_emplace({axis, peer, what}, next).first->second;
+}
+
+/// Of an axis' collectives.
+int Emitter::queue_of(AxisId axis) {
+    return roles_.mesh.joined(axis) ? further_queue(axis, none, Opcode::all_reduce) : 1 + axis;
 }
 
 void Emitter::transfer(const Step& step) {

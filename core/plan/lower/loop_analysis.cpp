@@ -65,7 +65,7 @@ Placement LoopAnalysis::over_micro(ValueId id) const {
 
 AxisId LoopAnalysis::axis(const Op& op) const {
     const std::string name = op.attributes.text("axis");
-    const std::optional<AxisId> axis = mesh.find(name);
+    const std::optional<AxisId> axis = mesh.over(name);
     if (!axis) throw Error(op.origin, op.kind + " over axis '" + name + "', which the mesh " + mesh.text() + " lacks");
     return *axis;
 }

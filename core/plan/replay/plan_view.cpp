@@ -28,7 +28,7 @@ int64_t instructions(const Plan& plan) {
 
 PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members)
     : plan_(plan), actors_of_ranks_(class_of.size(), none) {
-    for (const Axis& axis : plan.mesh.axes()) contracts_.push_back(contracts.of(axis.name));
+    for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) contracts_.push_back(contracts.of(plan.mesh.axis(axis).name));
     const int64_t streams = std::max<int64_t>(instructions(plan), 1);
     choose_axes(class_of, std::min(members, std::max<int64_t>(most_items / streams, 1)));
     find_actors();
@@ -98,6 +98,13 @@ void PlanView::find_members() {
             if (plan_.mesh.axes()[a].sequential) continue;
             for (const int64_t rank : plan_.mesh.group(actor.rank, static_cast<AxisId>(a)))
                 members.push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
+        }
+    // Groups over several axes are alike where those of each one are.
+    for (const AxisId axis : joined_axes(plan_))
+        for (Actor& actor : actors_) {
+            actor.members.resize(static_cast<size_t>(plan_.mesh.ids()));
+            for (const int64_t rank : plan_.mesh.group(actor.rank, axis))
+                actor.members[static_cast<size_t>(axis)].push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
         }
     for (size_t a = 0; a < played_.size(); ++a)
         if (!plan_.mesh.axes()[a].sequential) require_alike(static_cast<AxisId>(a));

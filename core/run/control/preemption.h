@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "layout/status_word.h"
+#include "layout/messages/status_word.h"
 #include "run/host_side.h"
 
 namespace orrery {

@@ -14,7 +14,7 @@
 
 #include "base/env.h"
 #include "base/json.h"
-#include "layout/status_word.h"
+#include "layout/messages/status_word.h"
 #include "orrery/error.h"
 #include "plan/host_places.h"
 

@@ -64,7 +64,7 @@ bool Gradients::partial_over_ranks(ValueId value) const {
                        [&](const auto& partial) { return !plan_.mesh.axis(partial.axis).sequential; });
 }
 
-/// Packing around joined messages (layout/bucket.h).
+/// Packing around joined messages (layout/messages/bucket.h).
 bool Gradients::added_move(const Op& op) const {
     return moves(op) != Moves::no && static_cast<size_t>(op.outputs[0]) >= known_;
 }

@@ -1,4 +1,4 @@
-#include "layout/bucket.h"
+#include "layout/messages/bucket.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "layout/status_word.h"
+#include "layout/messages/status_word.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ std::vector<AxisId> axes_of_loss(const Program& program, const Mesh& mesh) {
     for (OpId maker = loss ? program.value(*loss).op : none; maker != none;) {
         const Op& op = program.op(maker);
         if (op.kind != "all_reduce") break;
-        const auto axis = mesh.find(op.attributes.text("axis"));
+        const auto axis = mesh.over(op.attributes.text("axis"));
         if (axis && !mesh.axis(*axis).sequential) axes.push_back(*axis);
         maker = program.value(op.inputs[0]).op;
     }
@@ -69,22 +69,31 @@ Status status_of(float sum) {
     return Status::go_on;
 }
 
-void add_status(Program& program, const Mesh& mesh) {
+void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers) {
     if (mesh.ranks() == 1) return;
     if (program.find(status_name) || program.result(status_name))
         throw Error(fmt::format("\"{}\" is the name of what ranks tell each other: take another one", status_name));
     std::vector<AxisId> axes = axes_of_loss(program, mesh);
+    const auto summed_over = [&](AxisId id) {
+        return std::any_of(axes.begin(), axes.end(), [&](AxisId axis) {
+            const std::vector<AxisId>& parts = mesh.parts(axis);
+            return std::find(parts.begin(), parts.end(), id) != parts.end();
+        });
+    };
+    std::vector<AxisId> others;
     for (size_t a = 0; a < mesh.axes().size(); ++a)
         if (const auto id = static_cast<AxisId>(a); !mesh.axes()[a].sequential && mesh.axes()[a].size > 1)
-            if (std::find(axes.begin(), axes.end(), id) == axes.end()) axes.push_back(id);
+            if (!summed_over(id)) others.push_back(id);
+    for (const AxisId axis : join_axes(mesh, carriers, others)) axes.push_back(axis);
     // What a pipeline's ranks all have is once a step; the loss, of each micro-batch, is one stage's.
     const AxisId micro = stage_count(program, mesh) == 1 ? mesh.sequential_axis().value_or(none) : none;
 
     Layout whole(1), summed(0);
-    for (const AxisId axis : axes) {
-        whole.set(axis, Placement::partial(ReduceOp::sum));
-        summed.set(axis, Placement::partial(ReduceOp::sum));
-    }
+    for (const AxisId axis : axes)
+        for (const AxisId part : mesh.parts(axis)) {
+            whole.set(part, Placement::partial(ReduceOp::sum));
+            summed.set(part, Placement::partial(ReduceOp::sum));
+        }
     if (micro != none) {
         whole.set(micro, Placement::split(0));
         summed.set(micro, Placement::partial(ReduceOp::sum));
@@ -97,7 +106,7 @@ void add_status(Program& program, const Mesh& mesh) {
     ops.push_back(record("sum", {{"dims", std::vector<int64_t>{0}}}, own, word));
     if (micro != none) summed.set(micro, Placement::replicated());
     for (const AxisId axis : axes) {
-        summed.set(axis, Placement::replicated());
+        for (const AxisId part : mesh.parts(axis)) summed.set(part, Placement::replicated());
         const ValueId next = new_value(program, {}, summed);
         Attributes attributes{{"axis", mesh.axis(axis).name}, {"op", std::string(name_of(ReduceOp::sum))}};
         attributes.set("cause", fmt::format("result {}", status_name));

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "layout/messages/join_axes.h"
 #include "orrery/mesh.h"
 #include "orrery/program.h"
 
@@ -25,7 +26,7 @@ Status status_of(float sum);
 /// Adds the status word to a distributed program: the input, f32[n], of which each rank gives its own part (n: the
 /// micro-batches that the program's loss is summed over, the word being the first), and the result f32[], summed over
 /// every axis. Where the loss is summed over the same axis, both go in one message if messages are joined (`bucket`);
-/// any other axis has one of 4 bytes. Nothing for a mesh of one rank.
-void add_status(Program& program, const Mesh& mesh);
+/// any other axis has one of 4 bytes, and those that can share one have it together. Nothing for a mesh of one rank.
+void add_status(Program& program, const Mesh& mesh, const AxisCarriers& carriers = {});
 
 }  // namespace orrery

@@ -1,0 +1,251 @@
+#include "layout/messages/join_axes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+int64_t local_bytes(const Program& program, ValueId id, const Mesh& mesh) {
+    const Value& v = program.value(id);
+    return TensorType{v.type.dtype, v.layout.local_shape(v.type.shape, mesh)}.bytes();
+}
+
+/// All-reduces of which each reads what the one before made.
+class Chains {
+public:
+    Chains(const Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {
+        readers_.assign(program.values.size(), 0);
+        for (const Op& op : program.ops)
+            for (const ValueId id : op.inputs) ++readers_[static_cast<size_t>(id)];
+        for (const Result& result : program.results) ++readers_[static_cast<size_t>(result.value)];
+        for (const Update& update : program.updates) ++readers_[static_cast<size_t>(update.value)];
+        for (const auto& [param, grad] : program.grads()) ++readers_[static_cast<size_t>(grad)];
+    }
+
+    /// The all_reduce of the same kind over another axis whose sum this one adds up; none: there is none.
+    OpId before(const Op& op) const {
+        if (op.kind != "all_reduce") return none;
+        const OpId maker = program_.value(op.inputs[0]).op;
+        if (maker == none) return none;
+        const Op& first = program_.op(maker);
+        const bool same = first.kind == op.kind && first.attributes.text("op") == op.attributes.text("op");
+        return same && axis_of(first) != axis_of(op) ? maker : none;
+    }
+
+    /// Why two that follow each other cannot be one, whatever carries them; "": they can.
+    std::string why_apart(const Op& first, const Op& then) const {
+        if (readers_[static_cast<size_t>(then.inputs[0])] > 1)
+            return fmt::format("the sum over {} alone is read, too", first.attributes.text("axis"));
+        if (first.stage != then.stage) return "they belong to different stages";
+        if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";
+        return "";
+    }
+
+    AxisId axis_of(const Op& op) const { return mesh_.over(op.attributes.text("axis")).value_or(none); }
+
+private:
+    const Program& program_;
+    const Mesh& mesh_;
+    std::vector<int> readers_;  ///< per value
+};
+
+class Joining {
+public:
+    Joining(Program& program, const Mesh& mesh, const AxisCarriers& carriers)
+        : program_(program), mesh_(mesh), carriers_(carriers), chains_(program, mesh) {}
+
+    void run() {
+        find_chains();
+        for (const std::vector<OpId>& chain : all_) plan(chain);
+        if (made_.empty()) return;
+        std::vector<Op> old = std::move(program_.ops);
+        program_.ops.clear();
+        std::vector<OpId> moved;
+        for (size_t id = 0; id < old.size(); ++id) {
+            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            const auto made = made_.find(static_cast<OpId>(id));
+            if (made == made_.end())
+                program_.ops.push_back(std::move(old[id]));
+            else
+                std::move(made->second.begin(), made->second.end(), std::back_inserter(program_.ops));
+        }
+        settle(moved);
+    }
+
+private:
+    /// The longest ones, of all-reduces that could be one if their axes could.
+    void find_chains() {
+        std::map<OpId, size_t> ends;  // by last op
+        for (size_t id = 0; id < program_.ops.size(); ++id) {
+            const Op& op = program_.ops[id];
+            if (op.kind != "all_reduce") continue;
+            const OpId before = chains_.before(op);
+            const auto known = before == none ? ends.end() : ends.find(before);
+            if (known == ends.end() || !chains_.why_apart(program_.op(before), op).empty()) {
+                ends[static_cast<OpId>(id)] = all_.size();
+                all_.push_back({static_cast<OpId>(id)});
+                continue;
+            }
+            const size_t chain = known->second;
+            ends.erase(known);
+            ends[static_cast<OpId>(id)] = chain;
+            all_[chain].push_back(static_cast<OpId>(id));
+        }
+    }
+
+    void plan(const std::vector<OpId>& chain) {
+        if (chain.size() < 2) return;
+        std::vector<AxisId> axes;
+        for (const OpId id : chain) axes.push_back(chains_.axis_of(program_.op(id)));
+        const std::vector<AxisId> joined = join_axes(mesh_, carriers_, axes);
+        if (joined.size() == chain.size()) return;
+        std::vector<Op> ops;
+        for (const AxisId axis : joined) ops.push_back(one(chain, axis));
+        link(chain, joined, ops);
+        made_[chain.front()] = std::move(ops);
+        for (size_t k = 1; k < chain.size(); ++k) made_[chain[k]] = {};
+    }
+
+    /// One message over the axis: as the first of the chain, for the reader of the last.
+    Op one(const std::vector<OpId>& chain, AxisId axis) const {
+        Op op = program_.op(chain.front());
+        const Op& last = program_.op(chain.back());
+        op.attributes.set("axis", mesh_.axis(axis).name);
+        if (const std::string cause = last.attributes.text("cause"); !cause.empty()) op.attributes.set("cause", cause);
+        if (op.attributes.has("sends")) {
+            const int64_t bytes = local_bytes(program_, last.outputs[0], mesh_), n = mesh_.size(axis);
+            op.attributes.set("sends", 2 * bytes * (n - 1) / n);
+        }
+        return op;
+    }
+
+    /// From the chain's first input to its last output; the values between lie as is left to add up, or are dropped.
+    void link(const std::vector<OpId>& chain, const std::vector<AxisId>& joined, std::vector<Op>& ops) {
+        const ValueId last = program_.op(chain.back()).outputs[0];
+        Layout layout = program_.value(last).layout;
+        const ReduceOp reduce =
+            program_.value(program_.op(chain.front()).inputs[0]).layout.at(mesh_.parts(joined.front()).front()).op;
+        std::vector<Layout> between;  // behind each message, the last one first
+        for (size_t k = joined.size(); k-- > 1;) {
+            for (const AxisId part : mesh_.parts(joined[k])) layout.set(part, Placement::partial(reduce));
+            between.push_back(layout);
+        }
+        ValueId from = program_.op(chain.front()).inputs[0];
+        for (size_t k = 0; k + 1 < chain.size(); ++k) {
+            const ValueId id = program_.op(chain[k]).outputs[0];
+            program_.value(id).op = none;
+            program_.value(id).output = 0;
+            if (k + 1 < ops.size()) program_.value(id).layout = between[ops.size() - 2 - k];
+        }
+        for (size_t k = 0; k < ops.size(); ++k) {
+            ops[k].inputs = {from};
+            from = k + 1 < ops.size() ? program_.op(chain[k]).outputs[0] : last;
+            ops[k].outputs = {from};
+        }
+    }
+
+    void settle(const std::vector<OpId>& moved) {
+        for (size_t id = 0; id < program_.ops.size(); ++id) {
+            OpId& forward = program_.ops[id].forward;
+            if (forward != none) forward = moved[static_cast<size_t>(forward)];
+            for (size_t k = 0; k < program_.ops[id].outputs.size(); ++k) {
+                program_.value(program_.ops[id].outputs[k]).op = static_cast<OpId>(id);
+                program_.value(program_.ops[id].outputs[k]).output = static_cast<int>(k);
+            }
+        }
+    }
+
+    Program& program_;
+    const Mesh& mesh_;
+    const AxisCarriers& carriers_;
+    const Chains chains_;
+    std::vector<std::vector<OpId>> all_;
+    std::map<OpId, std::vector<Op>> made_;  ///< what stands in place of an op
+};
+
+/// Of axes that may be made of several: the first reason that two of their parts have.
+std::string why_parts_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b) {
+    for (const AxisId one : mesh.parts(a))
+        for (const AxisId other : mesh.parts(b))
+            if (std::string why = why_apart(mesh, carriers, one, other); !why.empty()) return why;
+    return "";
+}
+
+}  // namespace
+
+std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b) {
+    const std::string &first = mesh.axis(a).name, &second = mesh.axis(b).name;
+    const auto one = carriers.transports.find(first), other = carriers.transports.find(second);
+    for (const auto& [found, axis] : {std::pair(one, a), std::pair(other, b)})
+        if (found == carriers.transports.end())
+            return fmt::format("the transport of {} is not known", mesh.axis(axis).name);
+    if (one->second != other->second)
+        return fmt::format("{} has transport {}, {} has {}", first, one->second, second, other->second);
+    for (const std::string* axis : {&first, &second})
+        if (carriers.tables.count(*axis)) return fmt::format("[collectives] has a table for {}", *axis);
+    if (!mesh.together({a, b}))
+        return fmt::format("{} is not among the first eight axes of more than one rank",
+                           mesh.axis(std::max(a, b)).name);
+    return "";
+}
+
+std::vector<AxisId> join_axes(const Mesh& mesh, const AxisCarriers& carriers, const std::vector<AxisId>& axes) {
+    std::vector<std::vector<AxisId>> groups;
+    for (const AxisId axis : axes) {
+        const auto fits = [&](const std::vector<AxisId>& group) {
+            return std::all_of(group.begin(), group.end(),
+                               [&](AxisId other) { return why_apart(mesh, carriers, other, axis).empty(); });
+        };
+        const auto group = std::find_if(groups.begin(), groups.end(), fits);
+        if (group == groups.end())
+            groups.push_back({axis});
+        else
+            group->push_back(axis);
+    }
+    std::vector<AxisId> joined;
+    for (const std::vector<AxisId>& group : groups)
+        joined.push_back(group.size() == 1 ? group.front() : mesh.together(group).value());
+    return joined;
+}
+
+void join_axes(Program& program, const Mesh& mesh, const AxisCarriers& carriers) {
+    Joining(program, mesh, carriers).run();
+}
+
+std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers) {
+    const Chains chains(program, mesh);
+    std::map<std::tuple<AxisId, AxisId, std::string>, ApartAxes> all;
+    for (const Op& op : program.ops) {
+        const OpId before = chains.before(op);
+        if (before == none) continue;
+        const Op& first = program.op(before);
+        const AxisId a = chains.axis_of(first), b = chains.axis_of(op);
+        std::string why = why_parts_apart(mesh, carriers, a, b);
+        if (why.empty()) why = chains.why_apart(first, op);
+        ApartAxes& entry = all[{a, b, why}];
+        entry.first = mesh.axis(a).name;
+        entry.then = mesh.axis(b).name;
+        entry.why = why;
+        ++entry.values;
+        entry.bytes += local_bytes(program, op.outputs[0], mesh);
+    }
+    std::vector<ApartAxes> entries;
+    for (auto& [key, entry] : all) entries.push_back(std::move(entry));
+    return entries;
+}
+
+std::string apart_text(const std::vector<ApartAxes>& apart) {
+    std::string text;
+    for (const ApartAxes& e : apart)
+        text += fmt::format("two messages instead of one: {} of {} summed over {}, then over {}: {}\n",
+                            plural(e.values, "value"), bytes_text(e.bytes), e.first, e.then, e.why);
+    return text;
+}
+
+}  // namespace orrery

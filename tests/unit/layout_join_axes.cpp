@@ -1,0 +1,233 @@
+// All-reduces over several axes: which become one message, what it sends, and why others stay apart.
+#include "layout/messages/join_axes.h"
+
+#include <catch2/catch.hpp>
+
+#include "layout_models.h"
+#include "plan/access.h"
+#include "plan/lint.h"
+#include "plan/print.h"
+#include "plan/summary.h"
+#include "plan_ranks.h"
+#include "schedules.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+const Mesh four({{"rep", 2}, {"dp", 2}});
+
+/// The batch split over both axes.
+Program replicas(bool clip = true) {
+    Model m = mlp(24, 4, 12, true, clip);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+    return m.program;
+}
+
+CompileOptions together(const Mesh& mesh) {
+    CompileOptions options;
+    options.transports = one_transport(mesh);
+    return options;
+}
+
+/// "all_reduce rep+dp": 5.
+std::map<std::string, int> messages(const Plan& plan) {
+    std::map<std::string, int> counts;
+    for (const Instruction& i : plan.classes.front().stream)
+        if (i.axis != none) ++counts[std::string(name_of(i.opcode)) + " " + plan.mesh.axis(i.axis).name];
+    return counts;
+}
+
+int64_t bytes_sent(const Plan& plan) {
+    int64_t bytes = 0;
+    for (const auto& traffic : summary(plan).classes.front().traffic) bytes += traffic.bytes_sent;
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("axes together: names, sizes, groups") {
+    const Mesh mesh({{"pp", 2}, {"one", 1}, {"dp", 3}, {"tp", 2}, {"micro", 4, true}});
+    CHECK(mesh.axes().size() == 5);
+    CHECK(mesh.ids() == 5 + 4);  // pp+dp, pp+tp, dp+tp, all three
+    CHECK(mesh.ranks() == 12);
+    CHECK_FALSE(mesh.find("pp+tp"));
+    CHECK(mesh.over("dp") == mesh.find("dp"));
+    CHECK_FALSE(mesh.over("tp+pp"));  // in the order of the mesh
+    CHECK_FALSE(mesh.over("one+dp"));
+    CHECK_FALSE(mesh.over("tp+micro"));
+    const AxisId both = mesh.over("pp+tp").value();
+    CHECK(mesh.joined(both));
+    CHECK_FALSE(mesh.joined(*mesh.find("tp")));
+    CHECK(mesh.together({*mesh.find("tp"), *mesh.find("pp")}) == both);
+    CHECK(mesh.together({*mesh.find("tp")}) == mesh.find("tp"));
+    CHECK(mesh.parts(both) == std::vector<AxisId>{0, 3});
+    CHECK(mesh.size(both) == 4);
+    CHECK(mesh.size("pp+tp") == 1);  // no axis of the user's
+    CHECK(mesh.group(0, both) == std::vector<int64_t>{0, 1, 6, 7});
+    CHECK(mesh.group(9, both) == std::vector<int64_t>{2, 3, 8, 9});
+    for (AxisId axis = 0; axis < mesh.ids(); ++axis)
+        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+            const std::vector<int64_t> group = mesh.group(rank, axis);
+            if (mesh.axis(axis).sequential) continue;
+            CHECK(static_cast<int64_t>(group.size()) == mesh.size(axis));
+            CHECK(std::is_sorted(group.begin(), group.end()));
+            CHECK(group[static_cast<size_t>(mesh.member(rank, axis))] == rank);
+            for (const int64_t other : group) CHECK(mesh.group(other, axis) == group);
+        }
+    CHECK(mesh.with_microbatches(1).ids() == 4 + 4);
+    CHECK(Mesh({{"dp", 2}}).ids() == 1);
+    CHECK_THROWS_WITH(Mesh({{"dp+tp", 2}}), Catch::Matchers::Contains("joins the names of axes"));
+    std::vector<Axis> many;
+    for (char name = 'a'; name < 'a' + 9; ++name) many.push_back({std::string(1, name), 2});
+    const Mesh nine(many);
+    CHECK(nine.over("a+h"));
+    CHECK_FALSE(nine.over("a+i"));
+}
+
+TEST_CASE("two axes in one message: each of N ranks sends 2 S (N-1)/N") {
+    for (const bool clip : {false, true})
+        for (const std::vector<Axis>& axes :
+             {std::vector<Axis>{{"rep", 2}, {"dp", 2}}, std::vector<Axis>{{"rep", 2}, {"dp", 3}}})
+            for (const int64_t micro : {1, 2}) {
+                const Mesh mesh = Mesh(axes).with_microbatches(micro);
+                Program program = replicas(clip);
+                if (micro > 1) program.microbatches(micro, {});
+                INFO(mesh.text());
+                const Lowered apart = compile(program, mesh), joined = compile(program, mesh, together(mesh));
+                CHECK(messages(apart.plan) == std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
+                CHECK(messages(joined.plan) == std::map<std::string, int>{{"all_reduce rep+dp", 5}});
+                int64_t S = 4;  // the loss
+                for (const ValueId param : program.params()) S += program.value(param).type.bytes();
+                const int64_t rep = mesh.size("rep"), dp = mesh.size("dp"), N = rep * dp;
+                const auto near = [](int64_t bytes, int64_t exact) { return std::abs(bytes - exact) < 5 * 4; };
+                CHECK(near(bytes_sent(apart.plan), 2 * S * (rep - 1) / rep + 2 * S * (dp - 1) / dp));
+                CHECK(near(bytes_sent(joined.plan), 2 * S * (N - 1) / N));
+                int64_t listed = 0;
+                for (const Redistribution& e : redistributions(joined.plan)) {
+                    CHECK(e.axis == "rep+dp");
+                    CHECK_FALSE(e.implicit);
+                    listed += e.bytes;
+                }
+                CHECK(listed == bytes_sent(joined.plan));
+                // What communicators counted, and what came of it.
+                const Ran ran = run_steps(joined, 2), before = run_steps(apart, 2);
+                CHECK(difference(ran.values, before.values, 1e-5) == "");
+                int64_t counted = 0;
+                for (const auto& rank : ran.traffic)
+                    for (size_t axis = 0; axis < rank.size(); ++axis) {
+                        counted += rank[axis].bytes_sent;
+                        if (static_cast<AxisId>(axis) != *mesh.over("rep+dp")) CHECK(rank[axis].bytes_sent == 0);
+                    }
+                CHECK(counted == 2 * 2 * S * (N - 1));  // of all ranks, two steps
+            }
+}
+
+TEST_CASE("all-reduces over axes together share buckets, of the smaller size that a mark allows") {
+    Program program = replicas();
+    program.bucket("rep", 1 << 20, {});
+    CHECK(program.bucket_bytes("rep+dp") == 1 << 20);
+    program.bucket("dp", 1 << 10, {});
+    CHECK(program.bucket_bytes("rep+dp") == 1 << 10);
+    CHECK(program.bucket_bytes("rep") == 1 << 20);
+    CHECK(program.bucket_bytes("re+d") == 0);
+    const Lowered joined = compile(program, four, together(four));
+    CHECK(messages(joined.plan) == std::map<std::string, int>{{"all_reduce rep+dp", 2}});  // gradients, the loss
+    CHECK(difference(run_steps(joined, 2).values, run_steps(compile(program, four), 2).values, 1e-5) == "");
+}
+
+TEST_CASE("three axes of two transports: two share a message, the third has its own") {
+    Model m = mlp(16, 4, 12, true, true);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}, {"batch", "cp"}});
+    const Mesh mesh({{"rep", 2}, {"dp", 2}, {"cp", 2}});
+    CompileOptions options = together(mesh);
+    CHECK(messages(compile(m.program, mesh, options).plan) == std::map<std::string, int>{{"all_reduce rep+dp+cp", 5}});
+    for (const auto& [odd, both] : {std::pair("rep", "dp+cp"), std::pair("dp", "rep+cp"), std::pair("cp", "rep+dp")}) {
+        options.transports = one_transport(mesh);
+        options.transports[odd] = "other";
+        const Lowered lowered = compile(m.program, mesh, options);
+        CHECK(messages(lowered.plan) == std::map<std::string, int>{{std::string("all_reduce ") + odd, 5},
+                                                                   {std::string("all_reduce ") + both, 5}});
+        CHECK(difference(run_steps(lowered, 1).values, run_steps(compile(m.program, mesh), 1).values, 1e-5) == "");
+    }
+}
+
+TEST_CASE("what keeps two axes apart is said") {
+    const auto told = [](const Program& program, const Mesh& mesh, const CompileOptions& options) {
+        const Lowered lowered = compile(program, mesh, options);
+        return apart_text(axes_apart(lowered.plan.program, lowered.plan.mesh, carriers_of(options)));
+    };
+    CompileOptions options = together(four);
+    CHECK(told(replicas(), four, options).empty());
+    options.transports["dp"] = "gloo";
+    const std::string of_transports = told(replicas(), four, options);
+    CHECK_THAT(of_transports, Catch::Matchers::Contains("two messages instead of one: 5 values of ") &&
+                                  Catch::Matchers::Contains("rep has transport threads, dp has gloo"));
+    options = together(four);
+    options.collectives["dp"] = {ring_table(2)};
+    CHECK_THAT(told(replicas(), four, options), Catch::Matchers::Contains("[collectives] has a table for dp"));
+    CHECK(messages(compile(replicas(), four, options).plan) ==
+          std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
+    CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is not known"));
+
+    // The sum over one axis is read by itself.
+    Model m = mlp(24, 4, 12, true, false);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+    Program program = distribute(m.program, four);
+    for (Op& op : program.ops)
+        if (op.kind == "all_reduce") {
+            program.results.push_back({"between", op.outputs[0]});
+            break;
+        }
+    const size_t ops = program.ops.size();
+    const AxisCarriers carriers{one_transport(four), {}};
+    join_axes(program, four, carriers);
+    CHECK(program.ops.size() == ops - 4);
+    const auto left = axes_apart(program, four, carriers);
+    REQUIRE(left.size() == 1);
+    CHECK(left[0].values == 1);
+    CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is read, too"));
+}
+
+TEST_CASE("the proof knows groups over several axes") {
+    Lowered lowered = compile(replicas(), four, together(four));
+    const std::string text = print(lowered.plan);
+    CHECK_THAT(text, Catch::Matchers::Contains("all_reduce") && Catch::Matchers::Contains("rep+dp"));
+    CHECK(joined_axes({&lowered.plan}) == std::set<std::string>{"rep+dp"});
+    // One member of the group runs another collective.
+    RankClass other = lowered.plan.classes[0];
+    lowered.plan.classes[0].ranks = {0, 1, 2};
+    other.ranks = {3};
+    for (Instruction& i : other.stream)
+        if (i.axis != none) {
+            i.reduce = ReduceOp::max;
+            break;
+        }
+    lowered.plan.classes.push_back(std::move(other));
+    CHECK_THROWS_WITH(check(lowered.plan, {}), Catch::Matchers::Contains("members of axis rep+dp disagree"));
+}
+
+TEST_CASE("a pipeline's later stages sum over the other axes together, and its proof runs") {
+    Model m = network({0, 1}, false, DType::f32, 16);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+    m.program.pipeline({"pp", "1f1b", 1, {}});
+    m.program.microbatches(2, {});
+    const Mesh mesh = Mesh({{"rep", 2}, {"pp", 2}, {"dp", 2}}).with_microbatches(2);
+    const Schedule schedule = hand_1f1b(2, 2);
+    CompileOptions options = together(mesh);
+    options.status_word = true;
+    options.schedule = &schedule;
+    options.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
+    const Lowered joined = compile(m.program, mesh, options);
+    CHECK(joined_axes({&joined.plan}).count("rep+dp") == 1);
+    options.transports.clear();
+    const Lowered apart = compile(m.program, mesh, options);
+    CHECK(difference(run_steps(joined, 2).values, run_steps(apart, 2).values, 1e-5) == "");
+    for (size_t k = 0; k < 2; ++k) {
+        int64_t with = 0, without = 0;
+        for (const auto& t : summary(joined.plan).classes[k].traffic) with += t.bytes_sent;
+        for (const auto& t : summary(apart.plan).classes[k].traffic) without += t.bytes_sent;
+        CHECK(with < without);
+    }
+}
