@@ -171,6 +171,16 @@ TEST_CASE("what keeps two axes apart is said") {
           std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
     CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is not known"));
 
+    // The status word goes with the loss, and then where the loss does not.
+    Model split = mlp(24, 4, 12);
+    split.split_names({{"batch", "dp"}, {"mlp", "tp"}});
+    const Mesh both({{"dp", 2}, {"tp", 2}});
+    options = together(both);
+    options.status_word = true;
+    CHECK(told(split.program, both, options) ==
+          "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it shares the loss' "
+          "message\n");
+
     // The sum over one axis is read by itself.
     Model m = mlp(24, 4, 12, true, false);
     m.split_names({{"batch", "rep"}, {"batch", "dp"}});

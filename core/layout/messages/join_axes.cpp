@@ -228,6 +228,8 @@ std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, cons
         const AxisId a = chains.axis_of(first), b = chains.axis_of(op);
         std::string why = why_parts_apart(mesh, carriers, a, b);
         if (why.empty()) why = chains.why_apart(first, op);
+        if (why.empty())
+            why = fmt::format("over {} it shares the loss' message", mesh.axis(a).name);  // the status word
         ApartAxes& entry = all[{a, b, why}];
         entry.first = mesh.axis(a).name;
         entry.then = mesh.axis(b).name;
