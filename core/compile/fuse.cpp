@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/build.h"
 #include "ir/op.h"
 
 namespace orrery {
@@ -316,18 +317,10 @@ private:
             if (stands_[id] != none) moved[id] = moved[static_cast<size_t>(stands_[id])];
         std::vector<Op> ops;
         ops.reserve(static_cast<size_t>(next));
-        for (size_t id = 0; id < moved.size(); ++id) {
-            if (stands_[id] != none) continue;
-            Op& from = program_.ops[id];
-            if (from.forward != none) from.forward = moved[static_cast<size_t>(from.forward)];
-            for (size_t o = 0; o < from.outputs.size(); ++o) {
-                Value& made = program_.value(from.outputs[o]);
-                made.op = moved[id];
-                made.output = static_cast<int>(o);
-            }
-            ops.push_back(std::move(from));
-        }
+        for (size_t id = 0; id < moved.size(); ++id)
+            if (stands_[id] == none) ops.push_back(std::move(program_.ops[id]));
         program_.ops = std::move(ops);
+        relink(program_, moved);
     }
 
     Program program_;

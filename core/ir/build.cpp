@@ -170,4 +170,15 @@ void Builder::pop_scope() {
     scopes_.pop_back();
 }
 
+void relink(Program& program, const std::vector<OpId>& moved) {
+    for (size_t id = 0; id < program.ops.size(); ++id) {
+        Op& op = program.ops[id];
+        if (op.forward != none) op.forward = moved[static_cast<size_t>(op.forward)];
+        for (size_t k = 0; k < op.outputs.size(); ++k) {
+            program.value(op.outputs[k]).op = static_cast<OpId>(id);
+            program.value(op.outputs[k]).output = static_cast<int>(k);
+        }
+    }
+}
+
 }  // namespace orrery

@@ -58,4 +58,8 @@ private:
     OpId forward_ = none;
 };
 
+/// Ops have new places: values find their makers again, and backward ops their forward ops. `moved`: by old place the
+/// new one.
+void relink(Program& program, const std::vector<OpId>& moved);
+
 }  // namespace orrery

@@ -6,6 +6,7 @@
 #include <cassert>
 
 #include "base/text.h"
+#include "ir/build.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/factors.h"
@@ -262,15 +263,8 @@ Program Versions::finish() {
         if (moved.size() <= static_cast<size_t>(index)) moved.resize(static_cast<size_t>(index) + 1, none);
         if (moved[static_cast<size_t>(index)] == none) moved[static_cast<size_t>(index)] = static_cast<OpId>(i);
     }
-    for (size_t i = 0; i < entries_.size(); ++i) {
-        Op& op = entries_[i].op;
-        if (op.forward != none) op.forward = moved[static_cast<size_t>(op.forward)];
-        for (size_t k = 0; k < op.outputs.size(); ++k) {
-            program.value(op.outputs[k]).op = static_cast<OpId>(i);
-            program.value(op.outputs[k]).output = static_cast<int>(k);
-        }
-        program.ops.push_back(std::move(op));
-    }
+    for (Entry& entry : entries_) program.ops.push_back(std::move(entry.op));
+    relink(program, moved);
     for (size_t id = 0; id < program.values.size(); ++id) {
         auto& causes = program.values[id].causes;
         for (size_t i = 0; i < mesh_.axes().size(); ++i) {

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "ir/build.h"
+
 namespace orrery {
 
 namespace {
@@ -34,7 +36,7 @@ public:
             }
         }
         for (auto& [key, bucket] : open_) flush(bucket);
-        settle(moved);
+        relink(program_, moved);
     }
 
 private:
@@ -222,18 +224,6 @@ private:
             make(last, "transpose", {turned}, perm(shape.size(), dim, true), {}, {}, y);
         }
         return start + flat[1];
-    }
-
-    /// Ops have moved: values and backward ops find their makers and forward ops again.
-    void settle(const std::vector<OpId>& moved) {
-        for (size_t id = 0; id < program_.ops.size(); ++id) {
-            OpId& forward = program_.ops[id].forward;
-            if (forward != none) forward = moved[static_cast<size_t>(forward)];
-            for (size_t k = 0; k < program_.ops[id].outputs.size(); ++k) {
-                program_.value(program_.ops[id].outputs[k]).op = static_cast<OpId>(id);
-                program_.value(program_.ops[id].outputs[k]).output = static_cast<int>(k);
-            }
-        }
     }
 
     Program& program_;

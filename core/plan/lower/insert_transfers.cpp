@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ir/build.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/stages.h"
@@ -316,14 +317,8 @@ private:
             if (entries_[i].old != none) moved[static_cast<size_t>(entries_[i].old)] = static_cast<OpId>(i);
         for (Value& value : program_.values) value.op = none;
         program_.ops.clear();
-        for (Entry& entry : entries_) {
-            Op& op = program_.ops.emplace_back(std::move(entry.op));
-            if (op.forward != none) op.forward = moved[static_cast<size_t>(op.forward)];
-            for (size_t k = 0; k < op.outputs.size(); ++k) {
-                program_.value(op.outputs[k]).op = static_cast<OpId>(program_.ops.size()) - 1;
-                program_.value(op.outputs[k]).output = static_cast<int>(k);
-            }
-        }
+        for (Entry& entry : entries_) program_.ops.push_back(std::move(entry.op));
+        relink(program_, moved);
     }
 
     Program& program_;
