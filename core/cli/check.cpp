@@ -33,6 +33,21 @@ void list_marks(const Program& program) {
                     mark.axis.c_str(), mark.placement.text().c_str(), mark.origin.text().c_str());
 }
 
+/// What stays two messages, each reason once: of the first program that has it.
+std::vector<ApartAxes> apart_in_all(const Compiled& compiled) {
+    std::vector<ApartAxes> all;
+    for (const Plan* plan : compiled.plans())
+        for (ApartAxes& one : axes_apart(plan->program, plan->mesh, compiled.carriers)) {
+            const bool told = std::any_of(all.begin(), all.end(), [&](const ApartAxes& other) {
+                return one.first == other.first && one.then == other.then && one.first_kind == other.first_kind &&
+                       one.then_kind == other.then_kind && one.why == other.why;
+            });
+            if (plan != &compiled.train()) one.program = plan->program.name;
+            if (!told) all.push_back(std::move(one));
+        }
+    return all;
+}
+
 /// A plan for a cluster is checked where its data is not, and then names none; what is named must be there and sound.
 void prove_there(ScriptRunner& script) {
     const DataSpec& data = *script.data();
@@ -225,8 +240,7 @@ int check_command(const ScriptCommand& given) {
     for (const RecordedResult& result : results)
         if (!result.why_not.empty()) std::printf("%s\n", result.why_not.c_str());
     std::printf("%s", lint_text(redistributions(compiled.train(), wire_bytes_of(compiled))).c_str());
-    const Plan& plan = compiled.train();
-    std::printf("%s", apart_text(axes_apart(plan.program, plan.mesh, compiled.carriers)).c_str());
+    std::printf("%s", apart_text(apart_in_all(compiled)).c_str());
     if (script.data()) prove_there(script);
     for (const std::string& note : script.notes()) std::printf("%s\n", note.c_str());
     std::printf("checked: the plan is complete and free of deadlock%s\n",

@@ -130,7 +130,9 @@ std::span<const Pass> passes() { return list; }
 
 AxisCarriers carriers_of(const CompileOptions& options) {
     AxisCarriers carriers{options.transports, {}};
-    for (const auto& [axis, tables] : options.collectives) carriers.tables.insert(axis);
+    for (const auto& [axis, tables] : options.collectives)
+        for (const ChunkTable& table : tables)
+            if (table.collective == Opcode::all_reduce) carriers.tables.insert(axis);
     return carriers;
 }
 

@@ -238,7 +238,7 @@ std::string PrefetchDepth::text() const {
     return fmt::format("{} {}", layers, layers == 1 ? "layer" : "layers");
 }
 
-// Over axes together ("rep+dp") the least that one of them has: what a mark allows stays true.
+// Over axes together ("rep+dp") the least of those that have a mark: what a mark allows stays true.
 int64_t Program::bucket_bytes(std::string_view axis) const {
     std::optional<int64_t> least;
     while (!axis.empty()) {

@@ -166,17 +166,21 @@ TEST_CASE("what keeps two axes apart is said") {
                                   Catch::Matchers::Contains("rep has transport threads, dp has gloo"));
     options = together(four);
     options.collectives["dp"] = {ring_table(2)};
-    CHECK_THAT(told(replicas(), four, options), Catch::Matchers::Contains("[collectives] has a table for dp"));
+    CHECK_THAT(told(replicas(), four, options), Catch::Matchers::Contains("[collectives] has an all_reduce for dp"));
     CHECK(messages(compile(replicas(), four, options).plan) ==
           std::map<std::string, int>{{"all_reduce rep", 5}, {"all_reduce dp", 5}});
+    for (ChunkTable& table : options.collectives["dp"]) table.collective = Opcode::all_gather;
+    CHECK(told(replicas(), four, options).empty());
     CHECK_THAT(told(replicas(), four, {}), Catch::Matchers::Contains("is not known"));
 
-    // The status word goes with the loss, and then where the loss does not.
+    // The status word goes with the loss where their messages are joined, and then where the loss does not.
     Model split = mlp(24, 4, 12);
     split.split_names({{"batch", "dp"}, {"mlp", "tp"}});
     const Mesh both({{"dp", 2}, {"tp", 2}});
     options = together(both);
     options.status_word = true;
+    CHECK(told(split.program, both, options).empty());
+    split.program.bucket("dp", 1 << 20, {});
     CHECK(told(split.program, both, options) ==
           "two messages instead of one: 1 value of 4 B summed over dp, then over tp: over dp it shares the loss' "
           "message\n");
@@ -198,6 +202,51 @@ TEST_CASE("what keeps two axes apart is said") {
     REQUIRE(left.size() == 1);
     CHECK(left[0].values == 1);
     CHECK_THAT(left[0].why, Catch::Matchers::Contains("alone is read, too"));
+}
+
+TEST_CASE("what is never one message is said, too, also where it is packed") {
+    const auto told = [](const Model& m, const Mesh& mesh, const CompileOptions& options) {
+        const Lowered lowered = compile(m.program, mesh, options);
+        return apart_text(axes_apart(lowered.plan.program, lowered.plan.mesh, carriers_of(options)));
+    };
+    const CompileOptions options = together(four);
+    for (const int64_t bucket : {0, 1 << 20}) {
+        INFO("bucket " << bucket);
+        Model sharded = mlp(24, 4, 12, false, false);
+        sharded.split_names({{"batch", "rep"}, {"batch", "dp"}});
+        for (const ValueId param : sharded.program.params()) {
+            sharded.program.store(param, "dp", Placement::split(0), {});
+            sharded.program.use(param, "dp", Placement::replicated(), {});
+        }
+        for (const char* axis : {"rep", "dp"}) sharded.program.bucket(axis, bucket, {});
+        CHECK(
+            told(sharded, four, options) ==
+            "two messages instead of one: 2 values of 192 B reduce-scattered over dp, then summed over rep: each rank "
+            "sums the part alone that it keeps of the first\n");
+        for (const ValueId param : sharded.program.params()) {
+            sharded.program.store(param, "rep", Placement::split(0), {});
+            sharded.program.use(param, "rep", Placement::replicated(), {});
+        }
+        const std::string all = told(sharded, four, options);
+        CHECK_THAT(all, Catch::Matchers::Contains(" 2 values of 384 B gathered over ") &&
+                            Catch::Matchers::Contains(" reduce-scattered over ") &&
+                            Catch::Matchers::Contains("one after the other they send no more bytes"));
+        CHECK(std::count(all.begin(), all.end(), '\n') == 2);
+    }
+    // The gradient's norm: the stages' parts are added over them, then over their ranks.
+    Model stages = network({0, 1}, false, DType::f32, 16);
+    stages.split_names({{"mlp", "tp"}});
+    stages.program.pipeline({"pp", "1f1b", 1, {}});
+    stages.program.microbatches(2, {});
+    const Mesh mesh = Mesh({{"pp", 2}, {"tp", 2}}).with_microbatches(2);
+    const Schedule schedule = hand_1f1b(2, 2);
+    CompileOptions piped = together(mesh);
+    piped.schedule = &schedule;
+    piped.contracts["pp"].lanes = TransportContract::Lanes::peer_and_direction;
+    CHECK(
+        told(stages, mesh, piped) ==
+        "two messages instead of one: 1 value of 4 B summed over pp, then over tp: lowering makes the sum over stages, "
+        "after messages have been joined\n");
 }
 
 TEST_CASE("the proof knows groups over several axes") {

@@ -108,7 +108,7 @@ public:
     const std::vector<Remark>& remarks() const { return remarks_; }
     int64_t microbatches() const { return microbatches_; }
     const Pipeline& pipeline() const { return pipeline_; }
-    int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join; of "rep+dp" the least of both
+    int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join; "rep+dp": the least of those with a mark
 
     const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
     /// By axis; one that is left out is left to lowering: a layer where the transport is `queued`, else none.

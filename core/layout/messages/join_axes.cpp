@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <tuple>
 
 #include "base/text.h"
+#include "ir/build.h"
+#include "ir/op.h"
+#include "layout/messages/status_word.h"
 
 namespace orrery {
 
@@ -42,6 +46,7 @@ public:
     std::string why_apart(const Op& first, const Op& then) const {
         if (readers_[static_cast<size_t>(then.inputs[0])] > 1)
             return fmt::format("the sum over {} alone is read, too", first.attributes.text("axis"));
+        if (first.phase != then.phase) return "they belong to different phases";
         if (first.stage != then.stage) return "they belong to different stages";
         if (first.attributes.text("keep") != then.attributes.text("keep")) return "they are kept for different times";
         return "";
@@ -75,7 +80,7 @@ public:
             else
                 std::move(made->second.begin(), made->second.end(), std::back_inserter(program_.ops));
         }
-        settle(moved);
+        relink(program_, moved);
     }
 
 private:
@@ -150,17 +155,6 @@ private:
         }
     }
 
-    void settle(const std::vector<OpId>& moved) {
-        for (size_t id = 0; id < program_.ops.size(); ++id) {
-            OpId& forward = program_.ops[id].forward;
-            if (forward != none) forward = moved[static_cast<size_t>(forward)];
-            for (size_t k = 0; k < program_.ops[id].outputs.size(); ++k) {
-                program_.value(program_.ops[id].outputs[k]).op = static_cast<OpId>(id);
-                program_.value(program_.ops[id].outputs[k]).output = static_cast<int>(k);
-            }
-        }
-    }
-
     Program& program_;
     const Mesh& mesh_;
     const AxisCarriers& carriers_;
@@ -177,6 +171,87 @@ std::string why_parts_apart(const Mesh& mesh, const AxisCarriers& carriers, Axis
     return "";
 }
 
+/// What is sent over one axis, then over another.
+class Apart {
+public:
+    Apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers)
+        : program_(program), mesh_(mesh), carriers_(carriers), chains_(program, mesh) {}
+
+    std::vector<ApartAxes> find() {
+        sent_.resize(program_.values.size());
+        for (const Op& op : program_.ops) {
+            if (op.kind == "all_reduce" || op.kind == "reduce_scatter" || op.kind == "all_gather" ||
+                op.kind == "stage_sum") {
+                look_at(op);
+                sent_of(op.outputs[0]) = {{{op.kind, chains_.axis_of(op)}, 1}};
+            } else if (op_def(op.kind).moves != Moves::no) {  // packing of several values in one message
+                for (const ValueId input : op.inputs)
+                    for (const auto& [how, values] : sent_of(input)) sent_of(op.outputs[0])[how] += values;
+            }
+        }
+        std::vector<ApartAxes> entries;
+        for (auto& [key, entry] : all_) entries.push_back(std::move(entry));
+        return entries;
+    }
+
+private:
+    using Sent = std::map<std::pair<std::string, AxisId>, int64_t>;  ///< values, by the collective that they come of
+
+    Sent& sent_of(ValueId id) { return sent_[static_cast<size_t>(id)]; }
+
+    void look_at(const Op& op) {
+        if (const OpId before = chains_.before(op); before != none) return add(program_.op(before), op);
+        const AxisId axis = chains_.axis_of(op);
+        Sent firsts;
+        for (const ValueId input : op.inputs)
+            for (const auto& [how, values] : sent_of(input)) firsts[how] += op.kind == "stage_sum" ? 0 : values;
+        for (const auto& [how, values] : firsts)
+            if (const std::string why = why_kinds(how.first, op); !why.empty() && how.second != axis)
+                add(how.first, how.second, op, why, std::max<int64_t>(values, 1));
+    }
+
+    /// Why two of these kinds are never one; "": they have nothing to do with each other.
+    std::string why_kinds(const std::string& first, const Op& then) const {
+        if ((first == "all_gather") != (then.kind == "all_gather")) return "";
+        if (first == "stage_sum" || then.kind == "stage_sum")
+            return "lowering makes the sum over stages, after messages have been joined";
+        if (first == then.kind && first != "all_reduce") return "one after the other they send no more bytes";
+        if (then.kind == "reduce_scatter") return "each rank keeps a part of the second sum alone";
+        if (first == "reduce_scatter") return "each rank sums the part alone that it keeps of the first";
+        return "";
+    }
+
+    /// Two all-reduces.
+    void add(const Op& first, const Op& then) {
+        const AxisId a = chains_.axis_of(first);
+        std::string why = why_parts_apart(mesh_, carriers_, a, chains_.axis_of(then));
+        if (why.empty()) why = chains_.why_apart(first, then);
+        if (why.empty() && then.attributes.text("cause") == fmt::format("result {}", status_name))
+            why = fmt::format("over {} it shares the loss' message", mesh_.axis(a).name);
+        assert(!why.empty());  // join_axes would have made them one
+        add(first.kind, a, then, why, 1);
+    }
+
+    void add(const std::string& kind, AxisId axis, const Op& then, const std::string& why, int64_t values) {
+        const AxisId other = chains_.axis_of(then);
+        ApartAxes& entry = all_[{axis, other, kind, then.kind, why}];
+        entry.first = mesh_.axis(axis).name;
+        entry.then = mesh_.axis(other).name;
+        entry.first_kind = kind;
+        entry.then_kind = then.kind;
+        entry.why = why;
+        entry.values += values;
+        entry.bytes += local_bytes(program_, then.kind == "all_gather" ? then.outputs[0] : then.inputs[0], mesh_);
+    }
+
+    const Program& program_;
+    const Mesh& mesh_;
+    const AxisCarriers& carriers_;
+    const Chains chains_;
+    std::vector<Sent> sent_;  ///< per value
+    std::map<std::tuple<AxisId, AxisId, std::string, std::string, std::string>, ApartAxes> all_;
+};
+
 }  // namespace
 
 std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, AxisId b) {
@@ -188,7 +263,7 @@ std::string why_apart(const Mesh& mesh, const AxisCarriers& carriers, AxisId a, 
     if (one->second != other->second)
         return fmt::format("{} has transport {}, {} has {}", first, one->second, second, other->second);
     for (const std::string* axis : {&first, &second})
-        if (carriers.tables.count(*axis)) return fmt::format("[collectives] has a table for {}", *axis);
+        if (carriers.tables.count(*axis)) return fmt::format("[collectives] has an all_reduce for {}", *axis);
     if (!mesh.together({a, b}))
         return fmt::format("{} is not among the first eight axes of more than one rank",
                            mesh.axis(std::max(a, b)).name);
@@ -219,34 +294,20 @@ void join_axes(Program& program, const Mesh& mesh, const AxisCarriers& carriers)
 }
 
 std::vector<ApartAxes> axes_apart(const Program& program, const Mesh& mesh, const AxisCarriers& carriers) {
-    const Chains chains(program, mesh);
-    std::map<std::tuple<AxisId, AxisId, std::string>, ApartAxes> all;
-    for (const Op& op : program.ops) {
-        const OpId before = chains.before(op);
-        if (before == none) continue;
-        const Op& first = program.op(before);
-        const AxisId a = chains.axis_of(first), b = chains.axis_of(op);
-        std::string why = why_parts_apart(mesh, carriers, a, b);
-        if (why.empty()) why = chains.why_apart(first, op);
-        if (why.empty())
-            why = fmt::format("over {} it shares the loss' message", mesh.axis(a).name);  // the status word
-        ApartAxes& entry = all[{a, b, why}];
-        entry.first = mesh.axis(a).name;
-        entry.then = mesh.axis(b).name;
-        entry.why = why;
-        ++entry.values;
-        entry.bytes += local_bytes(program, op.outputs[0], mesh);
-    }
-    std::vector<ApartAxes> entries;
-    for (auto& [key, entry] : all) entries.push_back(std::move(entry));
-    return entries;
+    return Apart(program, mesh, carriers).find();
 }
 
 std::string apart_text(const std::vector<ApartAxes>& apart) {
+    const auto verb = [](const std::string& kind) {
+        return kind == "all_gather" ? "gathered" : kind == "reduce_scatter" ? "reduce-scattered" : "summed";
+    };
     std::string text;
-    for (const ApartAxes& e : apart)
-        text += fmt::format("two messages instead of one: {} of {} summed over {}, then over {}: {}\n",
-                            plural(e.values, "value"), bytes_text(e.bytes), e.first, e.then, e.why);
+    for (const ApartAxes& e : apart) {
+        const std::string one = verb(e.first_kind), other = verb(e.then_kind);
+        text += fmt::format("two messages instead of one{}{}: {} of {} {} over {}, then {}over {}: {}\n",
+                            e.program.empty() ? "" : " in ", e.program, plural(e.values, "value"), bytes_text(e.bytes),
+                            one, e.first, one == other ? "" : other + " ", e.then, e.why);
+    }
     return text;
 }
 

@@ -14,15 +14,16 @@ constexpr Status largest = Status::stop;
 constexpr int step_bits = 24;
 static_assert(step_bits * static_cast<int>(largest) < 120);  // f32 has 2^127
 
-/// The axes over which the loss is summed, in order: its message takes the word along on the first one.
+/// The axes over which a message of the loss takes the word along, in order: where messages are joined (`bucket`).
 std::vector<AxisId> axes_of_loss(const Program& program, const Mesh& mesh) {
     std::vector<AxisId> axes;
     const auto loss = program.result("loss_sum");
     for (OpId maker = loss ? program.value(*loss).op : none; maker != none;) {
         const Op& op = program.op(maker);
         if (op.kind != "all_reduce") break;
-        const auto axis = mesh.over(op.attributes.text("axis"));
-        if (axis && !mesh.axis(*axis).sequential) axes.push_back(*axis);
+        const std::string name = op.attributes.text("axis");
+        const auto axis = mesh.over(name);
+        if (axis && !mesh.axis(*axis).sequential && program.bucket_bytes(name) > 0) axes.push_back(*axis);
         maker = program.value(op.inputs[0]).op;
     }
     std::reverse(axes.begin(), axes.end());
