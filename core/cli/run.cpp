@@ -222,10 +222,11 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, const Settings& settings, const std::function<void()>& claim,
+int start_ranks(const ScriptCommand& command, const ScriptRunner& checked, const std::function<void()>& claim,
                 SignalTaker& signals) {
+    const Settings& settings = checked.settings();
     const int64_t ranks = settings.mesh.ranks();
-    need_descriptors(settings.mesh);
+    need_descriptors(settings.mesh, checked.joined());
     LaunchSpec spec = over_hosts(command, ranks);
     Job local;
     local.local_ranks = spec.local_ranks;
@@ -263,7 +264,7 @@ int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& sign
     const bool threads = checked->ranks_are_threads();
     if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
-    if (ranks > 1 && !threads) return start_ranks(command, checked->settings(), claim, signals);
+    if (ranks > 1 && !threads) return start_ranks(command, *checked, claim, signals);
     claim();
     if (ranks > 1) return run_as_threads(command, ranks);
     Sessions sessions;

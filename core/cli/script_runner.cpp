@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "ir/op.h"
 #include "lua/script.h"
+#include "plan/access.h"
 #include "run/data/input_feed.h"
 #include "run/session.h"
 #include "run/train/evaluation.h"
@@ -256,6 +257,10 @@ ScriptRunner::Sampling ScriptRunner::compile_sampling() {
 const Compiled& ScriptRunner::compiled() const {
     if (!compiled_) throw Error(command_.script + ": the script compiled no program\n  call program:compile() in it");
     return *compiled_;
+}
+
+std::set<std::string> ScriptRunner::joined() const {
+    return compiled_ ? joined_axes(compiled_->plans()) : std::set<std::string>();
 }
 
 std::string ScriptRunner::summary() { return compiled_ ? orrery::summary(*compiled_) : ""; }

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ public:
     /// Throws Error when the script has compiled no program.
     const Compiled& compiled() const;
     const Experiment& experiment() const { return *experiment_; }
+    /// Axes made of several that messages of its programs go over; none of a script that has compiled nothing.
+    std::set<std::string> joined() const;
     /// Makes programs of the experiment that are not compiled, while the script is in run:train: on any thread, one at
     /// a time, with a device of its own.
     std::function<CompiledProgram(const ProgramEntry&)> later_programs();
@@ -93,6 +96,8 @@ protected:
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
     std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
+    /// Of this run's mesh.
+    virtual CompileOptions training_options(Device* device);
     /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error
     /// at an input that the data does not fill.
     void compile_evaluation();
@@ -115,10 +120,6 @@ protected:
     std::optional<TrainOptions> training_;
     std::vector<std::string> notes_;
     std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
-
-private:
-    /// Of this run's mesh.
-    CompileOptions training_options(Device* device);
 };
 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what

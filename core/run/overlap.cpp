@@ -12,9 +12,9 @@ namespace orrery {
 namespace {
 
 /// Transports over which a rank's plans send messages.
-std::set<std::string> with_messages(const Settings& settings, int64_t rank, const Compiled& compiled) {
+std::set<std::string> with_messages(const Settings& settings, int64_t rank, const std::vector<const Plan*>& plans) {
     std::set<std::string> names;
-    for (const Plan* plan : compiled.plans())
+    for (const Plan* plan : plans)
         for (const Instruction& i : plan->class_of(rank).stream)
             if (i.opcode == Opcode::send || i.opcode == Opcode::receive)
                 names.insert(settings.transport_of(plan->mesh.axis(i.axis).name));
@@ -46,15 +46,16 @@ bool has_spare_processors(const Settings& settings, const Job& job) {
     return own > threads_of(settings, job);
 }
 
-Overlapping overlapping(const Settings& settings, const Job& job, const Compiled& compiled) {
+Overlapping overlapping(const Settings& settings, const Job& job, const Network& contracts,
+                        const std::vector<const Plan*>& plans) {
     Overlapping out;
     const bool on = settings.overlap == Overlap::on;
     if (settings.overlap == Overlap::off || (!on && !has_spare_processors(settings, job))) return out;
-    const std::set<std::string> messages = with_messages(settings, job.rank, compiled);
-    std::set<std::string> axes = joined_axes(compiled.plans());
-    for (const auto& [axis, contract] : compiled.contracts) axes.insert(axis);
+    const std::set<std::string> messages = with_messages(settings, job.rank, plans);
+    std::set<std::string> axes = joined_axes(plans);
+    for (const auto& [axis, contract] : contracts) axes.insert(axis);
     for (const std::string& axis : axes) {
-        const TransportContract& contract = compiled.contracts.of(axis);
+        const TransportContract& contract = contracts.of(axis);
         const std::string& transport = settings.transport_of(axis.substr(0, axis.find('+')));
         std::string why;
         if (contract.queued)
@@ -64,7 +65,6 @@ Overlapping overlapping(const Settings& settings, const Job& job, const Compiled
         else if (messages.count(transport))
             why = fmt::format("transport {} also sends messages", transport);
         if (on && !why.empty()) out.notes.push_back(fmt::format("collectives of {} run inline: {}", axis, why));
-        const std::vector<const Plan*> plans = compiled.plans();
         const bool pays = std::any_of(plans.begin(), plans.end(),
                                       [&](const Plan* plan) { return has_kernels_beside(*plan, job.rank, axis); });
         if (why.empty() && (on || pays)) out.axes.insert(axis);

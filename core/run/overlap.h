@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "compile/compile.h"
+#include "orrery/plan.h"
+#include "plan/network.h"
 #include "run/settings.h"
 
 namespace orrery {
@@ -17,7 +18,8 @@ struct Overlapping {
 /// By [run] overlap. `automatic`: where a rank's processors are more than its threads, for axes with a collective that
 /// kernels can run beside. Not where a transport queues its calls itself, is staged, or also carries messages, which
 /// it may not take beside a collective.
-Overlapping overlapping(const Settings& settings, const Job& job, const Compiled& compiled);
+Overlapping overlapping(const Settings& settings, const Job& job, const Network& contracts,
+                        const std::vector<const Plan*>& plans);
 
 /// Whether a kernel stands between a collective of the axis and the first instruction that waits for it.
 bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis);

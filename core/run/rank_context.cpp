@@ -44,7 +44,7 @@ RankContext::RankContext(const RankSetting& setting)
       mesh_(setting.plans.front()->mesh),
       vote_(setting.vote),
       connecting_{setting.device_kind, setting.rendezvous, setting.timeout,
-                  setting.collectives, setting.background, setting.prefix},
+                  setting.collectives, setting.prefix,     setting.failed},
       of_class_(arena_bytes(setting.persistent, setting.plans)),
       arenas_{setting.device, {}} {
     transports_.resize(mesh_.axes().size());
@@ -56,12 +56,20 @@ RankContext::RankContext(const RankSetting& setting)
         static_cast<size_t>(&setting.plans.front()->class_of(rank_) - setting.plans.front()->classes.data());
     for (const int64_t bytes : {of_class_[own].persistent, of_class_[own].scratch})
         arenas_.memory.push_back(setting.device.allocate(bytes, kind));
-    try {
+    or_abort([&] {
         for (size_t id = 0; id < transports_.size(); ++id)
-            if (transports_[id]) connect(mesh_, static_cast<AxisId>(id));
-        for (const Plan* plan : setting.plans) connect_joined(*plan);
+            if (transports_[id]) connect(mesh_, static_cast<AxisId>(id), setting.background);
+        for (const Plan* plan : setting.plans) connect_joined(*plan, setting.background);
+    });
+}
+
+/// Peers are told why before they see a closed connection.
+template <class Connects>
+void RankContext::or_abort(Connects connects) {
+    try {
+        connects();
     } catch (const std::exception& error) {
-        if (setting.failed) setting.failed(explain(error));
+        if (connecting_.failed) connecting_.failed(explain(error));
         abort(explain(error));
         throw;
     }
@@ -72,7 +80,7 @@ RankContext::~RankContext() {
 }
 
 /// The transport's communicator in its wrappers: the innermost moves chunks, the outermost waits on no caller's thread.
-void RankContext::connect(const Mesh& mesh, AxisId axis) {
+void RankContext::connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background) {
     const std::string& name = mesh.axis(axis).name;
     Transport& transport = *transports_[static_cast<size_t>(mesh.parts(axis).front())];
     const bool staged = !serves(transport.contract(), connecting_.device_kind);
@@ -82,7 +90,7 @@ void RankContext::connect(const Mesh& mesh, AxisId axis) {
     if (tables != connecting_.collectives.end())
         made = std::make_unique<ChunkCommunicator>(std::move(made), tables->second);
     if (staged) made = std::make_unique<StagedCommunicator>(std::move(made), arenas_.device);
-    if (connecting_.background.count(name)) {
+    if (background.count(name)) {
         if (!thread_) thread_ = std::make_unique<CommunicationThread>();
         made = std::make_unique<BackgroundCommunicator>(std::move(made), *thread_);
     }
@@ -90,9 +98,9 @@ void RankContext::connect(const Mesh& mesh, AxisId axis) {
 }
 
 /// Of axes that share messages in this plan on any rank, so that all come.
-void RankContext::connect_joined(const Plan& plan) {
+void RankContext::connect_joined(const Plan& plan, const std::set<std::string>& background) {
     for (const AxisId axis : joined_axes(plan))
-        if (!along(plan.mesh, axis)) connect(plan.mesh, axis);
+        if (!along(plan.mesh, axis)) connect(plan.mesh, axis, background);
 }
 
 Communicator* RankContext::along(const Mesh& mesh, AxisId axis) const {
@@ -122,9 +130,9 @@ void RankContext::require(const Plan& plan, size_t k) const {
     judge(needs.scratch, of_class_[k].scratch, "scratch");
 }
 
-std::unique_ptr<Executor> RankContext::executor(const Plan& plan) {
+std::unique_ptr<Executor> RankContext::executor(const Plan& plan, const std::set<std::string>& background) {
     for (size_t k = 0; k < plan.classes.size(); ++k) require(plan, k);  // of all ranks, so that each finds the same
-    connect_joined(plan);
+    or_abort([&] { connect_joined(plan, background); });
     std::vector<Communicator*> by_axis;
     for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) by_axis.push_back(along(plan.mesh, axis));
     auto made =

@@ -52,8 +52,9 @@ public:
 
     /// Of a plan known from the start or compiled later; plan and context must outlive it. Throws Error with the bytes
     /// when the arenas are too small for the plan, on every rank or on none. Collective where the plan is a later one
-    /// whose messages go over axes together as none did before.
-    std::unique_ptr<Executor> executor(const Plan& plan);
+    /// whose messages go over axes together as none did before: these are connected as in the constructor, those of
+    /// `background` for a CommunicationThread.
+    std::unique_ptr<Executor> executor(const Plan& plan, const std::set<std::string>& background = {});
     /// Persistent, scratch.
     std::span<const Memory> arenas() const { return arenas_.memory; }
     /// nullptr where an axis does not communicate.
@@ -73,11 +74,13 @@ private:
         Rendezvous* rendezvous;
         std::chrono::milliseconds timeout;
         std::map<std::string, std::vector<ChunkTable>> collectives;
-        std::set<std::string> background;
         std::string prefix;
+        std::function<void(const std::string& why)> failed;
     };
-    void connect(const Mesh& mesh, AxisId axis);
-    void connect_joined(const Plan& plan);
+    template <class Connects>
+    void or_abort(Connects connects);
+    void connect(const Mesh& mesh, AxisId axis, const std::set<std::string>& background);
+    void connect_joined(const Plan& plan, const std::set<std::string>& background);
     Communicator* along(const Mesh& mesh, AxisId axis) const;
 
     void require(const Plan& plan, size_t k) const;

@@ -89,7 +89,11 @@ Executor& Session::executor(const Plan& plan) {
 
 Executor& Session::train_with(std::shared_ptr<const CompiledProgram> program) {
     agree("plan", agreement_on(*program));
-    std::unique_ptr<Executor> made = context_->executor(program->plan);
+    std::vector<const Plan*> plans = compiled_.plans();
+    plans.push_back(&program->plan);
+    need_descriptors(compiled_.mesh, joined_axes(plans));
+    const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, plans);
+    std::unique_ptr<Executor> made = context_->executor(program->plan, beside.axes);
     if (watch_) watch_->replace(main(), *made);
     executors_.front() = std::move(made);
     step_ = std::move(program);
@@ -155,7 +159,7 @@ std::vector<std::string> Session::to_first(const std::string& topic, const std::
 }
 
 void Session::assemble(Config& config, const Registry& registry) {
-    const Overlapping beside = overlapping(settings_, job_, compiled_);
+    const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, compiled_.plans());
     notes_ = beside.notes;
     RankSetting setting{job_.rank, *device_, settings_.device, compiled_.persistent, compiled_.plans()};
     std::map<std::string, std::shared_ptr<Transport>> transports;

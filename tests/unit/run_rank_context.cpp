@@ -1,6 +1,7 @@
 // A rank's context: plans that come later, within the arenas that it has, and what is left when it is gone.
 #include "run/rank_context.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "collective/communication_thread.h"
 #include "layout_models.h"
 #include "plan_ranks.h"
 #include "schedules.h"
@@ -87,6 +89,70 @@ TEST_CASE("a plan that comes later runs in the arenas that are there, or is refu
     CHECK(refused[0] == refused[1]);
     CHECK_THAT(refused[0], Catch::Matchers::Contains("of the persistent arena, which holds ") &&
                                Catch::Matchers::Contains(" too much\n"));
+}
+
+namespace {
+
+/// Threads, but that a rank's communicator over several axes cannot be made.
+struct Half final : Transport {
+    explicit Half(bool fails) : fails(fails) {}
+    TransportContract contract() const override { return threads->contract(); }
+    std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory> arenas,
+                                       std::chrono::milliseconds timeout) override {
+        if (fails && group.axis.find('+') != std::string::npos) throw Error("no room for " + group.name, Fault::failed);
+        return threads->make(group, rendezvous, arenas, timeout);
+    }
+    const bool fails;
+    const std::unique_ptr<Transport> threads = threads_transport();
+};
+
+}  // namespace
+
+TEST_CASE("a later plan brings messages over several axes: connected then, or each rank told why not") {
+    Model m = mlp(16, 4, 12, true, true);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+    const Mesh four({{"rep", 2}, {"dp", 2}});
+    CompileOptions joining;
+    joining.transports = one_transport(four);
+    const Lowered apart = compile(m.program, four), joined = compile(m.program, four, joining);
+    const AxisId both = four.over("rep+dp").value();
+    for (const bool fails : {false, true}) {
+        std::mutex mutex;
+        std::vector<std::string> told, thrown;
+        int connected = 0, background = 0;
+        run_ranks(4, [&](int64_t rank, Rendezvous& rendezvous) {
+            const auto device = cpu_device();
+            RankSetting setting = setting_of(apart, rank, *device, &rendezvous);
+            setting.timeout = std::chrono::milliseconds(fails ? 500 : 20'000);
+            const auto transport = std::make_shared<Half>(fails && rank == 1);
+            setting.transport = [&](const Axis&) { return transport; };
+            setting.failed = [&](const std::string& why) {
+                const std::lock_guard lock(mutex);
+                told.push_back(why);
+            };
+            RankContext context(setting);
+            if (!fails) context.executor(apart.plan)->run();  // who gives up would do so in the middle of another's
+            if (context.along(both)) throw std::runtime_error("made before a plan uses it");
+            try {
+                const auto executor = context.executor(joined.plan, {"rep+dp"});
+                executor->run();
+                context.executor(apart.plan)->run();
+                const std::lock_guard lock(mutex);
+                ++connected;
+                background += dynamic_cast<BackgroundCommunicator*>(context.along(both)) != nullptr;
+            } catch (const Error& error) {
+                const std::lock_guard lock(mutex);
+                thrown.push_back(error.what());
+            }
+        });
+        CHECK(connected == (fails ? 0 : 4));
+        CHECK(background == connected);
+        CHECK(thrown.size() == (fails ? 4 : 0));
+        std::sort(told.begin(), told.end());
+        std::sort(thrown.begin(), thrown.end());
+        CHECK(told == thrown);
+        CHECK(std::count(told.begin(), told.end(), "no room for rep+dp/0") == (fails ? 1 : 0));
+    }
 }
 
 TEST_CASE("a rank allocates what its own class needs, and later plans are judged by class") {
