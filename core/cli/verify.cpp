@@ -59,6 +59,13 @@ struct VerifyScript final : ScriptRunner {
         loader_.load("transport", threads, registry_, config_.table("run").where("transport"));  // on one rank, too
     }
 
+    /// Axes share messages as in the run, though threads carry them all here.
+    CompileOptions training_options(Device* device) override {
+        CompileOptions options = ScriptRunner::training_options(device);
+        for (const auto& [axis, transport] : replaced_) options.transports[axis] = transport;
+        return options;
+    }
+
     std::map<std::string, std::string> replaced_;  ///< by axis
 };
 

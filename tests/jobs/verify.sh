@@ -44,6 +44,20 @@ $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=2 \
 [ $? -eq 1 ] || { cat kept.log; fail "an unreduced bucket: expected exit code 1"; }
 says kept.log "all_reduce over dp" "rank 1 (dp=1), step 1" "what this rank holds afterwards is not"
 
+# What shares a message in the run does so here, too, and what does not in the run, does not.
+together() {
+    local log=$1
+    shift
+    $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=2 --set mesh.tp=2 --set script.heads=4 \
+        --set script.sequence=true --inject unreduced,rank=1,tensor=h.0.ln_1.weight.grad "$@" > "$log" 2>&1
+    [ $? -eq 1 ] || { cat "$log"; fail "an unreduced gradient over two axes: expected exit code 1"; }
+}
+together joined.log
+says joined.log "all_reduce over dp+tp"
+together apart.log --set transport.axis.tp=threads
+says apart.log "all_reduce over"
+! grep -q "dp+tp" apart.log || { cat apart.log; fail "one message over axes of two transports"; }
+
 $orrery verify "$gpt" "${settings[@]}" --set mesh.dp=128 --set train.sequences_per_step=128 > many.log 2>&1
 [ $? -eq 2 ] || { cat many.log; fail "128 ranks: expected exit code 2"; }
 says many.log "at most 64"
