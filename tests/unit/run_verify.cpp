@@ -83,6 +83,20 @@ TEST_CASE("verify: meshes of data, tensor, sequence and sharded state agree with
     passes(z.program, mesh_of({{"dp", 2}}, 2));
 }
 
+TEST_CASE("verify: axes that share messages leave no more values without bytes") {
+    Model m = mlp(8, 4, 12, true, true);
+    m.split_names({{"batch", "rep"}, {"batch", "dp"}});
+    const Mesh mesh = mesh_of({{"rep", 2}, {"dp", 2}});
+    CompileOptions joining;
+    joining.transports = one_transport(mesh);
+    const Lowered joined = compile(m.program, mesh, joining);
+    REQUIRE(joined.plan.program.values.size() == compile(m.program, mesh).plan.program.values.size());
+    const VerifyReport together = verify_plan(m.program, joined), apart = passes(m.program, mesh);
+    CHECK(together.passed());
+    CHECK(together.values < apart.values);
+    CHECK(together.unseen == apart.unseen);
+}
+
 TEST_CASE("verify: half precision passes with what rounding explains") {
     Model m = mlp(8, 4, 12, true, true, DType::bf16);
     m.split_names({{"batch", "dp"}, {"mlp", "tp"}});

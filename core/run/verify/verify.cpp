@@ -237,7 +237,11 @@ private:
         for (const auto& twin : twins_) gather(twin->report(), seen);
         for (size_t i = 0; i < seen.size(); ++i) {
             if (seen[i] == 0) {
-                report_.unseen += plan_.program.values[i].role == Role::temporary;
+                const Value& value = plan_.program.values[i];
+                // Made by no op any more: fused away, or dropped between messages that became one, which are not
+                // counted.
+                const bool dropped = value.op == none && i >= verified_.annotated.values.size();
+                report_.unseen += value.role == Role::temporary && !dropped;
                 continue;
             }
             ++report_.values;
