@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/processors.h"
+#include "base/text.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -35,6 +36,10 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     std::map<std::string, std::string> names;
     for (const std::string& axis : table.keys()) {
         names[axis] = table.require_text(axis);
+        if (axis.find('+') != std::string::npos)
+            throw Error(table.where(axis), fmt::format("{}.\"{}\": axes share messages by themselves, where all have "
+                                                       "one transport\n  name its axes one by one: {}",
+                                                       table.path(), axis, join(split(axis, '+'), ", ")));
         if (!mesh.find(axis))
             throw Error(table.where(axis), fmt::format("{0}.{1}: the mesh has no axis \"{1}\" ({2})\n"
                                                        "  add {1} to [mesh] or remove this line",

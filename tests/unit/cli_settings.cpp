@@ -1,4 +1,5 @@
 // Every key of the schema is read by somebody: a key that is accepted and ignored would be a silent no.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -6,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/script_runner.h"
+#include "config/load.h"
 #include "config/schema.h"
 #include "config/toml_text.h"
 #include "folders.h"
@@ -93,6 +95,16 @@ TEST_CASE("every key of the schema is read") {
         CHECK(value->used);
     }
     fs::remove_all(folder);
+}
+
+TEST_CASE("a table by axis takes the names of single axes") {
+    for (const char* table : {"transport.axis", "collectives"}) {
+        Config config =
+            parse_config(fmt::format("[mesh]\nrep = 2\ndp = 2\n[{}]\n\"rep+dp\" = \"gloo\"\n", table), "a.toml");
+        CHECK_THROWS_WITH(read_settings(config), Catch::Contains("a.toml:5:") &&
+                                                     Catch::Contains(fmt::format("{}.\"rep+dp\": ", table)) &&
+                                                     Catch::Contains("name its axes one by one: rep, dp"));
+    }
 }
 
 TEST_CASE("a transport of one host is refused where its ranks are on two, whatever memory it has") {

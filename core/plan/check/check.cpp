@@ -127,8 +127,8 @@ private:
         const auto& dtypes = contract.dtypes;
         const DType dtype = i.operands[0].type.dtype;
         if (!dtypes.empty() && std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end())
-            fail(fmt::format("the transport of axis {} does not carry {}; choose another in [transport.axis]",
-                             axis.name, name_of(dtype)));
+            fail(fmt::format("the transport of axis {} does not carry {}; choose another for {} in [transport.axis]",
+                             axis.name, name_of(dtype), join(split(axis.name, '+'), " and ")));
         if (i.opcode == Opcode::all_reduce && !contract.in_place && overlap(i.operands[0], i.operands[1]))
             fail(fmt::format("is in place, which the transport of axis {} cannot do", axis.name));
     }

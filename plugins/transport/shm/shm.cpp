@@ -321,6 +321,12 @@ std::string host_id() {
     return boot + "/" + std::to_string(pids.st_ino);
 }
 
+/// As [transport.axis] names them: "rep and dp" of the axis "rep+dp".
+std::string parts_of(std::string axis) {
+    for (size_t at; (at = axis.find('+')) != std::string::npos;) axis.replace(at, 1, " and ");
+    return axis;
+}
+
 class ShmTransport : public Transport {
 public:
     TransportContract contract() const override {
@@ -345,7 +351,8 @@ public:
             const size_t space = told[i].find(' ');
             if (told[i].substr(space + 1) != here)
                 throw Error("transport shm: rank " + std::to_string(group.ranks[i]) + " of " + group.name +
-                            " runs on another host or in another container; use transport gloo for axis " + group.axis);
+                            " runs on another host or in another container; use transport gloo for axis " +
+                            parts_of(group.axis));
             pids.push_back(std::stoll(told[i].substr(0, space)));
         }
         return std::make_unique<ShmCommunicator>(group, rendezvous, arenas, mappings_, pids, name, timeout);
