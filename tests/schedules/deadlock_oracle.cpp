@@ -43,7 +43,7 @@ public:
 private:
     /// Instructions that run one after the other. Communication lanes: (axis, peer, direction), as the contract says.
     using LaneKey = std::tuple<AxisId, int, int>;
-    static constexpr LaneKey compute_lane{none, none, none};
+    static constexpr LaneKey compute_lane{none, none, none}, all_queued{none, none, 0};
     struct Class {
         int next = 0;                              ///< the next instruction that the host issues
         int held = none;                           ///< what has to be done before
@@ -92,6 +92,7 @@ private:
     LaneKey lane_of(const Instruction& i) const {
         if (i.axis == none) return compute_lane;
         const auto lanes = contract(i.axis).lanes;
+        if (queued(i) && lanes == TransportContract::Lanes::communicator) return all_queued;
         const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
         const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;
         return {i.axis, by_peer ? i.peer : none, by_direction ? static_cast<int>(i.opcode) : none};

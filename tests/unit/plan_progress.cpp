@@ -15,28 +15,30 @@ using C = TransportContract;
 
 namespace {
 
-/// "send 1", "receive 2" by tag, or an all_reduce over pp; `waits`: for these earlier ones.
+/// "send 1", "receive 2" by tag, or an all_reduce over pp or axes together; `waits`: for these earlier ones.
 struct Line {
     Opcode what;
     int64_t tag = 0;
     std::vector<int> waits = {};
     int queue = 1;
+    const char* axis = "pp";
 };
 
-Plan two_ranks(const std::vector<Line>& first, const std::vector<Line>& second) {
+Plan two_classes(const Mesh& mesh, const std::vector<Line>& first, const std::vector<Line>& second) {
     Plan plan;
-    plan.mesh = Mesh({{"pp", 2}});
+    plan.mesh = mesh;
     for (int stage = 0; stage < 2; ++stage) {
         RankClass& c = plan.classes.emplace_back();
         c.stage = stage;
-        c.ranks = {stage};
+        for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+            if (mesh.member(rank, 0) == stage) c.ranks.push_back(rank);
         c.scratch_bytes = 64;
         c.buffers.push_back({Arena::scratch, 0, 64, none, BufferUse::activation, 0, 100});
         for (const Line& line : stage == 0 ? first : second) {
             Instruction& i = c.stream.emplace_back();
             i.opcode = line.what;
             i.queue = line.queue;
-            i.axis = 0;
+            i.axis = plan.mesh.over(line.axis).value();
             if (is_message(line.what)) i.peer = 1 - stage;
             i.tag = line.tag;
             i.waits = line.waits;
@@ -44,6 +46,10 @@ Plan two_ranks(const std::vector<Line>& first, const std::vector<Line>& second) 
         }
     }
     return plan;
+}
+
+Plan two_ranks(const std::vector<Line>& first, const std::vector<Line>& second) {
+    return two_classes(Mesh({{"pp", 2}}), first, second);
 }
 
 constexpr Opcode send = Opcode::send, receive = Opcode::receive, all_reduce = Opcode::all_reduce;
@@ -75,6 +81,19 @@ TEST_CASE("progress: a collective holds up what the same thread issues later") {
     CHECK_THROWS_WITH(check_deadlock(plan, with(C::Send::rendezvous, apart, false)),
                       Contains("never ends") && Contains("all_reduce"));
     CHECK_NOTHROW(check_deadlock(plan, with(C::Send::rendezvous, apart, true)));
+}
+
+TEST_CASE("progress: kernels of two communicators may run one after the other on a GPU") {
+    // Both have the ranks of both classes: in other orders they would wait for each other.
+    const Line both{all_reduce, 0, {}, 2, "pp+dp"}, stages{all_reduce};
+    const Mesh mesh({{"pp", 2}, {"dp", 2}});
+    const Network queued = with(C::Send::grouped, together, true);
+    CHECK_NOTHROW(check_deadlock(two_classes(mesh, {both, stages}, {both, stages}), queued));
+    CHECK_THROWS_WITH(check_deadlock(two_classes(mesh, {both, stages}, {stages, both}), queued),
+                      Contains("never ends") && Contains("pp+dp"));
+    CHECK_THROWS_WITH(check_deadlock(two_classes(mesh, {both, {send, 1}}, {{receive, 1}, both}), queued),
+                      Contains("never ends") && Contains("pp+dp"));
+    CHECK_NOTHROW(check_deadlock(two_classes(mesh, {{send, 1}, both}, {{receive, 1}, both}), queued));
 }
 
 TEST_CASE("progress: a send holds up nothing but its lane and who waits for it") {
