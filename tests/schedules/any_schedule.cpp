@@ -35,6 +35,7 @@ TEST_CASE("any legal schedule runs on every transport", "[contract][schedules][a
     const std::map<std::string, C> contracts = shipped();
     REQUIRE(contracts.count("nccl") == 1);
     std::map<std::string, int> ran;
+    int over_several = 0;  // jobs with a message over several axes
     Random random(11);
     for (int at = 0; at < count; ++at) {
         const Drawn drawn = draw(random);
@@ -42,7 +43,8 @@ TEST_CASE("any legal schedule runs on every transport", "[contract][schedules][a
         Model m = model(drawn, below(random, 2) == 1);
         const bool more = at % 4 == 3;
         const Mesh all = more ? with_collectives(m, drawn) : mesh(drawn);
-        const Program program = distribute(m.program, all);
+        const Program program = distribute(m.program, all, carried(all, at / 4 % 2 == 1));
+        bool joined = false;
         for (const auto& [name, contract] : contracts) {
             INFO(fmt::format("schedule {} on {}, {}", at, name, drawn.text()));
             Lowered lowered;
@@ -50,8 +52,11 @@ TEST_CASE("any legal schedule runs on every transport", "[contract][schedules][a
             CHECK(why == "");
             if (why == "" && !more) CHECK(Stepper(lowered.plan, contract, static_cast<uint64_t>(at)).run() == "");
             ran[name] += why == "";
+            joined = joined || !joined_axes({&lowered.plan}).empty();
         }
+        over_several += joined;
     }
+    CHECK(over_several == count / 8);
     for (const auto& [name, n] : ran) sweep.note(fmt::format("{}: {} of {} legal schedules accepted", name, n, count));
 }
 

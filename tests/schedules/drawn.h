@@ -185,6 +185,14 @@ inline Mesh with_collectives(Model& m, const Drawn& drawn) {
     return Mesh({{"dp", 2}, mesh(drawn).axes()[0], {"tp", 2}}).with_microbatches(drawn.micros);
 }
 
+/// What a job is distributed with: `joined`, one transport for all axes and the status word, which goes over them.
+inline CompileOptions carried(const Mesh& mesh, bool joined) {
+    CompileOptions options;
+    options.status_word = joined;
+    if (joined) options.transports = one_transport(mesh);
+    return options;
+}
+
 /// Where it is lowered at least, `lowered` has it.
 inline std::string refusal(const Schedule& schedule, const Program& program, const Mesh& mesh, const C& contract,
                            Lowered& lowered) {

@@ -50,7 +50,7 @@ TEST_CASE("replay and the old checker judge plans alike", "[contract][schedules]
             const Drawn drawn = draw(random);
             Model m = model(drawn, below(random, 2) == 1);
             const Mesh all = at % 4 == 3 ? with_collectives(m, drawn) : mesh(drawn);
-            const Program program = distribute(m.program, all);
+            const Program program = distribute(m.program, all, carried(all, at / 4 % 2 == 1));
             for (const auto& [name, contract] : contracts) {
                 Lowered lowered;
                 REQUIRE(refusal(drawn.schedule, program, all, contract, lowered) == "");
