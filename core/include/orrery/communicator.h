@@ -13,10 +13,10 @@
 
 namespace orrery {
 
-/// The members of one communicator: ranks along one axis, `me` is this rank's place among them.
+/// The members of one communicator: ranks along one axis, or several together; `me` is this rank's place among them.
 struct Group {
     std::string name;  ///< unique in the job: "dp/0", used as the rendezvous key prefix
-    std::string axis;  ///< for messages
+    std::string axis;  ///< for messages; "rep+dp" where messages go over both axes
     std::vector<int64_t> ranks;
     int me = 0;
     int size() const { return static_cast<int>(ranks.size()); }
