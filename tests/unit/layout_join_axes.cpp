@@ -233,6 +233,8 @@ TEST_CASE("what is never one message is said, too, also where it is packed") {
                             Catch::Matchers::Contains("one after the other they send no more bytes"));
         CHECK(std::count(all.begin(), all.end(), '\n') == 2);
     }
+    CHECK(apart_text({{"rep", "dp", "all_gather", "all_gather", "why", 2, 1024, "evaluate"}}) ==
+          "two messages instead of one in evaluate: 2 values of 1.0 KiB gathered over rep, then over dp: why\n");
     // The gradient's norm: the stages' parts are added over them, then over their ranks.
     Model stages = network({0, 1}, false, DType::f32, 16);
     stages.split_names({{"mlp", "tp"}});
