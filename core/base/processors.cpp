@@ -3,13 +3,17 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <exception>
+#include <thread>
 
 namespace orrery {
 
 namespace {
 constexpr size_t bits = sizeof(unsigned long) * CHAR_BIT;
+constexpr size_t most_threads = 4;
 }
 
 std::vector<int> allowed_processors() {
@@ -47,6 +51,28 @@ std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t
     for (int64_t rank = 0; rank < ranks; ++rank)
         out.emplace_back(processors.begin() + rank * each, processors.begin() + (rank + 1) * each);
     return out;
+}
+
+void in_parallel(size_t count, const std::function<void(size_t)>& each) {
+    std::vector<std::exception_ptr> errors(count);
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+        for (size_t i = next++; i < count; i = next++) {
+            try {
+                each(i);
+            } catch (...) {
+                errors[i] = std::current_exception();
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        const size_t most = std::min({count, allowed_processors().size(), most_threads});
+        for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
+        work();
+    }
+    for (const std::exception_ptr& error : errors)
+        if (error) std::rethrow_exception(error);
 }
 
 }  // namespace orrery

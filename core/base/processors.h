@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace orrery {
@@ -15,5 +16,10 @@ bool run_on(const std::vector<int>& processors);
 /// Disjoint neighbours out of `processors`, as many for each of `ranks`, or nothing when there are not `threads` for
 /// each: {0..7} for two ranks of three threads: {0..3} and {4..7}.
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads);
+
+/// Calls each(i) once for every i below `count`, on a thread for each of those processors but at most four (each holds
+/// what it works on in memory), this one among them; returns when all are done. Where some throw, that of the least i
+/// is thrown here.
+void in_parallel(size_t count, const std::function<void(size_t)>& each);
 
 }  // namespace orrery
