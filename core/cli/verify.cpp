@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "cli/script_runner.h"
+#include "plan/repeat.h"
 #include "run/verify/oracle_inputs.h"
 
 namespace orrery {
@@ -16,6 +17,12 @@ struct VerifyScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     void print(const std::string&) override {}
+
+    /// What runs, with every micro-batch written out: each instruction is judged by itself.
+    const Plan& plan() {
+        if (!plan_) plan_ = unrolled(compiled().train());
+        return *plan_;
+    }
 
     VerifyReport verify(const VerifyOptions& options) {
         std::mutex one_at_a_time;  // plugins read their table of the configuration
@@ -32,8 +39,14 @@ struct VerifyScript final : ScriptRunner {
         if (data_) data.emplace(*data_);
         const auto sources_device = device();
         WholeSources sources(*sources_device, settings_.seed, experiment_->train(), data ? &*data : nullptr);
-        const VerifyCase verified{experiment_->train(), compiled_->train(), compiled_->persistent, device, transport,
-                                  std::ref(sources),    settings_.timeout,  compiled_->collectives};
+        const VerifyCase verified{experiment_->train(),
+                                  plan(),
+                                  compiled_->persistent,
+                                  device,
+                                  transport,
+                                  std::ref(sources),
+                                  settings_.timeout,
+                                  compiled_->collectives};
         return orrery::verify(verified, options);
     }
 
@@ -67,6 +80,7 @@ struct VerifyScript final : ScriptRunner {
     }
 
     std::map<std::string, std::string> replaced_;  ///< by axis
+    std::optional<Plan> plan_;
 };
 
 }  // namespace
@@ -75,11 +89,11 @@ int verify_command(const ScriptCommand& command) {
     if (command.script_help) return show_options(command, Job{});
     VerifyScript script(command, Job{});
     script.run_script();
-    const Compiled& compiled = script.compiled();
+    const Plan& plan = script.plan();
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     const VerifyReport report = script.verify(options);
-    std::printf("%s%s", script.not_verified().c_str(), report.text(compiled.train(), options).c_str());
+    std::printf("%s%s", script.not_verified().c_str(), report.text(plan, options).c_str());
     return report.passed() ? 0 : 1;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "draw/parts.h"
+#include "plan/repeat.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -107,6 +108,8 @@ Picture picture(const Schedule& schedule) {
 }
 
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit) {
+    if (std::any_of(plan.classes.begin(), plan.classes.end(), repeats))
+        return picture(unrolled(plan), by_flops, memory_limit);
     Picture made;
     made.schedule = plan.schedule;
     made.timeline = by_flops ? timeline(plan.schedule, flops_time(plan)) : timeline(plan.schedule);

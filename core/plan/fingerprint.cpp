@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "plan/access.h"
 #include "plan/print.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -12,10 +13,10 @@ namespace {
 /// Bytes in a fixed order; every string and list is preceded by its length, so that no two plans write alike.
 class Writer {
 public:
-    void number(int64_t n) { bytes_.append(reinterpret_cast<const char*>(&n), sizeof n); }
+    void number(int64_t n) { append({reinterpret_cast<const char*>(&n), sizeof n}); }
     void text(std::string_view text) {
         number(static_cast<int64_t>(text.size()));
-        bytes_.append(text);
+        append(text);
     }
     void numbers(const std::vector<int64_t>& list) {
         number(static_cast<int64_t>(list.size()));
@@ -30,14 +31,26 @@ public:
         if (const bool* flag = std::get_if<bool>(&attribute)) number(*flag);
         if (const int64_t* integer = std::get_if<int64_t>(&attribute)) number(*integer);
         if (const double* real = std::get_if<double>(&attribute))
-            bytes_.append(reinterpret_cast<const char*>(real), sizeof *real);
+            append({reinterpret_cast<const char*>(real), sizeof *real});
         if (const std::string* word = std::get_if<std::string>(&attribute)) text(*word);
         if (const auto* list = std::get_if<std::vector<int64_t>>(&attribute)) numbers(*list);
     }
-    std::string digest() const { return sha256(bytes_); }
+    /// Ends it: call once.
+    std::string digest() {
+        digest_.update(bytes_);
+        return digest_.hex();
+    }
 
 private:
-    std::string bytes_;
+    void append(std::string_view bytes) {
+        bytes_.append(bytes);
+        if (bytes_.size() < 1 << 16) return;
+        digest_.update(bytes_);
+        bytes_.clear();
+    }
+
+    std::string bytes_;  ///< yet to be added
+    Sha256 digest_;
 };
 
 void write(Writer& w, const KernelSpec& spec) {
@@ -64,6 +77,7 @@ void write(Writer& w, const Instruction& i) {
     for (const Operand& operand : i.operands) {
         w.number(operand.buffer);
         w.number(operand.offset);
+        if (operand.step != 0) w.numbers({-1, operand.step});
         w.type(operand.type);
     }
     w.numbers({i.waits.begin(), i.waits.end()});
@@ -87,6 +101,16 @@ void write(Writer& w, const RankClass& c) {
         w.type(place.type);
     }
     w.numbers({c.persistent_bytes, c.scratch_bytes});
+    if (!repeats(c)) return;
+    const Repeat& r = c.repeat;
+    w.text("repeat");
+    w.numbers({r.begin, r.end, r.times, r.micros});
+    for (const Frames& f : c.frames) {
+        w.numbers({f.pool, f.offset, f.stride, f.slots});
+        w.numbers({f.slot_of.begin(), f.slot_of.end()});
+    }
+    for (const Buffer& b : c.buffers)
+        if (b.frames != none) w.numbers({&b - c.buffers.data(), b.frames, b.micro});
 }
 
 /// What the host reads and writes by name.
@@ -137,6 +161,10 @@ std::map<std::string, Writer> messages_of(const Plan& plan) {
             Writer& w = all[message_name(plan, k, i, class_of)];
             w.number(i.tag);
             w.type(i.operands.at(0).type);
+            if (const int64_t times =
+                    times_of(plan.classes[k], static_cast<size_t>(&i - plan.classes[k].stream.data()));
+                times > 1)
+                w.numbers({times, plan.classes[k].repeat.micros});
         }
     return all;
 }
@@ -157,13 +185,13 @@ std::string fingerprint(const Plan& plan) {
 std::vector<std::pair<std::string, std::string>> fingerprints(const Plan& plan) {
     std::vector<std::pair<std::string, std::string>> parts{{"the mesh", plan.mesh.text()},
                                                            {"threads per rank", std::to_string(plan.threads_per_rank)}};
-    const auto part = [&](std::string name, const Writer& w) {
+    const auto part = [&](std::string name, Writer& w) {
         parts.emplace_back(std::move(name), w.digest().substr(0, 16));
     };
     Writer names;
     write(names, plan.program);
     part("inputs, results and updates", names);
-    for (const auto& [ends, messages] : messages_of(plan)) part(ends, messages);
+    for (auto& [ends, messages] : messages_of(plan)) part(ends, messages);
     for (size_t k = 0; k < plan.classes.size(); ++k) {
         Writer w;
         write(w, plan.classes[k]);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "plan/repeat.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -40,8 +41,10 @@ public:
 
     std::vector<Redistribution> run() {
         for (const RankClass& c : plan_.classes) {
-            for (const Instruction& i : c.stream)
+            for (const Instruction& i : c.stream) {
+                times_ = times_of(c, static_cast<size_t>(&i - c.stream.data()));
                 if (i.axis != none && i.opcode != Opcode::receive) add(i);
+            }
             take_most();
         }
         std::vector<Redistribution> entries;
@@ -94,8 +97,8 @@ private:
         Redistribution& all = entries_.try_emplace(key, std::move(entry)).first->second;
         all.values += seen_.emplace(&all, value).second;
         Own& own = own_[key];
-        ++own.count;
-        own.bytes += bytes;
+        own.count += times_;
+        own.bytes += times_ * bytes;
     }
 
     std::string title(ValueId value) const {
@@ -150,6 +153,7 @@ private:
     const Plan& plan_;
     const WireBytes& wires_;
     const Program& program_;
+    int64_t times_ = 1;                                     ///< of the message at hand
     std::map<std::string, Own> own_;                        ///< of the stream at hand, by entry
     std::map<std::string, std::set<std::string>> axes_of_;  ///< by a mark's origin
     std::set<std::pair<ValueId, std::string>> used_;

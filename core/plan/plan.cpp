@@ -37,7 +37,7 @@ const RankClass& Plan::class_of(int64_t rank) const {
     throw Error("the plan has no rank " + std::to_string(rank) + "; its mesh is " + mesh.text());
 }
 
-KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank) {
+KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank, int64_t micro) {
     KernelSpec spec = rank_class.kernels.at(static_cast<size_t>(index));
     const auto& patches = rank_class.per_rank;
     auto patch = std::lower_bound(patches.begin(), patches.end(), index,
@@ -45,7 +45,8 @@ KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, 
     if (patch == patches.end() || patch->kernel != index) return spec;
     const std::vector<int64_t> coordinates = mesh.coordinates(rank);
     for (; patch != patches.end() && patch->kernel == index; ++patch) {
-        const int64_t more = patch->step * coordinates.at(static_cast<size_t>(patch->axis));
+        const bool sequential = mesh.axis(patch->axis).sequential;
+        const int64_t more = patch->step * (sequential ? micro : coordinates.at(static_cast<size_t>(patch->axis)));
         if (patch->dim == none) {
             spec.attributes.set(patch->key, spec.attributes.integer(patch->key) + more);
         } else {

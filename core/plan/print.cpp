@@ -1,6 +1,7 @@
 #include "plan/print.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/text.h"
 #include "ir/describe.h"
@@ -24,6 +25,7 @@ std::string fragment_text(const Fragment& fragment) {
 std::string operand_text(const Program& program, const Operand& operand) {
     std::string place = fmt::format("b{}", operand.buffer);
     if (operand.offset > 0) place += fmt::format("+{}", operand.offset);
+    if (operand.step != 0) place += fmt::format("+{} a micro-batch", operand.step);
     const std::string what = operand.value == none ? "joined" : label_of(program, operand.value);
     return fmt::format("{} {} {}", place, what, operand.type.text());
 }
@@ -100,6 +102,15 @@ std::string class_text(const Plan& plan, size_t rank_class) {
                            buffer.arena == Arena::persistent ? "persistent" : "scratch", buffer.offset, buffer.bytes,
                            name_of(buffer.use), life, buffer.value == none ? "" : label_of(plan.program, buffer.value));
     }
+    for (size_t f = 0; f < c.frames.size(); ++f) {
+        const Frames& frames = c.frames[f];
+        out += fmt::format("  frames {}: pool {} at {}, {} slots of {} bytes; by micro-batch {}\n", f, frames.pool,
+                           frames.offset, frames.slots, frames.stride, fmt::join(frames.slot_of, " "));
+    }
+    const Repeat& repeat = c.repeat;
+    if (repeats(c))
+        out += fmt::format("  instructions {}..{} run {} times, each {} micro-batches further on; alike from {}\n",
+                           repeat.begin, repeat.end - 1, repeat.times, repeat.micros, repeat.from());
     for (size_t i = 0; i < c.stream.size(); ++i) out += instruction_text(plan, c, i);
     return out;
 }
@@ -131,12 +142,17 @@ std::string values_text(const Program& program, const Instruction& i) {
 }  // namespace
 
 std::string describe(const Plan& plan, const RankClass& c, int index) {
-    const Instruction& i = c.stream.at(static_cast<size_t>(index));
+    return describe(plan, c, Issued{index, index >= c.repeat.end ? last_run(c) : 0});
+}
+
+std::string describe(const Plan& plan, const RankClass& c, const Issued& issued) {
+    const Instruction i = in_run(c, issued);
     const auto place = &c - plan.classes.data();
     std::string what(name_of(i.opcode));
     if (i.opcode == Opcode::kernel && i.kernel >= 0 && static_cast<size_t>(i.kernel) < c.kernels.size())
         what = c.kernels[static_cast<size_t>(i.kernel)].op;
-    std::string text = fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), index, what);
+    std::string text =
+        fmt::format("class {} ({}), instruction {}: {}", place, ranks_text(c), position_of(c, issued), what);
     text += values_text(plan.program, i);
     if (i.axis != none) text += " over " + plan.mesh.axis(i.axis).name;
     if (i.relative) text += fmt::format(", member +{}", i.peer);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "orrery/plan.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -13,7 +14,10 @@ std::string print(const Plan& plan);
 /// The same of one class.
 std::string print(const Plan& plan, size_t rank_class);
 
-/// "class 0 (ranks 0..3), instruction 12: all_reduce %7 grad over dp, train.lua:9"
+/// "class 0 (ranks 0..3), instruction 12: all_reduce %7 grad over dp, train.lua:9"; 12 is its number among all that a
+/// step issues.
+std::string describe(const Plan& plan, const RankClass& rank_class, const Issued& issued);
+/// By its place in the stream: of a repeated stretch its first run.
 std::string describe(const Plan& plan, const RankClass& rank_class, int index);
 
 /// SHA-256 over all that ranks must agree on: mesh, kernels, places, order, waits, threads per rank.

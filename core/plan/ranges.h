@@ -44,6 +44,21 @@ public:
         ranges_.emplace_hint(ranges_.erase(first, last), begin, Range{end, std::move(note)});
     }
 
+    /// The same for those parts alone that were seen.
+    template <class Visit>
+    void visit_seen(int64_t begin, int64_t end, Visit&& visit) {
+        if (begin >= end) return;
+        cut(begin);
+        cut(end);
+        for (auto it = ranges_.lower_bound(begin); it != ranges_.end() && it->first < end; ++it) visit(it->second.note);
+    }
+
+    /// Calls use(begin, end, note) for every range that was seen, in order.
+    template <class Use>
+    void for_each(Use&& use) const {
+        for (const auto& [begin, range] : ranges_) use(begin, range.end, range.note);
+    }
+
     /// The note of a range with these ends, to which most accesses go; nullptr where there is none.
     Note* exactly(int64_t begin, int64_t end) {
         const auto found = ranges_.find(begin);

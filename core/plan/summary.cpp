@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -38,11 +39,14 @@ void count_scratch(const RankClass& c, ClassSummary& s) {
         return use == BufferUse::gradient ? 1 : use == BufferUse::workspace ? 2 : 0;
     };
     std::vector<Change> changes;
+    const auto add = [&](BufferUse use, const Lifetime& life) {
+        changes.push_back({life.first, part_of(use), life.bytes});
+        changes.push_back({life.last + 1, part_of(use), -life.bytes});
+    };
+    for (const Lifetime& pool : pool_lifetimes(c)) add(BufferUse::activation, pool);
     for (const Buffer& b : c.buffers) {
         if (b.arena != Arena::scratch || b.first < 0) continue;
-        const int64_t bytes = aligned(b.bytes + slack(b));
-        changes.push_back({b.first, part_of(b.use), bytes});
-        changes.push_back({b.last + 1, part_of(b.use), -bytes});
+        if (b.frames == none) add(b.use, {aligned(b.bytes + slack(b)), b.first, b.last});
     }
     std::sort(changes.begin(), changes.end(),
               [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
@@ -126,19 +130,23 @@ PlanSummary summary(const Plan& plan, const WireBytes& wires) {
         std::map<std::pair<AxisId, Opcode>, ClassSummary::Traffic> traffic;
         std::map<OpId, double> flops;  // the same for every micro-batch
         for (const Instruction& i : c.stream) {
-            s.kernels += i.opcode == Opcode::kernel;
+            const int64_t times = times_of(c, static_cast<size_t>(&i - c.stream.data()));
+            s.kernels += i.opcode == Opcode::kernel ? times : 0;
             if (i.opcode == Opcode::kernel && i.op != none) {
                 const auto [found, fresh] = flops.try_emplace(i.op, 0.0);
                 if (fresh) found->second = local_flops(plan, i, c);
-                if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind) s.flops += found->second;
+                if (c.kernels[static_cast<size_t>(i.kernel)].op == plan.program.op(i.op).kind)
+                    s.flops += found->second * static_cast<double>(times);
             }
             if (i.axis == none || i.opcode == Opcode::receive) continue;
             ClassSummary::Traffic& t =
                 traffic.try_emplace({i.axis, i.opcode}, ClassSummary::Traffic{i.opcode, i.axis, 0, 0}).first->second;
-            ++t.count;
-            t.bytes_sent += wires.bytes_sent(i, plan.mesh);
+            t.count += times;
+            t.bytes_sent += times * wires.bytes_sent(i, plan.mesh);
         }
         for (auto& [key, t] : traffic) s.traffic.push_back(t);
+        all.stored = stored_micros(c, plan.mesh);
+        all.run = repeats(c) ? c.repeat.micros : 0;
     }
     return all;
 }
@@ -190,6 +198,12 @@ std::string PlanSummary::text(const Mesh& mesh) const {
         if (!ahead[axis].none())
             out += fmt::format("gathers over {} run {} ahead, reduce-scatters trail as far\n",
                                mesh.axis(static_cast<AxisId>(axis)).name, ahead[axis].text());
+    const std::string micros = plural(mesh.microbatches(), "micro-batch");
+    if (run > 0)
+        out += fmt::format("a stream holds {} of {}: one run of {} stands for {}\n", count_text(stored), micros, run,
+                           count_text(1 + (mesh.microbatches() - stored) / run));
+    else if (stored > written_micros)
+        out += fmt::format("a stream holds all {}: no steady state was found in it\n", micros);
     return out;
 }
 

@@ -51,7 +51,9 @@ struct ClassSummary {
 struct PlanSummary {
     std::vector<ClassSummary> classes;
     AxisId stage_axis = none;
-    std::vector<PrefetchDepth> ahead;          ///< Plan::ahead
+    std::vector<PrefetchDepth> ahead;  ///< Plan::ahead
+    int64_t stored = 0;                ///< micro-batches that a stream holds; of those left out, one run stands for all
+    int64_t run = 0;                   ///< micro-batches of such a run; 0: all are written out
     std::string text(const Mesh& mesh) const;  ///< a table for people
 };
 

@@ -23,6 +23,7 @@ struct Executor::Launch {
     int peer = none;                                ///< send, receive: the other member
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
     bool marked = false;                            ///< of the compute queue: a message waits for it
+    int send = none;                                ///< of the sends in a repeated stretch
 };
 
 /// What the walk drives: the device's compute queue and the communicators.
@@ -53,10 +54,18 @@ struct Executor::Machine {
         last = now;
     }
 
+    void begin_run(int64_t run) { e.begin_run(run); }
+
+    void at_hand(const Issued& issued) const {
+        e.position_.store(static_cast<int>(position_of(e.class_, issued)), std::memory_order_relaxed);
+    }
+    void at_hand(int index) const { at_hand({index, e.run_}); }
+
     void wait(int index, int earlier) {
-        const Instruction& before = instruction(earlier);
-        e.position_.store(before.queue == 0 ? index : earlier, std::memory_order_relaxed);
-        const Event& event = e.events_[static_cast<size_t>(earlier)];
+        const Issued awaited = waited_for(e.class_, {index, e.run_}, earlier);
+        const Instruction& before = instruction(awaited.index);
+        at_hand(before.queue == 0 ? Issued{index, e.run_} : awaited);
+        const Event& event = e.event(awaited);
         if (instruction(index).queue == 0)
             e.device_.wait(0, event);
         else if (before.queue == 0 || event.native() != nullptr)
@@ -68,11 +77,11 @@ struct Executor::Machine {
 
     /// A message that goes to another queue may wait for it.
     void mark(int index) {
-        if (launch(index).marked) e.events_[static_cast<size_t>(index)] = e.device_.record(0);
+        if (launch(index).marked) e.event({index, e.run_}) = e.device_.record(0);
     }
 
     void kernel(int index) {
-        e.position_.store(index, std::memory_order_relaxed);
+        at_hand(index);
         const Launch& l = launch(index);
         e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), l.workspace);
         mark(index);
@@ -80,16 +89,18 @@ struct Executor::Machine {
     }
 
     void copy(int index) {
-        e.position_.store(index, std::memory_order_relaxed);
+        at_hand(index);
         const Tensor& from = tensor(index, 0);
         e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
         mark(index);
         charge(launch(index).time);
     }
 
+    int64_t tag(int index) const { return instruction(index).tag + e.run_ * e.class_.repeat.micros; }
+
     /// What the message goes behind, and nothing else. Several events are joined on a queue beside its own.
     Event after(int index) {
-        e.position_.store(index, std::memory_order_relaxed);
+        at_hand(index);
         const Instruction& i = instruction(index);
         Event all;
         if (e.joins_.size() == 1) {
@@ -110,9 +121,9 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Instruction& i = instruction(index);
         Communicator& c = *launch(index).communicator;
-        if (e.thread_) e.thread_->mark(index);
+        if (e.thread_) e.thread_->mark(static_cast<int>(position_of(e.class_, {index, e.run_})));
         const Tensor& in = tensor(index, 0);
-        Event& done = e.events_[static_cast<size_t>(index)];
+        Event& done = e.event({index, e.run_});
         switch (i.opcode) {
             case Opcode::all_reduce: done = c.all_reduce(in, tensor(index, 1), i.reduce, ready); break;
             case Opcode::all_gather: done = c.all_gather(in, tensor(index, 1), ready); break;
@@ -127,8 +138,7 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
-        e.events_[static_cast<size_t>(index)] =
-            l.communicator->send(tensor(index, 0), l.peer, instruction(index).tag, ready);
+        e.event({index, e.run_}) = l.communicator->send(tensor(index, 0), l.peer, tag(index), ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -137,8 +147,7 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Launch& l = launch(index);
         if (l.begins_group) l.communicator->begin_group();
-        e.events_[static_cast<size_t>(index)] =
-            l.communicator->receive(tensor(index, 0), l.peer, instruction(index).tag, ready);
+        e.event({index, e.run_}) = l.communicator->receive(tensor(index, 0), l.peer, tag(index), ready);
         if (l.ends_group) l.communicator->end_group();
         charge(l.time);
     }
@@ -156,6 +165,7 @@ struct Executor::ObservedMachine {
         machine.e.complete(index);
         observer.after(index);
     }
+    void begin_run(int64_t run) { machine.begin_run(run); }
     void wait(int index, int earlier) { machine.wait(index, earlier); }
     void kernel(int index) {
         shown(index, [&] { machine.kernel(index); });
@@ -191,6 +201,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
     launches_.reserve(class_.stream.size());
     events_.resize(class_.stream.size());
     for (size_t i = 0; i < class_.stream.size(); ++i) resolve(class_.stream[i], static_cast<int>(i));
+    resolve_waits();
     size_t most = 0;
     for (const Instruction& instruction : class_.stream) most = std::max(most, instruction.waits.size());
     joins_.reserve(most);
@@ -217,6 +228,9 @@ void Executor::prepare_kernels() {
             throw Error(describe(plan_, class_, first_use[k]) + ": " + error.what(), error.fault());
         }
     }
+    depends_.assign(kernels_.size(), 0);
+    for (const PerRank& p : class_.per_rank)
+        depends_[static_cast<size_t>(p.kernel)] |= plan_.mesh.axis(p.axis).sequential;
     int64_t beside = 0;  // of kernels that the plan gives no workspace
     for (size_t i = 0; i < class_.stream.size(); ++i) {
         const Instruction& instruction = class_.stream[i];
@@ -233,10 +247,20 @@ void Executor::prepare_kernels() {
     if (beside > 0) kernel_scratch_ = device_.allocate(beside, MemoryKind::device);
 }
 
-Tensor Executor::at(const Operand& operand) const {
+Tensor Executor::at(const Operand& operand, int64_t run) const {
     const Buffer& buffer = class_.buffers.at(static_cast<size_t>(operand.buffer));
     char* arena = arenas_[buffer.arena == Arena::scratch];
-    return {arena + buffer.offset + operand.offset, operand.type.dtype, operand.type.shape};
+    return {arena + address(class_, operand, run), operand.type.dtype, operand.type.shape};
+}
+
+/// Prepared with the micro-batch where it depends on that.
+Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
+    const int index = instruction.kernel;
+    if (!depends_[static_cast<size_t>(index)]) return kernels_[static_cast<size_t>(index)].get();
+    const int64_t micro = instruction.fragment.micro + run * class_.repeat.micros;
+    std::unique_ptr<Kernel>& kernel = by_micro_[{index, micro}];
+    if (!kernel) kernel = device_.prepare(kernel_for(class_, index, plan_.mesh, rank_, micro));
+    return kernel.get();
 }
 
 int Executor::time_id(const std::string& name, Time::Kind kind) {
@@ -250,9 +274,10 @@ void Executor::resolve(const Instruction& instruction, int index) {
     Launch launch;
     launch.first = tensors_.size();
     launch.count = instruction.operands.size();
-    for (const Operand& operand : instruction.operands) tensors_.push_back(at(operand));
+    const int64_t run = index >= class_.repeat.end ? last_run(class_) : 0;
+    for (const Operand& operand : instruction.operands) tensors_.push_back(at(operand, run));
     if (instruction.opcode == Opcode::kernel) {
-        launch.kernel = kernels_[static_cast<size_t>(instruction.kernel)].get();
+        launch.kernel = kernel_of(instruction, run);
         const int own = instruction.workspace;
         launch.workspace =
             own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[static_cast<size_t>(own)].offset;
@@ -265,8 +290,6 @@ void Executor::resolve(const Instruction& instruction, int index) {
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
         launch.time = time_id(fmt::format("{} {}", name_of(instruction.opcode), axis), Time::Kind::communication);
-        for (int wait : instruction.waits)
-            if (class_.stream[static_cast<size_t>(wait)].queue == 0) launches_[static_cast<size_t>(wait)].marked = true;
         const auto pairs = [&](size_t i) {
             if (i >= class_.stream.size()) return false;
             const Instruction& other = class_.stream[i];
@@ -279,23 +302,79 @@ void Executor::resolve(const Instruction& instruction, int index) {
             launch.begins_group = index == 0 || !pairs(here - 1);
             launch.ends_group = !pairs(here + 1);
         }
-        if (instruction.opcode == Opcode::send) sends_.push_back(index);
+        if (instruction.opcode == Opcode::send) {
+            const int64_t times = times_of(class_, here);
+            if (times > 1) {
+                launch.send = static_cast<int>(sends_of_runs_.size());
+                sends_of_runs_.resize(sends_of_runs_.size() + static_cast<size_t>(times));
+            }
+            for (int64_t k = 0; k < times; ++k) sends_.push_back({index, times > 1 ? k : run});
+        }
         if (static_cast<size_t>(instruction.queue) >= last_of_queue_.size())
             last_of_queue_.resize(static_cast<size_t>(instruction.queue) + 1, none);
         last_of_queue_[static_cast<size_t>(instruction.queue)] = index;
     }
     launches_.push_back(launch);
+    if (repeats(class_) && repeated(index)) resolve_runs(index);
+}
+
+/// What a run changes of an instruction.
+void Executor::resolve_runs(int index) {
+    const Instruction& instruction = class_.stream[static_cast<size_t>(index)];
+    for (size_t o = 0; o < instruction.operands.size(); ++o) {
+        const Operand& operand = instruction.operands[o];
+        if (operand.step != 0 || class_.buffers[static_cast<size_t>(operand.buffer)].frames != none)
+            moving_.emplace_back(launches_.back().first + o, operand);
+    }
+    if (instruction.opcode != Opcode::kernel || !depends_[static_cast<size_t>(instruction.kernel)]) return;
+    auto& [at, kernels] = kernels_of_runs_.emplace_back(index, std::vector<Kernel*>());
+    for (int64_t run = 0; run <= last_run(class_); ++run) kernels.push_back(kernel_of(instruction, run));
+}
+
+/// Which kernels messages wait for, and how many runs back anything waits.
+void Executor::resolve_waits() {
+    const Repeat& r = class_.repeat;
+    for (const Instruction& instruction : class_.stream)
+        for (const int wait : instruction.waits) {
+            if (repeats(class_) && wait >= r.from() && wait < r.begin) runs_kept_ = 2;
+            if (instruction.queue == 0 || class_.stream[static_cast<size_t>(wait)].queue != 0) continue;
+            launches_[static_cast<size_t>(wait)].marked = true;
+            for (int like = wait; repeats(class_) && wait >= r.from() && like < r.end; like += r.length())
+                launches_[static_cast<size_t>(like)].marked = true;
+        }
+    events_of_runs_.resize(static_cast<size_t>((runs_kept_ - 1) * r.length()));
+}
+
+void Executor::begin_run(int64_t run) {
+    run_ = run;
+    if (!repeats(class_)) return;
+    for (const auto& [tensor, operand] : moving_)
+        tensors_[tensor].data = arenas_[class_.buffers[static_cast<size_t>(operand.buffer)].arena == Arena::scratch] +
+                                address(class_, operand, run);
+    for (const auto& [index, kernels] : kernels_of_runs_)
+        launches_[static_cast<size_t>(index)].kernel = kernels[static_cast<size_t>(run)];
+}
+
+Event& Executor::event(const Issued& issued) {
+    const auto index = static_cast<size_t>(issued.index);
+    if (!repeats(class_) || !repeated(issued.index)) return events_[index];
+    if (const int send = launches_[index].send; send != none)
+        return sends_of_runs_[static_cast<size_t>(send) + static_cast<size_t>(issued.run)];
+    const int64_t turn = issued.run % runs_kept_;
+    if (turn == 0) return events_[index];
+    return events_of_runs_[static_cast<size_t>((turn - 1) * class_.repeat.length() + issued.index -
+                                               class_.repeat.begin)];
 }
 
 int Executor::position() const {
     const int here = position_.load(std::memory_order_relaxed), beside = thread_ ? thread_->at_hand() : none;
-    if (beside == none || static_cast<size_t>(beside) >= class_.stream.size()) return here;
-    return class_.stream[static_cast<size_t>(here)].queue != 0 ? beside : here;
+    if (beside == none || beside >= issues(class_)) return here;
+    return class_.stream[static_cast<size_t>(issued_at(class_, here).index)].queue != 0 ? beside : here;
 }
 
 /// Where a failure was: of a captured step, not which of its kernels.
 std::string Executor::place(Fault fault) const {
-    if (!replays_) return "in " + describe(plan_, class_, position());
+    if (!replays_) return "in " + describe(plan_, class_, issued_at(class_, position()));
     const std::string hint = fault == Fault::failed ? graph_->how() : "";
     return "in the captured step" + (hint.empty() ? "" : " (" + hint + ")");
 }
@@ -335,10 +414,13 @@ void Executor::run(const void* inputs, void* results) {
 
 /// A message whose end only the host can see cannot be captured.
 void Executor::require_native_events() const {
-    for (size_t i = 0; i < events_.size(); ++i)
-        if (events_[i].owner && !events_[i].native())
-            throw Error(fmt::format("{}: its transport moves data when the host asks it to",
-                                    describe(plan_, class_, static_cast<int>(i))));
+    const auto require = [&](const Event& event, const Issued& of) {
+        if (event.owner && !event.native())
+            throw Error(
+                fmt::format("{}: its transport moves data when the host asks it to", describe(plan_, class_, of)));
+    };
+    for (size_t i = 0; i < events_.size(); ++i) require(events_[i], {static_cast<int>(i), 0});
+    for (const Issued& send : sends_) require(const_cast<Executor*>(this)->event(send), send);
 }
 
 /// After a step that ran as it was issued, so that every vendor's library has made what it makes at first use.
@@ -350,7 +432,7 @@ void Executor::capture() {
             Machine machine(*this, true);
             walk(class_, machine);
             for (int last : last_of_queue_)
-                if (last != none) device_.wait(0, events_[static_cast<size_t>(last)]);
+                if (last != none) device_.wait(0, event(of_last_run(last)));
         },
         not_captured_);
 }
@@ -371,7 +453,7 @@ void Executor::replay(void* results) {
     Event end = device_.record(0);
     for (int last : last_of_queue_) {
         if (last == none) continue;
-        position_.store(last, std::memory_order_relaxed);
+        position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
         end = launches_[static_cast<size_t>(last)].communicator->guard(end);
     }
     end.wait();
@@ -403,13 +485,13 @@ void Executor::finish() { end(nullptr); }
 void Executor::end(void* results) {
     for (int last : last_of_queue_)
         if (last != none) {
-            position_.store(last, std::memory_order_relaxed);
-            events_[static_cast<size_t>(last)].wait();
+            position_.store(static_cast<int>(position_of(class_, of_last_run(last))), std::memory_order_relaxed);
+            event(of_last_run(last)).wait();
         }
-    for (int send : sends_) {  // most are over by now; none may leave anything behind with each step
-        const Event& sent = events_[static_cast<size_t>(send)];
+    for (const Issued& send : sends_) {  // most are over by now; none may leave anything behind with each step
+        const Event& sent = event(send);
         if (sent.native()) continue;
-        position_.store(send, std::memory_order_relaxed);
+        position_.store(static_cast<int>(position_of(class_, send)), std::memory_order_relaxed);
         sent.wait();
     }
     copy_out(results);
@@ -427,7 +509,7 @@ void Executor::complete(int index) {
     if (instruction.queue == 0)
         device_.synchronize(0);
     else
-        events_[static_cast<size_t>(index)].wait();
+        event({index, run_}).wait();
 }
 
 const Tensor& Executor::operand(int index, size_t which) const {

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
 #include "plan/host_places.h"
+#include "plan/repeat.h"
 #include "run/capture_vote.h"
 
 namespace orrery {
@@ -61,6 +63,7 @@ public:
     void issue(int index);
     void finish();
     /// Operand `which` of an instruction, at its address.
+    /// Of a repeated stretch in the run at hand.
     const Tensor& operand(int index, size_t which) const;
 
     /// Whether this rank has the value after a step: with a pipeline, others have the rest.
@@ -77,8 +80,8 @@ public:
         int64_t count = 0;
     };
     const std::vector<Time>& times() const { return times_; }
-    /// The instruction at hand, and where that is a wait for a collective beside the kernels the collective that runs;
-    /// any thread may ask, for a report about a hang.
+    /// The instruction at hand, by its number among all that a step issues, and where that is a wait for a collective
+    /// beside the kernels the collective that runs; any thread may ask, for a report about a hang.
     int position() const;
     bool running() const { return running_.load(std::memory_order_relaxed); }
     int64_t steps_begun() const { return steps_.load(std::memory_order_relaxed); }
@@ -103,7 +106,15 @@ private:
     void copy_out(void* results);
     void require_native_events() const;
     void resolve(const Instruction& instruction, int index);
-    Tensor at(const Operand& operand) const;
+    void resolve_waits();
+    void resolve_runs(int index);
+    void begin_run(int64_t run);
+    Event& event(const Issued& issued);
+    /// The last time that the instruction is issued in a step.
+    Issued of_last_run(int index) const { return {index, index >= class_.repeat.begin ? last_run(class_) : 0}; }
+    bool repeated(int index) const { return index >= class_.repeat.begin && index < class_.repeat.end; }
+    Tensor at(const Operand& operand, int64_t run) const;
+    Kernel* kernel_of(const Instruction& instruction, int64_t run);
     int time_id(const std::string& name, Time::Kind kind);
 
     const Plan& plan_;
@@ -115,13 +126,21 @@ private:
     const HostPlaces inputs_, results_;
     Memory kernel_scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
-    std::vector<Tensor> tensors_;     ///< operands of all instructions, one after the other
-    std::vector<Launch> launches_;    ///< one per instruction
-    std::vector<Event> events_;       ///< one per instruction: its completion, of messages and what they wait for
-    std::vector<Event> joins_;        ///< what the next message waits for
+    std::map<std::pair<int, int64_t>, std::unique_ptr<Kernel>> by_micro_;  ///< those that depend on the micro-batch
+    std::vector<char> depends_;                                            ///< by kernel: it does
+    std::vector<Tensor> tensors_;   ///< operands of all instructions, one after the other
+    std::vector<Launch> launches_;  ///< one per instruction
+    std::vector<Event> events_;     ///< one per instruction: its completion, of messages and what they wait for
+    /// Of a repeated stretch: of the last runs that something waits for, in turn; of its sends, of all runs.
+    std::vector<Event> events_of_runs_, sends_of_runs_;
+    int64_t runs_kept_ = 1;
+    int64_t run_ = 0;
+    std::vector<std::pair<size_t, Operand>> moving_;                     ///< tensors of the stretch, by what moves them
+    std::vector<std::pair<int, std::vector<Kernel*>>> kernels_of_runs_;  ///< by instruction
+    std::vector<Event> joins_;                                           ///< what the next message waits for
     std::vector<char> begun_;         ///< by axis: the step's first message has been issued
     std::vector<int> last_of_queue_;  ///< last communication instruction of each queue
-    std::vector<int> sends_;          ///< all of them: a transport keeps something of each until it is waited for
+    std::vector<Issued> sends_;       ///< all of them: a transport keeps something of each until it is waited for
     std::unique_ptr<Kernel> graph_;   ///< the whole step
     TextExchange exchange_;
     bool tried_capture_ = false;

@@ -25,7 +25,7 @@ bool Executor::holds(ValueId value) const {
 
 Tensor Executor::tensor(ValueId value) const {
     for (const Operand& place : class_.places)
-        if (place.value == value) return at(place);
+        if (place.value == value) return at(place, 0);
     const std::string& name = plan_.program.value(value).name;
     throw Error("program " + plan_.program.name + " keeps no '" + name +
                 "' after a step; only inputs, params, states and results can be read");

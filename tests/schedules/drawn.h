@@ -165,10 +165,10 @@ inline Drawn broken(Drawn drawn, Random& random) {
     return drawn;
 }
 
-inline Model model(const Drawn& drawn, bool tied) {
+inline Model model(const Drawn& drawn, bool tied, int64_t rows = 2) {
     std::vector<int> stages;
     for (int stage = 0; stage < drawn.stages(); ++stage) stages.push_back(stage);
-    Model m = network(stages, tied, DType::f32, 2 * drawn.micros);
+    Model m = network(stages, tied, DType::f32, rows * drawn.micros);
     m.program.pipeline({"pp", "drawn", drawn.chunks, {"", "job.lua", 9, 0}});
     return m;
 }

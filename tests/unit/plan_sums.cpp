@@ -4,7 +4,7 @@
 #include "layout_models.h"
 #include "plan/access.h"
 #include "plan/check/check.h"
-#include "plan/lower/insert_waits.h"
+#include "plan/lower/emit.h"
 #include "plan/print.h"
 #include "plan_ranks.h"
 #include "schedules.h"

@@ -26,6 +26,32 @@ struct Buffer {
     BufferUse use = BufferUse::activation;
     int first = 0;  ///< first and last instruction that touch it
     int last = 0;
+    int frames = none;   ///< RankClass::frames: it lies in one of these, that of its micro-batch
+    int64_t micro = -1;  ///< in frames: in the first run
+};
+
+/// Where what lives on from one run of a Repeat to the next lies, for each micro-batch: frames of one kind, in slots
+/// side by side in the scratch arena, which kinds of one pool share.
+struct Frames {
+    int pool = 0;
+    int64_t offset = 0;  ///< of the pool: bytes from the arena's start
+    int64_t stride = 0;  ///< bytes from one slot to the next
+    int64_t slots = 1;
+    std::vector<int> slot_of;  ///< by micro-batch
+};
+
+/// A stretch of a stream that runs several times. What is stored is its first run, and what follows as if it had run
+/// once; in run k (behind it: the last one) whatever is of micro-batch i is of i + k `micros`: fragments, tags,
+/// operands by their `step`, buffers by the slots of their frames, attributes of kernels that depend on it.
+/// plan/repeat.h.
+struct Repeat {
+    int begin = 0, end = 0;  ///< of the stream
+    int64_t times = 1;       ///< 1: nothing is repeated
+    int64_t micros = 0;
+    int length() const { return end - begin; }
+    /// What lies before the stretch from here on is like it, a run earlier. Who waits for an instruction from here to
+    /// `end`, in the stretch or behind it, waits for that of its own run; an earlier one is the same for all runs.
+    int from() const { return begin - length(); }
 };
 
 /// An operand as the instruction sees it: a dense local tensor at a place in a buffer.
@@ -34,6 +60,7 @@ struct Operand {
     int64_t offset = 0;  ///< bytes from the buffer's start
     TensorType type;     ///< local shape
     ValueId value = none;
+    int64_t step = 0;  ///< what `offset` grows by with each micro-batch, where runs of a Repeat move it
 };
 
 /// What an instruction does. One line each; checker, executor and printer all switch over this list.
@@ -72,7 +99,7 @@ struct Instruction {
 };
 
 /// Attribute `key` of a kernel depends on the rank: step * (the rank's coordinate on `axis`) is added to it, or to its
-/// element `dim`.
+/// element `dim`. On the sequential axis the coordinate is the micro-batch.
 struct PerRank {
     int kernel = none;
     std::string key;
@@ -91,6 +118,8 @@ struct RankClass {
     std::vector<PerRank> per_rank;    ///< sorted by kernel
     std::vector<Buffer> buffers;
     std::vector<Instruction> stream;
+    Repeat repeat;
+    std::vector<Frames> frames;
     std::vector<Operand> places;   ///< inputs, params, states and results: where the host finds the local part
     int64_t persistent_bytes = 0;  ///< of this program alone; the session's arena holds all its programs'
     int64_t scratch_bytes = 0;     ///< with the kernels' workspaces where lowering was told of them
@@ -112,7 +141,9 @@ struct Plan {
     ORRERY_API const RankClass& class_of(int64_t rank) const;
 };
 
-/// What this rank runs for kernel `index`: the class' spec with the attributes that depend on the rank filled in.
-ORRERY_API KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank);
+/// What this rank runs for kernel `index` in micro-batch `micro`: the class' spec with the attributes that depend on
+/// these filled in.
+ORRERY_API KernelSpec kernel_for(const RankClass& rank_class, int index, const Mesh& mesh, int64_t rank,
+                                 int64_t micro = 0);
 
 }  // namespace orrery

@@ -11,6 +11,7 @@
 #include "plan/access.h"
 #include "plan/lower/buffers.h"
 #include "plan/print.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -23,6 +24,12 @@ public:
         : plan_(plan), class_(c), contracts_(contracts) {}
 
     void run() {
+        if (repeats(class_))
+            repeat();
+        else if (class_.repeat.begin != 0 || class_.repeat.end != 0 || class_.repeat.times != 1)
+            throw Error(fmt::format("class {} has a stretch that is run {} times", &class_ - plan_.classes.data(),
+                                    class_.repeat.times));
+        frames();
         for (const Buffer& b : class_.buffers) buffer(b);
         for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) instruction(at());
     }
@@ -40,6 +47,74 @@ private:
         if (b.arena == Arena::scratch && b.first >= 0 && b.offset + b.bytes > class_.scratch_bytes)
             throw Error(fmt::format("buffer b{} ends at {}, past the scratch arena of {} bytes", id, b.offset + b.bytes,
                                     class_.scratch_bytes));
+    }
+
+    /// Its runs are inside the step, and what may be waited for by its place in a run looks alike in all.
+    void repeat() {
+        const Repeat& r = class_.repeat;
+        const auto size = static_cast<int>(class_.stream.size());
+        if (r.length() <= 0 || r.from() < 0 || r.end > size || r.micros <= 0 ||
+            r.micros > (plan_.mesh.microbatches() - 1) / (r.times - 1))
+            throw Error(
+                fmt::format("class {}: instructions {} to {} of {}, like those from {} on, cannot be run {} "
+                            "times for {} of {} micro-batches each",
+                            &class_ - plan_.classes.data(), r.begin, r.end, size, r.from(), r.times, r.micros,
+                            plan_.mesh.microbatches()));
+        if (is_message(class_.stream[static_cast<size_t>(r.begin) - 1].opcode))
+            throw Error(
+                fmt::format("class {}: the stretch that is run {} times begins at {}, behind a message: groups "
+                            "of messages would be others in its first run",
+                            &class_ - plan_.classes.data(), r.times, r.begin));
+        const std::vector<int> groups = groups_of(plan_, class_, contracts_);
+        const auto group = [&](int i) { return groups[static_cast<size_t>(i)]; };
+        for (index_ = r.from(); index_ < r.begin; ++index_) {
+            const Instruction &x = at(), &y = class_.stream[static_cast<size_t>(index_ + r.length())];
+            const bool grouped = group(index_) != none;
+            if (x.opcode != y.opcode || x.queue != y.queue || x.axis != y.axis || x.peer != y.peer ||
+                grouped != (group(index_ + r.length()) != none) ||
+                (grouped && index_ > r.from() && group(index_) + r.length() != group(index_ + r.length())))
+                fail(fmt::format("is not like instruction {}, a run later", index_ + r.length()));
+        }
+    }
+
+    void frames() const {
+        const int64_t micros = plan_.mesh.microbatches();
+        for (size_t kind = 0; kind < class_.frames.size(); ++kind) {
+            const Frames& f = class_.frames[kind];
+            const auto same_pool = [&](const Frames& other) {
+                return other.pool != f.pool ||
+                       (other.offset == f.offset && other.stride == f.stride && other.slots == f.slots);
+            };
+            const bool slots =
+                static_cast<int64_t>(f.slot_of.size()) == micros &&
+                std::all_of(f.slot_of.begin(), f.slot_of.end(), [&](int slot) { return slot >= 0 && slot < f.slots; });
+            if (f.pool < 0 || static_cast<size_t>(f.pool) >= class_.frames.size() || f.offset < 0 || f.stride <= 0 ||
+                f.slots <= 0 || f.offset % arena_alignment != 0 || f.stride % arena_alignment != 0 ||
+                f.stride > (class_.scratch_bytes - f.offset) / f.slots || !slots ||
+                !std::all_of(class_.frames.begin(), class_.frames.end(), same_pool))
+                throw Error(
+                    fmt::format("frames {} of {} slots of {} bytes at {} are not inside the scratch arena of {} "
+                                "bytes, or not those of their pool",
+                                kind, f.slots, f.stride, f.offset, class_.scratch_bytes));
+            for (const Frames& other : class_.frames)
+                if (other.pool != f.pool && other.offset < f.offset + f.stride * f.slots &&
+                    f.offset < other.offset + other.stride * other.slots)
+                    throw Error(fmt::format("frames at {} and {} lie over each other", f.offset, other.offset));
+        }
+        for (const Buffer& b : class_.buffers) {
+            if (b.frames == none) continue;
+            const auto kind = static_cast<size_t>(b.frames);
+            const bool known = b.frames >= 0 && kind < class_.frames.size() && b.arena == Arena::scratch;
+            if (!known || b.micro < 0 || b.micro >= stored_micros(class_, plan_.mesh) ||
+                b.bytes > class_.frames[kind].stride ||
+                b.offset != address(class_, {static_cast<int>(&b - class_.buffers.data()), 0, {}, none, 0}, 0))
+                throw Error(fmt::format("buffer b{} does not lie in its frame", &b - class_.buffers.data()));
+        }
+        if (repeats(class_) && !slots_turn(class_))
+            throw Error(
+                fmt::format("class {}: frames that share a slot in the first run of its repeated stretch do not "
+                            "in every run",
+                            &class_ - plan_.classes.data()));
     }
 
     void instruction(const Instruction& i) {
@@ -98,7 +173,12 @@ private:
         if (o.offset < 0 || o.offset + o.type.bytes() > b.bytes)
             fail(fmt::format("an operand of {} bytes at {} does not fit buffer b{} of {}", o.type.bytes(), o.offset,
                              o.buffer, b.bytes));
-        if (o.offset % size_of(o.type.dtype) != 0) fail("an operand is not aligned to its elements");
+        const int64_t last = o.offset + o.step * class_.repeat.micros * last_run(class_);
+        if (index_ >= class_.repeat.begin && (last < 0 || last + o.type.bytes() > b.bytes))
+            fail(fmt::format("an operand at {} moves out of buffer b{} of {} bytes, to {}", o.offset, o.buffer, b.bytes,
+                             last));
+        if (o.offset % size_of(o.type.dtype) != 0 || o.step % size_of(o.type.dtype) != 0)
+            fail("an operand is not aligned to its elements");
         if (index_ < b.first || index_ > b.last)
             fail(fmt::format("uses buffer b{} outside its lifetime {}..{}", o.buffer, b.first, b.last));
     }

@@ -8,6 +8,7 @@
 #include "plan/check/check.h"
 #include "plan/chunks/chunks.h"
 #include "plan/print.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -15,9 +16,9 @@ namespace {
 
 /// Messages of a class with one member that stand before each of its collectives that tables make.
 struct Before {
-    std::vector<int> collectives;  ///< instructions
+    std::vector<Issued> collectives;
     std::vector<size_t> messages;  ///< by collective: how many
-    std::vector<int> all;          ///< the messages' instructions
+    std::vector<Issued> all;       ///< messages
 };
 
 class TableCheck {
@@ -43,13 +44,12 @@ private:
     Before before(const Member& own, Opcode what, int peer, const Tables& tables) const {
         const RankClass& c = plan_.classes[static_cast<size_t>(own.of_class)];
         Before result;
-        for (size_t i = 0; i < c.stream.size(); ++i) {
-            const Instruction& in = c.stream[i];
-            if (in.axis != axis_) continue;
+        for (const Issued& issued : issued_of(c, [&](const Instruction& in) { return in.axis == axis_; })) {
+            const Instruction& in = c.stream[static_cast<size_t>(issued.index)];
             if (in.opcode == what && in.peer_of(own.index, plan_.mesh.size(axis_)) == peer)
-                result.all.push_back(static_cast<int>(i));
+                result.all.push_back(issued);
             if (!tables.contains(in.opcode)) continue;
-            result.collectives.push_back(static_cast<int>(i));
+            result.collectives.push_back(issued);
             result.messages.push_back(result.all.size());
         }
         return result;
@@ -63,10 +63,10 @@ private:
             if (sent.messages[k] == received.messages[k]) continue;
             const bool unmet = sent.messages[k] > received.messages[k];
             const size_t message = std::min(sent.messages[k], received.messages[k]);
-            const std::vector<int>& early = unmet ? sent.all : received.all;
+            const std::vector<Issued>& early = unmet ? sent.all : received.all;
             const RankClass& c = plan_.classes[static_cast<size_t>(unmet ? from.of_class : to.of_class)];
-            const int collective = (unmet ? sent : received).collectives[k];
-            const ChunkTable& table = *tables.at(c.stream[static_cast<size_t>(collective)].opcode);
+            const Issued& collective = (unmet ? sent : received).collectives[k];
+            const ChunkTable& table = *tables.at(c.stream[static_cast<size_t>(collective.index)].opcode);
             throw Error(table.asked,
                         fmt::format("collective {} makes messages of {}, in the lanes of the plan's own over {}\n"
                                     "  but {} comes before it, and its partner after it: the message of one would be "

@@ -7,16 +7,14 @@
 #include "plan/access.h"
 #include "plan/check/check.h"
 #include "plan/print.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
 namespace {
 
-std::vector<int> collectives_over(const RankClass& c, AxisId axis) {
-    std::vector<int> list;
-    for (size_t i = 0; i < c.stream.size(); ++i)
-        if (is_collective(c.stream[i].opcode) && c.stream[i].axis == axis) list.push_back(static_cast<int>(i));
-    return list;
+std::vector<Issued> collectives_over(const RankClass& c, AxisId axis) {
+    return issued_of(c, [&](const Instruction& i) { return is_collective(i.opcode) && i.axis == axis; });
 }
 
 /// One program: equal sizes do not make them the same collective. Of a joined one: its members, at the same places.
@@ -32,10 +30,9 @@ bool same_meaning(const Instruction& x, const Instruction& y) {
 void same_collectives(const Plan& plan, AxisId axis, int a, int b) {
     const RankClass& first = plan.classes[static_cast<size_t>(a)];
     const RankClass& second = plan.classes[static_cast<size_t>(b)];
-    const std::vector<int> mine = collectives_over(first, axis), theirs = collectives_over(second, axis);
+    const std::vector<Issued> mine = collectives_over(first, axis), theirs = collectives_over(second, axis);
     for (size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
-        const Instruction& x = first.stream[static_cast<size_t>(mine[i])];
-        const Instruction& y = second.stream[static_cast<size_t>(theirs[i])];
+        const Instruction x = in_run(first, mine[i]), y = in_run(second, theirs[i]);
         const TensorType &tx = x.operands[0].type, &ty = y.operands[0].type;
         if (x.opcode == y.opcode && x.reduce == y.reduce && x.peer == y.peer && tx.count() == ty.count() &&
             tx.dtype == ty.dtype && same_meaning(x, y))

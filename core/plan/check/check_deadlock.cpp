@@ -41,14 +41,15 @@ public:
 
     void met(int send, int receive) override {
         const Instruction &s = played_.instruction(send), &r = played_.instruction(receive);
-        if (s.tag != r.tag || s.operands[0].type.bytes() != r.operands[0].type.bytes())
-            throw Error(fmt::format("{} (tag {}, {}) meets {} (tag {}, {})", text(send), s.tag,
-                                    s.operands[0].type.text(), text(receive), r.tag, r.operands[0].type.text()));
+        const int64_t sent = played_.view().at(send).tag, received = played_.view().at(receive).tag;
+        if (sent != received || s.operands[0].type.bytes() != r.operands[0].type.bytes())
+            throw Error(fmt::format("{} (tag {}, {}) meets {} (tag {}, {})", text(send), sent,
+                                    s.operands[0].type.text(), text(receive), received, r.operands[0].type.text()));
     }
 
 private:
     std::string text(int item) const {
-        return describe(plan_, plan_.classes[static_cast<size_t>(played_.class_of(item))], played_.index_of(item)) +
+        return describe(plan_, plan_.classes[static_cast<size_t>(played_.class_of(item))], played_.issued(item)) +
                played_.place(item);
     }
 

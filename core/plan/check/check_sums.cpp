@@ -11,29 +11,57 @@ namespace orrery {
 
 namespace {
 
-uint64_t hash(ValueId value, int64_t micro) {
-    uint64_t x = static_cast<uint64_t>(value) << 32 | static_cast<uint32_t>(micro + 1);
-    x += 0x9e3779b97f4a7c15ull;  // splitmix64
+constexpr uint64_t base = 0xd1342543de82ef95ull;  // of order 2^62
+
+uint64_t power(int64_t exponent) {
+    uint64_t result = 1;
+    for (uint64_t square = base; exponent > 0; exponent >>= 1, square *= square)
+        if (exponent & 1) result *= square;
+    return result;
+}
+
+/// Of the value's contribution in a micro-batch; -1: once a step.
+Contributions hash(ValueId value, int64_t micro) {
+    uint64_t x = static_cast<uint64_t>(value) + 0x9e3779b97f4a7c15ull;  // splitmix64
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
+    x = (x ^ x >> 31) | 1;
+    if (micro < 0) return {x, 0};
+    return {0, x * power(micro + 1)};
 }
 
 }  // namespace
 
-Sums::Sums(const Plan& plan, AxisId micro_axis, std::vector<char> in_loop)
-    : plan_(plan), micro_axis_(micro_axis), micros_(plan.mesh.microbatches()), in_loop_(std::move(in_loop)) {
+Contributions& Contributions::operator+=(const Contributions& other) {
+    once += other.once;
+    each += other.each;
+    return *this;
+}
+
+Contributions Contributions::later(int64_t micros) const { return {once, each * power(micros)}; }
+
+Contributions contribution(int64_t micro) {
+    if (micro < 0) return {1, 0};
+    return {0, power(micro + 1)};
+}
+
+Sums::Sums(const Plan& plan, AxisId micro_axis, int64_t micros, int64_t further, std::vector<char> in_loop)
+    : plan_(plan),
+      micro_axis_(micro_axis),
+      micros_(micros),
+      width_(static_cast<size_t>(micros + further + 1)),
+      in_loop_(std::move(in_loop)) {
     rows_.assign(plan.program.values.size(), none);
 }
 
 /// Its contents depend on the micro-batch.
 bool Sums::varies(ValueId value) const {
     const Value& v = plan_.program.value(value);
-    return micros_ > 1 && micro_axis_ != none && v.role == Role::temporary &&
+    return plan_.mesh.microbatches() > 1 && micro_axis_ != none && v.role == Role::temporary &&
            v.layout.at(micro_axis_).kind != Placement::Kind::replicate;
 }
 
-uint64_t Sums::made(ValueId value, int64_t micro) const { return hash(value, varies(value) ? micro : -1); }
+Contributions Sums::made(ValueId value, int64_t micro) const { return hash(value, varies(value) ? micro : -1); }
 
 bool Sums::adds(const std::string& kind) {
     const OpDef* const def = find_op_def(kind);
@@ -61,28 +89,27 @@ Sums::Known Sums::compute(ValueId value, int64_t micro) {
     std::vector<ValueId> parts;
     if (op && adds(op->kind)) parts = op->inputs;
     if (op && passes(*op)) parts = {input(*op, micro)};
-    Known all{State::yes, 0};
+    Known all{State::yes, {}};
     for (ValueId part : parts) {
-        const std::optional<uint64_t> sum = expected(part, micro);
-        if (!sum) return {State::varies, 0};
+        const std::optional<Contributions> sum = expected(part, micro);
+        if (!sum) return {State::varies, {}};
         all.sum += *sum;
     }
     if (!parts.empty()) return all;
     if (!op || !varies(value) || !in_loop_[static_cast<size_t>(v.op)]) return {State::yes, hash(value, -1)};
     if (micro >= 0) return {State::yes, hash(value, micro)};
-    if (v.layout.at(micro_axis_).kind == Placement::Kind::split) return {State::varies, 0};
+    if (v.layout.at(micro_axis_).kind == Placement::Kind::split) return {State::varies, {}};
     for (int64_t m = 0; m < micros_; ++m) all.sum += hash(value, m);
     return all;
 }
 
-std::optional<uint64_t> Sums::expected(ValueId value, int64_t micro) {
-    const auto width = static_cast<size_t>(micros_ + 1);
+std::optional<Contributions> Sums::expected(ValueId value, int64_t micro) {
     int& row = rows_[static_cast<size_t>(value)];
     if (row == none) {
-        row = static_cast<int>(known_.size() / width);
-        known_.resize(known_.size() + width);
+        row = static_cast<int>(known_.size() / width_);
+        known_.resize(known_.size() + width_);
     }
-    const size_t at = static_cast<size_t>(row) * width + static_cast<size_t>(micro + 1);
+    const size_t at = static_cast<size_t>(row) * width_ + static_cast<size_t>(micro + 1);
     if (known_[at].state == Known::State::no) known_[at] = compute(value, micro);
     if (known_[at].state == Known::State::varies) return std::nullopt;
     return known_[at].sum;
@@ -102,13 +129,13 @@ void Sums::leaves(ValueId value, std::vector<ValueId>& all) const {
 }
 
 /// Of a small sum, which of its contributions `found` is made of.
-std::string Sums::subset(const std::vector<ValueId>& parts, int64_t micro, uint64_t found) {
+std::string Sums::subset(const std::vector<ValueId>& parts, int64_t micro, const Contributions& found) {
     std::vector<std::pair<ValueId, int64_t>> all;
     for (ValueId part : parts)
         for (int64_t m = 0; m < micros_; ++m)
             if (const auto whole = expected(part, micro); whole && *whole != hash(part, -1)) all.emplace_back(part, m);
     for (uint64_t taken = 0; all.size() <= 16 && taken < uint64_t{1} << all.size(); ++taken) {
-        uint64_t sum = 0;
+        Contributions sum;
         std::string missing;
         for (size_t i = 0; i < all.size(); ++i)
             if (taken >> i & 1) sum += hash(all[i].first, all[i].second);
@@ -122,17 +149,18 @@ std::string Sums::subset(const std::vector<ValueId>& parts, int64_t micro, uint6
     return "made of other contributions";
 }
 
-std::string Sums::difference(ValueId value, int64_t micro, uint64_t found) {
-    const uint64_t missing = expected(value, micro).value_or(found) - found;
+std::string Sums::difference(ValueId value, int64_t micro, const Contributions& found) {
+    const Contributions missing = expected(value, micro).value_or(found) - found;
     std::vector<ValueId> parts;
     leaves(value, parts);
     for (ValueId part : parts) {
         const std::string name = label_of(plan_.program, part);
         if (missing == hash(part, -1)) return "without " + name;
-        if (missing == 0 - hash(part, -1)) return fmt::format("with {} twice", name);
+        if (missing == Contributions{} - hash(part, -1)) return fmt::format("with {} twice", name);
         for (int64_t first = 0; first < micros_; ++first) {
-            if (missing == 0 - hash(part, first)) return fmt::format("with {} of micro-batch {} twice", name, first);
-            uint64_t sum = 0;
+            if (missing == Contributions{} - hash(part, first))
+                return fmt::format("with {} of micro-batch {} twice", name, first);
+            Contributions sum;
             for (int64_t last = first; last < micros_; ++last) {
                 sum += hash(part, last);
                 if (missing == sum && first == last) return fmt::format("without {} of micro-batch {}", name, first);

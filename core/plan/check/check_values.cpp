@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/processors.h"
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "plan/access.h"
@@ -15,16 +16,19 @@
 #include "plan/check/check_sums.h"
 #include "plan/print.h"
 #include "plan/ranges.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
 namespace {
 
+constexpr Contributions unknown{~uint64_t{0}, ~uint64_t{0}};
+
 struct Held {
     ValueId value = none;
     int writer = none;         ///< instruction; none: there before the step
     int64_t micro = -1;        ///< of the writer
-    uint64_t sum = 0;          ///< what it is made of; see Sums
+    Contributions sum;         ///< what it is made of
     std::vector<int> readers;  ///< since the write
 };
 
@@ -55,42 +59,71 @@ public:
           class_(c),
           queues_(static_cast<size_t>(queues_of(c))),
           micro_axis_(plan.mesh.sequential_axis().value_or(none)),
+          micros_(stored_micros(c, plan.mesh)),
           runs_(plan.program.ops.size()),
           group_(groups_of(plan, c, contracts)) {
         for (const Instruction& i : c.stream) {
+            if (&i - c.stream.data() == c.repeat.begin) runs_at_begin_ = runs_;
             count(i.op, i);
             for (size_t o = 3; i.opcode == Opcode::all_reduce && o < i.operands.size(); o += 2) {
                 const OpId maker = plan.program.value(i.operands[o].value).op;
                 if (maker != i.op) count(maker, i);
             }
+            if (&i - c.stream.data() == c.repeat.end - 1) runs_at_end_ = runs_;
         }
         for (const Operand& place : c.places) placed_.insert(place.value);
         std::vector<char> in_loop;
         for (const Runs& runs : runs_) in_loop.push_back(runs.count > 0 && runs.micros >= 0);
-        sums_.emplace(plan, micro_axis_, std::move(in_loop));
-        clock_.assign(queues_ * queues_, none);
-        done_.resize(c.stream.size() * queues_, none);
+        if (repeats(c)) of_run_.emplace(plan, micro_axis_, c.repeat.micros, 0, in_loop);
+        sums_.emplace(plan, micro_axis_, micros_, c.repeat.micros, std::move(in_loop));
+        now_.clock.assign(queues_ * queues_, none);
+        done_.resize((c.stream.size() + static_cast<size_t>(c.repeat.length())) * queues_, none);
     }
 
     void run() {
         for (const Operand& place : class_.places)
             if (plan_.program.value(place.value).role != Role::temporary)
                 hold(place, place.value, none, sums_->made(place.value, -1));
-        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) one();
+        for (index_ = 0; index_ < static_cast<int>(class_.stream.size()); ++index_) {
+            if (repeats(class_) && index_ == class_.repeat.end) further_runs();
+            one();
+        }
+        if (repeats(class_) && index_ == class_.repeat.end) further_runs();
         for (const Operand& place : class_.places) left_behind(place);
         complete();
     }
 
 private:
-    const Instruction& at(int index) const { return class_.stream[static_cast<size_t>(index)]; }
-    Ranges<Held>& ranges(const Operand& o) { return ranges_[arena(class_, o) == Arena::scratch]; }
+    /// By its place among all that is issued until the second run of a Repeat ends.
+    int stored(int position) const {
+        return run_ > 0 && position >= class_.repeat.end ? position - class_.repeat.length() : position;
+    }
+    const Instruction& at(int position) const { return class_.stream[static_cast<size_t>(stored(position))]; }
+    int64_t micro_of(int position) const {
+        const int64_t micro = at(position).fragment.micro;
+        return micro >= 0 && stored(position) != position ? micro + class_.repeat.micros : micro;
+    }
+    Ranges<Held>& ranges(const Operand& o) { return now_.ranges[arena(class_, o) == Arena::scratch]; }
+    int64_t place(const Operand& o) const {
+        return address(class_, o, run_ == 0 && index_ >= class_.repeat.end ? last_run(class_) : run_);
+    }
 
-    [[noreturn]] void fail(const std::string& why) const { throw Error(describe(plan_, class_, index_) + ": " + why); }
+    [[noreturn]] void fail(const std::string& why) const {
+        const int index = stored(index_);
+        const int64_t run = index >= class_.repeat.end ? last_run(class_) : run_;
+        throw Error(describe(plan_, class_, Issued{index, run}) + ": " + why);
+    }
+
+    struct State {
+        std::vector<int> clock;  ///< [queue][other]: last instruction known to be done
+        Ranges<Held> ranges[2];
+    };
 
     /// How often the instruction that does an op's own work runs, and in which micro-batches.
     struct Runs {
         int64_t count = 0;
         int64_t micros = 0;  ///< sum of their numbers; -1 once a step
+        Contributions all;
     };
 
     void count(OpId id, const Instruction& i) {
@@ -103,6 +136,7 @@ private:
         Runs& runs = runs_[static_cast<size_t>(id)];
         ++runs.count;
         runs.micros += i.fragment.micro;
+        runs.all += contribution(i.fragment.micro);
     }
 
     /// Ops that lowering may do without an instruction: they only rename bytes, or the readers or writers do their
@@ -142,7 +176,7 @@ private:
             if (class_.stages.empty() || has_place(result.value)) needed[static_cast<size_t>(result.value)] = 1;
         for (const Update& update : plan_.program.updates)
             if (class_.stages.empty() || has_place(update.target)) needed[static_cast<size_t>(update.value)] = 1;
-        const int64_t micros = plan_.mesh.microbatches();
+        const int64_t micros = micros_;
         for (size_t i = plan_.program.ops.size(); i-- > 0;) {
             const Op& op = plan_.program.ops[i];
             const bool read_here = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -166,6 +200,130 @@ private:
         }
     }
 
+    /// What no buffer holds any more means nothing in another run; who touched it last still does.
+    void forget(State& state, int64_t run) const {
+        std::vector<std::pair<int64_t, int64_t>> alive{{class_.scratch_bytes, class_.scratch_bytes}};
+        for (const Buffer& b : class_.buffers)
+            if (b.arena == Arena::scratch && b.first < class_.repeat.end && class_.repeat.end <= b.last) {
+                const int64_t begin =
+                    address(class_, {static_cast<int>(&b - class_.buffers.data()), 0, {}, none, 0}, run);
+                alive.emplace_back(begin, begin + b.bytes);
+            }
+        std::sort(alive.begin(), alive.end());
+        int64_t at = 0;
+        for (const auto& [begin, end] : alive) {
+            state.ranges[1].visit_seen(at, begin, [](Held& held) {
+                held.value = none;
+                held.micro = -1;
+                held.sum = {};
+            });
+            at = std::max(at, end);
+        }
+    }
+
+    /// The first run is behind; the second is checked, too, and later ones do what it did if they find what it found,
+    /// with micro-batches moved on: every byte of it, who touched it and what is known of that; sums with the
+    /// contributions of a run more. README.md has the proof.
+    void further_runs() {
+        const Repeat& r = class_.repeat;
+        State first = now_;
+        run_ = 1;
+        for (index_ = r.end; index_ < r.end + r.length(); ++index_) one();
+        forget(now_, 1);
+        Ranges<Held> last = in_last_run(class_, first.ranges[1], {none, none, -1, {}, last_in_frames(class_, queues_)});
+        forget(first, 0);
+        unlike(first);
+        index_ = r.end;
+        run_ = 0;
+        now_ = std::move(first);
+        now_.ranges[1] = std::move(last);
+        Contributions run;
+        for (int64_t m = 0; m < r.micros; ++m) run += contribution(m);
+        for (size_t op = 0; op < runs_.size(); ++op) {
+            if (runs_[op].all.each == 0 && runs_at_begin_[op].count == runs_at_end_[op].count) continue;
+            const Contributions expected = runs_at_begin_[op].all.later(r.micros) + run;
+            if (runs_at_end_[op].all == expected) continue;
+            index_ = r.begin;
+            fail(fmt::format("begins what is run {} times for {} micro-batches each, but {} does not run in each once",
+                             r.times, r.micros, describe(plan_.program, plan_.program.ops[op])));
+        }
+    }
+
+    /// Fails where the second run does not leave what it found.
+    void unlike(const State& begin) {
+        const Repeat& r = class_.repeat;
+        const auto refuse = [&](const std::string& what) {
+            run_ = 0;
+            index_ = r.begin;
+            fail(fmt::format("begins what is run {} times, but its end does not leave what the next run needs: {}",
+                             r.times, what));
+        };
+        LaterRun note(class_, queues_, now_.clock);
+        const auto alike = [&](const Held& before, const Held& after, bool framed) {
+            const auto later = [&](int then, int now) {
+                return now == none || note(static_cast<size_t>(at(now).queue), then, now, framed);
+            };
+            if (before.value != after.value || !later(before.writer, after.writer)) return false;
+            const std::vector<int> then = last_readers(before), now = last_readers(after);
+            if (!std::equal(then.begin(), then.end(), now.begin(), now.end(), later)) return false;
+            if (before.writer == after.writer) return before.micro == after.micro && before.sum == after.sum;
+            if (before.value == none) return true;
+            if (before.micro >= 0 && after.micro != before.micro + r.micros) return false;
+            Contributions moved = before.sum.later(r.micros);
+            if (!framed) {  // what all micro-batches add to
+                const std::optional<Contributions> more = of_run_->expected(before.value, -1);
+                if (!more) return false;
+                moved.each += more->each;
+            }
+            return after.sum == moved;
+        };
+        std::string differs;
+        const auto same = [&](const Held& before, const Held& after, bool framed) {
+            const bool is = alike(before, after, framed);
+            if (!is) differs = fmt::format("{} became {}", text_of(before), text_of(after));
+            return is;
+        };
+        const auto what = [&] { return differs.empty() ? "other bytes were touched" : differs; };
+        Ranges<Held> before = begin.ranges[0];  // each run reads other bytes of inputs
+        for (const Buffer& b : class_.buffers)
+            if (b.arena == Arena::persistent && b.use == BufferUse::input)
+                for (Ranges<Held>* all : {&before, &now_.ranges[0]}) all->replace(b.offset, b.offset + b.bytes, {});
+        if (!a_run_later(class_, Arena::persistent, before, now_.ranges[0], same))
+            refuse("of params, states and results, " + what());
+        if (!a_run_later(class_, Arena::scratch, begin.ranges[1], now_.ranges[1], same))
+            refuse("in the scratch arena " + what());
+        if (!note.holds()) refuse("some instructions are those of the same run still, and earlier ones are not");
+        const int* rows = done_.data() + static_cast<size_t>(r.begin) * queues_;
+        const auto count = static_cast<size_t>(r.length());
+        if (!note.at_least(begin.clock.data(), now_.clock.data(), queues_) ||
+            !note.at_least(rows, rows + count * queues_, count))
+            refuse("fewer instructions are known to be done");
+        for (size_t i = static_cast<size_t>(r.begin); i < class_.stream.size(); ++i)
+            for (const int wait : class_.stream[i].waits)
+                if (wait < r.from() && !note.stays(done_.data() + static_cast<size_t>(wait) * queues_))
+                    refuse(
+                        fmt::format("instruction {} waits for {} in all runs, whose like is another in each", i, wait));
+    }
+
+    std::string text_of(const Held& held) const {
+        std::string text = label(held.value);
+        if (held.micro >= 0) text += fmt::format(" of micro-batch {}", held.micro);
+        if (held.writer != none) text += fmt::format(", written by instruction {}", held.writer);
+        for (const int reader : last_readers(held))
+            if (reader != none) text += fmt::format(", read by {}", reader);
+        return text;
+    }
+
+    /// By queue: what comes after the last is after all.
+    std::vector<int> last_readers(const Held& held) const {
+        std::vector<int> last(queues_, none);
+        for (const int reader : held.readers) {
+            int& of_queue = last[static_cast<size_t>(at(reader).queue)];
+            of_queue = std::max(of_queue, reader);
+        }
+        return last;
+    }
+
     bool split_over_micro(ValueId id) const {
         return micro_axis_ != none && plan_.program.value(id).layout.at(micro_axis_).kind == Placement::Kind::split;
     }
@@ -173,8 +331,9 @@ private:
     /// Advances the clocks: what is known to be done when this instruction starts.
     void tick() {
         const auto mine = static_cast<size_t>(at(index_).queue);
-        int* known = &clock_[mine * queues_];
+        int* known = &now_.clock[mine * queues_];
         for (int wait : at(index_).waits) {
+            if (run_ > 0 && wait >= class_.repeat.from()) wait += class_.repeat.length();
             const int* then = &done_[static_cast<size_t>(wait) * queues_];
             for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
         }
@@ -184,15 +343,16 @@ private:
 
     void after(int other, std::string_view did) const {
         if (other == none) return;
-        const int group = group_[static_cast<size_t>(index_)];
-        if (group != none && other != index_ && group_[static_cast<size_t>(other)] == group)
+        const int group = group_[static_cast<size_t>(stored(index_))];
+        const bool same_run = (stored(other) == other) == (run_ == 0);
+        if (group != none && other != index_ && same_run && group_[static_cast<size_t>(stored(other))] == group)
             fail(
                 fmt::format("goes in one group with instruction {}, which has {} the same bytes; nothing in a group is "
                             "done before its end",
                             other, did));
         const auto queue = static_cast<size_t>(at(other).queue);
         const auto mine = static_cast<size_t>(at(index_).queue);
-        if (queue == mine || other <= clock_[mine * queues_ + queue]) return;
+        if (queue == mine || other <= now_.clock[mine * queues_ + queue]) return;
         fail(fmt::format("may run before instruction {} of queue {} has {} the same bytes; a wait is missing", other,
                          queue, did));
     }
@@ -202,7 +362,7 @@ private:
         const Instruction& i = at(index_);
         const bool joined = i.operands.size() > 2 && i.opcode == Opcode::all_reduce;
         // All reads come before all writes: an output may lie on an input.
-        found_.assign(i.operands.size(), 0);
+        found_.assign(i.operands.size(), {});
         for_each_access(class_, i, [&](const Operand& o, bool reads, bool) {
             if (reads) found_[place_of(i, o)] = read(o, !joined && checks_sum(i, o));
         });
@@ -211,7 +371,7 @@ private:
             if (writes) write(o, sum_of(i, o));
         });
         for (size_t o = 3; joined && o < i.operands.size(); o += 2)
-            hold(i.operands[o], i.operands[o].value, index_, sums_->made(i.operands[o].value, i.fragment.micro));
+            hold(i.operands[o], i.operands[o].value, index_, sums_->made(i.operands[o].value, micro_of(index_)));
     }
 
     static size_t place_of(const Instruction& i, const Operand& o) {
@@ -244,27 +404,27 @@ private:
     }
 
     /// What the bytes that an instruction writes are made of.
-    uint64_t sum_of(const Instruction& i, const Operand& o) const {
+    Contributions sum_of(const Instruction& i, const Operand& o) const {
         const size_t place = place_of(i, o);
-        if (place >= i.operands.size()) return 0;  // a workspace
+        if (place >= i.operands.size()) return {};  // a workspace
         switch (work(i)) {
             case Work::moves: return found_[0];
-            case Work::adds: return std::accumulate(found_.begin(), found_.begin() + inputs(i), uint64_t{0});
+            case Work::adds: return std::accumulate(found_.begin(), found_.begin() + inputs(i), Contributions{});
             case Work::makes: break;
         }
-        if (i.op == none) return 0;
+        if (i.op == none) return {};
         const size_t output = i.opcode == Opcode::kernel ? place - inputs(i) : 0;
         const auto& outputs = plan_.program.op(i.op).outputs;
-        if (output >= outputs.size()) return 0;
-        const uint64_t mine = sums_->made(outputs[output], i.fragment.micro);
+        if (output >= outputs.size()) return {};
+        const Contributions mine = sums_->made(outputs[output], micro_of(index_));
         return i.opcode == Opcode::kernel ? found_[place] + mine : mine;  // an accumulating kernel has read its output
     }
 
     /// Returns what the bytes are made of; parts of different sums make nothing that is known.
-    uint64_t read(const Operand& o, bool whole_sum) {
-        const int64_t begin = address(class_, o);
-        const int64_t micro = at(index_).fragment.micro;
-        std::optional<uint64_t> sum;
+    Contributions read(const Operand& o, bool whole_sum) {
+        const int64_t begin = place(o);
+        const int64_t micro = micro_of(index_);
+        std::optional<Contributions> sum;
         ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
             if (held.value == none && held.writer == none)
                 fail(fmt::format("reads {} before anything is written there",
@@ -272,16 +432,16 @@ private:
             after(held.writer, "written");
             if (o.value != none) same(o, held);
             if (whole_sum) complete_sum(o.value, micro, held.sum, "reads");
-            sum = !sum || *sum == held.sum ? held.sum : ~uint64_t{0};
+            sum = !sum || *sum == held.sum ? held.sum : unknown;
             const bool known =
                 std::any_of(held.readers.begin(), held.readers.end(), [&](int r) { return r == index_; });
             if (!known) held.readers.push_back(index_);
         });
-        return sum.value_or(0);
+        return sum.value_or(Contributions{});
     }
 
-    void complete_sum(ValueId value, int64_t micro, uint64_t found, std::string_view does) {
-        const std::optional<uint64_t> expected = sums_->expected(value, micro);
+    void complete_sum(ValueId value, int64_t micro, const Contributions& found, std::string_view does) {
+        const std::optional<Contributions> expected = sums_->expected(value, micro);
         if (expected && *expected != found)
             fail(fmt::format("{} {}, but its bytes hold it {}", does, label(value),
                              sums_->difference(value, micro, found)));
@@ -291,14 +451,14 @@ private:
         if (source(held.value) != source(o.value))
             fail(fmt::format("reads {}, but its bytes hold {}{}", label(o.value), label(held.value),
                              held.writer == none ? "" : fmt::format(", written by instruction {}", held.writer)));
-        const int64_t micro = at(index_).fragment.micro;
+        const int64_t micro = micro_of(index_);
         if (held.writer != none && micro >= 0 && held.micro >= 0 && held.micro != micro && split_over_micro(held.value))
             fail(fmt::format("reads {} of micro-batch {}, but its bytes hold that of {}", label(o.value), micro,
                              held.micro));
     }
 
-    void write(const Operand& o, uint64_t sum) {
-        const int64_t begin = address(class_, o);
+    void write(const Operand& o, const Contributions& sum) {
+        const int64_t begin = place(o);
         ranges(o).visit(begin, begin + o.type.bytes(), [&](Held& held) {
             after(held.writer, "written");
             for (int reader : held.readers)
@@ -307,9 +467,9 @@ private:
         hold(o, o.value, index_, sum);
     }
 
-    void hold(const Operand& o, ValueId value, int writer, uint64_t sum) {
-        const int64_t begin = address(class_, o), end = begin + o.type.bytes();
-        const int64_t micro = writer == none ? -1 : at(writer).fragment.micro;
+    void hold(const Operand& o, ValueId value, int writer, const Contributions& sum) {
+        const int64_t begin = place(o), end = begin + o.type.bytes();
+        const int64_t micro = writer == none ? -1 : micro_of(writer);
         Held* const held = ranges(o).exactly(begin, end);
         if (!held) return ranges(o).replace(begin, end, {value, writer, micro, sum, {}});
         held->value = value;
@@ -323,7 +483,7 @@ private:
     void left_behind(const Operand& place) {
         const ValueId update = wanted_.updates[static_cast<size_t>(place.value)];
         const ValueId expected = update == none ? place.value : update;
-        const int64_t begin = address(class_, place);
+        const int64_t begin = address(class_, place, 0);
         ranges(place).visit(begin, begin + place.type.bytes(), [&](const Held& held) {
             const bool updated = expected != place.value;
             ValueId found = held.value;
@@ -331,7 +491,7 @@ private:
             if (found == none || source(found) != source(expected))
                 throw Error(fmt::format("after the step the place of {} holds {} instead of {}", label(place.value),
                                         label(found), label(expected)));
-            const std::optional<uint64_t> sum = sums_->expected(expected, -1);
+            const std::optional<Contributions> sum = sums_->expected(expected, -1);
             if (sum && *sum != held.sum)
                 throw Error(fmt::format("after the step the place of {} holds {} {}", label(place.value),
                                         label(expected), sums_->difference(expected, -1, held.sum)));
@@ -345,15 +505,18 @@ private:
     const RankClass& class_;
     size_t queues_;
     const AxisId micro_axis_;
-    std::vector<Runs> runs_;  ///< per op
-    std::vector<int> group_;  ///< per instruction; see groups_of
+    const int64_t micros_;                           ///< of the stored stream
+    std::vector<Runs> runs_;                         ///< per op
+    std::vector<Runs> runs_at_begin_, runs_at_end_;  ///< before and behind a Repeat's stretch
+    std::vector<int> group_;                         ///< per instruction; see groups_of
     std::optional<Sums> sums_;
-    std::vector<uint64_t> found_;  ///< by operand of the instruction at hand: what was read
+    std::optional<Sums> of_run_;        ///< of as many micro-batches as a run has
+    std::vector<Contributions> found_;  ///< by operand of the instruction at hand: what was read
     std::unordered_set<ValueId> placed_;
-    std::vector<int> clock_;  ///< [queue][other]: last instruction known to be done
-    std::vector<int> done_;   ///< [instruction][other]
-    Ranges<Held> ranges_[2];
-    int index_ = 0;
+    State now_;
+    std::vector<int> done_;  ///< [instruction][other]
+    int index_ = 0;          ///< by its place among all issued
+    int64_t run_ = 0;        ///< 1: in the second run of a Repeat
 };
 
 }  // namespace
@@ -382,7 +545,7 @@ void check_homes(const Plan& plan) {
 void check_values(const Plan& plan, const Network& contracts) {
     check_homes(plan);
     const Wanted wanted(plan.program);
-    for (const RankClass& c : plan.classes) Contents(plan, wanted, c, contracts).run();
+    in_parallel(plan.classes.size(), [&](size_t k) { Contents(plan, wanted, plan.classes[k], contracts).run(); });
 }
 
 }  // namespace orrery

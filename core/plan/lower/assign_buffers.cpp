@@ -3,6 +3,7 @@
 
 #include "plan/lower/buffers.h"
 #include "plan/lower/emit.h"
+#include "plan/repeat.h"
 
 namespace orrery::lowering {
 
@@ -20,7 +21,10 @@ BufferUse use_of(Role role) {
 
 }  // namespace
 
-int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use) {
+/// `once`: of what all micro-batches share, even if the first of them makes it.
+int Emitter::new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once) {
+    const bool each = at_ && at_->micro >= 0 && !once;
+    made_by_.push_back(each ? MadeBy{at_->op, at_->part, made_here_++, at_->micro} : MadeBy{});
     Buffer buffer;
     buffer.bytes = bytes;
     buffer.value = value;
@@ -146,11 +150,18 @@ void Emitter::place_scratch() {
     std::vector<size_t> ids;
     for (size_t i = 0; i < out_.buffers.size(); ++i) {
         const Buffer& b = out_.buffers[i];
-        if (b.arena != Arena::scratch || b.first < 0) continue;
+        if (b.arena != Arena::scratch || b.first < 0 || b.frames != none) continue;
         lifetimes.push_back({b.bytes + slack(b), b.first, b.last});
         ids.push_back(i);
     }
+    if (repeats()) {
+        const std::vector<Lifetime> pools = pool_lifetimes(out_);
+        lifetimes.insert(lifetimes.end(), pools.begin(), pools.end());
+    }
     const Placed placed = orrery::place_buffers(lifetimes);
+    for (Frames& f : out_.frames) f.offset = placed.offsets[ids.size() + static_cast<size_t>(f.pool)];
+    for (Buffer& b : out_.buffers)
+        if (b.frames != none) b.offset = address(out_, {static_cast<int>(&b - out_.buffers.data()), 0, {}, none, 0}, 0);
     for (size_t i = 0; i < ids.size(); ++i) {
         Buffer& b = out_.buffers[ids[i]];
         b.offset = placed.offsets[i];
@@ -210,10 +221,11 @@ Emitter::Target Emitter::target(const Step& step, size_t output, const std::vect
             if (take_over(step, from, in, bytes, reads)) here.buffer = from.buffer;
         }
         if (here.buffer == none)
-            here.buffer = new_buffer(
-                bytes, held, gradient_[static_cast<size_t>(held)] ? BufferUse::gradient : BufferUse::activation);
+            here.buffer = new_buffer(bytes, held,
+                                     gradient_[static_cast<size_t>(held)] ? BufferUse::gradient : BufferUse::activation,
+                                     !ref.each);
     }
-    Target target{held, {here.buffer, here.offset + ref.offset, role.type, held}, false};
+    Target target{held, {here.buffer, here.offset + ref.offset, role.type, held, step_of(ref)}, false};
     target.add = here.written && !role.gathered && (role.sum != none || (role.accumulated && !role.per_micro));
     here.written = true;
     return target;

@@ -25,6 +25,9 @@ struct Placed {
 /// Management for Deep Neural Net Inference, 2020), which is quadratic.
 Placed place_buffers(const std::vector<Lifetime>& lifetimes);
 
+/// Of the slots of each pool of Frames together, from the first touch to the last.
+std::vector<Lifetime> pool_lifetimes(const RankClass& c);
+
 constexpr int64_t arena_alignment = 64;
 constexpr int64_t aligned(int64_t bytes, int64_t to = arena_alignment) { return (bytes + to - 1) / to * to; }
 /// What a workspace gets beside its bytes, so that it can begin at a multiple of scratch_alignment inside its place.

@@ -36,8 +36,8 @@ void toggle(Attributes& attributes, std::string_view flag) {
 }  // namespace
 
 Emitter::Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
-                 RankClass& out)
-    : roles_(roles), order_(std::move(order)), persistent_(persistent), options_(options), out_(out) {
+                 const Steady* steady, RankClass& out)
+    : roles_(roles), order_(std::move(order)), persistent_(persistent), options_(options), steady_(steady), out_(out) {
     spots_.resize(static_cast<size_t>(roles.instances));
     sent_.resize(static_cast<size_t>(roles.instances), 0);
     update_target_.assign(program().values.size(), none);
@@ -48,7 +48,7 @@ Emitter::Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent,
     }
 }
 
-void Emitter::run() {
+bool Emitter::run() {
     find_gradients();
     place_persistent();
     place_buckets();
@@ -56,14 +56,19 @@ void Emitter::run() {
     out_.stream.reserve(order_.steps.size() + roles_.results.size());
     for (const Step& s : order_.steps) {
         first_of_step_.push_back(static_cast<int>(out_.stream.size()));
+        at_ = &s;
+        made_here_ = 0;
         step(s);
     }
+    at_ = nullptr;
     final_copies();
     keep_sent();
     keep_groups();
     std::stable_sort(out_.per_rank.begin(), out_.per_rank.end(),
                      [](const PerRank& a, const PerRank& b) { return a.kernel < b.kernel; });
+    if (repeats() && !find_repeat(*steady_, made_by_, out_)) return false;
     place_scratch();
+    return true;
 }
 
 const TransportContract& Emitter::contract(AxisId axis) const {
@@ -100,7 +105,7 @@ Operand Emitter::read(ValueId id, int64_t micro) {
                                   "schedule or the order of the program's ops is wrong");
     }
     --uses(ref.instance);
-    return {here.buffer, here.offset + ref.offset, type(id, micro), id};
+    return {here.buffer, here.offset + ref.offset, type(id, micro), id, step_of(ref)};
 }
 
 std::vector<Operand> Emitter::read_all(const Step& step) {
@@ -180,9 +185,9 @@ void Emitter::set_global(const Step& step, ValueId operand, Attributes& attribut
     for (size_t dim = 0; dim < splits.size(); ++dim) {
         int64_t stride = roles_.value(operand).type.shape[dim];
         for (size_t i = splits[dim].size(); i-- > 0; stride *= roles_.mesh.size(splits[dim][i])) {
-            if (splits[dim][i] == roles_.micro_axis) {
+            if (splits[dim][i] == roles_.micro_axis && !repeats()) {
                 offset[dim] += std::max<int64_t>(step.micro, 0) * stride;
-            } else {
+            } else if (splits[dim][i] != roles_.micro_axis || step.micro >= 0) {
                 patches.push_back({none, "offset", static_cast<int>(dim), splits[dim][i], stride});
             }
         }
@@ -253,8 +258,9 @@ void Emitter::finish(const Step& step, const Target& target, const Operand& made
 void Emitter::accumulate(const Step& step, ValueId value, const Operand& part) {
     Spot& sum = spot(roles_.instance(value, -1));
     if (sum.buffer == none)
-        sum.buffer = new_buffer(part.type.bytes(), value,
-                                gradient_[static_cast<size_t>(value)] ? BufferUse::gradient : BufferUse::activation);
+        sum.buffer =
+            new_buffer(part.type.bytes(), value,
+                       gradient_[static_cast<size_t>(value)] ? BufferUse::gradient : BufferUse::activation, true);
     const Operand place{sum.buffer, sum.offset, part.type, value};
     if (sum.written) {
         finish(step, {value, place, true}, part);
@@ -286,9 +292,10 @@ void Emitter::shard(const Step& step) {
     const int64_t size = made.type.shape.at(static_cast<size_t>(dim));
     const bool over_micro = axis == roles_.micro_axis;
     KernelSpec spec{"slice", {{"dim", dim}, {"size", size}}, {}, {}};
-    spec.attributes.set("start", over_micro ? std::max<int64_t>(step.micro, 0) * size : int64_t{0});
+    const bool written = over_micro && !repeats();
+    spec.attributes.set("start", written ? std::max<int64_t>(step.micro, 0) * size : int64_t{0});
     std::vector<PerRank> patches;
-    if (!over_micro) patches.push_back({none, "start", none, axis, size});
+    if (!over_micro || (repeats() && step.micro >= 0)) patches.push_back({none, "start", none, axis, size});
     emit_kernel(step, std::move(spec), std::move(patches), {reads[0], made}, 1);
     finish(step, to, made);
     const ValueRole& role = roles_.value(op.outputs[0]);

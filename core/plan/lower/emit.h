@@ -7,6 +7,7 @@
 
 #include "plan/lower/lower.h"
 #include "plan/lower/order.h"
+#include "plan/lower/steady.h"
 
 namespace orrery::lowering {
 
@@ -14,9 +15,11 @@ namespace orrery::lowering {
 /// Scratch buffers get lifetimes here and offsets in `place`.
 class Emitter {
 public:
+    /// `steady`: what the schedule repeats; nullptr: all micro-batches are written out.
     Emitter(const LoopAnalysis& roles, Order order, Persistent& persistent, const LowerOptions& options,
-            RankClass& out);
-    void run();
+            const Steady* steady, RankClass& out);
+    /// False where the stream does not repeat itself as the schedule does.
+    bool run();
 
 private:
     /// Where an instance lives.
@@ -47,10 +50,13 @@ private:
     void place_buckets();
     void find_gradients();
     void place_scratch();
-    int new_buffer(int64_t bytes, ValueId value, BufferUse use);
+    bool repeats() const { return steady_ != nullptr; }
+    int new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once = false);
     int persistent_buffer(int64_t offset, int64_t bytes, ValueId value, BufferUse use);
     Operand temporary(TensorType type, ValueId value);
     Spot& spot(int instance) { return spots_[static_cast<size_t>(instance)]; }
+    /// What runs of a Repeat move an operand by.
+    int64_t step_of(const Ref& ref) const { return repeats() ? ref.step : 0; }
     int& uses(int instance) { return order_.readers[static_cast<size_t>(instance)]; }
     TensorType type(ValueId id, int64_t micro) const;
 
@@ -102,7 +108,11 @@ private:
     Order order_;
     Persistent& persistent_;
     const LowerOptions& options_;
+    const Steady* const steady_;
     RankClass& out_;
+    const Step* at_ = nullptr;                         ///< the step at hand
+    int made_here_ = 0;                                ///< buffers that it has made for its micro-batch
+    std::vector<MadeBy> made_by_;                      ///< per buffer
     std::vector<Spot> spots_;                          ///< per instance
     std::vector<char> gradient_;                       ///< per value
     std::vector<ValueId> update_target_;               ///< per value: the param or state that takes it
@@ -115,5 +125,10 @@ private:
     std::vector<char> sent_;                                 ///< per instance: a peer reads it, at its own time
     std::map<std::tuple<AxisId, int, Opcode>, int> lanes_;   ///< queues beside the named axes' own
 };
+
+/// Sets `waits` of every instruction: a read waits for the last write of those bytes, a write for the last write and
+/// the reads since, where these are on another queue. What an earlier wait already implies is left out.
+/// False where the waits of a Repeat's stretch would not be enough in its later runs.
+bool insert_waits(RankClass& rank_class);
 
 }  // namespace orrery::lowering

@@ -1,9 +1,10 @@
-#include "plan/lower/insert_waits.h"
-
 #include <algorithm>
+#include <optional>
 
 #include "plan/access.h"
+#include "plan/lower/emit.h"
 #include "plan/ranges.h"
+#include "plan/repeat.h"
 
 namespace orrery::lowering {
 
@@ -15,75 +16,185 @@ struct Touched {
     std::vector<int> readers;
 };
 
+/// Instructions by their place among all that are issued until the second run of a Repeat ends.
 class Waits {
 public:
     explicit Waits(RankClass& rank_class)
-        : class_(rank_class), queues_(static_cast<size_t>(queues_of(rank_class))), known_(queues_ * queues_, none) {}
+        : class_(rank_class),
+          queues_(static_cast<size_t>(queues_of(rank_class))),
+          done_((class_.stream.size() + static_cast<size_t>(class_.repeat.length())) * queues_, none) {
+        now_.known.assign(queues_ * queues_, none);
+    }
 
-    void run() {
-        done_.resize(class_.stream.size() * queues_, none);
-        for (size_t i = 0; i < class_.stream.size(); ++i) one(static_cast<int>(i));
+    bool run() {
+        const Repeat& repeat = class_.repeat;
+        const auto size = static_cast<int>(class_.stream.size());
+        const int begin = repeats(class_) ? repeat.begin : size;
+        for (int i = 0; i < begin; ++i) one(i, 0);
+        if (repeats(class_) && !runs()) return false;
+        behind_ = repeats(class_);
+        for (int i = std::max(begin, repeat.end); i < size; ++i) one(i, 0);
+        return !repeats(class_) || steady_waits();
     }
 
 private:
-    int queue(int index) const { return class_.stream[static_cast<size_t>(index)].queue; }
+    struct State {
+        std::vector<int> known;  ///< [queue][other]: last instruction of `other` that is done before the queue's next
+        Ranges<Touched> ranges[2];
+    };
 
-    void one(int index) {
-        Instruction& instruction = class_.stream[static_cast<size_t>(index)];
-        needed_.assign(queues_, none);
-        for_each_access(class_, instruction,
-                        [&](const Operand& operand, bool reads, bool writes) { touch(index, operand, reads, writes); });
-        const auto mine = static_cast<size_t>(instruction.queue);
-        int* known = &known_[mine * queues_];
-        for (size_t q = 0; q < queues_; ++q) {
-            if (q == mine || needed_[q] <= known[q]) continue;
-            instruction.waits.push_back(needed_[q]);
-            const int* then = &done_[static_cast<size_t>(needed_[q]) * queues_];
-            for (size_t other = 0; other < queues_; ++other) known[other] = std::max(known[other], then[other]);
+    /// What the stretch waits for is enough in all runs: the second finds what the first found, a run later, and waits
+    /// for nothing more. A wait that it adds is one of the first run, too, and of what stands behind.
+    bool runs() {
+        const Repeat& r = class_.repeat;
+        const State before = now_;
+        in_runs_ = true;
+        for (int turn = 0; turn < most_turns; ++turn) {
+            now_ = before;
+            added_ = false;
+            for (int i = r.begin; i < r.end; ++i) one(i, 0);
+            const State first = now_;
+            added_ = false;
+            for (int i = r.begin; i < r.end; ++i) one(i, 1);
+            if (!added_) {
+                const bool same = a_run_later(first, now_);
+                now_ = first;
+                now_.ranges[1] = in_last_run(class_, first.ranges[1], {none, last_in_frames(class_, queues_)});
+                return same;
+            }
         }
-        std::sort(instruction.waits.begin(), instruction.waits.end());
-        known[mine] = index;
-        std::copy(known, known + queues_, &done_[static_cast<size_t>(index) * queues_]);
+        return false;
     }
 
-    void need(int index, int other) {
-        if (other == none || queue(other) == queue(index)) return;
+    bool a_run_later(const State& before, const State& after) {
+        later_.emplace(class_, queues_, after.known);
+        std::vector<int> then(queues_), now(queues_);
+        const auto by_queue = [&](const Touched& touched, std::vector<int>& last) {
+            std::fill(last.begin(), last.end(), none);
+            for (const int reader : touched.readers) last[static_cast<size_t>(queue(reader))] = reader;
+        };
+        const auto same = [&](const Touched& x, const Touched& y, bool framed) {
+            by_queue(x, then);
+            by_queue(y, now);
+            bool is = y.writer == none || (*later_)(static_cast<size_t>(queue(y.writer)), x.writer, y.writer, framed);
+            for (size_t q = 0; q < queues_; ++q) is = is && (*later_)(q, then[q], now[q], framed);
+            return is;
+        };
+        const Repeat& r = class_.repeat;
+        const int* rows = done_.data() + static_cast<size_t>(r.begin) * queues_;
+        const auto count = static_cast<size_t>(r.length());
+        return orrery::a_run_later(class_, Arena::persistent, before.ranges[0], after.ranges[0], same) &&
+               orrery::a_run_later(class_, Arena::scratch, before.ranges[1], after.ranges[1], same) &&
+               later_->holds() && later_->at_least(before.known.data(), after.known.data(), queues_) &&
+               later_->at_least(rows, rows + count * queues_, count);
+    }
+
+    /// What is waited for under the same name in all runs is the same in all.
+    bool steady_waits() const {
+        const Repeat& r = class_.repeat;
+        for (size_t i = static_cast<size_t>(r.begin); i < class_.stream.size(); ++i)
+            for (const int wait : class_.stream[i].waits)
+                if (wait < r.from() && !later_->stays(done_.data() + static_cast<size_t>(wait) * queues_)) return false;
+        return true;
+    }
+
+    int queue(int position) const {
+        const Repeat& r = class_.repeat;
+        return class_.stream[static_cast<size_t>(run_ > 0 && position >= r.end ? position - r.length() : position)]
+            .queue;
+    }
+
+    void one(int index, int64_t run) {
+        run_ = run;
+        const int position = index + static_cast<int>(run) * class_.repeat.length();
+        Instruction& instruction = class_.stream[static_cast<size_t>(index)];
+        const auto mine = static_cast<size_t>(instruction.queue);
+        int* known = &now_.known[mine * queues_];
+        const auto wait = [&](int other) {
+            const int* then = &done_[static_cast<size_t>(other) * queues_];
+            for (size_t q = 0; q < queues_; ++q) known[q] = std::max(known[q], then[q]);
+        };
+        for (const int earlier : instruction.waits) wait(position_of(earlier));
+        needed_.assign(queues_, none);
+        for_each_access(class_, instruction,
+                        [&](const Operand& o, bool reads, bool writes) { touch(position, o, reads, writes); });
+        for (size_t q = 0; q < queues_; ++q) {
+            if (q == mine || needed_[q] <= known[q]) continue;
+            instruction.waits.push_back(stored(needed_[q]));
+            added_ = true;
+            wait(position_of(instruction.waits.back()));
+        }
+        std::sort(instruction.waits.begin(), instruction.waits.end());
+        known[mine] = position;
+        std::copy(known, known + queues_, &done_[static_cast<size_t>(position) * queues_]);
+    }
+
+    /// Of a wait of the run at hand.
+    int position_of(int wait) const {
+        const Repeat& r = class_.repeat;
+        return run_ > 0 && wait >= r.from() ? wait + r.length() : wait;
+    }
+
+    /// The wait that names what is issued there. What a micro-batch does moves on from run to run, and is named by its
+    /// place in the run or in the one before: from further back the next one of its queue is taken.
+    int stored(int position) const {
+        const Repeat& r = class_.repeat;
+        const int run_back = run_ == 0 ? r.from() : r.begin;
+        if (!in_runs_ || position >= run_back) return position - static_cast<int>(run_) * r.length();
+        const Instruction& awaited = class_.stream[static_cast<size_t>(position)];
+        if (awaited.fragment.micro < 0) return position;
+        for (int next = r.from(); next < r.begin; ++next)
+            if (class_.stream[static_cast<size_t>(next)].queue == awaited.queue) return next;
+        return position;
+    }
+
+    void need(int position, int other) {
+        if (other == none || queue(other) == queue(position)) return;
         int& needed = needed_[static_cast<size_t>(queue(other))];
         needed = std::max(needed, other);
     }
 
-    void touch(int index, const Operand& operand, bool reads, bool writes) {
-        const int64_t begin = address(class_, operand), end = begin + operand.type.bytes();
-        auto& ranges = ranges_[arena(class_, operand) == Arena::scratch];
+    void touch(int position, const Operand& operand, bool reads, bool writes) {
+        const Buffer& buffer = class_.buffers[static_cast<size_t>(operand.buffer)];
+        if (buffer.arena == Arena::persistent && buffer.use == BufferUse::input && !writes) return;  // nobody writes it
+        const int64_t begin = address(class_, operand, behind_ ? last_run(class_) : run_);
+        const int64_t end = begin + operand.type.bytes();
+        auto& ranges = now_.ranges[arena(class_, operand) == Arena::scratch];
         ranges.visit(begin, end, [&](Touched& touched) {
-            need(index, touched.writer);
+            need(position, touched.writer);
             if (writes)
-                for (int reader : touched.readers) need(index, reader);
+                for (int reader : touched.readers) need(position, reader);
             if (reads && !writes) {
                 auto same = std::find_if(touched.readers.begin(), touched.readers.end(),
-                                         [&](int reader) { return queue(reader) == queue(index); });
+                                         [&](int reader) { return queue(reader) == queue(position); });
                 if (same == touched.readers.end()) {
-                    touched.readers.push_back(index);
+                    touched.readers.push_back(position);
                 } else {
-                    *same = index;
+                    *same = position;
                 }
             }
         });
-        if (writes) ranges.replace(begin, end, {index, {}});
+        if (writes) ranges.replace(begin, end, {position, {}});
     }
+
+    static constexpr int most_turns = 4;
 
     RankClass& class_;
     size_t queues_;
-    std::vector<int> known_;   ///< [queue][other]: last instruction of `other` that is done before the queue's next one
-    std::vector<int> done_;    ///< [instruction][other]: what is known to be done when the instruction is
+    std::optional<LaterRun> later_;  ///< of the first two runs
+    State now_;
+    std::vector<int> done_;    ///< [position][other]: what is known to be done when the instruction is
     std::vector<int> needed_;  ///< per queue, of the instruction at hand
-    Ranges<Touched> ranges_[2];
+    int64_t run_ = 0;
+    bool added_ = false;
+    bool in_runs_ = false;  ///< in the stretch, or behind it
+    bool behind_ = false;   ///< of a run's instructions, places are those of the last run
 };
 
 }  // namespace
 
-void insert_waits(RankClass& rank_class) {
-    if (queues_of(rank_class) > 1) Waits(rank_class).run();
+bool insert_waits(RankClass& rank_class) {
+    return (queues_of(rank_class) == 1 && !repeats(rank_class)) || Waits(rank_class).run();
 }
 
 }  // namespace orrery::lowering

@@ -24,12 +24,14 @@ bool lives_for_one_fragment(const Op& op) {
 
 }  // namespace
 
-LoopAnalysis::LoopAnalysis(const Program& program_in, const Mesh& mesh_in, const StagePlacement& spread_in)
+LoopAnalysis::LoopAnalysis(const Program& program_in, const Mesh& mesh_in, const StagePlacement& spread_in,
+                           int64_t written_in)
     : program(program_in),
       mesh(mesh_in),
       spread(spread_in),
       micro_axis(mesh_in.sequential_axis().value_or(none)),
       micros(mesh_in.microbatches()),
+      written(written_in),
       results(program_in.results),
       updates(program_in.updates) {
     ops.resize(program.ops.size());
@@ -47,6 +49,7 @@ LoopAnalysis::LoopAnalysis(const LoopAnalysis& whole, int rank_in)
       rank(rank_in),
       micro_axis(whole.micro_axis),
       micros(whole.micros),
+      written(whole.written),
       ops(whole.ops),
       defs_(whole.defs_) {
     values.resize(program.values.size());
@@ -73,7 +76,7 @@ AxisId LoopAnalysis::axis(const Op& op) const {
 int LoopAnalysis::instance(ValueId id, int64_t micro) const {
     const ValueRole& role = value(id);
     const bool once = micro < 0 || !role.per_micro;
-    return role.first_instance + static_cast<int>(once ? (role.per_micro ? micros : 0) : micro);
+    return role.first_instance + static_cast<int>(once ? (role.per_micro ? written : 0) : micro);
 }
 
 Ref LoopAnalysis::find(ValueId id, int64_t micro) const {
@@ -82,14 +85,17 @@ Ref LoopAnalysis::find(ValueId id, int64_t micro) const {
         const ValueRole& role = value(id);
         if (role.alias != none && !role.swapped) {
             ref.offset += role.offset + (micro > 0 ? role.step * micro : 0);
+            ref.step += micro >= 0 ? role.step : 0;
             id = role.alias;
         } else if (role.sum != none && role.sum != id) {
             id = role.sum;
         } else if (role.gathered && micro >= 0) {
             ref.offset += micro * role.type.bytes();
+            ref.step += role.type.bytes();
             micro = -1;
         } else {
             ref.instance = instance(id, micro);
+            ref.each = role.per_micro && micro >= 0;
             return ref;
         }
     }
@@ -243,7 +249,7 @@ void LoopAnalysis::find_instances() {
         }
         role.first_instance = instances;
         const bool once = !role.per_micro || role.accumulated || role.gathered;
-        instances += static_cast<int>((role.per_micro ? micros : 0) + (once ? 1 : 0));
+        instances += static_cast<int>((role.per_micro ? written : 0) + (once ? 1 : 0));
     }
 }
 

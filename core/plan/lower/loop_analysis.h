@@ -37,13 +37,16 @@ struct ValueRole {
 struct Ref {
     int instance = none;
     int64_t offset = 0;
+    int64_t step = 0;   ///< what the offset grows by with each micro-batch
+    bool each = false;  ///< the instance is one micro-batch's own
 };
 
 /// What lowering knows of each op and value before it orders anything. Linear in the size of the program.
 class LoopAnalysis {
 public:
     /// Of the whole program: which ops are needed, and when they run. All ranks of the pipeline agree on that.
-    LoopAnalysis(const Program& program, const Mesh& mesh, const StagePlacement& spread);
+    /// `written`: micro-batches that are written out; the rest repeats them (steady.h).
+    LoopAnalysis(const Program& program, const Mesh& mesh, const StagePlacement& spread, int64_t written);
     /// The share of one rank of the pipeline; what it does not run is Section::unused.
     LoopAnalysis(const LoopAnalysis& whole, int rank);
 
@@ -53,6 +56,7 @@ public:
     int rank = none;  ///< on the pipeline; none: of the whole program
     AxisId micro_axis = none;
     int64_t micros = 1;
+    int64_t written = 1;  ///< of these, those that have instances
     std::vector<OpRole> ops;
     std::vector<ValueRole> values;
     std::map<OpId, std::vector<ValueId>> sums;  ///< root of a sum -> the leaves that do not add themselves

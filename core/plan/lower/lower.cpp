@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
+#include "base/processors.h"
 #include "base/text.h"
 #include "layout/stages.h"
 #include "plan/check/check_schedule.h"
 #include "plan/lower/buffers.h"
 #include "plan/lower/emit.h"
-#include "plan/lower/insert_waits.h"
 #include "plan/print.h"
 
 namespace orrery {
@@ -28,6 +29,10 @@ int64_t Persistent::place(std::string_view name, int64_t bytes, int part) {
     arena.places.emplace(std::string(name), Place{offset, bytes});
     arena.bytes += aligned(bytes);
     return offset;
+}
+
+void Persistent::open(int parts) {
+    for (int part = 0; part < parts; ++part) parts_[part];
 }
 
 int64_t Persistent::bytes(int part) const {
@@ -92,6 +97,50 @@ void note_ahead(Plan& plan, const std::vector<lowering::Order>& orders, const st
         }
 }
 
+/// How many runs more are written out before all are.
+constexpr int64_t most_more = 5;
+
+/// What micro-batches leave one by one for the end of the step cannot be told of one run.
+bool gathers(const lowering::LoopAnalysis& share) {
+    for (size_t i = 0; i < share.values.size(); ++i)
+        if (share.values[i].gathered && share.program.values[i].op != none) return true;
+    return false;
+}
+
+/// False where a class does not repeat what its schedule repeats.
+bool write_classes(Plan& plan, const lowering::StagePlacement& spread, Persistent& persistent,
+                   const LowerOptions& options, const lowering::Steady* steady) {
+    const int64_t written = steady ? steady->written : plan.mesh.microbatches();
+    const lowering::LoopAnalysis whole(plan.program, plan.mesh, spread, written);
+    std::vector<lowering::LoopAnalysis> shares;
+    for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
+    if (steady && std::any_of(shares.begin(), shares.end(), gathers)) return false;
+    const std::vector<PrefetchDepth> ahead = run_ahead(plan.program, plan.mesh, options);
+    std::vector<lowering::Order> orders = lowering::order_steps(shares, steady ? steady->schedule : plan.schedule,
+                                                                messages(spread, plan.mesh, options), ahead);
+    plan.ahead.clear();
+    note_ahead(plan, orders, ahead);
+    plan.classes.assign(shares.size(), {});
+    persistent.open(spread.ranks());
+    LowerOptions own = options;
+    std::mutex one_asks;  // devices are asked by one thread at a time
+    if (options.workspace)
+        own.workspace = [&](const KernelSpec& spec) {
+            const std::lock_guard lock(one_asks);
+            return options.workspace(spec);
+        };
+    std::vector<char> done(shares.size());
+    in_parallel(shares.size(), [&](size_t r) {
+        RankClass& c = plan.classes[r];
+        c.stage = static_cast<int>(r);
+        if (spread.axis != none) c.stages = spread.stages[r];
+        c.ranks = ranks_at(plan.mesh, spread.axis, c.stage);
+        done[r] = lowering::Emitter(shares[r], std::move(orders[r]), persistent, own, steady, c).run() &&
+                  lowering::insert_waits(c);
+    });
+    return std::count(done.begin(), done.end(), 0) == 0;
+}
+
 }  // namespace
 
 Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerOptions& options) {
@@ -119,23 +168,13 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
 
     const lowering::StagePlacement spread = lowering::insert_transfers(plan.program, mesh, plan.schedule);
     plan.stage_axis = spread.axis;
-    const lowering::LoopAnalysis whole(plan.program, plan.mesh, spread);
-    std::vector<lowering::LoopAnalysis> shares;
-    for (int rank = 0; rank < spread.ranks(); ++rank) shares.emplace_back(whole, rank);
-    const std::vector<PrefetchDepth> ahead = run_ahead(plan.program, mesh, options);
-    std::vector<lowering::Order> orders =
-        lowering::order_steps(shares, plan.schedule, messages(spread, mesh, options), ahead);
-    note_ahead(plan, orders, ahead);
-    plan.classes.reserve(shares.size());
-    for (int rank = 0; rank < spread.ranks(); ++rank) {
-        const auto r = static_cast<size_t>(rank);
-        RankClass& c = plan.classes.emplace_back();
-        c.stage = rank;
-        if (spread.axis != none) c.stages = spread.stages[r];
-        c.ranks = ranks_at(mesh, spread.axis, rank);
-        lowering::Emitter(shares[r], std::move(orders[r]), persistent, options, c).run();
-        lowering::insert_waits(c);
+    bool written = false;
+    for (int64_t more = 0; mesh.microbatches() > options.written_micros && !written && more <= most_more; ++more) {
+        const auto steady = lowering::find_steady(plan.schedule, mesh.microbatches(), more);
+        if (!steady) break;
+        written = write_classes(plan, spread, persistent, options, &*steady);
     }
+    if (!written) write_classes(plan, spread, persistent, options, nullptr);
     plan.fingerprint = fingerprint(plan);
     return plan;
 }

@@ -8,6 +8,7 @@
 
 #include "orrery/plan.h"
 #include "plan/network.h"
+#include "plan/repeat.h"
 
 namespace orrery {
 
@@ -21,6 +22,8 @@ public:
     /// The same for a block of places that programs use in turn, each as much as it needs ("inputs", "results"): the
     /// first of the name that is large enough.
     int64_t place_block(std::string_view name, int64_t bytes, int part = 0);
+    /// Places in parts below that number may then be asked for on several threads, each its own part's.
+    void open(int parts);
     /// Of the arena of one pipeline rank, 64 at least.
     int64_t bytes(int part = 0) const;
 
@@ -44,6 +47,7 @@ struct LowerOptions {
     /// Bytes of scratch that the device needs for one launch; they are placed in the scratch arena. Empty: not asked,
     /// the executor then allocates them beside the arena.
     std::function<int64_t(const KernelSpec&)> workspace;
+    int64_t written_micros = orrery::written_micros;
     /// No gather runs further ahead, whatever strategies ask for: to find what would fit in memory.
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };

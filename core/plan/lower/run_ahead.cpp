@@ -31,7 +31,7 @@ RunAhead::RunAhead(const LoopAnalysis& roles, const std::vector<PrefetchDepth>& 
 }
 
 int RunAhead::step_of(OpId op, int64_t micro) const {
-    return at_[static_cast<size_t>(op * (roles_.micros + 1) + micro + 1)];
+    return at_[static_cast<size_t>(op * (roles_.written + 1) + micro + 1)];
 }
 
 /// A gather of what comes of params and states alone, made anew for each fragment.
@@ -110,7 +110,7 @@ std::vector<RunAhead::Belongs> RunAhead::find_messages() {
 /// What an op without a scope does belongs to the layer before. A gather belongs to the layer that reads it, a
 /// reduce-scatter with its followers to the one that makes its input.
 void RunAhead::cut_in_layers() {
-    const auto places = static_cast<size_t>(roles_.micros + 1);
+    const auto places = static_cast<size_t>(roles_.written + 1);
     at_.assign(program().ops.size() * places, none);
     for (size_t i = 0; i < base_.size(); ++i)
         at_[static_cast<size_t>(base_[i].op) * places + static_cast<size_t>(base_[i].micro + 1)] = static_cast<int>(i);

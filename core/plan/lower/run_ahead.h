@@ -65,7 +65,7 @@ private:
     const std::vector<PrefetchDepth>& ahead_;
     std::vector<Step> base_;
     std::vector<Step> steps_;
-    std::vector<int> at_;      ///< [op * (micros + 1) + micro + 1]: the step in base_
+    std::vector<int> at_;      ///< [op * (written + 1) + micro + 1]: the step in base_
     std::vector<int> scopes_;  ///< per op: layers_of_ops
     std::vector<char> pure_;   ///< per op: 0 not looked at, 1 of params alone, 2 not
     std::vector<Message> gathers_, scatters_;

@@ -20,11 +20,46 @@ constexpr int64_t most_items = int64_t{1} << 22;
 
 int64_t instructions(const Plan& plan) {
     int64_t all = 0;
-    for (const RankClass& c : plan.classes) all += static_cast<int64_t>(c.stream.size());
+    for (const RankClass& c : plan.classes) all += issues(c);
     return all;
 }
 
 }  // namespace
+
+Between::Between(int instructions, int lanes)
+    : lanes_(static_cast<size_t>(lanes)),
+      after_(static_cast<size_t>(instructions) * lanes_, none),
+      issued_(lanes_, none),
+      told_(lanes_, none),
+      last_(lanes_, none) {}
+
+void Between::join(int* to, const int* from) const {
+    for (size_t lane = 0; lane < lanes_; ++lane) to[lane] = std::max(to[lane], from[lane]);
+}
+
+void Between::enter(const ReplayItem& item, const std::vector<int>& waits, const std::vector<int>& holds) {
+    ++position_;
+    lane_ = item.lane;
+    for (const int hold : holds) join(issued_.data(), after(hold));
+    int* const mine = after(position_);
+    join(mine, issued_.data());
+    for (const int wait : waits) join(mine, after(wait));
+    int& before = last_[static_cast<size_t>(lane_)];
+    if (before != none) join(mine, after(before));
+    before = position_;
+    waits_.clear();
+    holds_.clear();
+    if (item.kind == ReplayItem::Kind::work) return;
+    for (size_t lane = 0; lane < lanes_; ++lane) {
+        if (issued_[lane] > told_[lane]) holds_.push_back(told_[lane] = issued_[lane]);
+        if (mine[lane] > issued_[lane] && lane != static_cast<size_t>(lane_)) waits_.push_back(mine[lane]);
+    }
+}
+
+void Between::entered(int item) {
+    int& mine = after(position_)[static_cast<size_t>(lane_)];
+    mine = std::max(mine, item);
+}
 
 PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members)
     : plan_(plan), actors_of_ranks_(class_of.size(), none) {
@@ -33,7 +68,7 @@ PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector
     choose_axes(class_of, std::min(members, std::max<int64_t>(most_items / streams, 1)));
     find_actors();
     int64_t items = 0;
-    for (const Actor& actor : actors_) items += static_cast<int64_t>(class_at(actor).stream.size());
+    for (const Actor& actor : actors_) items += issues(class_at(actor));
     if (items > INT_MAX)
         throw Error(fmt::format("the order of messages cannot be proved: {} instructions of {} members, {} at most",
                                 items, actors_.size(), INT_MAX),
@@ -138,7 +173,7 @@ void PlanView::require_alike(AxisId axis) const {
 }
 
 const Instruction& PlanView::instruction(int item) const {
-    return class_at(actor_of(item)).stream[static_cast<size_t>(index_of(item))];
+    return class_at(actor_of(item)).stream[static_cast<size_t>(issued(item).index)];
 }
 
 std::string PlanView::place(int item) const {
@@ -164,7 +199,12 @@ void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     lanes_.clear();
     group_ids_.clear();
     computed_ = held_ = none;
-    for (int index = 0; index < static_cast<int>(class_->stream.size()); ++index) add_instruction(index);
+    between_.reset();
+    if (repeats(*class_)) {
+        for (const Instruction& i : class_->stream) lane_of(i);
+        between_.emplace(static_cast<int>(issues(*class_)), static_cast<int>(lanes_.size()) + 1);
+    }
+    for (int position = 0; position < static_cast<int>(issues(*class_)); ++position) add_instruction(position);
 }
 
 /// The host itself waits for what a transport that does not queue has begun, and before it calls such a one.
@@ -186,11 +226,12 @@ int PlanView::lane_of(const Instruction& i) {
         .first->second;
 }
 
-int PlanView::channel_of(int index) {
-    const Instruction& i = class_->stream[static_cast<size_t>(index)];
+int PlanView::channel_of(int position) {
+    const Issued issued = issued_at(*class_, position);
+    const Instruction& i = class_->stream[static_cast<size_t>(issued.index)];
     const int64_t size = plan_.mesh.size(i.axis), mine = own(actor_->rank, i.axis);
     const int peer = peer_of(i), self = view_.actors() - 1;
-    if (peer == mine) throw Error(describe(plan_, *class_, index) + ": is a message of a rank to itself");
+    if (peer == mine) throw Error(describe(plan_, *class_, issued) + ": is a message of a rank to itself");
     const int other = actor_->members[static_cast<size_t>(i.axis)].at(static_cast<size_t>(peer));
     const bool sends = i.opcode == Opcode::send;
     const int64_t by = played(i.axis) ? 0 : ((sends ? peer - mine : mine - peer) + size) % size;
@@ -215,25 +256,42 @@ int PlanView::meeting_of(AxisId axis) {
     return place->second;
 }
 
-void PlanView::add_instruction(int index) {
+/// Its number, by which others name it in their waits.
+int PlanView::add(const ReplayItem& item, const std::vector<int>& waits) {
+    if (!between_) return view_.add(item, waits, holds_);
+    if (item.held != none) holds_.push_back(item.held);
+    between_->enter(item, waits, holds_);
+    if (item.kind != ReplayItem::Kind::work) {
+        ReplayItem alone = item;
+        alone.held = none;
+        between_->entered(view_.add(alone, between_->waits(), between_->holds()));
+    }
+    return item.source;
+}
+
+void PlanView::add_instruction(int position) {
+    const Issued issued = issued_at(*class_, position);
+    const int index = issued.index;
     const Instruction& i = class_->stream[static_cast<size_t>(index)];
     const bool calls = i.axis != none && !queued(i);
     bool after_compute = false;
     std::vector<int> waits;
     for (const int wait : i.waits) {
-        const Instruction& earlier = class_->stream[static_cast<size_t>(wait)];
-        waits.push_back(items_[static_cast<size_t>(wait)]);
+        const Issued before = waited_for(*class_, issued, wait);
+        const Instruction& earlier = class_->stream[static_cast<size_t>(before.index)];
+        waits.push_back(items_[static_cast<size_t>(position_of(*class_, before))]);
         if (on_host(i, earlier)) holds_.push_back(waits.back());
         after_compute |= earlier.axis == none;
     }
     if (calls && after_compute && computed_ != none) holds_.push_back(computed_);
 
-    ReplayItem item{.lane = lane_of(i), .held = held_, .source = index};
-    const int first = (*groups_)[static_cast<size_t>(index)];
+    ReplayItem item{.lane = lane_of(i), .held = held_, .source = position};
+    const int group = (*groups_)[static_cast<size_t>(index)];
+    const int first = group == none ? none : position - (index - group);
     if (is_message(i.opcode)) {
         item.kind = i.opcode == Opcode::send ? ReplayItem::Kind::send : ReplayItem::Kind::receive;
-        item.channel = channel_of(index);
-        item.tag = i.tag;
+        item.channel = channel_of(position);
+        item.tag = in_run(*class_, issued).tag;
     } else if (i.axis != none) {
         item.channel = meeting_of(i.axis);
         if (item.channel != none) item.kind = ReplayItem::Kind::meet;
@@ -243,7 +301,7 @@ void PlanView::add_instruction(int index) {
         if (fresh) place->second = view_.add_group();
         item.group = place->second;
     }
-    const int added = view_.add(item, waits, holds_);
+    const int added = add(item, waits);
     items_.push_back(added);
     holds_.clear();
     held_ = none;
@@ -251,10 +309,10 @@ void PlanView::add_instruction(int index) {
     if (!calls) return;
     if (first == none) {
         if (i.opcode != Opcode::send) held_ = added;
-    } else if (index + 1 == static_cast<int>(groups_->size()) || (*groups_)[static_cast<size_t>(index) + 1] != first) {
-        for (int member = first; member <= index; ++member)
+    } else if (index + 1 == static_cast<int>(groups_->size()) || (*groups_)[static_cast<size_t>(index) + 1] != group) {
+        for (int member = group; member <= index; ++member)
             if (class_->stream[static_cast<size_t>(member)].opcode == Opcode::receive)
-                held_ = items_[static_cast<size_t>(member)];
+                held_ = items_[static_cast<size_t>(first + member - group)];
     }
 }
 

@@ -1,19 +1,50 @@
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "orrery/plan.h"
 #include "plan/network.h"
+#include "plan/repeat.h"
 #include "plan/replay/replay.h"
 
 namespace orrery {
+
+/// What lies between the messages and meetings of an actor, left out: which of these an instruction waits for, directly
+/// or by way of others. An actor's lanes end in order, so that the last of each lane says it all.
+class Between {
+public:
+    Between(int instructions, int lanes);
+    /// Before each position, in order. `waits`, `holds`: earlier positions; as in ReplayView::add.
+    void enter(const ReplayItem& item, const std::vector<int>& waits, const std::vector<int>& holds);
+    /// Items that the one that was entered must wait for before it starts, and before it is issued.
+    const std::vector<int>& waits() const { return waits_; }
+    const std::vector<int>& holds() const { return holds_; }
+    /// It is a message or meeting, added as `item`.
+    void entered(int item);
+
+private:
+    int* after(int position) { return after_.data() + static_cast<size_t>(position) * lanes_; }
+    void join(int* to, const int* from) const;
+
+    size_t lanes_;
+    int position_ = none;
+    int lane_ = none;
+    std::vector<int> after_;   ///< [position][lane]: the last item that is done when the instruction is
+    std::vector<int> issued_;  ///< by lane: what was done before the one at hand was issued
+    std::vector<int> told_;    ///< by lane: what holds have told of that
+    std::vector<int> last_;    ///< by lane: the last position
+    std::vector<int> waits_, holds_;
+};
 
 /// A plan as the executor runs it: one thread issues a stream in order. It is held up by a receive, a collective or the
 /// end of a group until that is done, unless the transport queues it, and by waits of the host; never by a send. What
 /// is issued goes to its lane: the compute lane, or one of an axis as its contract says.
 /// One actor a class; of a class whose ranks exchange messages among themselves one a member (`choose_axes`).
+/// Where a stretch of a stream is repeated all its runs are played, but messages and meetings alone: each waits for
+/// those that it would wait for by way of kernels (`Between`).
 class PlanView {
 public:
     /// `class_of`: by rank. `members`: the most that are played one by one where one would do as well; fewer of long
@@ -25,8 +56,8 @@ public:
     int class_of(int item) const { return actor_of(item).of_class; }
     /// " at dp=3" where the item's class has other actors; else "".
     std::string place(int item) const;
-    /// The instruction that an item stands for.
-    int index_of(int item) const { return view_.at(item).source; }
+    /// The instruction that an item stands for, in its run.
+    Issued issued(int item) const { return issued_at(class_at(actor_of(item)), view_.at(item).source); }
     const Instruction& instruction(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[static_cast<size_t>(axis)]; }
     /// Axis, sending and receiving actor; of members that one actor plays how far a message goes, else 0.
@@ -53,9 +84,10 @@ private:
     const RankClass& class_at(const Actor& actor) const { return plan_.classes[static_cast<size_t>(actor.of_class)]; }
 
     void add_actor(const Actor& actor, const std::vector<int>& groups);
-    void add_instruction(int index);
+    void add_instruction(int position);
+    int add(const ReplayItem& item, const std::vector<int>& waits);
     int lane_of(const Instruction& i);
-    int channel_of(int index);
+    int channel_of(int position);
     int meeting_of(AxisId axis);
     int peer_of(const Instruction& i) const { return i.peer_of(own(actor_->rank, i.axis), plan_.mesh.size(i.axis)); }
     bool queued(const Instruction& i) const { return i.axis != none && contract(i.axis).queued; }
@@ -74,9 +106,10 @@ private:
     // Of the actor that is added.
     const Actor* actor_ = nullptr;
     const RankClass* class_ = nullptr;
-    std::vector<int> items_;                             ///< by instruction
+    std::vector<int> items_;  ///< by position; `between_`: these themselves
+    std::optional<Between> between_;
     std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< (axis, peer, direction)
-    std::map<int, int> group_ids_;                       ///< by first instruction
+    std::map<int, int> group_ids_;                       ///< by position of the first instruction
     const std::vector<int>* groups_ = nullptr;
     int computed_ = none;  ///< the compute lane's last item
     int held_ = none;      ///< what the next instruction's issue waits for

@@ -6,6 +6,7 @@
 
 #include "plan/access.h"
 #include "plan/print.h"
+#include "plan/repeat.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -19,15 +20,22 @@ constexpr int64_t steps_to_know = 2;        // then the longest of them says wha
 constexpr double longest_steps = 5;
 constexpr double slow_bytes = 50e6;
 
-/// Of the first `index` instructions of a stream those that `counts`.
+/// Of what a step issues before `here` what `counts`.
 template <class Counts>
-int64_t count_before(const RankClass& ranks, int index, Counts counts) {
-    return std::count_if(ranks.stream.begin(), ranks.stream.begin() + index, counts);
+int64_t count_before(const RankClass& ranks, const Issued& here, Counts counts) {
+    int64_t count = 0;
+    for (int i = 0; i < std::max(here.index, ranks.repeat.end); ++i) {
+        const bool repeated = i >= ranks.repeat.begin && i < ranks.repeat.end;
+        const int64_t times = (i < here.index) + (repeated ? here.run : 0);
+        if (times > 0 && counts(ranks.stream[static_cast<size_t>(i)])) count += times;
+    }
+    return count;
 }
 
 /// Who else takes part in an instruction, and what it is called on all of them.
 void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Position& p) {
-    const Instruction& i = ranks.stream[static_cast<size_t>(p.index)];
+    const Issued here = issued_at(ranks, p.index);
+    const Instruction& i = ranks.stream[static_cast<size_t>(here.index)];
     if (i.axis == none) return;
     const auto group = mesh.group(rank, i.axis);
     const std::string& axis = mesh.axis(i.axis).name;
@@ -36,7 +44,7 @@ void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Posit
                      [&](int64_t other) { return other != rank; });
         p.part = Position::Part::meets;
         const auto same = [&](const Instruction& other) { return is_collective(other.opcode) && other.axis == i.axis; };
-        p.meeting = fmt::format("{} {}/{} {}", p.steps, axis, group.front(), count_before(ranks, p.index, same));
+        p.meeting = fmt::format("{} {}/{} {}", p.steps, axis, group.front(), count_before(ranks, here, same));
         return;
     }
     const int64_t own = mesh.coordinates(rank)[static_cast<size_t>(i.axis)], size = mesh.size(i.axis);
@@ -49,7 +57,7 @@ void tell_partners(const RankClass& ranks, const Mesh& mesh, int64_t rank, Posit
         return earlier.opcode == i.opcode && earlier.axis == i.axis && earlier.peer_of(own, size) == peer;
     };
     p.meeting = fmt::format("{} {}/{}>{} {}", p.steps, axis, sends ? rank : other, sends ? other : rank,
-                            count_before(ranks, p.index, same));
+                            count_before(ranks, here, same));
 }
 
 }  // namespace
@@ -101,9 +109,9 @@ Position StepWatch::look() {
     if (running) {
         const RankClass& ranks = running->plan().class_of(rank_);
         p.index = running->position();
-        p.of = static_cast<int>(ranks.stream.size());
+        p.of = static_cast<int>(issues(ranks));
         if (p.index >= 0 && p.index < p.of) {
-            p.text = describe(running->plan(), ranks, p.index);
+            p.text = describe(running->plan(), ranks, issued_at(ranks, p.index));
             tell_partners(ranks, running->plan().mesh, rank_, p);
         }
     }
