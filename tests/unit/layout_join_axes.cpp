@@ -40,8 +40,9 @@ std::map<std::string, int> messages(const Plan& plan) {
 }
 
 int64_t bytes_sent(const Plan& plan) {
+    const PlanSummary told = summary(plan);
     int64_t bytes = 0;
-    for (const auto& traffic : summary(plan).classes.front().traffic) bytes += traffic.bytes_sent;
+    for (const auto& traffic : told.classes.front().traffic) bytes += traffic.bytes_sent;
     return bytes;
 }
 
