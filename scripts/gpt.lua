@@ -25,6 +25,7 @@ local declared = {
   chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
+  recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
   zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
 }
 local opt = o.options(declared)
@@ -73,11 +74,17 @@ program:train_with(o.optim.adamw {
   decay = opt.decay, beta2 = 0.95, clip = 1.0,
 })
 program:weights(model:tensors())                              -- what checkpoint.load finds in published files
-program:parallel {                                            -- an axis that the mesh lacks is skipped
+local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
   o.strategy.data { axis = "dp", zero = opt.zero },
 }
+if opt.recompute ~= "none" then
+  local kinds = {}
+  for kind in opt.recompute:gmatch "[^,]+" do kinds[#kinds + 1] = kind end
+  table.insert(strategies, 1, o.strategy.recompute { kinds = opt.recompute ~= "all" and kinds or nil })
+end
+program:parallel(strategies)
 
 local run = program:compile()                                 -- one instruction stream per rank class
 print(run:summary())

@@ -76,6 +76,56 @@ CLI::App* add_check(CLI::App& app, ScriptCommand& command) {
     return check;
 }
 
+void add_cluster(CLI::App& app, SimulateCommand& command) {
+    app.add_option("--cluster", command.cluster, "TOML file of the cluster; see configs/clusters/")->required();
+    app.add_option("--cluster-nodes", command.cluster_nodes, "so many nodes, instead of what the file says")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--software", command.software,
+                   "what runs the kernels: compiled, eager, megatron, unfused or eight_bit");
+}
+
+CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& command) {
+    CLI::App* simulate =
+        app.add_subcommand("simulate", "predict a step of a script on a cluster that is not here; start nothing");
+    add_script_options(*simulate, script, "experiment, a .lua file");
+    add_cluster(*simulate, command);
+    simulate->add_option("--mapping", command.mapping, "axes from the one inside a node outwards, as in tp,dp,pp")
+        ->delimiter(',');
+    simulate
+        ->add_option("--slow", command.slow, "RANK:TIMES, a rank whose kernels take so many times as long; may repeat")
+        ->allow_extra_args(false);
+    simulate->add_option("--jitter", command.jitter, "kernels take up to this part longer, by chance")
+        ->check(CLI::Range(0.0, 10.0));
+    simulate->add_option("--restart-s", command.restart_s, "seconds from a failure until training goes on")
+        ->check(CLI::NonNegativeNumber);
+    simulate->add_option("-o,--out", command.out, "draw the timeline to this .svg file");
+    simulate->add_flag("--json", command.json, "print the prediction as JSON");
+    add_examples(*simulate,
+                 {"simulate scripts/gpt.lua --config configs/llama405b.toml --cluster configs/clusters/h100.toml "
+                  "--cluster-nodes 2048",
+                  "simulate my.lua --config mine.toml --cluster configs/clusters/b300.toml -o step.svg"});
+    return simulate;
+}
+
+CLI::App* add_plan(CLI::App& app, ScriptCommand& script, PlanCommand& command) {
+    CLI::App* plan = app.add_subcommand("plan", "search the fastest mesh and strategies for a script on a cluster");
+    add_script_options(*plan, script, "experiment, a .lua file");
+    add_cluster(*plan, command.simulate);
+    plan->add_option("--ranks", command.ranks, "so many of the cluster's accelerators; all of them if left out")
+        ->check(CLI::PositiveNumber);
+    plan->add_option("--most-tp", command.most_tp,
+                     "the largest tp that is looked at; a node's accelerators if left out")
+        ->check(CLI::PositiveNumber);
+    plan->add_option("--most-pp", command.most_pp, "the largest pp that is looked at; 64 if left out")
+        ->check(CLI::PositiveNumber);
+    plan->add_option("--keep", command.keep,
+                     "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping")
+        ->delimiter(',');
+    add_examples(*plan, {"plan scripts/gpt.lua --config configs/llama70b.toml --cluster configs/clusters/h100.toml",
+                         "plan my.lua --cluster configs/clusters/b300.toml --keep zero,recompute"});
+    return plan;
+}
+
 CLI::App* add_verify(CLI::App& app, ScriptCommand& command) {
     CLI::App* verify = app.add_subcommand(
         "verify", "run a script's first steps on one device and on its mesh, and name the first value that differs");
@@ -299,6 +349,10 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     tokens->add_option("--token-bytes", tokenize.token_bytes, "2 or 4")->check(CLI::IsMember({2, 4}));
     CLI::App* plugins = app.add_subcommand("plugins", "list the plugins, and why one cannot load");
     plugins->add_option("folder", folders, "further folders to look in");
+    SimulateCommand simulated;
+    CLI::App* simulate = add_simulate(app, script, simulated);
+    PlanCommand planned;
+    CLI::App* plan = add_plan(app, script, planned);
     NewPluginCommand fresh;
     CLI::App* new_plugin = add_new_plugin(app, fresh);
     ProductsCommand products;
@@ -326,6 +380,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (verify->parsed()) return written(verify_command(script));
     if (sample->parsed()) return written(sample_command(script));
     if (draw->parsed()) return written(draw_command(script, drawing));
+    if (simulate->parsed()) return written(simulate_command(script, simulated));
+    if (plan->parsed()) return written(plan_command(script, planned));
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));

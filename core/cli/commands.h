@@ -47,6 +47,28 @@ struct DrawCommand {
     int width = 0;  ///< columns; 0: the terminal's
 };
 
+/// One step of a script's plan on a cluster that is not here.
+struct SimulateCommand {
+    std::string cluster;               ///< a TOML file, configs/clusters
+    int64_t cluster_nodes = 0;         ///< of its one kind; 0: as many as the file says
+    std::vector<std::string> mapping;  ///< axes, the innermost first
+    std::string software = "compiled";
+    std::vector<std::string> slow;  ///< "RANK:TIMES"
+    double jitter = 0;
+    double restart_s = 300;  ///< from a failure until training goes on
+    std::string out;         ///< an .svg file; "": none
+    bool json = false;
+};
+
+/// A search for the fastest ways to run a script on a cluster.
+struct PlanCommand {
+    SimulateCommand simulate;
+    int64_t ranks = 0;              ///< 0: all accelerators of the cluster
+    int64_t most_tp = 0;            ///< 0: the accelerators of a node
+    int64_t most_pp = 0;            ///< 0: 64
+    std::vector<std::string> keep;  ///< options that stay as configured: mesh, samples, zero, ...
+};
+
 struct NewPluginCommand {
     std::string kind, name;
     std::string folder;  ///< "": the name, in the current folder
@@ -75,6 +97,8 @@ int check_command(const ScriptCommand& command);
 int verify_command(const ScriptCommand& command);
 int sample_command(const ScriptCommand& command);
 int draw_command(const ScriptCommand& script, const DrawCommand& command);
+int simulate_command(const ScriptCommand& script, const SimulateCommand& command);
+int plan_command(const ScriptCommand& script, const PlanCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);

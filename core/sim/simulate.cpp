@@ -74,6 +74,7 @@ public:
                 throw Error(fmt::format("simulate: the step never ends: {} waits for ever; `orrery check` says why",
                                         describe(plan_, played_.class_of_actor(view.at(i).actor), played_.issued(i))),
                             Fault::failed);
+        begin_groups();
         Simulated result;
         int64_t end = 0;
         for (int i = 0; i < view.size(); ++i) end = std::max(end, replay_.done_at(i));
@@ -217,6 +218,16 @@ private:
         for (const int member : *members_) actors.push_back(played_.view().at(member).actor);
         std::sort(actors.begin(), actors.end());
         return actors;
+    }
+
+    /// A group of messages is over when all of it is: what one waits for until the last has met its partner is that
+    /// partner, not the links.
+    void begin_groups() {
+        for (const std::vector<int>& group : played_.view().groups) {
+            int64_t last = 0;
+            for (const int item : group) last = std::max(last, begun_[at(item)]);
+            for (const int item : group) begun_[at(item)] = last;
+        }
     }
 
     ActorTime account(int actor, int64_t end) const {

@@ -220,8 +220,9 @@ bool PlanView::on_host(const Instruction& i, const Instruction& earlier) const {
 int PlanView::lane_of(const Instruction& i) {
     if (i.axis == none) return compute_lane;
     const auto lanes = contract(i.axis).lanes;
-    // A device may run what its communicators have queued one after the other, in the order of issue.
-    if (queued(i) && lanes == TransportContract::Lanes::communicator)
+    // A device may run what its communicators have queued one after the other, in the order of issue: what ends then
+    // ends where they run beside each other, which they do.
+    if (detail_ == Detail::order && queued(i) && lanes == TransportContract::Lanes::communicator)
         return lanes_.try_emplace({none, none, none}, static_cast<int>(lanes_.size()) + 1).first->second;
     const bool by_peer = is_message(i.opcode) && lanes != TransportContract::Lanes::communicator;
     const bool by_direction = is_message(i.opcode) && lanes == TransportContract::Lanes::peer_and_direction;

@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "compile/compile.h"
+#include "sim/predict.h"
+
+namespace orrery {
+
+/// One step of a script's plan, played on a cluster that is not here.
+struct Forecast {
+    Compiled compiled;
+    Simulated run;
+    Prediction prediction;
+    std::string mapping;               ///< which rank sits where
+    std::vector<std::string> options;  ///< keys of [script] that the script declares
+};
+
+/// A cluster's file; `nodes`: of its one kind, 0: as many as the file says. Throws Error with its place.
+Cluster read_cluster(const std::string& file, int64_t nodes);
+
+/// Compiles the script for the cluster's transports and plays one train step. Throws Error as `orrery check` does, and
+/// where the mesh has more ranks than the cluster accelerators.
+Forecast forecast(const ScriptCommand& script, const Cluster& cluster, const SimulateCommand& command);
+
+}  // namespace orrery

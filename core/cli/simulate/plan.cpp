@@ -1,0 +1,193 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <set>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "cli/simulate/forecast.h"
+#include "config/load.h"
+#include "sim/cluster_prices.h"
+#include "sim/search.h"
+
+namespace orrery {
+namespace {
+
+using Sets = std::vector<std::string>;
+
+const std::set<std::string> options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
+
+bool kept(const PlanCommand& command, const std::string& option) {
+    return std::find(command.keep.begin(), command.keep.end(), option) != command.keep.end();
+}
+
+/// What a choice is called in the configuration; options that the script does not declare are left out.
+Sets sets_of(const Choice& c, const SearchSpace& space) {
+    Sets sets;
+    if (space.varies_mesh)
+        for (const auto& [axis, size] : {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"tp", c.tp}})
+            sets.push_back(fmt::format("mesh.{}={}", axis, size));
+    if (space.varies_mesh || space.varies_samples)
+        sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
+    if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
+    if (space.varies_schedule) {
+        sets.push_back(fmt::format("script.pipeline=\"{}\"", c.schedule));
+        sets.push_back(fmt::format("script.chunks={}", c.chunks));
+    }
+    if (space.varies_sequence) sets.push_back(fmt::format("script.sequence={}", c.sequence));
+    if (space.varies_recompute) sets.push_back(fmt::format("script.recompute=\"{}\"", c.recompute));
+    return sets;
+}
+
+/// The same as TOML, table by table.
+std::string toml(const Choice& c, const SearchSpace& space) {
+    std::string out, table;
+    for (const std::string& set : sets_of(c, space)) {
+        const size_t dot = set.find('.'), equals = set.find('=');
+        if (set.substr(0, dot) != table) out += fmt::format("[{}]\n", table = set.substr(0, dot));
+        out += fmt::format("{} = {}\n", set.substr(dot + 1, equals - dot - 1), set.substr(equals + 1));
+    }
+    if (!c.mapping.empty()) out += fmt::format("# place ranks with --mapping {}\n", c.mapping);
+    return out;
+}
+
+std::string binds(const Prediction& p) {
+    if (static_cast<double>(p.memory_bytes) > 0.95 * p.memory_limit) return "memory";
+    std::string most = p.waiting > 0.1 ? "bubble" : "";
+    double share = p.waiting > 0.1 ? p.waiting : 0.1;
+    for (const auto& [axis, exposed] : p.exposed)
+        if (exposed > share) {
+            share = exposed;
+            most = axis;
+        }
+    return most.empty() ? "computing" : fmt::format("{} {:.0f} %", most, 100 * share);
+}
+
+std::string row(const Judged& j) {
+    const Choice& c = j.choice;
+    return fmt::format("{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {}\n",
+                       j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.tp, c.samples, c.zero,
+                       c.pp == 1      ? "-"
+                       : c.chunks > 0 ? fmt::format("{} x{}", c.schedule, c.chunks)
+                                      : c.schedule,
+                       c.sequence ? "yes" : "no", c.recompute, c.mapping.empty() ? "-" : c.mapping, j.binds);
+}
+
+/// Only where somebody looks.
+void show(int64_t judged, int64_t left, const Judged* best) {
+    static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+    if (!terminal) return;
+    const std::string so_far = best ? fmt::format("best {:.4g} s", best->step_s) : "nothing fits so far";
+    std::fprintf(stderr, "\r\033[Kplan: %lld compiled, %lld meshes to look at, %s", static_cast<long long>(judged),
+                 static_cast<long long>(left), so_far.c_str());
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// Plays the configuration as it is, which tells what the model and the script are.
+SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCommand& command, int64_t ranks) {
+    SearchSpace space;
+    const auto declares = [&](const char* key) {
+        return std::find(first.options.begin(), first.options.end(), key) != first.options.end();
+    };
+    space.ranks = ranks;
+    space.batch = first.compiled.sizes.full();
+    space.most_tp = command.most_tp > 0 ? command.most_tp : cluster.kinds.front().accelerators;
+    space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
+    space.varies_mesh = !kept(command, "mesh");
+    space.varies_samples = !kept(command, "samples");
+    space.varies_zero = declares("zero") && !kept(command, "zero");
+    space.varies_schedule = declares("pipeline") && declares("chunks") && !kept(command, "schedule");
+    space.varies_sequence = declares("sequence") && !kept(command, "sequence");
+    space.varies_recompute = declares("recompute") && !kept(command, "recompute");
+    space.varies_mapping = !kept(command, "mapping");
+    const Mesh& mesh = first.compiled.mesh;
+    const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
+    space.start.pp = size("pp");
+    space.start.dp = size("dp");
+    space.start.tp = size("tp");
+    space.start.samples =
+        std::max<int64_t>(1, space.batch / space.start.dp / first.compiled.train().mesh.microbatches());
+    space.memory_limit = first.prediction.memory_limit;
+    space.parameters = static_cast<double>(first.compiled.parameters);
+    space.flops = first.compiled.flops_per_step;
+    space.rate = first.prediction.rate;
+    return space;
+}
+
+}  // namespace
+
+int plan_command(const ScriptCommand& given, const PlanCommand& command) {
+    if (given.script_help) {
+        SimulateCommand none;
+        return simulate_command(given, none);
+    }
+    for (const std::string& option : command.keep)
+        if (options.count(option) == 0)
+            throw Error(fmt::format("--keep {}: no such option{}", option,
+                                    choices("there are", option, {options.begin(), options.end()})),
+                        Fault::usage);
+    const Cluster cluster = read_cluster(command.simulate.cluster, command.simulate.cluster_nodes);
+    const int64_t ranks = command.ranks > 0 ? command.ranks : cluster.accelerators();
+    if (ranks > cluster.accelerators())
+        throw Error(fmt::format("--ranks {}: the cluster has {} accelerators, {} are missing", ranks,
+                                cluster.accelerators(), ranks - cluster.accelerators()),
+                    Fault::usage);
+    const auto begun = std::chrono::steady_clock::now();
+    // One rank alone has no mesh that could be wrong for the model.
+    ScriptCommand probe = given;
+    if (!kept(command, "mesh"))
+        for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1", "train.microbatches=1"})
+            probe.sets.push_back(set);
+    const Forecast first = forecast(probe, cluster, command.simulate);
+    const SearchSpace space = space_of(first, cluster, command, ranks);
+    const auto judge = [&](const Choice& choice) {
+        Judged judged;
+        ScriptCommand script = given;
+        const Sets sets = sets_of(choice, space);
+        script.sets.insert(script.sets.end(), sets.begin(), sets.end());
+        SimulateCommand how = command.simulate;
+        if (!choice.mapping.empty()) how.mapping = split(choice.mapping, ',');
+        try {
+            const Forecast made = forecast(script, cluster, how);
+            judged.step_s = made.prediction.step_s;
+            judged.mfu = made.prediction.mfu;
+            judged.memory_bytes = made.prediction.memory_bytes;
+            judged.binds = binds(made.prediction);
+        } catch (const Error& error) {
+            judged.why_not = first_line(error.what());
+        }
+        return judged;
+    };
+    const Found found = Search(space, judge, show).run();
+    if (::isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "\r\033[K");
+    std::printf("%s on %s: %s ranks, %s sequences a step; %s compiled, %s left out, %.1f s\n",
+                first.compiled.name.c_str(), cluster.name.c_str(), count_text(ranks).c_str(),
+                count_text(space.batch).c_str(), plural(found.compiled, "choice").c_str(),
+                count_text(found.pruned).c_str(),
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    if (!found.best.empty()) {
+        std::printf("%10s %6s %10s  %4s %5s %4s %6s %5s  %-14s %-5s %-10s %-10s %s\n", "step s", "MFU %", "memory",
+                    "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
+        for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
+    }
+    for (const std::string& edge : found.edges) std::printf("at the edge: %s\n", edge.c_str());
+    if (found.best.empty()) {
+        std::string text = "nothing fits";
+        for (const Judged& judged : found.failed)
+            text +=
+                judged.why_not.empty()
+                    ? fmt::format("\n  {} on a rank where it is least, {} there are (pp={} dp={} tp={} zero={})",
+                                  bytes_text(judged.memory_bytes), bytes_text(static_cast<int64_t>(space.memory_limit)),
+                                  judged.choice.pp, judged.choice.dp, judged.choice.tp, judged.choice.zero)
+                    : "\n  " + judged.why_not;
+        throw Error(text + "\n  take more ranks, a smaller model, or another accelerator");
+    }
+    std::printf("\n%s", toml(found.best.front().choice, space).c_str());
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/simulate/forecast.h"
+#include "draw/picture.h"
+
+namespace orrery {
+namespace {
+
+/// Rows of pipeline ranks: of each the first actor, in units of which the shortest fragment has a few.
+Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
+    Timeline timeline;
+    timeline.ranks.resize(plan.schedule.ranks.size());
+    timeline.busy.resize(timeline.ranks.size());
+    timeline.peak.resize(timeline.ranks.size());
+    std::vector<int> shown(timeline.ranks.size(), none);
+    const auto units = [&](double s) { return static_cast<int64_t>(std::llround(s / unit_s)); };
+    for (const SimulatedFragment& f : run.fragments) {
+        const auto stage = static_cast<size_t>(
+            plan.classes[static_cast<size_t>(run.actors[static_cast<size_t>(f.actor)].of_class)].stage);
+        if (shown[stage] == none) shown[stage] = f.actor;
+        if (shown[stage] != f.actor) continue;
+        timeline.ranks[stage].push_back({f.fragment, plan.schedule.stage_of(static_cast<int>(stage), f.fragment.chunk),
+                                         units(f.start), units(f.end)});
+        timeline.busy[stage] += units(f.end) - units(f.start);
+    }
+    timeline.makespan = units(run.step_s);
+    return timeline;
+}
+
+/// One, two or five times a power of ten: about a thousandth of the step.
+double drawing_unit(double step_s) {
+    double unit = std::pow(10, std::floor(std::log10(step_s / 1000)));
+    for (const double times : {1.0, 2.0, 5.0})
+        if (step_s / (unit * times) <= 1000) return unit * times;
+    return unit * 10;
+}
+
+void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run, const Prediction& predicted,
+          const std::string& text) {
+    if (!command.out.ends_with(".svg"))
+        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
+    const double unit = drawing_unit(run.step_s);
+    Picture made = picture(plan, timeline_of(plan, run, unit), fmt::format("{:g} us", unit * 1e6),
+                           static_cast<int64_t>(predicted.memory_limit));
+    made.facts = split(text, '\n');
+    std::erase(made.facts, "");
+    std::ofstream file(command.out, std::ios::trunc);
+    file << draw_svg(made);
+    file.close();
+    if (!file) throw Error(fmt::format("cannot write {}", command.out), Fault::failed);
+}
+
+Json as_json(const Prediction& p, const Simulated& run, const Plan& plan) {
+    Json json = {{"ranks", p.ranks},
+                 {"step_s", p.step_s},
+                 {"tokens_per_s_rank", p.tokens_per_s_rank},
+                 {"mfu", p.mfu},
+                 {"computing", p.computing},
+                 {"exposed", Json::object()},
+                 {"waiting", p.waiting},
+                 {"slowest_rank", p.slowest},
+                 {"memory_bytes", p.memory_bytes},
+                 {"memory_limit_bytes", p.memory_limit},
+                 {"energy_j", p.energy_j},
+                 {"price", p.price},
+                 {"state_bytes", p.state_bytes},
+                 {"checkpoint_s", p.checkpoint_s},
+                 {"between_failures_s", p.between_failures_s},
+                 {"checkpoint_interval_s", p.interval_s},
+                 {"goodput", p.goodput},
+                 {"carried", Json::object()}};
+    for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
+    for (const auto& [what, how] : run.carried)
+        json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
+    return json;
+}
+
+}  // namespace
+
+int simulate_command(const ScriptCommand& given, const SimulateCommand& command) {
+    if (given.script_help) return show_options(given, Job{});
+    const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
+    const Forecast made = forecast(given, cluster, command);
+    const Plan& plan = made.compiled.train();
+    const std::string told =
+        text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
+                                          plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
+    if (command.json)
+        std::printf("%s\n", as_json(made.prediction, made.run, plan).dump(2).c_str());
+    else
+        std::printf("%smapping     %s\n", told.c_str(), made.mapping.c_str());
+    if (!command.out.empty()) draw(command, plan, made.run, made.prediction, told);
+    require_memory(made.prediction);
+    return 0;
+}
+
+}  // namespace orrery

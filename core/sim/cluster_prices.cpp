@@ -1,0 +1,58 @@
+#include "sim/cluster_prices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace orrery {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> stacks = {"compiled", "eager", "megatron", "unfused", "eight_bit"};
+
+double rate_of(const Accelerator& accelerator, const std::string& dtype) {
+    const auto found = accelerator.dense_flops.find(dtype);
+    return found == accelerator.dense_flops.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+KernelSoftware software_of(const std::string& name, const Constants& constants) {
+    if (std::find(stacks.begin(), stacks.end(), name) == stacks.end())
+        throw Error(fmt::format("no software \"{}\"; there are {}", name, fmt::join(stacks, ", ")));
+    KernelSoftware software;
+    software.launch_s = constants.of("launch_s." + name);
+    software.passes = constants.of("passes." + name);
+    software.ramp = constants.of("product.ramp");
+    software.own_attention = name != "eager" && name != "unfused";
+    software.attention_share = constants.of(software.own_attention ? "attention.megatron" : "attention.eager");
+    software.separate_attention = name == "unfused";
+    software.eight_bit = name == "eight_bit";
+    software.eight_bit_share = constants.of("product.eight_bit");
+    return software;
+}
+
+AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants) {
+    AcceleratorRates rates;
+    rates.name = accelerator.name;
+    rates.matrix_flops = rate_of(accelerator, "bf16");
+    rates.eight_bit_flops = rate_of(accelerator, "fp8");
+    rates.memory_bytes_per_s = accelerator.memory_bytes_s;
+    if (accelerator.multiprocessors > 0) rates.multiprocessors = accelerator.multiprocessors;
+    rates.memory_share = constants.of("memory.share");
+    if (const std::string name = "matrix." + accelerator.measured_as; constants.has(name))
+        rates.matrix_share = constants.of(name);
+    return rates;
+}
+
+ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
+                             const Constants& constants, const std::string& software,
+                             const std::vector<MeasuredKernel>& measured)
+    : cluster_(cluster), mapping_(mapping), wires_(cluster, mesh, mapping, constants) {
+    for (const NodeKind& kind : cluster.kinds)
+        kernels_.emplace_back(rates_of(kind.accelerator, constants), software_of(software, constants), measured);
+}
+
+}  // namespace orrery

@@ -1,0 +1,49 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/cluster.h"
+#include "sim/constants.h"
+#include "sim/kernel_prices.h"
+#include "sim/mapping.h"
+#include "sim/wires.h"
+
+namespace orrery {
+
+/// What software runs the kernels: "compiled" (fused norms and updates, attention of its own for the accelerator, as
+/// this project's CUDA plugin has them), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
+KernelSoftware software_of(const std::string& name, const Constants& constants);
+AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants);
+
+/// Prices of a cluster whose kernels and links nobody has measured here: by its rates and the table of constants.
+class ClusterPrices final : public Prices {
+public:
+    /// Keeps references to all but the last two.
+    ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
+                  const std::string& software = "compiled", const std::vector<MeasuredKernel>& measured = {});
+
+    Demand kernel(const KernelSpec& spec, int64_t rank) override { return of(rank).kernel(spec); }
+    Demand copy(int64_t bytes, int64_t rank) override { return of(rank).copy(bytes); }
+    Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
+                      const std::vector<int64_t>& alike) override {
+        return wires_.collective(opcode, axis, bytes, group, alike);
+    }
+    Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) override {
+        return wires_.message(axis, bytes, from, to, alike);
+    }
+    double capacity(ResourceId resource) const override { return wires_.capacity(resource); }
+    const Wires& wires() const { return wires_; }
+
+private:
+    const KernelPrices& of(int64_t rank) const {
+        return kernels_[static_cast<size_t>(cluster_.place(mapping_.slot(rank)).kind)];
+    }
+
+    const Cluster& cluster_;
+    const Mapping& mapping_;
+    std::vector<KernelPrices> kernels_;  ///< by kind of node
+    Wires wires_;
+};
+
+}  // namespace orrery

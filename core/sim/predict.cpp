@@ -1,0 +1,148 @@
+#include "sim/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/checkpoint_interval.h"
+#include "base/text.h"
+
+namespace orrery {
+namespace {
+
+double bytes_of_state(const Program& program) {
+    double bytes = 0;
+    for (ValueId id = 0; id < static_cast<ValueId>(program.values.size()); ++id) {
+        const Value& value = program.value(id);
+        if (value.role == Role::param || value.role == Role::state) bytes += static_cast<double>(value.type.bytes());
+    }
+    return bytes;
+}
+
+/// The slowest kind of accelerator that ranks sit on: a step waits for it.
+const Accelerator& accelerator_of(const Cluster& cluster, const Mapping& mapping, const std::string& precision) {
+    const Accelerator* slowest = nullptr;
+    const auto rate = [&](const Accelerator& a) {
+        const auto found = a.dense_flops.find(precision);
+        return found == a.dense_flops.end() ? 0.0 : found->second;
+    };
+    for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
+        const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
+        if (!slowest || rate(one) < rate(*slowest)) slowest = &one;
+    }
+    if (rate(*slowest) <= 0)
+        throw Error(
+            fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}] of the cluster's file",
+                        slowest->name, precision, slowest->name));
+    return *slowest;
+}
+
+void add_shares(Prediction& p, const Compiled& compiled, const Simulated& run) {
+    double ranks = 0;
+    for (const ActorTime& time : run.actors) ranks += static_cast<double>(time.ranks);
+    for (const ActorTime& time : run.actors) {
+        const double weight = static_cast<double>(time.ranks) / ranks / run.step_s;
+        p.computing += time.computing * weight;
+        p.waiting += time.waiting * weight;
+        for (const auto& [axis, seconds] : time.exposed) p.exposed[compiled.mesh.axis(axis).name] += seconds * weight;
+        if (time.computing / run.step_s <= p.slowest_computing) continue;
+        p.slowest_computing = time.computing / run.step_s;
+        p.slowest = time.rank;
+    }
+}
+
+void add_failures(Prediction& p, const Compiled& compiled, const Cluster& cluster, double restart_s) {
+    p.state_bytes = bytes_of_state(compiled.train().program);
+    if (cluster.storage.write_bytes_s > 0) p.checkpoint_s = p.state_bytes / cluster.storage.write_bytes_s;
+    const double rate = cluster.failures_per_s();
+    if (rate <= 0 || p.checkpoint_s <= 0) return;
+    p.between_failures_s = 1 / rate;
+    const CheckpointTimes times{p.checkpoint_s, restart_s, p.between_failures_s};
+    p.interval_s = best_checkpoint_interval(times);
+    p.goodput = goodput(times, p.interval_s);
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string duration(double s) {
+    if (s < 1e-3) return fmt::format("{:.1f} us", s * 1e6);
+    if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
+    if (s < 120) return fmt::format("{:.3f} s", s);
+    if (s < 7200) return fmt::format("{:.0f} min", s / 60);
+    return fmt::format("{:.1f} h", s / 3600);
+}
+
+}  // namespace
+
+Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
+                   const std::string& precision, double restart_s) {
+    Prediction p;
+    p.ranks = compiled.mesh.ranks();
+    p.step_s = run.step_s;
+    p.tokens_per_s_rank = static_cast<double>(compiled.tokens_per_step) / run.step_s / static_cast<double>(p.ranks);
+    const Accelerator& accelerator = accelerator_of(cluster, mapping, precision);
+    p.rate_of = precision;
+    p.rate = accelerator.dense_flops.at(precision);
+    p.mfu = compiled.flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
+    add_shares(p, compiled, run);
+    p.memory_least = std::numeric_limits<int64_t>::max();
+    for (const ArenaBytes& arena : compiled.arenas()) {
+        p.memory_bytes = std::max(p.memory_bytes, arena.both());
+        p.memory_least = std::min(p.memory_least, arena.both());
+    }
+    p.memory_limit = std::numeric_limits<double>::infinity();
+    for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
+        const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
+        p.memory_limit = std::min(p.memory_limit, one.memory_bytes);
+        p.energy_j += one.power_w * run.step_s;
+        p.price += one.price_hour / 3600 * run.step_s;
+    }
+    add_failures(p, compiled, cluster, restart_s);
+    return p;
+}
+
+std::string text(const Prediction& p, const std::string& title) {
+    std::string out = title + "\n";
+    out += fmt::format("step        {}   ", duration(p.step_s));
+    if (p.tokens_per_s_rank > 0)
+        out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
+    out += fmt::format("MFU {} of {:.0f} TFLOP/s ({})\n", percent(p.mfu), p.rate / 1e12, p.rate_of);
+    out += fmt::format("time        computing {}", percent(p.computing));
+    for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));
+    out += fmt::format(", waiting for other ranks {}\n", percent(p.waiting));
+    if (p.ranks > 1)
+        out += fmt::format("            most on rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
+    out += fmt::format("memory      {} of {} on a rank at most, {} at least\n", bytes_text(p.memory_bytes),
+                       bytes_text(static_cast<int64_t>(p.memory_limit)), bytes_text(p.memory_least));
+    const double tokens = p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks);
+    if (p.energy_j > 0) {
+        out += fmt::format("energy      {}J a step at rated power", short_text(p.energy_j));
+        out += tokens > 0 ? fmt::format(", {:.3g} J a token\n", p.energy_j / tokens) : "\n";
+    }
+    if (p.price > 0) {
+        out += fmt::format("price       {:.4g} a step", p.price);
+        out += tokens > 0 ? fmt::format(", {:.4g} a million tokens\n", p.price / tokens * 1e6) : "\n";
+    }
+    if (p.checkpoint_s > 0)
+        out += fmt::format("checkpoint  {} in {}", bytes_text(static_cast<int64_t>(p.state_bytes)),
+                           duration(p.checkpoint_s));
+    if (p.between_failures_s > 0)
+        out += fmt::format("; a failure every {}: best every {}, goodput {}", duration(p.between_failures_s),
+                           duration(p.interval_s), percent(p.goodput));
+    if (p.checkpoint_s > 0) out += "\n";
+    return out;
+}
+
+void require_memory(const Prediction& p) {
+    if (static_cast<double>(p.memory_bytes) <= p.memory_limit) return;
+    throw Error(
+        fmt::format("a rank takes {}, its accelerator has {}: {} too much\n  split more (tp, pp, a higher ZeRO stage), "
+                    "take smaller "
+                    "micro-batches, or recompute; `orrery plan` looks for what fits",
+                    bytes_text(p.memory_bytes), bytes_text(static_cast<int64_t>(p.memory_limit)),
+                    bytes_text(p.memory_bytes - static_cast<int64_t>(p.memory_limit))));
+}
+
+}  // namespace orrery
