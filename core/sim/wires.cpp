@@ -30,7 +30,15 @@ ClusterWires::ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mappi
       mapping_(mapping),
       constants_(constants),
       settings_(settings),
-      links_(cluster, constants) {}
+      links_(cluster, constants) {
+    for (const NodeKind& kind : cluster.kinds) {
+        if (kind.scale_up.kind == ScaleUp::Kind::host)
+            throw Error(
+                fmt::format("node {} is a host, whose transports are priced by what was measured there\n"
+                            "  give a measured table, or a scale_up.kind with links",
+                            kind.name));
+    }
+}
 
 Demand ClusterWires::collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                                 const std::vector<int64_t>& alike) {

@@ -15,7 +15,7 @@ namespace orrery {
 /// rate of each step (alpha-beta), of the algorithm and protocol that NCCL takes for the size and the group's place.
 class ClusterWires {
 public:
-    /// Keeps references to all but the settings.
+    /// Keeps references to all but the settings. Throws Error for a node of kind `host` (measured_wires).
     ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
                  const NcclSettings& settings = {});
 

@@ -208,6 +208,26 @@ TEST_CASE("wires: the change from ring to NVLS on H200 is where it was measured"
     for (const int64_t ranks : {5, 6, 7, 8}) CHECK(how(ranks, 8192 * mib) == "NVLS");
 }
 
+TEST_CASE("wires: a rack of 72 is one domain; a host has no links") {
+    Config rack = load_toml(in_source("configs/clusters/gb300.toml"));
+    const Cluster cluster(rack);
+    const Constants constants;
+    const Mesh mesh({{"dp", 2}, {"ep", 72}});
+    const Mapping mapping(cluster, mesh);
+    ClusterWires wires(cluster, mesh, mapping, constants);
+    CHECK(wires.message(1, mib, 0, 71, {0}).how == "scale-up");
+    CHECK(wires.message(0, mib, 0, 72, {0}).how == "NIC");
+    const std::vector<int64_t> group = mesh.group(0, 1);
+    for (const Demand::Load& load : wires.collective(Opcode::all_reduce, 1, 256 * mib, group, group).loads)
+        CHECK(wires.text(load.resource).starts_with("scale-up port"));
+
+    Config here = load_toml(in_source("configs/clusters/this_machine.toml"));
+    const Cluster host(here);
+    const Mesh pair({{"dp", 2}});
+    const Mapping places(host, pair);
+    CHECK_THROWS_WITH(ClusterWires(host, pair, places, constants), Catch::Contains("node host is a host"));
+}
+
 TEST_CASE("wires: NVLS reads all of a member's bytes once and writes its part") {
     const Racks shape{.nvls = true};
     Bench bench(shape, Mesh({{"dp", 8}}), {.algorithm = NcclAlgorithm::nvls, .nvls = true});
