@@ -22,11 +22,15 @@ std::string path_of(std::string_view table, std::string_view key) {
     return table.empty() ? std::string(key) : fmt::format("{}.{}", table, key);
 }
 
+/// A run's configuration, whose keys the schema knows, or a file with keys of its own.
+enum class Keys : uint8_t { schema, own };
+
 /// Copies toml++ nodes into Configs, checking names and types against the schema on the way.
 class Copy {
 public:
     /// `fixed`: the place of everything (a --set text); otherwise file, line and column of each node.
-    Copy(std::string file, const Origin* fixed) : file_(std::move(file)), fixed_(fixed) {}
+    Copy(std::string file, const Origin* fixed, Keys keys = Keys::schema)
+        : file_(std::move(file)), fixed_(fixed), keys_(keys) {}
 
     void table(const toml::table& from, Config& to) const {
         std::vector<std::pair<const toml::key*, const toml::node*>> entries;
@@ -46,6 +50,7 @@ private:
     void entry(const std::string& key, const toml::source_region& key_source, const toml::node& node,
                Config& to) const {
         const std::string path = path_of(to.path(), key);
+        if (keys_ == Keys::own) return own_entry(key, path, node, to);
         if (const toml::table* below = node.as_table()) {
             if (find_schema(to.path(), key) && !is_known_table(path)) wrong_type(to.path(), key, node);
             if (!is_known_table(path) && !is_open_table(to.path())) unknown(to.path(), key, key_source, "table");
@@ -56,6 +61,14 @@ private:
             throw Error(at(key_source), fmt::format("{} is {}, expected a table{}", path, found(node), owner_of(key)));
         check(to.path(), key, key_source, node);
         to.set(key, value(path, node));
+    }
+
+    void own_entry(const std::string& key, const std::string& path, const toml::node& node, Config& to) const {
+        const toml::table* below = node.as_table();
+        if (below)
+            table(*below, sub_table(to, key, at(below->source())));
+        else
+            to.set(key, value(path, node));
     }
 
     Config& sub_table(Config& to, const std::string& key, const Origin& origin) const {
@@ -155,6 +168,7 @@ private:
 
     std::string file_;
     const Origin* fixed_;
+    Keys keys_;
 };
 
 toml::table parse(std::string_view text, const std::string& name) {
@@ -226,15 +240,31 @@ void unmark(Config& config) {
     }
 }
 
-}  // namespace
-
-Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
+Config parse_with(std::string_view toml, const std::string& name, std::span<const std::string> sets, Keys keys) {
     Config root("", Origin{"", name, 0, 0});
-    Copy(name, nullptr).table(parse(toml, name), root);
+    Copy(name, nullptr, keys).table(parse(toml, name), root);
     for (const std::string& set : sets) {
         const Origin origin{"", "--set " + set, 0, 0};
-        Copy("", &origin).table(parse_set(set, origin), root);
+        Copy("", &origin, keys).table(parse_set(set, origin), root);
     }
+    return root;
+}
+
+}  // namespace
+
+Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
+    return parse_with(toml, name, sets, Keys::own);
+}
+
+Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets) {
+    const Origin origin{"", file.string(), 0, 0};
+    const RegularFile in(file.string());
+    if (!in.problem().empty()) throw Error(origin, in.problem());
+    return parse_toml(in.text(max_toml_bytes + 1), file.string(), sets);
+}
+
+Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
+    Config root = parse_with(toml, name, sets, Keys::schema);
     add_defaults(root);
     unmark(root);
     return root;

@@ -19,6 +19,11 @@ Config load_config(const std::filesystem::path& file, std::span<const std::strin
 /// The same from text; `name` stands for the file in messages.
 Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
+/// A file that is no run's configuration, as configs/clusters/: every key is let in, without defaults, and whose it is
+/// asks for them (Config::reject_unused). The rest is as above.
+Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});
+Config parse_toml(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
+
 /// The resolved configuration as TOML that loads back equal; each line ends in a comment with its source.
 std::string render(const Config& config);
 

@@ -25,12 +25,13 @@ const std::map<std::string, std::set<std::string>> core_table = {
     {"draw", {"orrery", "base", "ir", "plan", "draw"}},
     {"collective", {"orrery", "base", "ir", "plan", "collective"}},
     {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "run"}},
+    {"sim", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "sim"}},
     {"plugin", {"orrery", "base", "ir", "plugin"}},
     {"config", {"orrery", "base", "config"}},
     {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "run", "plugin", "config", "lua"}},
     {"cli",
-     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "run", "plugin", "config", "lua",
-      "cli"}},
+     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "run", "sim", "plugin", "config",
+      "lua", "cli"}},
 };
 
 /// Third-party library of a header in <>, "" for the C++ library, the C library and the system.

@@ -121,7 +121,11 @@ const std::vector<Word> old_words = {
      {"core/plan/ranges.h", "core/run/verify/verify_rank.h", "core/run/verify/verify_rank.cpp"}},
     {R"(\bLedger\b)", "Versions"},
     {R"(\bOffer\b)", "Candidate"},
-    {R"(\bDemand\b)", "Constraint"},
+    // What work asks of a simulated cluster.
+    {R"(\bDemand\b)",
+     "Constraint",
+     {"core/sim/prices.h", "core/sim/fair_share.h", "core/sim/wires.h", "core/sim/wires.cpp",
+      "core/sim/measured_wires.h", "core/sim/measured_wires.cpp"}},
     {R"(\bWish\b)", "Preference"},
     {R"(\bRule\b)", "FactorRule, or KernelRule"},
     {R"(\bRoles\b)", "LoopAnalysis"},
