@@ -110,16 +110,25 @@ Picture picture(const Schedule& schedule) {
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit) {
     if (std::any_of(plan.classes.begin(), plan.classes.end(), repeats))
         return picture(unrolled(plan), by_flops, memory_limit);
+    if (by_flops)
+        return picture(plan, timeline(plan.schedule, flops_time(plan)), "thousandths of the shortest F, by flops",
+                       memory_limit);
+    return picture(plan, timeline(plan.schedule), unit_text(plan.schedule), memory_limit);
+}
+
+Picture picture(const Plan& plan, Timeline timeline, std::string unit, int64_t memory_limit) {
+    if (std::any_of(plan.classes.begin(), plan.classes.end(), repeats))
+        return picture(unrolled(plan), std::move(timeline), std::move(unit), memory_limit);
     Picture made;
     made.schedule = plan.schedule;
-    made.timeline = by_flops ? timeline(plan.schedule, flops_time(plan)) : timeline(plan.schedule);
-    made.unit = by_flops ? "thousandths of the shortest F, by flops" : unit_text(plan.schedule);
+    made.timeline = std::move(timeline);
+    made.unit = std::move(unit);
     made.mesh = plan.mesh.with_microbatches(1).text();
     made.title = fmt::format("{} on {}: schedule {}, {}", plan.program.name, made.mesh.empty() ? "one rank" : made.mesh,
                              plan.schedule.name, size_text(plan.schedule, made.timeline));
     add_facts(made);
     add_shifts(made, plan);
-    made.lead = std::max(static_cast<double>(made.timeline.makespan) * 0.04, by_flops ? 0.0 : 0.5);
+    made.lead = std::max(static_cast<double>(made.timeline.makespan) * 0.04, made.timeline.makespan < 200 ? 0.5 : 0.0);
     made.memory_limit = memory_limit;
     for (const RankClass& c : plan.classes) made.memory.push_back(drawing::memory_curve(c, made.timeline, made.lead));
     made.params = drawing::param_rows(plan, made.timeline);

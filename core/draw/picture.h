@@ -67,6 +67,9 @@ Picture picture(const Schedule& schedule);
 /// floating-point operations, otherwise F, B and W take one unit each.
 Picture picture(const Plan& plan, bool by_flops, int64_t memory_limit);
 
+/// The same on a timeline of its own, with a row for each pipeline rank, whose `unit` is named.
+Picture picture(const Plan& plan, Timeline timeline, std::string unit, int64_t memory_limit);
+
 /// One self-contained SVG: no script, no font, nothing fetched.
 std::string draw_svg(const Picture& picture);
 

@@ -37,13 +37,17 @@ int64_t address(const RankClass& c, const Operand& operand, int64_t run) {
     return begin + operand.offset + later * operand.step;
 }
 
+Fragment fragment_in_run(const RankClass& c, const Issued& issued) {
+    Fragment fragment = c.stream[static_cast<size_t>(issued.index)].fragment;
+    if (fragment.micro >= 0) fragment.micro += issued.run * c.repeat.micros;
+    return fragment;
+}
+
 Instruction in_run(const RankClass& c, const Issued& issued) {
     Instruction i = c.stream[static_cast<size_t>(issued.index)];
-    const int64_t later = issued.run * c.repeat.micros;
-    if (i.fragment.micro >= 0) {
-        i.fragment.micro += later;
-        if (i.opcode == Opcode::send || i.opcode == Opcode::receive) i.tag += later;
-    }
+    if (i.fragment.micro >= 0 && (i.opcode == Opcode::send || i.opcode == Opcode::receive))
+        i.tag += issued.run * c.repeat.micros;
+    i.fragment = fragment_in_run(c, issued);
     return i;
 }
 

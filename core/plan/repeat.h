@@ -39,6 +39,8 @@ int64_t stored_micros(const RankClass& c, const Mesh& mesh);
 
 /// The operand's first byte in its arena in a run.
 int64_t address(const RankClass& c, const Operand& operand, int64_t run);
+/// The fragment of an instruction in its run.
+Fragment fragment_in_run(const RankClass& c, const Issued& issued);
 /// Of the run: fragment and tag. Operands stay as they are stored.
 Instruction in_run(const RankClass& c, const Issued& issued);
 

@@ -25,40 +25,57 @@ public:
     /// Appends the ids of all that end at `now`, which is next(), in the order of their beginning.
     void end(double now, std::vector<int>& ids);
 
+    /// Of a demand that runs: 1 when it is as fast as alone; 0 in its fixed time. Looks through all.
+    double speed_of(int id) const;
+
 private:
     struct Running {
         int id = 0;
-        double alone = 0;  ///< seconds without others, from here on
-        double left = 1;   ///< part of it
+        int64_t order = 0;
+        double alone = 0;  ///< seconds that its loads take without others
+        double left = 1;   ///< part of them
         double speed = 0;  ///< of its own alone: 0 to 1
         double since = 0;  ///< when `left` and `speed` were so
-        double due = 0;
+        bool runs = false;
         bool waits = true;  ///< in its fixed time: it draws nothing
         uint32_t version = 0;
-        std::vector<Demand::Load> loads;  ///< amounts as parts of the resource's capacity, a second at full speed
+        std::vector<Demand::Load> loads;  ///< amounts: the part of the resource that it takes at full speed
     };
     struct Due {
         double time;
+        int64_t order;
         int slot;
         uint32_t version;
-        bool operator>(const Due& other) const { return time > other.time || (time == other.time && slot > other.slot); }
+        bool operator>(const Due& b) const { return time > b.time || (time == b.time && order > b.order); }
+    };
+    struct Resource {
+        double capacity = 0;        ///< 0: nobody has asked yet
+        std::vector<int> users;     ///< slots that draw on it
+        double left = 0, used = 0;  ///< while shares are worked out
+        bool seen = false;
     };
 
     void draw(int slot, double now);
-    void leave(int slot, double now);
-    void share(const std::vector<int>& slots, double now);
-    std::vector<int> beside(const std::vector<Demand::Load>& loads);
+    void leave(int slot);
+    void share(const std::vector<Demand::Load>& around, double now);
+    void find_beside(const std::vector<Demand::Load>& loads);
+    void fill();
     void schedule(int slot, double due);
-    std::vector<int>& users(ResourceId resource);
+    Resource& at(ResourceId resource);
+    Running& running(int slot) { return running_[static_cast<size_t>(slot)]; }
     void skip_stale();
 
     std::function<double(ResourceId)> capacity_;
     std::vector<Running> running_;
     std::vector<int> free_;
-    std::vector<double> capacities_;
-    std::vector<std::vector<int>> users_;  ///< by resource
+    std::vector<Resource> resources_;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::vector<char> seen_slots_, seen_resources_;
+    int64_t begun_ = 0;
+    // What a change touches.
+    std::vector<char> touched_;
+    std::vector<int> slots_;
+    std::vector<ResourceId> shared_;
+    std::vector<double> speeds_;
 };
 
 }  // namespace orrery

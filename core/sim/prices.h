@@ -9,7 +9,8 @@
 namespace orrery {
 
 /// What work passes through at a bounded rate, shared by all that use it at once: one direction of an accelerator's
-/// port or of a NIC, the links from a switch upwards (bytes a second); a host's processors (processor seconds a second).
+/// port or of a NIC, the links from a switch upwards (bytes a second); a host's processors (processor seconds a
+/// second).
 using ResourceId = int;
 
 /// What a launch, collective or message asks of a cluster.
@@ -22,6 +23,8 @@ struct Demand {
         double amount = 0;  ///< in the resource's unit: bytes, processor seconds
     };
     std::vector<Load> loads;
+    /// The loads take at least so long, whatever the capacities: one thread has one processor, one flow one link.
+    double least_s = 0;
     std::string how;  ///< what carries it, for reports: "ring, LL128"; "" where there is no choice
 };
 
@@ -39,8 +42,7 @@ public:
     virtual Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
                               const std::vector<int64_t>& alike) = 0;
     /// A message of `bytes`. `alike`: the ranks that send the same to partners of their own at the same time.
-    virtual Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to,
-                           const std::vector<int64_t>& alike) = 0;
+    virtual Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) = 0;
     /// Of each ResourceId that an answer has named, in its unit a second.
     virtual double capacity(ResourceId resource) const = 0;
 };

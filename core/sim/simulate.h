@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orrery/plan.h"
@@ -29,26 +30,34 @@ struct ActorTime {
     int64_t rank = 0;   ///< the first of them
     int64_t ranks = 1;  ///< how many it stands for
     double computing = 0;
-    double communicating = 0;        ///< messages and collectives on their way, whatever ran beside them
+    double communicating = 0;          ///< messages and collectives on their way, whatever ran beside them
     std::map<AxisId, double> exposed;  ///< of those what kernels waited for
-    double waiting = 0;              ///< for other ranks: a pipeline's bubble, and members that come later
+    double waiting = 0;                ///< for other ranks: a pipeline's bubble, and members that come later
 };
 
 /// One launch, collective or message as it was played.
 struct SimulatedItem {
     int actor = 0;
-    int lane = 0;      ///< of the actor: 0 computes
-    double issued = 0, start = 0, end = 0;  ///< seconds. `start`: of a meeting or message, when the last partner is there
-    Issued first;      ///< of `launches` instructions that follow each other
+    int lane = 0;  ///< of the actor: 0 computes
+    double issued = 0, start = 0,
+           end = 0;  ///< seconds. `start`: of a meeting or message, when the last partner is there
+    Issued first;    ///< of `launches` instructions that follow each other
     int launches = 1;
     int partner = none;  ///< send, receive: the item that it met
 };
 
+/// A fragment on one actor, from the start of its first kernel to the end of its last, in seconds.
+struct SimulatedFragment {
+    int actor = 0;
+    Fragment fragment;
+    double start = 0, end = 0;
+};
+
 struct Simulated {
     double step_s = 0;
+    std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
     std::vector<ActorTime> actors;
     std::vector<SimulatedItem> items;  ///< by actor, in the order of issue; empty without every_launch
-    std::map<std::string, double> kernel_s;  ///< of the slowest actor, by op
     std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< what carried (axis, opcode and bytes)
     int64_t events = 0;
 };

@@ -61,12 +61,13 @@ void Between::entered(int item) {
     mine = std::max(mine, item);
 }
 
-PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members)
-    : plan_(plan), actors_of_ranks_(class_of.size(), none) {
+PlanView::PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
+                   Detail detail)
+    : plan_(plan), actors_of_ranks_(class_of.size(), none), detail_(detail) {
     for (AxisId axis = 0; axis < plan.mesh.ids(); ++axis) contracts_.push_back(contracts.of(plan.mesh.axis(axis).name));
     const int64_t streams = std::max<int64_t>(instructions(plan), 1);
     choose_axes(class_of, std::min(members, std::max<int64_t>(most_items / streams, 1)));
-    find_actors();
+    find_actors(class_of);
     int64_t items = 0;
     for (const Actor& actor : actors_) items += issues(class_at(actor));
     if (items > INT_MAX)
@@ -112,7 +113,7 @@ void PlanView::choose_axes(const std::vector<int>& class_of, int64_t members) {
     }
 }
 
-void PlanView::find_actors() {
+void PlanView::find_actors(const std::vector<int>& class_of) {
     std::map<std::pair<int, int64_t>, int> known;
     for (size_t k = 0; k < plan_.classes.size(); ++k)
         for (const int64_t rank : plan_.classes[k].ranks) {
@@ -120,8 +121,9 @@ void PlanView::find_actors() {
             for (size_t a = 0; a < played_.size(); ++a)
                 if (played_[a]) place += own(rank, static_cast<AxisId>(a)) * strides_[a];
             const auto [found, fresh] =
-                known.try_emplace({static_cast<int>(k), place}, static_cast<int>(actors_.size()));
-            if (fresh) actors_.push_back({static_cast<int>(k), rank, {}});
+                known.try_emplace({class_of[static_cast<size_t>(rank)], place}, static_cast<int>(actors_.size()));
+            if (fresh) actors_.push_back({static_cast<int>(k), {}, {}});
+            actors_[static_cast<size_t>(found->second)].ranks.push_back(rank);
             actors_of_ranks_[static_cast<size_t>(rank)] = found->second;
         }
 }
@@ -131,14 +133,14 @@ void PlanView::find_members() {
         for (size_t a = 0; a < played_.size(); ++a) {
             std::vector<int>& members = actor.members.emplace_back();
             if (plan_.mesh.axes()[a].sequential) continue;
-            for (const int64_t rank : plan_.mesh.group(actor.rank, static_cast<AxisId>(a)))
+            for (const int64_t rank : plan_.mesh.group(actor.rank(), static_cast<AxisId>(a)))
                 members.push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
         }
     // Groups over several axes are alike where those of each one are.
     for (const AxisId axis : joined_axes(plan_))
         for (Actor& actor : actors_) {
             actor.members.resize(static_cast<size_t>(plan_.mesh.ids()));
-            for (const int64_t rank : plan_.mesh.group(actor.rank, axis))
+            for (const int64_t rank : plan_.mesh.group(actor.rank(), axis))
                 actor.members[static_cast<size_t>(axis)].push_back(actors_of_ranks_[static_cast<size_t>(rank)]);
         }
     for (size_t a = 0; a < played_.size(); ++a)
@@ -167,7 +169,7 @@ void PlanView::require_alike(AxisId axis) const {
             throw Error(
                 fmt::format("ranks {} and {} share a stream, but member {} of their groups of axis {} does "
                             "not: they cannot be of one class",
-                            actor.rank, first + who * stride(axis), m, plan_.mesh.axis(axis).name));
+                            actor.rank(), first + who * stride(axis), m, plan_.mesh.axis(axis).name));
         }
     }
 }
@@ -183,9 +185,9 @@ std::string PlanView::place(int item) const {
         const auto axis = static_cast<AxisId>(a);
         const auto& ranks = class_at(actor).ranks;
         const bool several = played(axis) && std::any_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
-                                 return own(rank, axis) != own(actor.rank, axis);
+                                 return own(rank, axis) != own(actor.rank(), axis);
                              });
-        if (several) text += fmt::format(" at {}={}", plan_.mesh.axes()[a].name, own(actor.rank, axis));
+        if (several) text += fmt::format(" at {}={}", plan_.mesh.axes()[a].name, own(actor.rank(), axis));
     }
     return text;
 }
@@ -198,9 +200,12 @@ void PlanView::add_actor(const Actor& actor, const std::vector<int>& groups) {
     items_.clear();
     lanes_.clear();
     group_ids_.clear();
-    computed_ = held_ = none;
+    computed_ = held_ = open_ = none;
+    awaited_.assign(class_->stream.size(), 0);
+    for (const Instruction& i : class_->stream)
+        for (const int wait : i.waits) awaited_[static_cast<size_t>(wait)] = 1;
     between_.reset();
-    if (repeats(*class_)) {
+    if (detail_ == Detail::order && repeats(*class_)) {
         for (const Instruction& i : class_->stream) lane_of(i);
         between_.emplace(static_cast<int>(issues(*class_)), static_cast<int>(lanes_.size()) + 1);
     }
@@ -229,7 +234,7 @@ int PlanView::lane_of(const Instruction& i) {
 int PlanView::channel_of(int position) {
     const Issued issued = issued_at(*class_, position);
     const Instruction& i = class_->stream[static_cast<size_t>(issued.index)];
-    const int64_t size = plan_.mesh.size(i.axis), mine = own(actor_->rank, i.axis);
+    const int64_t size = plan_.mesh.size(i.axis), mine = own(actor_->rank(), i.axis);
     const int peer = peer_of(i), self = view_.actors() - 1;
     if (peer == mine) throw Error(describe(plan_, *class_, issued) + ": is a message of a rank to itself");
     const int other = actor_->members[static_cast<size_t>(i.axis)].at(static_cast<size_t>(peer));
@@ -254,6 +259,25 @@ int PlanView::meeting_of(AxisId axis) {
     const auto [place, fresh] = meetings_.try_emplace({axis, std::move(group)}, none);
     if (fresh) place->second = view_.add_meeting(size);
     return place->second;
+}
+
+/// Whether a kernel is part of the item before it: nothing stands between them, and nothing waits there.
+bool PlanView::join(const Issued& issued, const std::vector<int>& waits) {
+    if (detail_ != Detail::time) return false;
+    const Instruction& i = class_->stream[static_cast<size_t>(issued.index)];
+    const bool kernel = i.axis == none;
+    const Fragment fragment = fragment_in_run(*class_, issued);
+    const bool joins =
+        kernel && open_ != none && fragment == open_fragment_ && waits.empty() && holds_.empty() && held_ == none;
+    open_fragment_ = fragment;
+    if (joins) {
+        ++view_.items[static_cast<size_t>(open_)].length;
+        items_.push_back(open_);
+    } else {
+        open_ = kernel ? view_.size() : none;  // where it will stand
+    }
+    if (awaited_[static_cast<size_t>(issued.index)]) open_ = none;
+    return joins;
 }
 
 /// Its number, by which others name it in their waits.
@@ -284,6 +308,7 @@ void PlanView::add_instruction(int position) {
         after_compute |= earlier.axis == none;
     }
     if (calls && after_compute && computed_ != none) holds_.push_back(computed_);
+    if (join(issued, waits)) return;
 
     ReplayItem item{.lane = lane_of(i), .held = held_, .source = position};
     const int group = (*groups_)[static_cast<size_t>(index)];

@@ -43,17 +43,28 @@ private:
 /// end of a group until that is done, unless the transport queues it, and by waits of the host; never by a send. What
 /// is issued goes to its lane: the compute lane, or one of an axis as its contract says.
 /// One actor a class; of a class whose ranks exchange messages among themselves one a member (`choose_axes`).
-/// Where a stretch of a stream is repeated all its runs are played, but messages and meetings alone: each waits for
-/// those that it would wait for by way of kernels (`Between`).
 class PlanView {
 public:
-    /// `class_of`: by rank. `members`: the most that are played one by one where one would do as well; fewer of long
-    /// streams. Throws Error where a rank sends to itself, or ranks of a class have groups of different classes. Items:
-    /// instructions times actors.
-    PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members);
+    /// What of a stream becomes an item.
+    enum class Detail : uint8_t {
+        /// Each instruction. Where a stretch of a stream is repeated all its runs are played, but messages and meetings
+        /// alone: each waits for those that it would wait for by way of kernels (`Between`).
+        order,
+        all,   ///< each instruction, of all runs
+        time,  ///< the same, but kernels and copies of a fragment that nothing waits between are one item
+    };
+
+    /// `class_of`: by rank, the plan's classes or finer ones: ranks of one number share an actor. `members`: the most
+    /// that are played one by one where one would do as well; fewer of long streams. Throws Error where a rank sends to
+    /// itself, or ranks of a class have groups of different classes. Items: instructions times actors.
+    PlanView(const Plan& plan, const Network& contracts, const std::vector<int>& class_of, int64_t members,
+             Detail detail = Detail::order);
 
     const ReplayView& view() const { return view_; }
     int class_of(int item) const { return actor_of(item).of_class; }
+    /// The ranks that an actor stands for, ascending.
+    const std::vector<int64_t>& ranks_of(int actor) const { return actors_[static_cast<size_t>(actor)].ranks; }
+    const RankClass& class_of_actor(int actor) const { return class_at(actors_[static_cast<size_t>(actor)]); }
     /// " at dp=3" where the item's class has other actors; else "".
     std::string place(int item) const;
     /// The instruction that an item stands for, in its run.
@@ -68,13 +79,14 @@ private:
     /// Ranks of a class that are at one place of the axes along which members are played.
     struct Actor {
         int of_class = 0;
-        int64_t rank = 0;                       ///< the first of them
+        std::vector<int64_t> ranks;
         std::vector<std::vector<int>> members;  ///< by axis: actors, by member
+        int64_t rank() const { return ranks.front(); }
     };
 
     void choose_axes(const std::vector<int>& class_of, int64_t members);
     bool varies(AxisId axis, const std::vector<int>& class_of) const;
-    void find_actors();
+    void find_actors(const std::vector<int>& class_of);
     void find_members();
     void require_alike(AxisId axis) const;
     int64_t stride(AxisId axis) const { return strides_[static_cast<size_t>(axis)]; }
@@ -85,11 +97,12 @@ private:
 
     void add_actor(const Actor& actor, const std::vector<int>& groups);
     void add_instruction(int position);
+    bool join(const Issued& issued, const std::vector<int>& waits);
     int add(const ReplayItem& item, const std::vector<int>& waits);
     int lane_of(const Instruction& i);
     int channel_of(int position);
     int meeting_of(AxisId axis);
-    int peer_of(const Instruction& i) const { return i.peer_of(own(actor_->rank, i.axis), plan_.mesh.size(i.axis)); }
+    int peer_of(const Instruction& i) const { return i.peer_of(own(actor_->rank(), i.axis), plan_.mesh.size(i.axis)); }
     bool queued(const Instruction& i) const { return i.axis != none && contract(i.axis).queued; }
     bool on_host(const Instruction& i, const Instruction& earlier) const;
 
@@ -99,6 +112,7 @@ private:
     std::vector<char> played_;                  ///< by axis: members are played one by one
     std::vector<Actor> actors_;
     std::vector<int> actors_of_ranks_;
+    const Detail detail_;
     std::map<Channel, int> channels_;
     std::map<std::pair<AxisId, std::vector<int>>, int> meetings_;
     ReplayView view_;
@@ -111,8 +125,11 @@ private:
     std::map<std::tuple<AxisId, int, int>, int> lanes_;  ///< (axis, peer, direction)
     std::map<int, int> group_ids_;                       ///< by position of the first instruction
     const std::vector<int>* groups_ = nullptr;
-    int computed_ = none;  ///< the compute lane's last item
-    int held_ = none;      ///< what the next instruction's issue waits for
+    std::vector<char> awaited_;  ///< by index of the stream: an instruction waits for it
+    int open_ = none;            ///< Detail::time: the item that the next kernel may join
+    Fragment open_fragment_;
+    int computed_ = none;        ///< the compute lane's last item
+    int held_ = none;            ///< what the next instruction's issue waits for
     std::vector<int> holds_;
 };
 

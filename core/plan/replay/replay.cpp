@@ -99,13 +99,31 @@ void Replay::run() {
         for (; told < finished_.size(); ++told) complete(finished_[told]);
         finished_.clear();
         told = 0;
-        if (running_.empty()) return;
-        now_ = running_.front().first;
+        const int64_t own = running_.empty() ? ReplayPolicy::never : running_.front().first;
+        const int64_t open = policy_.next_end();
+        if (std::min(own, open) == ReplayPolicy::never) return;
+        now_ = std::min(own, open);
+        if (open == now_) take_ended();
         while (!running_.empty() && running_.front().first == now_) {
             std::pop_heap(running_.begin(), running_.end(), std::greater<>());
             finished_.push_back(running_.back().second);
             running_.pop_back();
         }
+    }
+}
+
+void Replay::take_ended() {
+    ended_.clear();
+    policy_.ended(now_, ended_);
+    for (const int item : ended_) {
+        const auto found = together_.find(item);
+        if (found == together_.end()) {
+            finish(item, now_);
+            continue;
+        }
+        const bool message = view_.at(item).kind == ReplayItem::Kind::send;
+        for (const int one : found->second) message ? settle(one, now_) : finish(one, now_);
+        together_.erase(found);
     }
 }
 
@@ -139,7 +157,11 @@ void Replay::start(int item) {
     state_[static_cast<size_t>(item)] |= has_started;
     start_[static_cast<size_t>(item)] = now_;
     switch (view_.at(item).kind) {
-        case ReplayItem::Kind::work: return finish(item, now_ + policy_.cost(item));
+        case ReplayItem::Kind::work: {
+            const int64_t cost = policy_.cost(item);
+            if (cost != ReplayPolicy::open_end) finish(item, now_ + cost);
+            return;
+        }
         case ReplayItem::Kind::send:
         case ReplayItem::Kind::receive: return exchange(item);
         case ReplayItem::Kind::meet: return meet(item);
@@ -168,15 +190,17 @@ void Replay::match(int channel) {
     Open& open = open_[static_cast<size_t>(channel)];
     const int send = open.sends.front(), receive = open.receives.front();
     policy_.met(send, receive);
-    const int64_t end = now_ + policy_.cost(send);
+    const int64_t cost = policy_.cost(send);
     const bool buffered = open.sends.head++ < open.buffered;
     ++open.receives.head;
     if (buffered) --open.taken;
-    if (buffered)
-        state_[static_cast<size_t>(send)] |= has_met;
-    else
-        settle(send, end);
-    settle(receive, end);
+    if (buffered) state_[static_cast<size_t>(send)] |= has_met;
+    if (cost == ReplayPolicy::open_end) {
+        together_[send] = buffered ? std::vector<int>{receive} : std::vector<int>{send, receive};
+        return;
+    }
+    if (!buffered) settle(send, now_ + cost);
+    settle(receive, now_ + cost);
 }
 
 void Replay::meet(int item) {
@@ -184,7 +208,12 @@ void Replay::meet(int item) {
     std::vector<int>& here = meeting_[meeting];
     here.push_back(item);
     if (static_cast<int>(here.size()) < view_.meetings[meeting]) return;
-    for (const int member : std::exchange(here, {})) finish(member, now_ + policy_.cost(item));
+    policy_.met_all(here);
+    const int64_t cost = policy_.cost(item);
+    if (cost == ReplayPolicy::open_end)
+        together_[item] = std::exchange(here, {});
+    else
+        for (const int member : std::exchange(here, {})) finish(member, now_ + cost);
 }
 
 /// A message has met its partner. Of a group nothing is done before all of it is.

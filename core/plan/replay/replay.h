@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,7 +26,8 @@ struct ReplayItem {
     int group = none;    ///< sends and receives that start when all can, and are done when all have met
     int held = none;     ///< item that must be done before this one is issued: a call that has not returned
     int64_t tag = 0;     ///< of sends and receives: what tells them apart in messages about them
-    int source = none;   ///< what it stands for in the caller's list
+    int source = none;   ///< what it stands for in the caller's list: the first of `length`
+    int length = 1;
 };
 
 /// What is played: each actor's items one after the other, actor by actor.
@@ -59,11 +62,21 @@ public:
 /// What a replay is for.
 class ReplayPolicy {
 public:
+    static constexpr int64_t open_end = -1;
+    static constexpr int64_t never = std::numeric_limits<int64_t>::max();
+
     virtual ~ReplayPolicy() = default;
-    /// Of work: how long it takes; of a send: how long behind the later of its start and the receive's.
+    /// Of work: how long it takes; of a send: how long behind the later of its start and the receive's; of the last
+    /// that comes to a meeting: how long behind that. `open_end`: until `ended` names the item.
     virtual int64_t cost(int /*item*/) { return 0; }
-    /// May throw where the two do not fit.
+    /// When the next item of an open end is over if nothing else begins; `never`: none runs.
+    virtual int64_t next_end() { return never; }
+    /// Names all that are over at this moment, which next_end() gave.
+    virtual void ended(int64_t /*now*/, std::vector<int>& /*items*/) {}
+    /// May throw where the two do not fit. Before the cost of the send is asked.
     virtual void met(int /*send*/, int /*receive*/) {}
+    /// All members of a meeting have come, the last one is at the end. Before its cost is asked.
+    virtual void met_all(const std::vector<int>& /*members*/) {}
     /// In the order of time; of one lane in its order.
     virtual void done(int /*item*/) {}
 };
@@ -84,6 +97,7 @@ public:
     int next(int actor) const { return next_[static_cast<size_t>(actor)]; }
     int64_t started_at(int item) const { return start_[static_cast<size_t>(item)]; }
     int64_t done_at(int item) const { return end_[static_cast<size_t>(item)]; }
+    int64_t now() const { return now_; }
 
     /// What an item that is not done waits for, an item that is not done either; nullopt: a partner that never comes.
     std::optional<int> blocker(int item) const;
@@ -118,6 +132,7 @@ private:
     void match(int channel);
     void meet(int item);
     void settle(int item, int64_t time);
+    void take_ended();
     void finish(int item, int64_t time);
     void complete(int item);
     std::optional<int> undone_wait(int item) const;
@@ -144,6 +159,9 @@ private:
     std::vector<std::vector<int>> meeting_;
     std::vector<std::pair<int64_t, int>> running_;  ///< a heap: end, item
     std::vector<int> finished_;                     ///< done at this moment, not yet told
+    /// By item with an open end: what is over with it.
+    std::unordered_map<int, std::vector<int>> together_;
+    std::vector<int> ended_;
     int64_t now_ = 0;
 };
 

@@ -1,0 +1,313 @@
+#include "sim/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "plan/access.h"
+#include "plan/print.h"
+#include "plan/replay/plan_view.h"
+#include "sim/distance.h"
+#include "sim/fair_share.h"
+
+namespace orrery {
+namespace {
+
+constexpr double ticks_per_s = 1e12;  // the engine's time: picoseconds, up to 100 days
+constexpr int compute_lane = 0;
+
+double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
+/// Never early: what ends at the tick is over.
+int64_t ticks(double s) { return static_cast<int64_t>(std::ceil(s * ticks_per_s)); }
+
+/// A part of an actor's time, in ticks.
+struct Span {
+    int64_t begin = 0, end = 0;
+    AxisId axis = none;
+};
+
+/// How much of [begin, end) the spans cover, by axis; where several do, the one that ends last has it. `spans` are
+/// sorted by their begin.
+void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& first, std::map<AxisId, int64_t>& by) {
+    while (first < spans.size() && spans[first].end <= begin) ++first;
+    std::set<int64_t> cuts{begin, end};
+    std::vector<Span> inside;
+    for (size_t i = first; i < spans.size() && spans[i].begin < end; ++i) {
+        if (spans[i].end <= begin) continue;
+        inside.push_back(spans[i]);
+        cuts.insert(std::max(begin, spans[i].begin));
+        cuts.insert(std::min(end, spans[i].end));
+    }
+    for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+        const Span* last = nullptr;
+        for (const Span& s : inside)
+            if (s.begin <= *cut && s.end > *cut && (!last || s.end > last->end)) last = &s;
+        if (last) by[last->axis] += *std::next(cut) - *cut;
+    }
+}
+
+class Simulation final : public ReplayPolicy {
+public:
+    Simulation(const Plan& plan, const Network& contracts, Prices& prices, const SimulateOptions& options)
+        : plan_(plan),
+          prices_(prices),
+          options_(options),
+          played_(plan, contracts, classes_by_distance(plan, options.slow), 1,
+                  options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
+          replay_(played_.view(), *this),
+          share_([&](ResourceId resource) { return prices.capacity(resource); }),
+          begun_(played_.view().items.size(), 0) {
+        for (const RankClass& c : plan.classes) kernels_.emplace_back(c.kernels.size());
+        find_slow();
+    }
+
+    Simulated run() {
+        replay_.run();
+        const ReplayView& view = played_.view();
+        for (int i = 0; i < view.size(); ++i)
+            if (!replay_.done(i))
+                throw Error(fmt::format("simulate: the step never ends: {} waits for ever; `orrery check` says why",
+                                        describe(plan_, played_.class_of_actor(view.at(i).actor), played_.issued(i))),
+                            Fault::failed);
+        Simulated result;
+        int64_t end = 0;
+        for (int i = 0; i < view.size(); ++i) end = std::max(end, replay_.done_at(i));
+        result.step_s = seconds(end);
+        result.events = view.size();
+        result.carried = std::move(carried_);
+        for (int actor = 0; actor < view.actors(); ++actor) {
+            result.actors.push_back(account(actor, end));
+            list_fragments(actor, result.fragments);
+        }
+        if (options_.every_launch) list_items(result);
+        return result;
+    }
+
+    int64_t cost(int item) override {
+        const Instruction& i = played_.instruction(item);
+        const Demand& demand = i.axis == none ? work_of(item) : transfer_of(item, i);
+        if (i.axis != none && played_.view().at(item).kind == ReplayItem::Kind::work) begun_[at(item)] = replay_.now();
+        if (demand.loads.empty()) return ticks(demand.fixed_s + demand.least_s);
+        share_.begin(demand, item, seconds(replay_.now()));
+        return open_end;
+    }
+
+    int64_t next_end() override {
+        const double next = share_.next();
+        return std::isinf(next) ? never : std::max(replay_.now(), ticks(next));
+    }
+
+    void ended(int64_t now, std::vector<int>& items) override { share_.end(seconds(now), items); }
+
+    void met(int send, int receive) override {
+        begun_[at(send)] = begun_[at(receive)] = replay_.now();
+        if (!options_.every_launch) return;
+        partners_[send] = receive;
+        partners_[receive] = send;
+    }
+
+    void met_all(const std::vector<int>& members) override {
+        for (const int member : members) begun_[at(member)] = replay_.now();
+        members_ = &members;
+    }
+
+private:
+    static size_t at(int item) { return static_cast<size_t>(item); }
+
+    void find_slow() {
+        for (int actor = 0; actor < played_.view().actors(); ++actor) {
+            double by = 1;
+            for (const auto& [rank, times] : options_.slow) {
+                const auto& ranks = played_.ranks_of(actor);
+                if (std::binary_search(ranks.begin(), ranks.end(), rank)) by = std::max(by, times);
+            }
+            slow_.push_back(by);
+        }
+    }
+
+    /// Of the launches and copies of an item: those without loads pass one after the other, and what loads there are
+    /// follow.
+    const Demand& work_of(int item) {
+        const ReplayItem& what = played_.view().at(item);
+        const RankClass& c = played_.class_of_actor(what.actor);
+        const auto of_class = static_cast<size_t>(played_.class_of(item));
+        work_ = Demand{};
+        for (int position = what.source; position < what.source + what.length; ++position) {
+            const Instruction& i = c.stream[static_cast<size_t>(issued_at(c, position).index)];
+            const double by = slow_[static_cast<size_t>(what.actor)] * chance(what.actor, position);
+            const Demand& one = i.opcode == Opcode::copy
+                                    ? copy_of(i, what.actor)
+                                    : kernel_of(of_class, static_cast<size_t>(i.kernel), what.actor);
+            work_.fixed_s += one.fixed_s * by;
+            work_.least_s += one.least_s * by;
+            for (const Demand::Load& load : one.loads) {
+                const auto known = std::find_if(work_.loads.begin(), work_.loads.end(),
+                                                [&](const auto& l) { return l.resource == load.resource; });
+                (known == work_.loads.end() ? work_.loads.emplace_back(load.resource, 0.0) : *known).amount +=
+                    load.amount * by;
+            }
+        }
+        return work_;
+    }
+
+    double chance(int actor, int position) const {
+        if (options_.jitter <= 0) return 1;
+        const uint64_t word = mix(options_.seed, mix(static_cast<uint64_t>(actor), static_cast<uint64_t>(position)));
+        return 1 + options_.jitter * static_cast<double>(word >> 11) / 9007199254740992.0;  // 2^53
+    }
+    /// A word that depends on all bits of both (Steele, Lea and Flood, "Fast splittable pseudorandom number
+    /// generators").
+    static uint64_t mix(uint64_t a, uint64_t b) {
+        uint64_t z = a + 0x9e3779b97f4a7c15 * (b + 1);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+
+    const Demand& kernel_of(size_t of_class, size_t kernel, int actor) {
+        std::optional<Demand>& known = kernels_[of_class][kernel];
+        if (!known) known = prices_.kernel(plan_.classes[of_class].kernels[kernel], played_.ranks_of(actor).front());
+        return *known;
+    }
+
+    const Demand& copy_of(const Instruction& i, int actor) {
+        const int64_t bytes = i.operands[0].type.bytes();
+        const auto [place, fresh] = copies_.try_emplace({actor, bytes});
+        if (fresh) place->second = prices_.copy(bytes, played_.ranks_of(actor).front());
+        return place->second;
+    }
+
+    const Demand& transfer_of(int item, const Instruction& i) {
+        const ReplayItem& what = played_.view().at(item);
+        const bool message = is_message(i.opcode);
+        int64_t bytes = 0;
+        for (size_t o = 0; o < std::min<size_t>(i.operands.size(), message ? 1 : 2); ++o)
+            bytes = std::max(bytes, i.operands[o].type.bytes());
+        const std::vector<int> actors = message ? std::vector<int>{what.actor} : meeting_actors(what);
+        const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, actors});
+        if (!fresh) return place->second;
+        std::vector<int64_t> alike;
+        for (const int actor : actors)
+            alike.insert(alike.end(), played_.ranks_of(actor).begin(), played_.ranks_of(actor).end());
+        std::sort(alike.begin(), alike.end());
+        const int64_t rank = played_.ranks_of(what.actor).front();
+        const std::vector<int64_t> group = plan_.mesh.group(rank, i.axis);
+        if (message) {
+            const int64_t own = std::find(group.begin(), group.end(), rank) - group.begin();
+            const int peer = i.peer_of(own, static_cast<int64_t>(group.size()));
+            place->second = prices_.message(i.axis, bytes, rank, group[static_cast<size_t>(peer)], alike);
+        } else {
+            place->second = prices_.collective(i.opcode, i.axis, bytes, group, alike);
+        }
+        if (!place->second.how.empty())
+            carried_[{i.axis, fmt::format("{} {}", name_of(i.opcode), bytes)}] = place->second.how;
+        return place->second;
+    }
+
+    std::vector<int> meeting_actors(const ReplayItem& what) const {
+        if (what.kind != ReplayItem::Kind::meet) return {what.actor};
+        std::vector<int> actors;
+        for (const int member : *members_) actors.push_back(played_.view().at(member).actor);
+        std::sort(actors.begin(), actors.end());
+        return actors;
+    }
+
+    ActorTime account(int actor, int64_t end) const {
+        const ReplayView& view = played_.view();
+        ActorTime time;
+        time.of_class = played_.class_of(view.begin(actor));
+        time.rank = played_.ranks_of(actor).front();
+        time.ranks = static_cast<int64_t>(played_.ranks_of(actor).size());
+        std::vector<Span> transfers, idle;
+        int64_t computed = 0;  // up to here
+        for (int i = view.begin(actor); i < view.end(actor); ++i) {
+            if (view.at(i).lane != compute_lane) {
+                transfers.push_back({begun_[at(i)], replay_.done_at(i), played_.instruction(i).axis});
+                continue;
+            }
+            if (replay_.started_at(i) > computed) idle.push_back({computed, replay_.started_at(i)});
+            time.computing += seconds(replay_.done_at(i) - replay_.started_at(i));
+            computed = replay_.done_at(i);
+        }
+        if (end > computed) idle.push_back({computed, end});
+        std::sort(transfers.begin(), transfers.end(),
+                  [](const Span& a, const Span& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+        std::map<AxisId, int64_t> exposed;
+        size_t first = 0;
+        int64_t waited = 0, covered = 0;
+        for (const Span& gap : idle) {
+            cover(gap.begin, gap.end, transfers, first, exposed);
+            waited += gap.end - gap.begin;
+        }
+        for (const auto& [axis, part] : exposed) {
+            time.exposed[axis] = seconds(part);
+            covered += part;
+        }
+        time.waiting = seconds(waited - covered);
+        int64_t until = 0, busy = 0;  // the union of all transfers
+        for (const Span& s : transfers) {
+            if (s.end > until) busy += s.end - std::max(until, s.begin);
+            until = std::max(until, s.end);
+        }
+        time.communicating = seconds(busy);
+        return time;
+    }
+
+    void list_fragments(int actor, std::vector<SimulatedFragment>& all) const {
+        const ReplayView& view = played_.view();
+        const size_t first = all.size();
+        std::map<std::tuple<int64_t, int, Fragment::Kind>, size_t> known;
+        for (int i = view.begin(actor); i < view.end(actor); ++i) {
+            if (view.at(i).lane != compute_lane) continue;
+            const Fragment f = fragment_in_run(played_.class_of_actor(actor), played_.issued(i));
+            if (f.micro < 0) continue;
+            const auto [place, fresh] = known.try_emplace({f.micro, f.chunk, f.kind}, all.size());
+            if (fresh) all.push_back({actor, f, seconds(replay_.started_at(i)), 0});
+            all[place->second].end = seconds(replay_.done_at(i));
+        }
+        std::stable_sort(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
+                         [](const auto& a, const auto& b) { return a.start < b.start; });
+    }
+
+    void list_items(Simulated& result) const {
+        const ReplayView& view = played_.view();
+        for (int i = 0; i < view.size(); ++i) {
+            const ReplayItem& what = view.at(i);
+            const bool transfer = played_.instruction(i).axis != none;
+            const auto partner = partners_.find(i);
+            result.items.push_back({what.actor, what.lane, seconds(replay_.started_at(i)),
+                                    seconds(transfer ? begun_[at(i)] : replay_.started_at(i)),
+                                    seconds(replay_.done_at(i)), played_.issued(i), what.length,
+                                    partner == partners_.end() ? none : partner->second});
+        }
+    }
+
+    const Plan& plan_;
+    Prices& prices_;
+    const SimulateOptions& options_;
+    const PlanView played_;
+    Replay replay_;
+    FairShare share_;
+    std::vector<double> slow_;                                 ///< by actor
+    std::vector<std::vector<std::optional<Demand>>> kernels_;  ///< by class and kernel
+    std::map<std::pair<int, int64_t>, Demand> copies_;         ///< by actor and bytes
+    std::map<std::tuple<AxisId, Opcode, int64_t, int, std::vector<int>>, Demand> transfers_;
+    std::map<std::pair<AxisId, std::string>, std::string> carried_;
+    std::vector<int64_t> begun_;  ///< by item: of messages and collectives, when the last partner was there
+    std::unordered_map<int, int> partners_;
+    const std::vector<int>* members_ = nullptr;  ///< of the meeting at hand
+    Demand work_;
+};
+
+}  // namespace
+
+Simulated simulate(const Plan& plan, const Network& contracts, Prices& prices, const SimulateOptions& options) {
+    return Simulation(plan, contracts, prices, options).run();
+}
+
+}  // namespace orrery
