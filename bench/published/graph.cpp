@@ -130,8 +130,8 @@ private:
 /// Makes the drafts of all classes, in an order in which predecessors may still come later.
 class Drafts {
 public:
-    Drafts(const Plan& plan, const Words& words, Graph& graph)
-        : plan_(plan), words_(words), prices_(plan, words, graph.prices), graph_(graph) {
+    Drafts(const Plan& plan, const Words& words, Lanes lanes, Graph& graph)
+        : plan_(plan), words_(words), lanes_(lanes), prices_(plan, words, graph.prices), graph_(graph) {
         of_rank_.resize(static_cast<size_t>(plan.mesh.ranks()));
         for (size_t k = 0; k < plan.classes.size(); ++k)
             for (const int64_t rank : plan.classes[k].ranks) of_rank_[static_cast<size_t>(rank)] = static_cast<int>(k);
@@ -150,11 +150,13 @@ private:
     void compute(const Instruction& i, const std::vector<int>& waits);
     void collective(int k, const Instruction& i, int price, const std::vector<int>& waits);
     void message(int k, const Instruction& i, int64_t position, int group, const std::vector<int>& waits);
+    int lane_of(AxisId axis) const { return lanes_ == Lanes::one ? 1 : axis + 1; }
     int fresh(int lane, std::vector<int> before);
     std::vector<int> with_lane(int lane, std::vector<int> before) const;
 
     const Plan& plan_;
     const Words& words_;
+    const Lanes lanes_;
     Prices prices_;
     Graph& graph_;
     std::vector<int> of_rank_;
@@ -250,7 +252,7 @@ void Drafts::stream(int k) {
                 price = prices_.beside(price, products);
             }
             collective(k, i, price, waits);
-            node_of_[static_cast<size_t>(position)] = last_[i.axis + 1];
+            node_of_[static_cast<size_t>(position)] = last_[lane_of(i.axis)];
         } else {
             const int group = groups[static_cast<size_t>(issued.index)];
             const int64_t first = group == none ? position : position - (issued.index - group);
@@ -272,7 +274,7 @@ void Drafts::compute(const Instruction& i, const std::vector<int>& waits) {
 }
 
 void Drafts::collective(int k, const Instruction& i, int price, const std::vector<int>& waits) {
-    const int lane = i.axis + 1;
+    const int lane = lane_of(i.axis);
     std::vector<int> classes;
     for (const int64_t rank : plan_.mesh.group(plan_.classes[static_cast<size_t>(k)].ranks.front(), i.axis))
         classes.push_back(of_rank_[static_cast<size_t>(rank)]);
@@ -298,7 +300,7 @@ void Drafts::collective(int k, const Instruction& i, int price, const std::vecto
 
 /// A send and its receive are one node, which begins when the groups of both have begun.
 void Drafts::message(int k, const Instruction& i, int64_t first, int group, const std::vector<int>& waits) {
-    const int lane = i.axis + 1;
+    const int lane = lane_of(i.axis);
     const bool opens = groups_.find(first) == groups_.end();
     if (opens) {
         const int begin = fresh(lane, with_lane(lane, {}));
@@ -403,11 +405,11 @@ void reduce(std::vector<Draft>& drafts, const std::vector<int>& order, size_t ac
 
 }  // namespace
 
-Graph condense(const Plan& plan, const Words& words) {
+Graph condense(const Plan& plan, const Words& words, Lanes lanes) {
     Graph graph;
     for (const RankClass& c : plan.classes)
         graph.peak_bytes = std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes);
-    Drafts made(plan, words, graph);
+    Drafts made(plan, words, lanes, graph);
     made.all();
     std::vector<Draft>& drafts = made.drafts;
     const std::vector<int> order = ordered(drafts);

@@ -42,6 +42,12 @@ struct Graph {
     double play(const std::vector<double>& seconds, std::vector<double>* weights = nullptr) const;
 };
 
-Graph condense(const Plan& plan, const Words& words);
+/// Which communications follow each other in the order of issue.
+enum class Lanes : uint8_t {
+    by_communicator,  ///< those of one group, as each of NCCL's communicators has a stream
+    one,              ///< all of them, as the proof of a plan assumes (PlanView)
+};
+
+Graph condense(const Plan& plan, const Words& words, Lanes lanes = Lanes::by_communicator);
 
 }  // namespace orrery::published

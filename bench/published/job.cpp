@@ -29,11 +29,12 @@ std::string toml_of(const Job& job) {
         "[mesh]\n{}[train]\nsteps = 1\nsequences_per_step = {}\nmicrobatches = {}\nprecision = \"{}\"\n[data]\npath = "
         "\"none\"\ntokens_per_sequence = {}\n[lua]\ninstructions_million = 100000\nmemory_mib = 4096\n[script]\n"
         "layers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\nactivation = \"{}\"\nnorm = "
-        "\"{}\"\npositions = \"{}\"\nbias = {}\ntied = {}\nschedule = \"{}\"\nchunks = {}\nends = {}\nsequence = {}\n"
+        "\"{}\"\npositions = \"{}\"\nbias = {}\ntied = {}\nschedule = \"{}\"\nchunks = {}\nstages = {}\nsequence = {}\n"
         "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n",
         mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
-        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks, row.layers % (row.pp * job.chunks) != 0, words.sequence,
+        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks, row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0,
+        words.sequence,
         words.zero, hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
 }
 

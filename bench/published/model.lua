@@ -17,7 +17,7 @@ local opt = o.options {
   tied       = { true, "head shared with the embedding" },
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
-  ends       = { false, "the embedding and the head count as layers" },
+  stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
   sequence   = { false, "tp also splits what lies between the blocks" },
   zero       = { 0, "stage over dp" },
   replicate  = { "", "the axis that repeats what zero splits" },
@@ -92,8 +92,11 @@ local program = o.trace("published", data.signature, function(batch)
 end)
 program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
 
+local blocks = {}
+for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
 local asked = {
-  o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, ends = opt.ends },
+  o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
+                        ends = opt.stages == 0 },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
 }
 for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end

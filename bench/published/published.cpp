@@ -109,23 +109,30 @@ std::string parallelism_of(const Job& job) {
     return text;
 }
 
-std::vector<Scored> score(const std::vector<Asked>& all, const Constants& constants) {
+/// Rows that have a plan and a measured time.
+std::vector<const Asked*> judged(const std::vector<Asked>& all) {
+    std::vector<const Asked*> some;
+    for (const Asked& asked : all)
+        if (!asked.jobs.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
+    return some;
+}
+
+std::vector<Scored> score(const std::vector<const Asked*>& all, const Constants& constants) {
     std::vector<Scored> scored;
-    for (const Asked& asked : all) {
-        if (asked.jobs.empty() || asked.label.measured.step_s <= 0) continue;
-        const Prediction prediction = predict(asked.jobs, constants);
-        const Job& job = asked.jobs[static_cast<size_t>(prediction.chosen)].job;
-        scored.push_back({asked.row, asked.label, prediction, parallelism_of(job), job.guessed});
+    for (const Asked* asked : all) {
+        const Prediction prediction = predict(asked->jobs, constants);
+        const Job& job = asked->jobs[static_cast<size_t>(prediction.chosen)].job;
+        scored.push_back({asked->row, asked->label, prediction, parallelism_of(job), job.guessed});
     }
     return scored;
 }
 
-std::vector<Sample> samples_of(const std::vector<const Asked*>& all) {
+Constants fit_on(const std::vector<const Asked*>& all) {
     std::vector<Sample> samples;
-    for (const Asked* asked : all)
-        if (!asked->jobs.empty() && asked->label.measured.step_s > 0)
-            samples.push_back({&asked->jobs, asked->label.family, asked->label.measured.step_s});
-    return samples;
+    for (const Asked* asked : all) samples.push_back({&asked->jobs, asked->label.family, asked->label.measured.step_s});
+    Constants constants;
+    constants.forget_fit();
+    return fit(samples, constants);
 }
 
 void write_predictions(const std::vector<Asked>& all, const Constants& constants, const std::string& path) {
@@ -153,60 +160,40 @@ void print_constants(const Constants& constants) {
 }
 
 /// Fitted on a random half of the rows and scored on the other, five times.
-void halves(const std::vector<Asked>& all) {
+void halves(const std::vector<const Asked*>& all) {
     for (unsigned turn = 1; turn <= 5; ++turn) {
         std::mt19937 random(turn);
-        std::vector<size_t> order(all.size());
-        std::iota(order.begin(), order.end(), 0);
+        std::vector<const Asked*> order = all;
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-        std::vector<const Asked*> fitted;
-        std::vector<Scored> others;
-        for (size_t i = 0; i < order.size() / 2; ++i) fitted.push_back(&all[order[i]]);
-        Constants constants;
-        constants.forget_fit();
-        constants = fit(samples_of(fitted), constants);
-        std::vector<char> is_fitted(all.size(), 0);
-        for (size_t i = 0; i < order.size() / 2; ++i) is_fitted[order[i]] = 1;
-        const std::vector<Scored> here = score(all, constants);
-        size_t at = 0;
-        for (size_t i = 0; i < all.size(); ++i) {
-            if (all[i].jobs.empty() || all[i].label.measured.step_s <= 0) continue;
-            if (!is_fitted[i]) others.push_back(here[at]);
-            ++at;
-        }
-        const Summary s = summary_of(others);
+        const auto half = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+        const Constants constants = fit_on({order.begin(), half});
+        const Summary s = summary_of(score({half, order.end()}, constants));
         fmt::print("other half {}: {} rows, mean over families {:.1f} %, median {:.1f} %, {:.1f} % within 15 %\n", turn,
                    s.rows, 100 * s.families, 100 * s.median, 100 * s.within);
     }
 }
 
 /// Each family scored with constants fitted without it.
-void leave_out(const std::vector<Asked>& all) {
+void leave_out(const std::vector<const Asked*>& all) {
     std::map<std::string, std::vector<const Asked*>> families;
-    for (const Asked& asked : all)
-        if (!asked.jobs.empty() && asked.label.measured.step_s > 0) families[asked.label.family].push_back(&asked);
+    for (const Asked* asked : all) families[asked->label.family].push_back(asked);
     double sum = 0;
-    int judged = 0;
+    int counted = 0;
     for (const auto& [family, members] : families) {
         std::vector<const Asked*> others;
         bool known = false;
-        for (const Asked& asked : all) {
-            if (asked.label.family == family) continue;
-            others.push_back(&asked);
-            known |= !asked.jobs.empty() && asked.label.accelerator == members[0]->label.accelerator;
+        for (const Asked* asked : all) {
+            if (asked->label.family == family) continue;
+            others.push_back(asked);
+            known |= asked->label.accelerator == members[0]->label.accelerator;
         }
-        Constants constants;
-        constants.forget_fit();
-        constants = fit(samples_of(others), constants);
-        std::vector<Asked> own;
-        for (const Asked* asked : members) own.push_back(*asked);
         double mean = 0;
-        for (const Scored& one : score(own, constants)) mean += one.error() / static_cast<double>(members.size());
+        for (const Scored& one : score(members, fit_on(others))) mean += one.error() / static_cast<double>(members.size());
         fmt::print("without {:28} {:4} rows: {:5.1f} %{}\n", family, members.size(), 100 * mean,
                    known ? "" : "  (its accelerator is in no other family)");
-        if (known) sum += mean, ++judged;
+        if (known) sum += mean, ++counted;
     }
-    fmt::print("leave one family out: mean over {} families {:.1f} %\n", judged, 100 * sum / std::max(1, judged));
+    fmt::print("leave one family out: mean over {} families {:.1f} %\n", counted, 100 * sum / std::max(1, counted));
 }
 
 int run(const Options& options) {
@@ -222,17 +209,15 @@ int run(const Options& options) {
     fmt::print("{} of {} rows have a plan, {:.1f} s\n", ready, all.size(), passed());
     Constants constants;
     if (options.unfitted || options.fit) constants.forget_fit();
+    const std::vector<const Asked*> known = judged(all);
     if (options.fit) {
-        std::vector<const Asked*> every;
-        for (const Asked& asked : all) every.push_back(&asked);
-        constants = fit(samples_of(every), constants);
+        constants = fit_on(known);
         print_constants(constants);
     }
-    const std::vector<Scored> scored = score(all, constants);
-    if (!scored.empty()) fmt::print("{}", report(scored));
+    if (!known.empty()) fmt::print("{}", report(score(known, constants)));
     if (!options.out.empty()) write_predictions(all, constants, options.out);
-    if (options.halves) halves(all);
-    if (options.leave_out) leave_out(all);
+    if (options.halves) halves(known);
+    if (options.leave_out) leave_out(known);
     fmt::print("{:.1f} s\n", passed());
     return 0;
 }
