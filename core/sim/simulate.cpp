@@ -102,7 +102,9 @@ public:
         return std::isinf(next) ? never : std::max(replay_.now(), ticks(next));
     }
 
-    void ended(int64_t now, std::vector<int>& items) override { share_.end(seconds(now), items); }
+    void ended(int64_t now, std::vector<int>& items) override {
+        share_.end(std::max(seconds(now), share_.next()), items);  // a tick in seconds may be rounded to before it
+    }
 
     void met(int send, int receive) override {
         begun_[at(send)] = begun_[at(receive)] = replay_.now();
