@@ -33,7 +33,7 @@ public:
         return wires_.message(axis, bytes, from, to, alike);
     }
     double capacity(ResourceId resource) const override { return wires_.capacity(resource); }
-    const Wires& wires() const { return wires_; }
+    const ClusterWires& wires() const { return wires_; }
 
 private:
     const KernelPrices& of(int64_t rank) const {
@@ -43,7 +43,7 @@ private:
     const Cluster& cluster_;
     const Mapping& mapping_;
     std::vector<KernelPrices> kernels_;  ///< by kind of node
-    Wires wires_;
+    ClusterWires wires_;
 };
 
 }  // namespace orrery

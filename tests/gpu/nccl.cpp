@@ -10,6 +10,7 @@
 #include "orrery/communicator.h"
 #include "plugin/loader.h"
 #include "run/control/rendezvous.h"
+#include "sim/contracts.h"
 
 using namespace orrery;
 
@@ -105,6 +106,28 @@ private:
 };
 
 }  // namespace
+
+TEST_CASE("gpu: plans of simulated accelerators are made for this very contract", "[nccl]") {
+    Registry registry;
+    Loader({gpu::plugin_folder()}).load("transport", "nccl", registry, {});
+    Config config("transport.nccl");
+    const TransportContract real = registry.transport("nccl", {})(config)->contract(), kept = accelerator_contract();
+    CHECK(real.text() == kept.text());
+    CHECK(real.send == kept.send);
+    CHECK(real.queued == kept.queued);
+    CHECK(real.slots == kept.slots);
+    CHECK(real.lanes == kept.lanes);
+    CHECK(real.matching == kept.matching);
+    CHECK(real.checks_tags == kept.checks_tags);
+    CHECK(real.reduction == kept.reduction);
+    CHECK(real.small_bytes == kept.small_bytes);
+    CHECK(real.in_place == kept.in_place);
+    CHECK(real.deterministic == kept.deterministic);
+    CHECK(real.rank_invariant == kept.rank_invariant);
+    CHECK(real.memory == kept.memory);
+    CHECK(real.dtypes == kept.dtypes);
+    CHECK(real.devices == kept.devices);
+}
 
 TEST_CASE("gpu: every collective of a group of one, in place and not", "[nccl]") {
     Alone a;

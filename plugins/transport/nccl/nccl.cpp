@@ -68,7 +68,7 @@ public:
         prepare_environment(deterministic_, config.where("deterministic"));
     }
 
-    TransportContract contract() const override {
+    TransportContract contract() const override {  // mark: accelerator contract (core/sim/contracts.cpp)
         TransportContract c;
         c.send = TransportContract::Send::grouped;
         // But for what is first over a connection: NCCL makes it then, with both sides, and the call waits for the

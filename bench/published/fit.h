@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "published/predict.h"
+
+namespace orrery::published {
+
+/// A row to fit on.
+struct Sample {
+    const std::vector<Prepared>* jobs = nullptr;
+    std::string family;
+    double step_s = 0;
+};
+
+/// Constants, within their ranges, that make the mean over families of the mean absolute logarithm of predicted over
+/// measured small: Gauss-Newton on reweighted squares, damped. Deterministic. Only constants that a sample depends on
+/// move. `turns`: iterations at most.
+Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns = 30);
+
+/// What fit() makes small.
+double misfit(const std::vector<Sample>& samples, const Constants& constants);
+
+}  // namespace orrery::published

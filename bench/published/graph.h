@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "orrery/plan.h"
+#include "published/words.h"
+
+namespace orrery::published {
+
+/// Something with a price: a launch, a collective, a message, or what is left of a collective beside its products.
+struct Priced {
+    enum class Kind : uint8_t { kernel, copy, collective, message, beside };
+    Kind kind = Kind::kernel;
+    KernelSpec spec;
+    Opcode opcode = Opcode::all_reduce;
+    AxisId axis = none;
+    int64_t bytes = 0;
+    int64_t from = 0, to = 0;    ///< message: ranks; collective: `from` is one of the group
+    std::vector<int64_t> alike;  ///< collective, message: Prices
+    int of = none;               ///< beside: the collective that is cut in chunks,
+    std::vector<int> products;   ///< and the kernels that run meanwhile
+};
+
+/// A plan condensed to what its time depends on: nodes that take the sum of some prices and begin when others are over.
+/// The order of issue, lanes and waits of the plan, as plan/replay has them for a transport that queues, one lane a
+/// communicator; what follows each other without a choice is one node.
+struct Graph {
+    struct Node {
+        int duration = 0;         ///< of durations
+        int first = 0, last = 0;  ///< its predecessors in `before`
+    };
+    std::vector<Priced> prices;
+    std::vector<std::vector<std::pair<int, float>>> durations;  ///< (price, how often)
+    std::vector<Node> nodes;                                    ///< predecessors come first
+    std::vector<int> before;
+    int64_t peak_bytes = 0;  ///< arenas of the rank that takes most
+    double launches = 0;
+
+    /// Seconds of a step, given those of each price. `weights`, where not null, becomes d step / d price.
+    double play(const std::vector<double>& seconds, std::vector<double>* weights = nullptr) const;
+};
+
+/// Which communications follow each other in the order of issue.
+enum class Lanes : uint8_t {
+    by_communicator,  ///< those of one group, as each of NCCL's communicators has a stream
+    one,              ///< all of them, as the proof of a plan assumes (PlanView)
+};
+
+Graph condense(const Plan& plan, const Words& words, Lanes lanes = Lanes::by_communicator);
+
+}  // namespace orrery::published

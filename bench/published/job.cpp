@@ -1,0 +1,160 @@
+#include "published/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/load.h"
+#include "ir/op.h"
+#include "lua/script.h"
+#include "plugin/loader.h"
+#include "sim/contracts.h"
+
+namespace orrery::published {
+namespace {
+
+/// Ranks of a node, or of one domain of fast links: where zero within a node splits.
+constexpr int64_t node_ranks = 8;
+
+std::string toml_of(const Job& job) {
+    const Row& row = job.row;
+    const Words& words = job.words;
+    std::string mesh = fmt::format("pp = {}\n", row.pp);
+    const bool hybrid = words.replicates && row.dp > node_ranks && row.dp % node_ranks == 0;
+    if (hybrid) mesh += fmt::format("rep = {}\n", row.dp / node_ranks);
+    mesh += fmt::format("dp = {}\ntp = {}\n", hybrid ? node_ranks : row.dp, row.tp);
+    const bool bucketed = words.software != Software::eager && words.software != Software::compiled;
+    return fmt::format(
+        "[mesh]\n{}[train]\nsteps = 1\nsequences_per_step = {}\nmicrobatches = {}\nprecision = \"{}\"\n[data]\npath = "
+        "\"none\"\ntokens_per_sequence = {}\n[lua]\ninstructions_million = 100000\nmemory_mib = 4096\n[script]\n"
+        "layers = {}\nembed = {}\nheads = {}\nkv_heads = {}\nmlp = {}\nvocab = {}\nactivation = \"{}\"\nnorm = "
+        "\"{}\"\npositions = \"{}\"\nbias = {}\ntied = {}\nschedule = \"{}\"\nchunks = {}\nstages = {}\nsequence = {}\n"
+        "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n",
+        mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
+        job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
+        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks, row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0,
+        words.sequence,
+        words.zero, hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
+}
+
+/// Chunks that the schedule can have: whole layers, and micro-batches that the ranks divide.
+bool can_interleave(const Row& row, int64_t chunks, int64_t micros) {
+    return chunks == 1 || (row.layers % (row.pp * chunks) == 0 && micros % row.pp == 0);
+}
+
+Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t chunks, const std::string& recompute) {
+    Job job;
+    job.row = row, job.words = words, job.micro_batch = micro_batch, job.chunks = chunks, job.recompute = recompute;
+    const double micros = static_cast<double>(row.batch) / static_cast<double>(row.dp * micro_batch);
+    job.micros = std::max<int64_t>(1, std::llround(micros));
+    job.batches = micros / static_cast<double>(job.micros);
+    if (!can_interleave(row, chunks, job.micros)) job.chunks = 1;
+    job.vocab = row.tp > 1 ? (row.vocab + 128 * row.tp - 1) / (128 * row.tp) * (128 * row.tp) : row.vocab;
+    job.heads = row.heads;
+    job.kv_heads = std::max(row.kv_heads, row.tp);  // ranks beyond kv_heads hold copies
+    if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
+    job.toml = toml_of(job);
+    return job;
+}
+
+/// What a script of a row may ask for: nothing is started, and its program is kept.
+class PlanHost : public Host {
+public:
+    PlanHost(const std::string& toml, const std::string& name, const Loader& loader, Registry& registry)
+        : config_(parse_config(toml, name)), loader_(loader), registry_(registry) {
+        std::vector<Axis> axes;
+        Config& mesh = config_.table("mesh");
+        for (const std::string& axis : mesh.keys()) axes.push_back({axis, mesh.integer(axis, 1), false});
+        mesh_ = Mesh(axes);
+    }
+
+    Config& config() override { return config_; }
+    std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override {
+        loader_.load("strategy", name, registry_, asked);
+        return registry_.strategy(name, asked)(options, asked);
+    }
+    std::unique_ptr<DataSource> make_data(std::string_view name, Config& options, const Origin& asked) override {
+        loader_.load("data", name, registry_, asked);
+        return registry_.data(name, asked)(options, asked);
+    }
+    const OpDef& use_op(std::string_view name, const Origin& asked) override { return op_def(name, asked); }
+    const Mesh& mesh() override { return mesh_; }
+    void compile(Experiment experiment) override {
+        const MarkedProgram& train = experiment.programs.front();
+        CompileOptions options;
+        options.contracts = contracts_of(train.mesh);
+        for (const auto& [axis, contract] : options.contracts) options.transports[axis] = "nccl";
+        options.redistribution = experiment.recipe->redistribution;
+        if (experiment.schedule) options.schedule = &*experiment.schedule;
+        Persistent places;
+        plan = orrery::plan_of(distribute(train.program, train.mesh, options), train.mesh, places, options);
+        persistent = places.bytes();
+    }
+    std::string summary() override { return ""; }
+    void train(const DataSpec&, const TrainOptions&) override {}
+    std::string sample(const SampleOptions&) override { return ""; }
+    void declare_options(const std::vector<Option>&) override {}
+    void print(const std::string&) override {}
+    void give_up(const std::string&) override {}
+
+    Plan plan;
+    int64_t persistent = 0;
+
+private:
+    Config config_;
+    const Loader& loader_;
+    Registry& registry_;
+    Mesh mesh_;
+};
+
+}  // namespace
+
+std::vector<Job> jobs_of(const Row& row) {
+    if (row.tp * row.pp * row.cp * row.dp != row.gpus)
+        throw Error(fmt::format("row {}: tp {} x pp {} x cp {} x dp {} are not its {} accelerators", row.id, row.tp,
+                                row.pp, row.cp, row.dp, row.gpus));
+    if (row.cp > 1 || row.ep > 1)
+        throw Error(fmt::format("row {}: cp = {}, ep = {}: there is no context or expert parallelism yet", row.id,
+                                row.cp, row.ep));
+    const Words words = words_of(row);
+    const bool open = !row.micro_batch || !words.recompute_stated;
+    std::vector<int64_t> micro_batches = {row.micro_batch.value_or(1)};
+    if (!row.micro_batch) micro_batches = {4, 2, 1};
+    std::vector<int64_t> chunks = {row.chunks.value_or(1)};
+    if (!row.chunks && !row.micro_batch && words.interleaves && row.pp > 1) {
+        int64_t most = 1;  // one layer a chunk costs more messages than it saves in bubble
+        for (int64_t v = 2; v <= row.layers / row.pp / 2; ++v)
+            if (row.layers % (row.pp * v) == 0) most = v;
+        chunks = {most, 1};
+    }
+    std::vector<std::string> recomputes = {words.recompute};
+    if (!words.recompute_stated) recomputes = {"none", "full"};
+    std::vector<Job> jobs;
+    for (const int64_t micro_batch : micro_batches) {
+        if (!row.micro_batch && row.batch % (row.dp * micro_batch) != 0) continue;
+        for (const int64_t v : chunks)
+            for (const std::string& recompute : recomputes) {
+                jobs.push_back(job_with(row, words, micro_batch, v, recompute));
+                jobs.back().guessed = open;
+            }
+    }
+    return jobs;
+}
+
+Network contracts_of(const Mesh& mesh) {
+    Network contracts;
+    for (const Axis& axis : mesh.axes())
+        if (!axis.sequential && axis.size > 1) contracts[axis.name] = accelerator_contract();
+    return contracts;
+}
+
+Plan plan_of(const Job& job, const std::string& script) {
+    static const Loader loader(and_plugin_folders({}));
+    thread_local Registry registry;  // rows are compiled on several threads
+    PlanHost host(job.toml, job.row.id, loader, registry);
+    run_script(script, host);
+    return std::move(host.plan);
+}
+
+}  // namespace orrery::published

@@ -1,0 +1,110 @@
+--- A decoder-only transformer as published rows describe one: norms, positions, activation, biases and head by options.
+-- The program `published` writes the configuration; nothing here is trained.
+local o  = require "orrery"
+local nn = require "orrery.nn"
+
+local opt = o.options {
+  layers     = { 2, "blocks" },
+  embed      = { 64, "width of the residual stream" },
+  heads      = { 4, "query heads" },
+  kv_heads   = { 4, "key and value heads" },
+  mlp        = { 256, "width of the feed-forward layer" },
+  vocab      = { 256, "words" },
+  activation = { "gelu", "gelu or relu2 (two products), swiglu (three)" },
+  norm       = { "layernorm", "layernorm or rmsnorm" },
+  positions  = { "learned", "learned, rope or none" },
+  bias       = { true, "products add a bias" },
+  tied       = { true, "head shared with the embedding" },
+  schedule   = { "1f1b", "of the pipeline" },
+  chunks     = { 1, "stages that a rank of the pipeline has" },
+  stages     = { 0, "stages of equally many blocks; 0: the embedding and the head count as blocks, too" },
+  sequence   = { false, "tp also splits what lies between the blocks" },
+  zero       = { 0, "stage over dp" },
+  replicate  = { "", "the axis that repeats what zero splits" },
+  bucket_mib = { 160, "largest joined message" },
+  recompute  = { "none", "none, full, attention, ops, or every:N and first:N for whole blocks" },
+}
+
+local data = o.data.text {}
+local tokens_per_sequence = o.config.data.tokens_per_sequence
+local vocab, embed = { "vocab", opt.vocab }, { "embed", opt.embed }
+local plain = { bias = opt.bias }
+
+local norm = opt.norm == "rmsnorm" and nn.rmsnorm or nn.layernorm
+
+--- x [B, T, C] -> [B, T, C]: one feed-forward layer.
+local function feed_forward(x)
+  local up = nn.linear(x, "up", { "mlp", opt.mlp }, plain)
+  if opt.activation == "swiglu" then
+    up = nn.linear(x, "gate", { "mlp", opt.mlp }, plain):swiglu(up)
+  elseif opt.activation == "relu2" then
+    up = up:relu():square()
+  else
+    up = up:gelu { approx = "tanh" }
+  end
+  return nn.linear(up, "down", embed, plain)
+end
+
+--- tokens i32 [B, T] -> logits [B, T, V]
+local function logits(tokens)
+  local attention = { heads = opt.heads, kv_heads = opt.kv_heads, bias = opt.bias,
+                      rope = opt.positions == "rope" and 1e4 or nil }
+  local x = nn.embedding(tokens, "embedding", vocab, embed)
+  if opt.positions == "learned" then
+    local positions = nn.table("positions", { "positions", tokens_per_sequence }, embed)
+    x = x + positions:reshape { { "seq", tokens_per_sequence }, "embed" }
+  end
+  for i = 0, opt.layers - 1 do
+    nn.scope("layers." .. i, function()
+      x = x + nn.scope("attention", nn.attention, norm(x, "before_attention"), attention)
+      x = x + nn.scope("mlp", feed_forward, norm(x, "before_mlp"))
+    end)
+  end
+  x = norm(x, "last_norm")
+  if opt.tied then return x:matmul(nn.table("embedding", vocab, embed), { trans_b = true }) end
+  return nn.linear(x, "head", vocab, { bias = false })
+end
+
+--- What of the blocks is made again: scopes and kinds for the strategy recompute; nil: nothing.
+local function recomputed()
+  local how, count = opt.recompute:match "^(%a+):?(%d*)$"
+  if how == "none" then return nil end
+  if how == "full" then return { {} } end
+  if how == "attention" then return { { kinds = { "attention" } } } end
+  local scopes = {}
+  if how == "ops" then                      -- every second product, and all that is cheap (torchtitan's default)
+    for i = 0, opt.layers - 1 do
+      for _, part in ipairs { "attention.k", "attention.o", "mlp.up" } do
+        scopes[#scopes + 1] = ("layers.%d.%s"):format(i, part)
+      end
+    end
+    return { { scopes = scopes }, { kinds = { opt.norm, "rope", "swiglu", "gelu", "relu", "square", "add" } } }
+  end
+  local n = math.tointeger(count)
+  for i = 0, opt.layers - 1 do
+    if how == "every" and i % n == 0 or how == "first" and i < n then scopes[#scopes + 1] = "layers." .. i end
+  end
+  return { { scopes = scopes } }
+end
+
+local program = o.trace("published", data.signature, function(batch)
+  return logits(batch.tokens):cross_entropy(batch.targets)
+end)
+program:train_with(o.optim.adamw { lr = 1e-4, clip = 1.0 })
+
+local blocks = {}
+for stage = 1, opt.stages do blocks[stage] = opt.layers // opt.stages end
+local asked = {
+  o.strategy.pipeline { axis = "pp", schedule = opt.schedule, chunks = opt.chunks, layers = blocks,
+                        ends = opt.stages == 0 },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence },
+}
+for _, what in ipairs(recomputed() or {}) do asked[#asked + 1] = o.strategy.recompute(what) end
+if opt.zero > 0 then
+  asked[#asked + 1] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero,
+                                        bucket_mib = opt.bucket_mib }
+else
+  asked[#asked + 1] = o.strategy.data { axis = "dp", bucket_mib = opt.bucket_mib }
+end
+program:parallel(asked)
+program:compile()

@@ -1,0 +1,39 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "published/graph.h"
+#include "published/job.h"
+#include "sim/constants.h"
+
+namespace orrery::published {
+
+/// A job whose plan is made, ready to be priced again and again.
+struct Prepared {
+    Job job;
+    Mesh mesh;
+    Graph graph;
+    double parameters = 0;
+};
+
+struct Prediction {
+    double step_s = 0, tokens_per_s = 0, peak_gib = 0;  ///< tokens of one accelerator
+    int chosen = 0;                                     ///< of the row's jobs
+    bool fits = true;
+};
+
+/// Compiles all jobs of a row. Throws Error where the row is not to be expressed.
+std::vector<Prepared> prepare(const Row& row, const std::string& script);
+
+/// Seconds of each price of the graph.
+std::vector<double> price(const Prepared& prepared, const Constants& constants);
+/// Whether a price of it may depend on the constant.
+bool concerns(const Prepared& prepared, const Constant& constant);
+double step_seconds(const Prepared& prepared, const Constants& constants, std::vector<double>* weights = nullptr);
+double peak_gib(const Prepared& prepared, const Constants& constants);
+
+/// Of several jobs the fastest that fits; the smallest where none does.
+Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants);
+
+}  // namespace orrery::published

@@ -1,0 +1,230 @@
+// Predicts published training runs from their configuration alone, and judges the predictions where results were
+// published: published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] [--out FILE.csv] [--only N]
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "orrery/error.h"
+#include "published/accelerators.h"
+#include "published/fit.h"
+#include "published/score.h"
+
+using namespace orrery;
+using namespace orrery::published;
+
+namespace {
+
+struct Options {
+    std::string file, out, script = PUBLISHED_FOLDER "/model.lua";
+    bool fit = false, unfitted = false, halves = false, leave_out = false;
+    size_t every = 1;
+};
+
+Options read_options(int argc, char** argv) {
+    Options options;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const auto next = [&] {
+            if (i + 1 == argc) throw Error(word + " takes a value", Fault::usage);
+            return std::string(argv[++i]);
+        };
+        if (word == "--fit")
+            options.fit = true;
+        else if (word == "--unfitted")
+            options.unfitted = true;
+        else if (word == "--halves")
+            options.halves = true;
+        else if (word == "--leave-out")
+            options.leave_out = true;
+        else if (word == "--out")
+            options.out = next();
+        else if (word == "--every")
+            options.every = std::stoul(next());
+        else if (word.starts_with("-") || !options.file.empty())
+            throw Error(fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
+                                    "[--every N] [--out FILE.csv]",
+                                    word),
+                        Fault::usage);
+        else
+            options.file = word;
+    }
+    if (options.file.empty()) options.file = PUBLISHED_FOLDER "/../../../shared/data/published_rows.csv";
+    return options;
+}
+
+/// A row that is to be predicted.
+struct Asked {
+    Row row;
+    Label label;
+    std::vector<Prepared> jobs;
+    std::string why_not;
+};
+
+std::vector<Asked> read_rows(const Options& options) {
+    const Table with = read_table(options.file);
+    const Table table = without_measured(with);
+    std::vector<Asked> all;
+    size_t seen = 0;
+    for (size_t i = 0; i < table.rows.size(); ++i) {
+        Asked asked;
+        asked.label = read_label(with, i);
+        if (!asked.label.asked || seen++ % options.every != 0) continue;
+        asked.why_not = missing_in(table, i);
+        if (asked.why_not.empty()) asked.row = read_row(table, i);
+        asked.row.id = table.cell(i, "id");
+        all.push_back(std::move(asked));
+    }
+    return all;
+}
+
+void prepare_all(std::vector<Asked>& all, const std::string& script) {
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+        for (size_t i = next++; i < all.size(); i = next++) {
+            if (!all[i].why_not.empty()) continue;
+            try {
+                accelerator_facts(accelerator_of(all[i].row.gpu));
+                all[i].jobs = prepare(all[i].row, script);
+            } catch (const std::exception& error) {
+                all[i].why_not = error.what();
+            }
+        }
+    };
+    std::vector<std::thread> threads;
+    for (unsigned t = 1; t < std::max(1u, std::thread::hardware_concurrency()); ++t) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+}
+
+std::string parallelism_of(const Job& job) {
+    std::string text = job.words.zero == 3 ? "fsdp" : "dp";
+    if (job.row.tp > 1) text += " tp";
+    if (job.row.pp > 1) text += " pp";
+    return text;
+}
+
+/// Rows that have a plan and a measured time.
+std::vector<const Asked*> judged(const std::vector<Asked>& all) {
+    std::vector<const Asked*> some;
+    for (const Asked& asked : all)
+        if (!asked.jobs.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
+    return some;
+}
+
+std::vector<Scored> score(const std::vector<const Asked*>& all, const Constants& constants) {
+    std::vector<Scored> scored;
+    for (const Asked* asked : all) {
+        const Prediction prediction = predict(asked->jobs, constants);
+        const Job& job = asked->jobs[static_cast<size_t>(prediction.chosen)].job;
+        scored.push_back({asked->row, asked->label, prediction, parallelism_of(job), job.guessed});
+    }
+    return scored;
+}
+
+Constants fit_on(const std::vector<const Asked*>& all) {
+    std::vector<Sample> samples;
+    for (const Asked* asked : all) samples.push_back({&asked->jobs, asked->label.family, asked->label.measured.step_s});
+    Constants constants;
+    constants.forget_fit();
+    return fit(samples, constants);
+}
+
+void write_predictions(const std::vector<Asked>& all, const Constants& constants, const std::string& path) {
+    std::ofstream file(path);
+    file << "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
+    for (const Asked& asked : all) {
+        if (asked.jobs.empty()) {
+            std::string why = asked.why_not.substr(0, asked.why_not.find('\n'));
+            std::replace(why.begin(), why.end(), '"', '\'');
+            file << fmt::format("{},,,,,,,,\"{}\"\n", asked.row.id, why);
+            continue;
+        }
+        const Prediction p = predict(asked.jobs, constants);
+        const Job& job = asked.jobs[static_cast<size_t>(p.chosen)].job;
+        file << fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
+                            p.peak_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute);
+    }
+    if (!file) throw Error("cannot write " + path);
+}
+
+void print_constants(const Constants& constants) {
+    for (const Constant& one : constants.all())
+        fmt::print("    {{\"{}\", \"{}\", {:.4g}, {:g}, {:g}, {:g}}},\n", one.name, one.meaning, one.value, one.least,
+                   one.most, one.unfitted);
+}
+
+/// Fitted on a random half of the rows and scored on the other, five times.
+void halves(const std::vector<const Asked*>& all) {
+    for (unsigned turn = 1; turn <= 5; ++turn) {
+        std::mt19937 random(turn);
+        std::vector<const Asked*> order = all;
+        for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+        const auto half = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+        const Constants constants = fit_on({order.begin(), half});
+        const Summary s = summary_of(score({half, order.end()}, constants));
+        fmt::print("other half {}: {} rows, mean over families {:.1f} %, median {:.1f} %, {:.1f} % within 15 %\n", turn,
+                   s.rows, 100 * s.families, 100 * s.median, 100 * s.within);
+    }
+}
+
+/// Each family scored with constants fitted without it.
+void leave_out(const std::vector<const Asked*>& all) {
+    std::map<std::string, std::vector<const Asked*>> families;
+    for (const Asked* asked : all) families[asked->label.family].push_back(asked);
+    double sum = 0;
+    int counted = 0;
+    for (const auto& [family, members] : families) {
+        std::vector<const Asked*> others;
+        bool known = false;
+        for (const Asked* asked : all) {
+            if (asked->label.family == family) continue;
+            others.push_back(asked);
+            known |= asked->label.accelerator == members[0]->label.accelerator;
+        }
+        double mean = 0;
+        for (const Scored& one : score(members, fit_on(others))) mean += one.error() / static_cast<double>(members.size());
+        fmt::print("without {:28} {:4} rows: {:5.1f} %{}\n", family, members.size(), 100 * mean,
+                   known ? "" : "  (its accelerator is in no other family)");
+        if (known) sum += mean, ++counted;
+    }
+    fmt::print("leave one family out: mean over {} families {:.1f} %\n", counted, 100 * sum / std::max(1, counted));
+}
+
+int run(const Options& options) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+    std::vector<Asked> all = read_rows(options);
+    prepare_all(all, options.script);
+    size_t ready = 0;
+    for (const Asked& asked : all) {
+        ready += !asked.jobs.empty();
+        if (asked.jobs.empty()) fmt::print("not predicted: {}: {}\n", asked.row.id, asked.why_not);
+    }
+    fmt::print("{} of {} rows have a plan, {:.1f} s\n", ready, all.size(), passed());
+    Constants constants;
+    if (options.unfitted || options.fit) constants.forget_fit();
+    const std::vector<const Asked*> known = judged(all);
+    if (options.fit) {
+        constants = fit_on(known);
+        print_constants(constants);
+    }
+    if (!known.empty()) fmt::print("{}", report(score(known, constants)));
+    if (!options.out.empty()) write_predictions(all, constants, options.out);
+    if (options.halves) halves(known);
+    if (options.leave_out) leave_out(known);
+    fmt::print("{:.1f} s\n", passed());
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try { return run(read_options(argc, argv)); } catch (const Error& error) {
+    fmt::print(stderr, "published: {}\n", error.what());
+    return 1;
+}

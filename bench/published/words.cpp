@@ -1,0 +1,163 @@
+#include "published/words.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace orrery::published {
+namespace {
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+}
+
+bool contains(const std::string& text, std::string_view word) { return text.find(word) != std::string::npos; }
+
+bool any(const std::string& text, std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return contains(text, word); });
+}
+
+/// What the prose says of `sets`: the first word of the list that sets it, "" when there is none.
+std::string_view said(const std::string& prose, std::string_view sets) {
+    for (const Word& word : word_list())
+        if (word.sets.substr(0, word.sets.find('=')) == sets && contains(prose, word.text))
+            return word.sets.substr(word.sets.find('=') + 1);
+    return "";
+}
+
+bool gated(const Row& row) { return any(lower(row.model), {"llama", "qwen", "internlm", "mistral"}); }
+
+/// The rule of software, first line that holds.
+Software software_of(const Row& row, const std::string& prose) {
+    if (contains(lower(row.precision), "fp8")) return Software::eight_bit;
+    if (said(prose, "attention") == "separate" || contains(lower(row.precision), "fp16")) return Software::unfused;
+    if (said(prose, "ops") == "compiled") return Software::compiled;
+    if (row.tp > 1 || row.pp > 1 || contains(prose, "distributed optimizer")) return Software::megatron;
+    return Software::eager;
+}
+
+void read_zero(const Row& row, Words& words) {
+    const std::string zero = lower(row.zero);
+    words.zero = any(zero, {"fsdp", "hsdp", "zero-3", "full shard"}) ? 3
+                 : contains(zero, "zero-2")                          ? 2
+                 : any(zero, {"zero-1", "distributed optimizer"})    ? 1
+                                                                     : 0;
+    words.replicates = any(zero, {"hsdp", "within 8-gpu node", "within node"});
+}
+
+void read_recompute(const Row& row, Words& words) {
+    const std::string text = lower(row.recompute);
+    words.recompute_stated = !text.empty();
+    if (text.starts_with("none") || text.empty()) return;
+    if (contains(text, "attention core"))
+        words.recompute = "attention";
+    else if (contains(text, "every 2nd"))
+        words.recompute = "every:2";
+    else if (contains(text, "op"))
+        words.recompute = "ops";
+    else if (contains(text, "block"))
+        words.recompute = "first:" + std::to_string(std::max<int64_t>(1, row.layers / 6));
+    else if (contains(text, "full"))
+        words.recompute = "full";
+    else
+        words.recompute = "every:2";
+}
+
+}  // namespace
+
+std::string_view name_of(Software software) {
+    switch (software) {
+        case Software::eager: return "eager";
+        case Software::compiled: return "compiled";
+        case Software::megatron: return "megatron";
+        case Software::unfused: return "unfused";
+        case Software::eight_bit: return "eight_bit";
+    }
+    return "";
+}
+
+const std::vector<Word>& word_list() {
+    // Of words that set the same the first one found counts, so denials come first.
+    static const std::vector<Word> list = {
+        {"no sequence parallel", "sequence=no"},
+        {"no sp", "sequence=no"},
+        {"sequence parallel", "sequence=yes"},
+        {"sp + tp overlap", "sequence=yes"},
+        {"(sp)", "sequence=yes"},
+        {"tp-comm-overlap", "sequence=yes"},
+        {"no tp/pp comm overlap", "tp_overlap=no"},
+        {"tp-comm-overlap", "tp_overlap=yes"},
+        {"tp overlap", "tp_overlap=yes"},
+        {"unfused attention", "attention=separate"},
+        {"attention core", "attention=separate"},
+        {"flash", "attention=flash"},
+        {"pack_sample_into_one true", "attention_over=micro-batch"},
+        {"eager", "ops=eager"},
+        {"compile", "ops=compiled"},
+        {"fused ops", "ops=compiled"},
+        {"deepspeed", "pipeline=1f1b"},
+        {"1f1b", "pipeline=1f1b"},
+        {"squared-relu", "activation=relu2"},
+        {"gelu", "activation=gelu"},
+        {"swiglu", "activation=swiglu"},
+        {"no tied", "tied=no"},
+        {"untied", "tied=no"},
+        {"tied embeddings", "tied=yes"},
+        {"no bias", "bias=no"},
+        {"learned pos", "positions=learned"},
+        {"fp32 params", "params=f32"},
+        {"mp mode default", "gradients=bf16"},
+        {"mp mode pure", "gradients=bf16"},
+        {"fp32 grad", "gradients=f32"},
+    };
+    return list;
+}
+
+const std::vector<Default>& default_list() {
+    static const std::vector<Default> list = {
+        {"activation", "swiglu for llama, qwen, internlm and mistral, else gelu", "words_of"},
+        {"norm", "rmsnorm where the activation is gated, else layernorm", "words_of"},
+        {"positions", "rope where the activation is gated or relu2, else learned", "words_of"},
+        {"bias of products", "where the activation is gelu", "words_of"},
+        {"tied head", "where the activation is gelu", "words_of"},
+        {"attention", "flash; separate where the precision is fp16", "words_of"},
+        {"sequence parallelism", "no", "words_of"},
+        {"tp overlap", "no", "words_of"},
+        {"params as gathered", "bf16", "words_of"},
+        {"gradients as reduced", "f32", "words_of"},
+        {"selective recompute, of unnamed parts", "every second block", "read_recompute"},
+        {"full recompute of some blocks", "the first sixth of them", "read_recompute"},
+        {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
+        {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
+        {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
+        {"largest joined message", "160 MiB; 25 for eager and compiled", "jobs_of"},
+    };
+    return list;
+}
+
+Words words_of(const Row& row) {
+    const std::string prose = lower(row.notes + "; " + row.zero + "; " + row.recompute + "; " + row.precision);
+    Words words;
+    words.software = software_of(row, prose);
+    const std::string_view activation = said(prose, "activation");
+    words.activation = activation.empty() ? (gated(row) ? "swiglu" : "gelu") : std::string(activation);
+    const bool is_gelu = words.activation == "gelu";
+    words.norm = words.activation == "swiglu" ? "rmsnorm" : "layernorm";
+    words.positions = is_gelu ? "learned" : "rope";
+    words.bias = is_gelu && said(prose, "bias") != "no";
+    const std::string_view tied = said(prose, "tied");
+    words.tied = tied.empty() ? is_gelu : tied == "yes";
+    words.sequence = row.tp > 1 && said(prose, "sequence") == "yes";
+    words.chunks_tp = words.sequence && said(prose, "tp_overlap") == "yes";
+    const std::string_view attention = said(prose, "attention");
+    words.separate = attention == "separate" || (attention.empty() && words.software == Software::unfused);
+    words.packed = said(prose, "attention_over") == "micro-batch";
+    words.interleaves = said(prose, "pipeline") != "1f1b";
+    words.gather_f32 = said(prose, "params") == "f32";
+    words.reduce_bf16 = said(prose, "gradients") == "bf16";
+    read_zero(row, words);
+    read_recompute(row, words);
+    return words;
+}
+
+}  // namespace orrery::published

@@ -1,0 +1,45 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "published/rows.h"
+
+namespace orrery::published {
+
+/// Whose software ran: it decides a few constants. One rule for every row, seen or not (`software_of`).
+enum class Software { eager, compiled, megatron, unfused, eight_bit };
+std::string_view name_of(Software software);
+
+/// What the prose columns say, by a closed list of words, and defaults where a word is missing.
+struct Words {
+    Software software = Software::eager;
+    bool sequence = false;     ///< tp also splits the sequence between blocks
+    bool chunks_tp = false;    ///< tp's collectives run in chunks beside their products
+    bool separate = false;     ///< attention as separate ops
+    bool packed = false;       ///< the sequences of a micro-batch are one to attention
+    bool interleaves = true;   ///< the pipeline's chunks may be more than one
+    bool gather_f32 = false;   ///< params are gathered in f32 and cast where they are used
+    bool reduce_bf16 = false;  ///< gradients are reduced in bf16
+    std::string activation = "gelu", norm = "layernorm", positions = "learned";
+    bool bias = true, tied = true;
+    int zero = 0;
+    bool replicates = false;  ///< zero splits within a node and repeats over nodes
+    std::string recompute = "none";
+    bool recompute_stated = true;
+};
+
+/// The words of a row. Reads no number but those that the columns of configuration hold.
+Words words_of(const Row& row);
+
+/// The closed list, for the README and its test: word, column group, what it sets.
+struct Word {
+    std::string_view text, sets;
+};
+const std::vector<Word>& word_list();
+/// The defaults, one line each: what, value, where.
+struct Default {
+    std::string_view what, value, where;
+};
+const std::vector<Default>& default_list();
+
+}  // namespace orrery::published

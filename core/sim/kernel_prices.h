@@ -1,0 +1,92 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "orrery/device.h"
+#include "sim/constants.h"
+#include "sim/prices.h"
+
+namespace orrery {
+
+/// What a price of a kernel needs of an accelerator. Rates are rated ones, and `matrix_share` what products reach.
+struct AcceleratorRates {
+    std::string name;
+    double matrix_flops = 0;     ///< FLOP/s of dense bf16 and f16 products; of f32 half of it (TF32)
+    double eight_bit_flops = 0;  ///< 0: no faster than bf16
+    double memory_bytes_per_s = 0;
+    int64_t multiprocessors = 108;
+    double matrix_share = 0.8;  ///< part of matrix_flops that a large product reaches
+    double memory_share = 0.85;
+    double exponentials_per_s = 0;  ///< 0: 16 a clock and multiprocessor at 1.5 GHz
+    /// Flash attention that was not written for it reaches this part of what products do: mma.sync on Hopper is held
+    /// to 0.62 of wgmma's rate (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU").
+    double older_code_share = 1;
+};
+
+/// How a software stack runs the kernels of a plan.
+struct KernelSoftware {
+    double launch_s = 2e-6;
+    double passes = 1;                ///< bytes that kernels other than products move, over their operands' bytes
+    double attention_share = 0.7;     ///< of the rate of products; in flash attention
+    double ramp = 128;                ///< a tile's start and end, as elements of the contraction
+    bool own_attention = true;        ///< attention is written for this accelerator
+    bool separate_attention = false;  ///< scores are written and read by ops of their own, and nothing is halved
+    bool packed = false;              ///< a micro-batch is one sequence to attention
+    bool eight_bit = false;           ///< products run at the 8-bit rate, with casts before them
+    double eight_bit_share = 0.9;     ///< part of the 8-bit peak that products reach, over matrix_share
+    int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
+};
+
+/// A launch that was timed.
+struct MeasuredKernel {
+    KernelSpec spec;
+    int threads = 1;
+    double seconds = 0;
+};
+
+/// Seconds of kernels on a device of its own. What was measured takes precedence: the very spec, then specs of the op
+/// with other shapes, by the efficiency that these have over the formula, interpolated over the logarithm of their
+/// work. Otherwise by formula:
+/// - products: tiles of the output in waves over the multiprocessors, the best of four tile shapes and of cuts of the
+///   contraction, each tile with a ramp; at least their bytes over the memory's bandwidth
+/// - attention: flash (causal by half, the backward pass 2.5 times the forward one) at a part of the products' rate,
+///   with an exponential a score beside it; or as separate ops
+/// - all else: the bytes of its operands, `passes` times, over the memory's bandwidth
+class KernelPrices {
+public:
+    KernelPrices(AcceleratorRates rates, KernelSoftware software, std::vector<MeasuredKernel> measured = {});
+
+    double seconds(const KernelSpec& spec) const;
+    /// The formula alone.
+    double modelled(const KernelSpec& spec) const;
+    double copy_seconds(int64_t bytes) const;
+    /// The parts of Prices: all of it is fixed.
+    Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
+    Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
+
+    /// Seconds of `batch` products [m,k] x [k,n] without the launch. `width`: bytes of an element.
+    double product(double batch, double m, double n, double k, double flops_per_s) const;
+    double stream(double bytes) const { return bytes / (rates_.memory_bytes_per_s * rates_.memory_share); }
+
+private:
+    struct Point {
+        double work = 0;        ///< log of FLOP and bytes
+        double efficiency = 1;  ///< modelled / measured
+    };
+    double products_of(const KernelSpec& spec) const;
+    double attention(const KernelSpec& spec, bool backward) const;
+    double separate(double batch, double heads, double rows, double columns, double head, bool backward) const;
+    double interpolated(const std::vector<Point>& points, double work) const;
+
+    AcceleratorRates rates_;
+    KernelSoftware software_;
+    std::map<std::string, double> exact_;
+    std::map<std::string, std::vector<Point>> by_op_;
+};
+
+/// "matmul trans_b=true f32[8,512] f32[16,512] -> f32[8,16]": equal texts for equal launches.
+std::string text_of(const KernelSpec& spec);
+
+}  // namespace orrery
