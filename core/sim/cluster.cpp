@@ -92,6 +92,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     out.memory_bytes_s = rate(table, "memory_gb_s") * 1e9;
     out.power_w = amount(table, "power_w");
     out.multiprocessors = count(table, "multiprocessors", 0);
+    out.measured_as = table.text("measured_as", "");
     out.price_hour = amount(table, "price_per_hour");
     return out;
 }

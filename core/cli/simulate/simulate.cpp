@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/simulate/forecast.h"
 #include "draw/picture.h"
+#include "run/control/job.h"
 
 namespace orrery {
 namespace {
