@@ -58,6 +58,8 @@ struct SimulateCommand {
     double restart_s = 300;  ///< from a failure until training goes on
     std::string out;         ///< an .svg file; "": none
     bool json = false;
+    /// One of many: the train step alone, without its proof, its steady state stored once.
+    bool quick = false;
 };
 
 /// A search for the fastest ways to run a script on a cluster.

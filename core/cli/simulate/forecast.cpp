@@ -18,6 +18,7 @@ struct SimulateScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::vector<std::string> declared;
+    bool quick = false;
 
     void print(const std::string&) override {}
 
@@ -43,12 +44,19 @@ struct SimulateScript final : ScriptRunner {
 
     CompileOptions training_options(Device* device) override {
         CompileOptions options = ScriptRunner::training_options(device);
+        if (quick) {
+            options.proved = false;
+            options.written_micros = 0;
+        }
         options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
         return options;
     }
 
     void compile(Experiment experiment) override {
         refuse_idle_axes(experiment, config_.table("mesh"));
+        if (quick)
+            std::erase_if(experiment.programs,
+                          [](const MarkedProgram& made) { return made.entry.role != ProgramRole::train; });
         experiment_ = std::move(experiment);
         compiled_ = compile_training(*experiment_, training_options(nullptr));
     }
@@ -86,6 +94,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     ScriptCommand asked = given;
     asked.nodes = 0;  // as many as it takes
     SimulateScript script(asked, Job{});
+    script.quick = command.quick;
     script.run_script();
     Forecast made;
     made.compiled = script.compiled();
