@@ -85,6 +85,20 @@ struct ProductsCommand {
     std::vector<std::string> sets;  ///< of [device.NAME] and [plugins]
 };
 
+/// Measured costs of this machine, as a table.
+struct CalibrateCommand {
+    std::string out;            ///< file; "": standard output
+    int64_t rank_threads = 0;   ///< 0: of a script what its run would have, else the processors allowed
+    std::string transports;     ///< "shm,gloo", "none"; "": of a script its own, else all that can run here
+    std::string ranks;          ///< "2,4"; "": of a script the sizes of its axes, else 2
+    double seconds = 90;        ///< of measuring, kernels and transports together
+    std::string dtype = "f32";  ///< of the grid
+    std::string wire;           ///< this process is the launcher or a rank of this transport's ranks
+    int64_t wire_ranks = 0;
+    double wire_seconds = 0;
+    std::vector<int64_t> bytes;  ///< sizes of messages; empty: the usual
+};
+
 struct Job;  // run/control/job.h
 
 /// Prints the options that the command's script declares, for --help. Returns the exit code.
@@ -104,6 +118,7 @@ int plan_command(const ScriptCommand& script, const PlanCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);
+int calibrate_command(const ScriptCommand& script, const CalibrateCommand& command);
 int plugins_command(const std::vector<std::string>& folders);
 
 }  // namespace orrery
