@@ -25,11 +25,16 @@ bool same_place(const Operand& a, const Operand& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.type.bytes() == b.type.bytes();
 }
 
-/// Its rows are the leading dims of the first operand and of all results; not of gradients of weights.
+/// Its rows are the leading dims of the first operand and of all results; not of gradients of weights. What `fuse`
+/// makes of one counts as it does.
 bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
-    return def && (def->product || spec.op == "matmul_gelu_grad") && spec.inputs.size() >= 2 &&
-           spec.inputs[0].shape.size() >= 2 && spec.inputs[1].shape.size() == 2 && !spec.attributes.flag("trans_a");
+    if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
+        return false;
+    const auto& all = own_ops();
+    return !spec.attributes.flag("trans_a") && std::any_of(all.begin(), all.end(), [&](const OpDef* one) {
+        return one->product && one->flops == def->flops;
+    });
 }
 
 bool is_transpose(const KernelSpec& spec) {
@@ -246,13 +251,10 @@ private:
         first_.assign(from_.stream.size(), none);
         last_ = first_;
         for (int i = 0; i < size(); ++i) {
-            const auto found = of.find(i);
-            if (found == of.end())
-                add(i, stream(i), mapped(stream(i).waits, i));
-            else if (i == found->second->collective && found->second->gathers)
-                add_gather(*found->second);
-            else if (i == found->second->kernels.front())
-                add_kernels(*found->second);
+            const Cut* cut = of.count(i) ? of.at(i) : nullptr;
+            if (!cut) add(i, stream(i), mapped(stream(i).waits, i));
+            if (cut && cut->gathers && i == cut->collective) add_gather(*cut);
+            if (cut && i == cut->kernels.front()) add_kernels(*cut);
         }
         renumber();
     }

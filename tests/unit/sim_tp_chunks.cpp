@@ -188,6 +188,11 @@ TEST_CASE("tp chunks: chunks of sizes that do not divide add up") {
     CHECK(rows == std::vector<int64_t>{5, 5, 6});
     CHECK(bytes == std::vector<int64_t>{168, 168, 176});  // of 64 floats of a member 21, 21 and 22, from both
     CHECK(tp_chunked(pair(Opcode::all_gather, false), 0, 32).cut == 0);  // 16 rows have no 32 chunks
+    Plan fused = pair(Opcode::all_gather, false);
+    fused.classes[0].kernels[1].op = "matmul_gelu_grad";
+    CHECK(tp_chunked(fused, 0, 4).cut == 1);
+    fused.classes[0].kernels[1].op = "matmul_dw";
+    CHECK(tp_chunked(fused, 0, 4).cut == 0);
     Plan lookup = pair(Opcode::reduce_scatter, false);
     lookup.classes[0].kernels[0].op = "embedding";
     CHECK(tp_chunked(lookup, 0, 4).cut == 0);  // no product
