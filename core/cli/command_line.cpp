@@ -87,6 +87,9 @@ void add_cluster(CLI::App& app, SimulateCommand& command) {
         ->check(CLI::PositiveNumber);
     app.add_option("--software", command.software,
                    "what runs the kernels: compiled, eager, megatron, unfused or eight_bit");
+    app.add_option("--tp-chunks", command.tp_chunks,
+                   "what if collectives of tp ran in so many chunks beside their products; `run` cannot do that")
+        ->check(CLI::Range(2, 64));
 }
 
 CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& command) {

@@ -53,6 +53,7 @@ struct SimulateCommand {
     int64_t cluster_nodes = 0;         ///< of its one kind; 0: as many as the file says
     std::vector<std::string> mapping;  ///< axes, the innermost first
     std::string software = "compiled";
+    int64_t tp_chunks = 0;          ///< collectives of tp in so many chunks beside their products; 0: whole, as `run`
     std::vector<std::string> slow;  ///< "RANK:TIMES"
     double jitter = 0;
     double restart_s = 300;  ///< from a failure until training goes on

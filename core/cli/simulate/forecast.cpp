@@ -9,6 +9,7 @@
 #include "config/load.h"
 #include "sim/cluster_prices.h"
 #include "sim/contracts.h"
+#include "sim/tp_chunks.h"
 
 namespace orrery {
 namespace {
@@ -107,7 +108,14 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
-    made.run = simulate(plan, made.compiled.contracts, prices, options);
+    if (const auto tp = plan.mesh.find("tp"); tp && command.tp_chunks > 0) {
+        const TpChunked chunked = tp_chunked(plan, *tp, command.tp_chunks);
+        made.cut = chunked.cut;
+        made.cut_of = chunked.all;
+        made.run = simulate(chunked.plan, made.compiled.contracts, prices, options);
+    } else {
+        made.run = simulate(plan, made.compiled.contracts, prices, options);
+    }
     const std::string precision(name_of(script.experiment().recipe->precision));
     made.prediction = predict(made.compiled, made.run, cluster, mapping, precision, command.restart_s);
     return made;

@@ -183,6 +183,10 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
                     "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
         for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
     }
+    if (command.simulate.tp_chunks > 0)
+        std::printf(
+            "times are of collectives of tp in %lld chunks beside their products, which `orrery run` cannot do\n",
+            static_cast<long long>(command.simulate.tp_chunks));
     for (const std::string& edge : found.edges) std::printf("at the edge: %s\n", edge.c_str());
     if (found.best.empty()) {
         std::string text = "nothing fits";
