@@ -21,6 +21,7 @@
 #include "cli/bench/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/preflight/preflight_flags.h"
 #include "cli/signals.h"
 #include "compile/pipeline.h"
 #include "config/load.h"
@@ -286,6 +287,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     TokenizeCommand tokenize;
     BenchCommand bench;
     bench.arguments = script.arguments;
+    PreflightCommand preflight;
+    preflight.arguments = script.arguments;
     std::vector<std::string> folders;
 
     CLI::App* run = add_run(app, script);
@@ -304,6 +307,7 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     ProductsCommand products;
     CLI::App* kinds = add_products(app, products);
     add_bench(app, bench);
+    CLI::App* look = add_preflight(app, preflight);
 
     refuse_unknown_command(app, argc, argv);
     try {
@@ -329,6 +333,7 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    if (look->parsed()) return written(preflight_command(preflight));
     if (kinds->parsed()) return written(products_command(products));
     return written(bench_command(bench));
 }
