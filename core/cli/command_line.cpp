@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/preflight/preflight_flags.h"
+#include "cli/scale/scale_flags.h"
 #include "cli/signals.h"
 #include "compile/pipeline.h"
 #include "config/load.h"
@@ -308,6 +309,10 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App* kinds = add_products(app, products);
     add_bench(app, bench);
     CLI::App* look = add_preflight(app, preflight);
+    ScaleCommand sizes;
+    CLI::App* scale = app.add_subcommand("scale", "run a script on several numbers of ranks and compare them");
+    add_script_options(*scale, script, "experiment, a .lua file");
+    add_scale_flags(*scale, sizes);
 
     refuse_unknown_command(app, argc, argv);
     try {
@@ -333,6 +338,7 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    if (scale->parsed()) return written(scale_command(script, sizes));
     if (look->parsed()) return written(preflight_command(preflight));
     if (kinds->parsed()) return written(products_command(products));
     return written(bench_command(bench));
