@@ -21,6 +21,8 @@
 #include "cli/bench/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/preflight/preflight_flags.h"
+#include "cli/scale/scale_flags.h"
 #include "cli/signals.h"
 #include "compile/pipeline.h"
 #include "config/load.h"
@@ -371,6 +373,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     TokenizeCommand tokenize;
     BenchCommand bench;
     bench.arguments = script.arguments;
+    PreflightCommand preflight;
+    preflight.arguments = script.arguments;
     std::vector<std::string> folders;
 
     CLI::App* run = add_run(app, script);
@@ -395,6 +399,11 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     CalibrateCommand calibration;
     CLI::App* calibrate = add_calibrate(app, script, calibration);
     add_bench(app, bench);
+    CLI::App* look = add_preflight(app, preflight);
+    ScaleCommand sizes;
+    CLI::App* scale = app.add_subcommand("scale", "run a script on several numbers of ranks and compare them");
+    add_script_options(*scale, script, "experiment, a .lua file");
+    add_scale_flags(*scale, sizes);
 
     refuse_unknown_command(app, argc, argv);
     try {
@@ -422,6 +431,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    if (scale->parsed()) return written(scale_command(script, sizes));
+    if (look->parsed()) return written(preflight_command(preflight));
     if (kinds->parsed()) return written(products_command(products));
     if (calibrate->parsed()) return written(calibrate_command(script, calibration));
     return written(bench_command(bench));

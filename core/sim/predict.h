@@ -34,7 +34,7 @@ struct Prediction {
     double state_bytes = 0;         ///< of a checkpoint: params and optimizer state, each once
     double checkpoint_s = 0;        ///< to write it to the cluster's storage; 0: not given
     double between_failures_s = 0;  ///< of all nodes; 0: not given
-    double interval_s = 0;          ///< the best between two checkpoints (base/checkpoint_interval)
+    double interval_s = 0;          ///< the best between two checkpoints (base/failures/checkpoint_interval)
     double goodput = 1;
 };
 
