@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "ir/op.h"
+
 namespace orrery {
 namespace {
 
@@ -32,11 +34,18 @@ double bytes_of(const KernelSpec& spec) {
     return bytes;
 }
 
+/// Of an op that nobody knows, as a copy between devices, the bytes.
+Work work_of(const KernelSpec& spec) {
+    const OpDef* def = find_op_def(spec.op);
+    return def ? def->work : Work::bytes;
+}
+
 /// Of matmul and what `fuse` makes of it; of the products that make gradients of weights.
 Product product_of(const KernelSpec& spec) {
-    if (!spec.op.starts_with("matmul") || spec.inputs.size() < 2) return {};
+    const Work work = work_of(spec);
+    if ((work != Work::product && work != Work::weight_product) || spec.inputs.size() < 2) return {};
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
-    if (spec.op.starts_with("matmul_dw")) return {1, size(a, 1), size(b, 1), leading(a, 1), true};
+    if (work == Work::weight_product) return {1, size(a, 1), size(b, 1), leading(a, 1), true};
     const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
     Product p{1, size(a, trans_a ? 1 : 2), size(b, trans_b ? 2 : 1), size(a, trans_a ? 2 : 1), true};
     if (b.size() <= 2 && !trans_a)
@@ -52,8 +61,6 @@ struct Tile {
 };
 constexpr std::array<Tile, 5> tiles = {
     {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.96}, {128, 64, 0.85}, {64, 64, 0.7}}};
-
-bool is_update(const std::string& op) { return op == "adamw" || op == "cast" || op == "sumsq"; }
 
 }  // namespace
 
@@ -114,9 +121,11 @@ double KernelPrices::interpolated(const std::vector<Point>& points, double work)
 
 double KernelPrices::modelled(const KernelSpec& spec) const {
     if (product_of(spec).found) return products_of(spec);
-    if (spec.op == "attention" || spec.op == "attention_grad") return attention(spec, spec.op == "attention_grad");
-    const double passes = is_update(spec.op) ? 1 : software_.passes;
-    if (spec.op == "embedding")  // reads the rows that it writes, not the table
+    const Work work = work_of(spec);
+    if (work == Work::attention || work == Work::attention_gradient)
+        return attention(spec, work == Work::attention_gradient);
+    const double passes = work == Work::once ? 1 : software_.passes;
+    if (work == Work::rows)
         return software_.launch_s + passes * stream(2 * static_cast<double>(spec.outputs[0].bytes()));
     return software_.launch_s + passes * stream(bytes_of(spec));
 }
@@ -154,7 +163,7 @@ double KernelPrices::products_of(const KernelSpec& spec) const {
         rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
         // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed; a product
         // of two of these finds them there.
-        if (!spec.op.starts_with("matmul_dw"))
+        if (work_of(spec) != Work::weight_product)
             casts = software_.launch_s + software_.passes * stream(4 * static_cast<double>(spec.inputs[0].count()));
     }
     return software_.launch_s + casts + std::max(product(p.batch, p.m, p.n, p.k, rate), stream(bytes_of(spec)));

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "sim/cluster.h"
-#include "sim/mapping.h"
+#include "sim/cluster/cluster.h"
+#include "sim/cluster/mapping.h"
 #include "sim/simulate.h"
 
 namespace orrery {

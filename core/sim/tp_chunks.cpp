@@ -31,10 +31,7 @@ bool is_product(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     if (!def || spec.inputs.size() < 2 || spec.inputs[0].shape.size() < 2 || spec.inputs[1].shape.size() != 2)
         return false;
-    const auto& all = own_ops();
-    return !spec.attributes.flag("trans_a") && std::any_of(all.begin(), all.end(), [&](const OpDef* one) {
-        return one->product && one->flops == def->flops;
-    });
+    return !spec.attributes.flag("trans_a") && def->work == Work::product;
 }
 
 bool is_transpose(const KernelSpec& spec) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "orrery/plan.h"
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 
 namespace orrery {
 

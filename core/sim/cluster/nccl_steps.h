@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/links.h"
-#include "sim/nccl_tuning.h"
+#include "sim/cluster/links.h"
+#include "sim/cluster/nccl_tuning.h"
 
 namespace orrery {
 

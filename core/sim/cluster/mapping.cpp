@@ -1,4 +1,4 @@
-#include "sim/mapping.h"
+#include "sim/cluster/mapping.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // What NCCL chooses, and with which chunks. Numbers and formulas are facts of NCCL 2.28 (BSD): src/graph/tuning.cc
 // (latencies, limits, predicted time), src/graph/search.cc and topo.h (channels and their speeds), src/enqueue.cc
 // (chunks), src/transport/nvls.cc (channels of NVLS).
-#include "sim/nccl_tuning.h"
+#include "sim/cluster/nccl_tuning.h"
 
 #include <fmt/format.h>
 

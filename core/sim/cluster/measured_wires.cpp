@@ -1,4 +1,4 @@
-#include "sim/measured_wires.h"
+#include "sim/cluster/measured_wires.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/wires.h"
+#include "sim/cluster/wires.h"
 
 #include <fmt/format.h>
 

@@ -5,9 +5,9 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/links.h"
-#include "sim/mapping.h"
-#include "sim/nccl_steps.h"
+#include "sim/cluster/links.h"
+#include "sim/cluster/mapping.h"
+#include "sim/cluster/nccl_steps.h"
 
 namespace orrery {
 

@@ -1,4 +1,4 @@
-#include "sim/nccl_steps.h"
+#include "sim/cluster/nccl_steps.h"
 
 #include <algorithm>
 #include <cmath>

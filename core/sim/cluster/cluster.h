@@ -19,7 +19,7 @@ struct Accelerator {
     double power_w = 0;
     int64_t multiprocessors = 0;
     std::string measured_as;  ///< whose rates in the table of constants it has: "H100-80G-SXM"; "": nobody's
-    double price_hour = 0;  ///< 0: not given
+    double price_hour = 0;    ///< 0: not given
 };
 
 /// What joins the accelerators of a node or of a rack. `host`: processes of one host, priced by measured tables.

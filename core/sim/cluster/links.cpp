@@ -1,4 +1,4 @@
-#include "sim/links.h"
+#include "sim/cluster/links.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "orrery/mesh.h"
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 
 namespace orrery {
 
