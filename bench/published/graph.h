@@ -42,12 +42,16 @@ struct Graph {
     double play(const std::vector<double>& seconds, std::vector<double>* weights = nullptr) const;
 };
 
-/// Which communications follow each other in the order of issue.
-enum class Lanes : uint8_t {
-    by_communicator,  ///< those of one group, as each of NCCL's communicators has a stream
-    one,              ///< all of them, as the proof of a plan assumes (PlanView)
+/// Whose waits and lanes a graph has.
+enum class Waits : uint8_t {
+    /// The plan's own, with one lane for all communication: what core/sim/simulate plays.
+    planned,
+    /// The rows' software's. A lane for each communicator, as NCCL's have streams; kernels wait for what they read, and
+    /// not because a plan uses the place of a message again, whose arena has no room to spare; what is reduced over tp
+    /// or pp once a step holds up no fragment; and data parallelism goes beside kernels only where the words say so.
+    software,
 };
 
-Graph condense(const Plan& plan, const Words& words, Lanes lanes = Lanes::by_communicator);
+Graph condense(const Plan& plan, const Words& words, Waits waits = Waits::software);
 
 }  // namespace orrery::published

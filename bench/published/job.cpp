@@ -33,9 +33,9 @@ std::string toml_of(const Job& job) {
         "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n",
         mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
-        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks, row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0,
-        words.sequence,
-        words.zero, hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
+        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
+        row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
+        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
 }
 
 /// Chunks that the schedule can have: whole layers, and micro-batches that the ranks divide.

@@ -14,7 +14,7 @@ struct Prepared {
     Job job;
     Mesh mesh;
     Graph graph;
-    double parameters = 0;
+    std::vector<double> wire_s;  ///< by price: seconds of collectives and messages, alone on their links
 };
 
 struct Prediction {
@@ -23,8 +23,16 @@ struct Prediction {
     bool fits = true;
 };
 
-/// Compiles all jobs of a row. Throws Error where the row is not to be expressed.
-std::vector<Prepared> prepare(const Row& row, const std::string& script);
+/// Compiles all jobs of a row. Throws Error where the row is not to be expressed. `keep`: a folder of graphs that were
+/// made before; "": none.
+std::vector<Prepared> prepare(const Row& row, const std::string& script, const std::string& keep = "");
+
+/// The cluster of a row as TOML, for core/sim/cluster.
+std::string cluster_toml(const Row& row);
+/// Asks for the seconds of all wires anew.
+void wire(Prepared& prepared, const Constants& constants);
+/// A constant of wires: fitted to collectives (bench/published_collectives), and not here.
+bool is_of_wires(const Constant& constant);
 
 /// Seconds of each price of the graph.
 std::vector<double> price(const Prepared& prepared, const Constants& constants);

@@ -109,6 +109,11 @@ const std::vector<Word>& word_list() {
         {"mp mode default", "gradients=bf16"},
         {"mp mode pure", "gradients=bf16"},
         {"fp32 grad", "gradients=f32"},
+        {"overlap-grad", "data_overlap=yes"},
+        {"overlap grad", "data_overlap=yes"},
+        {"overlapped grad", "data_overlap=yes"},
+        {"grad sync overlapped", "data_overlap=yes"},
+        {"roce", "nics=ethernet"},
     };
     return list;
 }
@@ -123,6 +128,7 @@ const std::vector<Default>& default_list() {
         {"attention", "flash; separate where the precision is fp16", "words_of"},
         {"sequence parallelism", "no", "words_of"},
         {"tp overlap", "no", "words_of"},
+        {"gradients beside kernels", "with FSDP, and where the software is eager or compiled", "words_of"},
         {"params as gathered", "bf16", "words_of"},
         {"gradients as reduced", "f32", "words_of"},
         {"selective recompute, of unnamed parts", "every second block", "read_recompute"},
@@ -155,7 +161,10 @@ Words words_of(const Row& row) {
     words.interleaves = said(prose, "pipeline") != "1f1b";
     words.gather_f32 = said(prose, "params") == "f32";
     words.reduce_bf16 = said(prose, "gradients") == "bf16";
+    words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
+    const bool torch = words.software == Software::eager || words.software == Software::compiled;
+    words.overlaps_data = torch || words.zero == 3 || said(prose, "data_overlap") == "yes";
     read_recompute(row, words);
     return words;
 }
