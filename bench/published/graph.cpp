@@ -28,6 +28,9 @@ void add_to(Amounts& all, int price, float times) {
     all.emplace_back(price, times);
 }
 
+/// Lays a tensor out for a collective, or takes it back.
+bool is_staging(const std::string& op) { return op == "transpose" || op == "concat" || op == "slice"; }
+
 bool is_product(const RankClass& c, const Instruction& i) {
     if (i.opcode != Opcode::kernel) return false;
     const std::string& op = c.kernels[static_cast<size_t>(i.kernel)].op;
@@ -74,6 +77,8 @@ public:
         const DType type = i.operands[0].type.dtype;
         if (data && words_.reduce_bf16 && type == DType::f32 && i.opcode != Opcode::all_gather) bytes /= 2;
         if (data && words_.gather_f32 && type == DType::bf16 && i.opcode == Opcode::all_gather) bytes *= 2;
+        // What no dim of divides stays whole here; the software cuts flat buffers: f32 scattered, bf16 gathered.
+        if (data && words_.zero > 0 && i.opcode == Opcode::all_reduce && bytes > (1 << 20)) bytes = bytes / 4 * 3;
         const auto [place, fresh] =
             collectives_.try_emplace({of_class, i.opcode, i.axis, bytes}, static_cast<int>(all_.size()));
         if (fresh) {
@@ -161,8 +166,7 @@ private:
     /// What is reduced over tp or pp once a step, behind a collective over data, would hold up what fragments send
     /// there; the rows' software does it when all fragments are over.
     int lane_of(const Instruction& i) const {
-        if (whose_ == Waits::planned) return 1;
-        const bool once = i.fragment.micro < 0 && is_collective(i.opcode) && !prices_.splits_data(i.axis);
+        const bool once = whose_ == Waits::software && i.fragment.micro < 0 && is_collective(i.opcode) && !prices_.splits_data(i.axis);
         return once ? plan_.mesh.ids() + 1 : i.axis + 1;
     }
     /// Collectives over data wait for the end of all fragments, and those before the first for none.
@@ -186,6 +190,7 @@ private:
     std::map<int, Writer> writers_;  ///< by buffer: the last communication that wrote there
     std::vector<int> once_;          ///< collectives over data that run once a step: before the fragments, then behind
     int last_fragment_ = none;       ///< the last compute node with a fragment's product
+    int sent_last_ = none;           ///< the messages since the last kernel
     bool begun_ = false;             ///< a fragment has
     std::vector<int> node_of_;       ///< by position
     std::map<int, int> last_;        ///< by lane: node
@@ -227,18 +232,28 @@ std::map<int, std::vector<int>> Drafts::chunked(int of_class) const {
                plan_.classes[static_cast<size_t>(of_class)].kernels[static_cast<size_t>(i.kernel)].op.starts_with(
                    "matmul");
     };
-    for (int index = 0; index < static_cast<int>(stream.size()); ++index) {
+    const auto staged = [&](int index) {
+        const Instruction& i = stream[static_cast<size_t>(index)];
+        if (i.opcode != Opcode::kernel) return i.opcode == Opcode::copy;
+        return is_staging(plan_.classes[static_cast<size_t>(of_class)].kernels[static_cast<size_t>(i.kernel)].op);
+    };
+    const auto size = static_cast<int>(stream.size());
+    for (int index = 0; index < size; ++index) {
         const Instruction& i = stream[static_cast<size_t>(index)];
         if (over_tp(i) && i.opcode == Opcode::reduce_scatter) {
-            for (const int wait : i.waits)
+            for (int wait : i.waits) {
+                while (wait > 0 && staged(wait)) --wait;
                 if (is_product(wait)) beside[index] = {wait};
+            }
         } else if (i.opcode == Opcode::kernel) {
             for (const int wait : i.waits) {
                 const Instruction& gather = stream[static_cast<size_t>(wait)];
-                if (!over_tp(gather) || gather.opcode != Opcode::all_gather || !is_product(index)) continue;
+                if (!over_tp(gather) || gather.opcode != Opcode::all_gather) continue;
+                int next = index;
+                while (next < size && staged(next)) ++next;
+                if (next == size || !is_product(next)) continue;
                 std::vector<int>& products = beside[wait];
-                for (int next = index; next < static_cast<int>(stream.size()) && is_product(next); ++next)
-                    products.push_back(next);
+                for (; next < size && is_product(next); ++next) products.push_back(next);
             }
         }
     }
@@ -249,7 +264,7 @@ void Drafts::stream(int k) {
     class_ = k;
     last_.clear(), groups_.clear(), meets_.clear(), writers_.clear(), once_.clear();
     last_fragment_ = none;
-    begun_ = false;
+    begun_ = false, sent_last_ = none;
     closed_ = true;
     const RankClass& c = plan_.classes[static_cast<size_t>(k)];
     const std::vector<int> groups = groups_of(plan_, c, contracts_of(plan_.mesh));
@@ -292,6 +307,7 @@ void Drafts::stream(int k) {
             const int64_t first = group == none ? position : position - (issued.index - group);
             message(k, i, first, group, waits);
             node_of_[static_cast<size_t>(position)] = groups_.at(first).second;
+            if (i.fragment.micro >= 0) sent_last_ = groups_.at(first).second;
         }
         wrote(i, node_of_[static_cast<size_t>(position)]);
     }
@@ -319,6 +335,8 @@ void Drafts::compute(const RankClass& c, const Instruction& i, std::vector<int> 
             waits.push_back(writer->second.node);
             cast += std::exchange(writer->second.cast, 0);
         }
+    if (whose_ == Waits::software && words_.blocks_messages && sent_last_ != none) waits.push_back(sent_last_);
+    sent_last_ = none;
     const bool in_fragment = i.fragment.micro >= 0;
     const bool first = in_fragment && !begun_;
     begun_ |= in_fragment;
@@ -467,12 +485,25 @@ void reduce(std::vector<Draft>& drafts, const std::vector<int>& order, size_t ac
     }
 }
 
+/// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
+int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
+    const int64_t dp = plan.mesh.size("dp"), tp = plan.mesh.size("tp");
+    int64_t bytes = 0;
+    for (const Operand& place : c.places) {
+        const Value& value = plan.program.value(place.value);
+        if (words.zero == 0 || dp == 1 || (value.role != Role::param && value.role != Role::state)) continue;
+        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
+        if (parts == 1 || (parts == tp && parts != dp)) bytes += place.type.bytes() - place.type.bytes() / dp;
+    }
+    return bytes;
+}
+
 }  // namespace
 
 Graph condense(const Plan& plan, const Words& words, Waits waits) {
     Graph graph;
     for (const RankClass& c : plan.classes)
-        graph.peak_bytes = std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes);
+        graph.peak_bytes = std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
     Drafts made(plan, words, waits, graph);
     made.all();
     std::vector<Draft>& drafts = made.drafts;

@@ -42,13 +42,12 @@ struct Graph {
     double play(const std::vector<double>& seconds, std::vector<double>* weights = nullptr) const;
 };
 
-/// Whose waits and lanes a graph has.
+/// Whose waits a graph has.
 enum class Waits : uint8_t {
-    /// The plan's own, with one lane for all communication: what core/sim/simulate plays.
-    planned,
-    /// The rows' software's. A lane for each communicator, as NCCL's have streams; kernels wait for what they read, and
-    /// not because a plan uses the place of a message again, whose arena has no room to spare; what is reduced over tp
-    /// or pp once a step holds up no fragment; and data parallelism goes beside kernels only where the words say so.
+    planned,  ///< the plan's own: what core/sim/simulate plays
+    /// The rows' software's. Kernels wait for what they read, and not because a plan uses the place of a message again,
+    /// whose arena has no room to spare; what is reduced over tp or pp once a step holds up no fragment; data parallelism
+    /// goes beside kernels where the words say so, else behind them; and kernels wait for what 1F1B sends.
     software,
 };
 

@@ -54,6 +54,9 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     job.heads = row.heads;
     job.kv_heads = std::max(row.kv_heads, row.tp);  // ranks beyond kv_heads hold copies
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
+    // One-forward-one-backward waits for its sends and receives together (Megatron-LM p2p_communication, DeepSpeed);
+    // the interleaved schedule sends beside kernels.
+    job.words.blocks_messages = job.chunks == 1;
     job.toml = toml_of(job);
     return job;
 }

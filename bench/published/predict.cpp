@@ -53,9 +53,10 @@ Mesh mesh_of(const Job& job) {
 }
 
 /// What of the words a graph depends on beside the configuration.
-std::string graph_words(const Words& words) {
+std::string graph_words(const Words& words, bool pipeline) {
     return fmt::format("\n{} {} {} {}", words.chunks_tp, words.gather_f32, words.reduce_bf16,
-                       words.overlaps_data ? "true" : "late");
+                       words.overlaps_data ? "true" : "late") +
+           (pipeline && words.blocks_messages ? " blocks" : "");
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::vector<Prepared> prepare(const Row& row, const std::string& script, const s
     for (Job& job : jobs_of(row)) {
         Prepared one;
         one.mesh = mesh_of(job);
-        const std::string key = job.toml + code + graph_words(job.words);
+        const std::string key = job.toml + code + graph_words(job.words, job.row.pp > 1);
         std::optional<Graph> kept = keep.empty() ? std::nullopt : kept_graph(keep, key);
         if (!kept) {
             kept = condense(plan_of(job, script), job.words);
@@ -170,7 +171,9 @@ std::vector<double> price(const Prepared& prepared, const Constants& constants) 
     std::vector<double> seconds;
     for (const Priced& one : prepared.graph.prices) {
         double s = 0;
-        if (one.kind == Priced::Kind::kernel) s = kernels.seconds(one.spec);
+        // The rows' software lays tensors out so that collectives take them as they are.
+        const bool staged = one.spec.op == "transpose" || one.spec.op == "concat" || one.spec.op == "slice";
+        if (one.kind == Priced::Kind::kernel && !staged) s = kernels.seconds(one.spec);
         if (one.kind == Priced::Kind::copy) s = kernels.copy_seconds(one.bytes);
         if (one.kind == Priced::Kind::beside) {
             double products = 0;

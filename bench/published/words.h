@@ -21,6 +21,7 @@ struct Words {
     bool gather_f32 = false;    ///< params are gathered in f32 and cast where they are used
     bool reduce_bf16 = false;   ///< gradients are reduced in bf16
     bool overlaps_data = true;  ///< gradients and params go beside kernels
+    bool blocks_messages = false;  ///< kernels wait for what a pipeline sends, too
     bool ethernet = false;      ///< NICs are RoCE
     std::string activation = "gelu", norm = "layernorm", positions = "learned";
     bool bias = true, tied = true;
