@@ -94,6 +94,35 @@ double misfit(const std::vector<Sample>& samples, const Constants& constants) {
     return sum / all;
 }
 
+Constants fit_memory(const std::vector<Sample>& samples, const Constants& start) {
+    std::vector<std::pair<double, double>> known;  // bytes of the plan, measured
+    for (const Sample& sample : samples) {
+        if (sample.peak_gib <= 0) continue;
+        const Prediction now = predict(*sample.jobs, start);
+        known.emplace_back(plan_gib((*sample.jobs)[static_cast<size_t>(now.chosen)]), sample.peak_gib);
+    }
+    size_t context = 0, allocator = 0;
+    for (size_t c = 0; c < start.all().size(); ++c) {
+        if (start.all()[c].name == "memory.context_gib") context = c;
+        if (start.all()[c].name == "memory.allocator") allocator = c;
+    }
+    Constants best = start;
+    double least = INFINITY;
+    const Constant &by = start.all()[allocator], &more = start.all()[context];
+    for (int a = 0; a <= 25 && !known.empty(); ++a)
+        for (int b = 0; b <= 25; ++b) {
+            const double factor = by.least + (by.most - by.least) * a / 25;
+            const double gib = more.least + (more.most - more.least) * b / 25;
+            double sum = 0;
+            for (const auto& [plan, measured] : known) sum += std::abs(std::log((plan * factor + gib) / measured));
+            if (sum >= least) continue;
+            least = sum;
+            best.set(context, gib);
+            best.set(allocator, factor);
+        }
+    return best;
+}
+
 Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns) {
     const std::vector<double> weights = weights_of(samples);
     Constants best = start;

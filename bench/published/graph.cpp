@@ -78,7 +78,9 @@ public:
         if (data && words_.reduce_bf16 && type == DType::f32 && i.opcode != Opcode::all_gather) bytes /= 2;
         if (data && words_.gather_f32 && type == DType::bf16 && i.opcode == Opcode::all_gather) bytes *= 2;
         // What no dim of divides stays whole here; the software cuts flat buffers: f32 scattered, bf16 gathered.
-        if (data && words_.zero > 0 && i.opcode == Opcode::all_reduce && bytes > (1 << 20)) bytes = bytes / 4 * 3;
+        if (data && words_.zero > 0 && i.opcode == Opcode::all_reduce && bytes > (1 << 20))
+            bytes = words_.all_reduces ? bytes / 4 * 5 : bytes / 4 * 3;
+        if (data && words_.all_reduces && words_.zero > 0 && i.opcode == Opcode::reduce_scatter) bytes *= 2;
         const auto [place, fresh] =
             collectives_.try_emplace({of_class, i.opcode, i.axis, bytes}, static_cast<int>(all_.size()));
         if (fresh) {

@@ -32,7 +32,6 @@ KernelSoftware software_of(const Job& job, const Constants& constants) {
                                                                                      : "attention.eager");
     software.own_attention = own;
     software.separate_attention = job.words.separate;
-    software.packed = job.words.packed;
     software.eight_bit = job.words.software == Software::eight_bit;
     software.eight_bit_share = constants.of("product.eight_bit");
     software.wide = job.vocab / job.row.tp;
@@ -56,7 +55,7 @@ Mesh mesh_of(const Job& job) {
 std::string graph_words(const Words& words, bool pipeline) {
     return fmt::format("\n{} {} {} {}", words.chunks_tp, words.gather_f32, words.reduce_bf16,
                        words.overlaps_data ? "true" : "late") +
-           (pipeline && words.blocks_messages ? " blocks" : "");
+           (pipeline && words.blocks_messages ? " blocks" : "") + (words.all_reduces ? " all_reduces" : "");
 }
 
 }  // namespace
@@ -141,9 +140,10 @@ double step_seconds(const Prepared& prepared, const Constants& constants, std::v
     return prepared.job.batches * prepared.graph.play(price(prepared, constants), weights);
 }
 
+double plan_gib(const Prepared& prepared) { return static_cast<double>(prepared.graph.peak_bytes) / gib; }
+
 double peak_gib(const Prepared& prepared, const Constants& constants) {
-    return static_cast<double>(prepared.graph.peak_bytes) / gib * constants.of("memory.allocator") +
-           constants.of("memory.context_gib");
+    return plan_gib(prepared) * constants.of("memory.allocator") + constants.of("memory.context_gib");
 }
 
 Prediction predict(const std::vector<Prepared>& jobs, const Constants& constants) {

@@ -39,6 +39,8 @@ std::vector<double> price(const Prepared& prepared, const Constants& constants);
 /// Whether a price of it may depend on the constant.
 bool concerns(const Prepared& prepared, const Constant& constant);
 double step_seconds(const Prepared& prepared, const Constants& constants, std::vector<double>* weights = nullptr);
+/// Of the plan's arenas alone.
+double plan_gib(const Prepared& prepared);
 double peak_gib(const Prepared& prepared, const Constants& constants);
 
 /// Of several jobs the fastest that fits; the smallest where none does.

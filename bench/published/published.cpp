@@ -141,8 +141,11 @@ Constants unfitted_kernels() {
 
 Constants fit_on(const std::vector<const Asked*>& all) {
     std::vector<Sample> samples;
-    for (const Asked* asked : all) samples.push_back({&asked->jobs, asked->label.family, asked->label.measured.step_s});
-    return fit(samples, unfitted_kernels());
+    for (const Asked* asked : all) {
+        const Measured& measured = asked->label.measured;
+        samples.push_back({&asked->jobs, asked->label.family, measured.step_s, measured.peak_gib});
+    }
+    return fit(samples, fit_memory(samples, unfitted_kernels()));
 }
 
 void write_predictions(const std::vector<Asked>& all, const Constants& constants, const std::string& path) {

@@ -91,7 +91,6 @@ const std::vector<Word>& word_list() {
         {"unfused attention", "attention=separate"},
         {"attention core", "attention=separate"},
         {"flash", "attention=flash"},
-        {"pack_sample_into_one true", "attention_over=micro-batch"},
         {"eager", "ops=eager"},
         {"compile", "ops=compiled"},
         {"fused ops", "ops=compiled"},
@@ -113,6 +112,7 @@ const std::vector<Word>& word_list() {
         {"overlap grad", "data_overlap=yes"},
         {"overlapped grad", "data_overlap=yes"},
         {"grad sync overlapped", "data_overlap=yes"},
+        {"deepspeed", "gradients_by=all_reduce"},
         {"roce", "nics=ethernet"},
     };
     return list;
@@ -128,7 +128,7 @@ const std::vector<Default>& default_list() {
         {"attention", "flash; separate where the precision is fp16", "words_of"},
         {"sequence parallelism", "no", "words_of"},
         {"tp overlap", "no", "words_of"},
-        {"gradients beside kernels", "with FSDP, and where the software is eager or compiled", "words_of"},
+        {"gradients beside kernels", "with FSDP, and where the software is eager, compiled or 8-bit", "words_of"},
         {"params as gathered", "bf16", "words_of"},
         {"gradients as reduced", "f32", "words_of"},
         {"selective recompute, of unnamed parts", "every second block", "read_recompute"},
@@ -157,14 +157,15 @@ Words words_of(const Row& row) {
     words.chunks_tp = words.sequence && said(prose, "tp_overlap") == "yes";
     const std::string_view attention = said(prose, "attention");
     words.separate = attention == "separate" || (attention.empty() && words.software == Software::unfused);
-    words.packed = said(prose, "attention_over") == "micro-batch";
     words.interleaves = said(prose, "pipeline") != "1f1b";
     words.gather_f32 = said(prose, "params") == "f32";
     words.reduce_bf16 = said(prose, "gradients") == "bf16";
     words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
-    const bool torch = words.software == Software::eager || words.software == Software::compiled;
-    words.overlaps_data = torch || words.zero == 3 || said(prose, "data_overlap") == "yes";
+    words.all_reduces = said(prose, "gradients_by") == "all_reduce";
+    const bool beside = words.software == Software::eager || words.software == Software::compiled ||
+                       words.software == Software::eight_bit;
+    words.overlaps_data = beside || words.zero == 3 || said(prose, "data_overlap") == "yes";
     read_recompute(row, words);
     return words;
 }
