@@ -95,9 +95,12 @@ double misfit(const std::vector<Sample>& samples, const Constants& constants) {
 }
 
 Constants fit_memory(const std::vector<Sample>& samples, const Constants& start) {
-    std::vector<std::pair<double, double>> known;  // bytes of the plan, measured
-    for (const Sample& sample : samples) {
-        if (sample.peak_gib <= 0) continue;
+    std::vector<Sample> with;
+    for (const Sample& sample : samples)
+        if (sample.peak_gib > 0) with.push_back(sample);
+    const std::vector<double> weights = weights_of(with);
+    std::vector<std::pair<double, double>> known;  // GiB of the plan, measured
+    for (const Sample& sample : with) {
         const Prediction now = predict(*sample.jobs, start);
         known.emplace_back(plan_gib((*sample.jobs)[static_cast<size_t>(now.chosen)]), sample.peak_gib);
     }
@@ -114,7 +117,8 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
             const double factor = by.least + (by.most - by.least) * a / 25;
             const double gib = more.least + (more.most - more.least) * b / 25;
             double sum = 0;
-            for (const auto& [plan, measured] : known) sum += std::abs(std::log((plan * factor + gib) / measured));
+            for (size_t k = 0; k < known.size(); ++k)
+                sum += weights[k] * std::abs(std::log((known[k].first * factor + gib) / known[k].second));
             if (sum >= least) continue;
             least = sum;
             best.set(context, gib);
@@ -145,6 +149,10 @@ Constants fit(const std::vector<Sample>& samples, const Constants& start, int tu
         }
         for (size_t c = 0; c < n; ++c) {
             const Constant& one = best.all()[c];
+            if (normal[c][c] == 0) {  // no sample depends on it
+                normal[c][c] = 1;
+                continue;
+            }
             normal[c][c] += hold;
             right[c] += hold * std::log(std::max(one.unfitted, 1e-9) / std::max(one.value, 1e-9));
         }

@@ -168,7 +168,8 @@ private:
     /// What is reduced over tp or pp once a step, behind a collective over data, would hold up what fragments send
     /// there; the rows' software does it when all fragments are over.
     int lane_of(const Instruction& i) const {
-        const bool once = whose_ == Waits::software && i.fragment.micro < 0 && is_collective(i.opcode) && !prices_.splits_data(i.axis);
+        const bool once = whose_ == Waits::software && i.fragment.micro < 0 && is_collective(i.opcode) &&
+                          !prices_.splits_data(i.axis);
         return once ? plan_.mesh.ids() + 1 : i.axis + 1;
     }
     /// Collectives over data wait for the end of all fragments, and those before the first for none.
@@ -505,7 +506,8 @@ int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
 Graph condense(const Plan& plan, const Words& words, Waits waits) {
     Graph graph;
     for (const RankClass& c : plan.classes)
-        graph.peak_bytes = std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
+        graph.peak_bytes =
+            std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
     Drafts made(plan, words, waits, graph);
     made.all();
     std::vector<Draft>& drafts = made.drafts;

@@ -46,8 +46,8 @@ struct Graph {
 enum class Waits : uint8_t {
     planned,  ///< the plan's own: what core/sim/simulate plays
     /// The rows' software's. Kernels wait for what they read, and not because a plan uses the place of a message again,
-    /// whose arena has no room to spare; what is reduced over tp or pp once a step holds up no fragment; data parallelism
-    /// goes beside kernels where the words say so, else behind them; and kernels wait for what 1F1B sends.
+    /// whose arena has no room to spare; what is reduced over tp or pp once a step holds up no fragment; data
+    /// parallelism goes beside kernels where the words say so, else behind them; and kernels wait for what 1F1B sends.
     software,
 };
 

@@ -97,6 +97,23 @@ std::string cluster_toml(const Row& row) {
         facts.nvlink_gb_s, facts.nvls, domain, words_of(row).ethernet ? "ethernet" : "infiniband", node, nic);
 }
 
+namespace {
+
+/// What part of a message a collective over data is, where the software keeps gradients and params in flat buffers.
+double flat_part(const Prepared& prepared, const Priced& one) {
+    const Words& words = prepared.job.words;
+    const std::string& axis = one.kind == Priced::Kind::collective ? prepared.mesh.axis(one.axis).name : std::string();
+    const bool data = axis.find("dp") != std::string::npos && axis.find('+') == std::string::npos;
+    const bool flat = words.software != Software::eager && words.software != Software::compiled;
+    if (!data || !flat || words.zero == 0 || words.zero == 3) return 1;
+    if (one.opcode == Opcode::all_reduce && one.bytes < (1 << 20)) return 1;  // norms and losses
+    const double elements = std::max(40e6, 1e6 * static_cast<double>(prepared.job.row.dp));
+    const double whole = elements * (one.opcode == Opcode::all_gather ? 2 : 4);
+    return std::min(1.0, static_cast<double>(one.bytes) / whole);
+}
+
+}  // namespace
+
 void wire(Prepared& prepared, const Constants& constants) {
     Config config = parse_toml(cluster_toml(prepared.job.row), prepared.job.row.id);
     const Cluster cluster(config);
@@ -105,16 +122,17 @@ void wire(Prepared& prepared, const Constants& constants) {
     prepared.wire_s.assign(prepared.graph.prices.size(), 0);
     for (size_t p = 0; p < prepared.graph.prices.size(); ++p) {
         const Priced& one = prepared.graph.prices[p];
+        const double part = flat_part(prepared, one);
+        const auto bytes = static_cast<int64_t>(static_cast<double>(one.bytes) / part);
         Demand demand;
         if (one.kind == Priced::Kind::collective)
-            demand =
-                wires.collective(one.opcode, one.axis, one.bytes, prepared.mesh.group(one.from, one.axis), one.alike);
+            demand = wires.collective(one.opcode, one.axis, bytes, prepared.mesh.group(one.from, one.axis), one.alike);
         else if (one.kind == Priced::Kind::message)
             demand = wires.message(one.axis, one.bytes, one.from, one.to, one.alike);
         double seconds = demand.least_s;
         for (const Demand::Load& load : demand.loads)
             seconds = std::max(seconds, load.amount / wires.capacity(load.resource));
-        prepared.wire_s[p] = demand.fixed_s + seconds;
+        prepared.wire_s[p] = part * (demand.fixed_s + seconds);
     }
 }
 

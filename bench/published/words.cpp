@@ -136,7 +136,8 @@ const std::vector<Default>& default_list() {
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
         {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
-        {"largest joined message", "160 MiB; 25 for eager and compiled", "jobs_of"},
+        {"message of flat gradients and params", "40 million elements, or a million a rank of dp (Megatron-LM)",
+         "predict"},
     };
     return list;
 }
@@ -164,7 +165,7 @@ Words words_of(const Row& row) {
     read_zero(row, words);
     words.all_reduces = said(prose, "gradients_by") == "all_reduce";
     const bool beside = words.software == Software::eager || words.software == Software::compiled ||
-                       words.software == Software::eight_bit;
+                        words.software == Software::eight_bit;
     words.overlaps_data = beside || words.zero == 3 || said(prose, "data_overlap") == "yes";
     read_recompute(row, words);
     return words;
