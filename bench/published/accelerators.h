@@ -15,6 +15,8 @@ struct AcceleratorFacts {
     int64_t multiprocessors;
     double reached;  ///< part of matrix_tflops that a large product alone reaches (measured, hardware.csv: mamf)
     double older_code_share;
+    const char* generation;
+    bool nvls;  ///< the switch adds and copies
 };
 
 /// Throws Error naming those that there are.

@@ -94,6 +94,39 @@ double misfit(const std::vector<Sample>& samples, const Constants& constants) {
     return sum / all;
 }
 
+Constants fit_memory(const std::vector<Sample>& samples, const Constants& start) {
+    std::vector<Sample> with;
+    for (const Sample& sample : samples)
+        if (sample.peak_gib > 0) with.push_back(sample);
+    const std::vector<double> weights = weights_of(with);
+    std::vector<std::pair<double, double>> known;  // GiB of the plan, measured
+    for (const Sample& sample : with) {
+        const Prediction now = predict(*sample.jobs, start);
+        known.emplace_back(plan_gib((*sample.jobs)[static_cast<size_t>(now.chosen)]), sample.peak_gib);
+    }
+    size_t context = 0, allocator = 0;
+    for (size_t c = 0; c < start.all().size(); ++c) {
+        if (start.all()[c].name == "memory.context_gib") context = c;
+        if (start.all()[c].name == "memory.allocator") allocator = c;
+    }
+    Constants best = start;
+    double least = INFINITY;
+    const Constant &by = start.all()[allocator], &more = start.all()[context];
+    for (int a = 0; a <= 25 && !known.empty(); ++a)
+        for (int b = 0; b <= 25; ++b) {
+            const double factor = by.least + (by.most - by.least) * a / 25;
+            const double gib = more.least + (more.most - more.least) * b / 25;
+            double sum = 0;
+            for (size_t k = 0; k < known.size(); ++k)
+                sum += weights[k] * std::abs(std::log((known[k].first * factor + gib) / known[k].second));
+            if (sum >= least) continue;
+            least = sum;
+            best.set(context, gib);
+            best.set(allocator, factor);
+        }
+    return best;
+}
+
 Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns) {
     const std::vector<double> weights = weights_of(samples);
     Constants best = start;
@@ -116,6 +149,10 @@ Constants fit(const std::vector<Sample>& samples, const Constants& start, int tu
         }
         for (size_t c = 0; c < n; ++c) {
             const Constant& one = best.all()[c];
+            if (normal[c][c] == 0) {  // no sample depends on it
+                normal[c][c] = 1;
+                continue;
+            }
             normal[c][c] += hold;
             right[c] += hold * std::log(std::max(one.unfitted, 1e-9) / std::max(one.value, 1e-9));
         }

@@ -11,12 +11,16 @@ struct Sample {
     const std::vector<Prepared>* jobs = nullptr;
     std::string family;
     double step_s = 0;
+    double peak_gib = 0;  ///< 0: not measured
 };
 
 /// Constants, within their ranges, that make the mean over families of the mean absolute logarithm of predicted over
 /// measured small: Gauss-Newton on reweighted squares, damped. Deterministic. Only constants that a sample depends on
 /// move. `turns`: iterations at most.
 Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns = 30);
+
+/// The two constants of memory, by the mean absolute logarithm over samples that have a peak: the best of a grid.
+Constants fit_memory(const std::vector<Sample>& samples, const Constants& start);
 
 /// What fit() makes small.
 double misfit(const std::vector<Sample>& samples, const Constants& constants);

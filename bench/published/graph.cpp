@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
-#include <unordered_map>
+#include <utility>
 
 #include "plan/check/check.h"
 #include "plan/lower/lower.h"
@@ -28,15 +28,25 @@ void add_to(Amounts& all, int price, float times) {
     all.emplace_back(price, times);
 }
 
+/// Lays a tensor out for a collective, or takes it back.
+bool is_staging(const std::string& op) { return op == "transpose" || op == "concat" || op == "slice"; }
+
+bool is_product(const RankClass& c, const Instruction& i) {
+    if (i.opcode != Opcode::kernel) return false;
+    const std::string& op = c.kernels[static_cast<size_t>(i.kernel)].op;
+    return op.starts_with("matmul") || op.starts_with("attention");
+}
+
 /// A node while the graph is made.
 struct Draft {
     Amounts amounts;
     std::vector<int> before;
     int actor = none;  ///< none: several have it
     int lane = 0;
-    int place = 0;      ///< in its lane
-    int after = 0;      ///< how many wait for it
-    int merged = none;  ///< it has become part of this one
+    int place = 0;                ///< in its lane
+    int after = 0;                ///< how many wait for it
+    int merged = none;            ///< it has become part of this one
+    int known_to_compute = none;  ///< kernels of this class have waited for it
 };
 
 /// What is priced alike of one class of ranks.
@@ -67,6 +77,10 @@ public:
         const DType type = i.operands[0].type.dtype;
         if (data && words_.reduce_bf16 && type == DType::f32 && i.opcode != Opcode::all_gather) bytes /= 2;
         if (data && words_.gather_f32 && type == DType::bf16 && i.opcode == Opcode::all_gather) bytes *= 2;
+        // What no dim of divides stays whole here; the software cuts flat buffers: f32 scattered, bf16 gathered.
+        if (data && words_.zero > 0 && i.opcode == Opcode::all_reduce && bytes > (1 << 20))
+            bytes = words_.all_reduces ? bytes / 4 * 5 : bytes / 4 * 3;
+        if (data && words_.all_reduces && words_.zero > 0 && i.opcode == Opcode::reduce_scatter) bytes *= 2;
         const auto [place, fresh] =
             collectives_.try_emplace({of_class, i.opcode, i.axis, bytes}, static_cast<int>(all_.size()));
         if (fresh) {
@@ -130,8 +144,8 @@ private:
 /// Makes the drafts of all classes, in an order in which predecessors may still come later.
 class Drafts {
 public:
-    Drafts(const Plan& plan, const Words& words, Lanes lanes, Graph& graph)
-        : plan_(plan), words_(words), lanes_(lanes), prices_(plan, words, graph.prices), graph_(graph) {
+    Drafts(const Plan& plan, const Words& words, Waits waits, Graph& graph)
+        : plan_(plan), words_(words), whose_(waits), prices_(plan, words, graph.prices), graph_(graph) {
         of_rank_.resize(static_cast<size_t>(plan.mesh.ranks()));
         for (size_t k = 0; k < plan.classes.size(); ++k)
             for (const int64_t rank : plan.classes[k].ranks) of_rank_[static_cast<size_t>(rank)] = static_cast<int>(k);
@@ -147,24 +161,42 @@ private:
     std::map<int, std::vector<int>> chunked(int of_class) const;
 
     void stream(int k);
-    void compute(const Instruction& i, const std::vector<int>& waits);
+    void compute(const RankClass& c, const Instruction& i, std::vector<int> waits);
+    void wrote(const Instruction& i, int node);
     void collective(int k, const Instruction& i, int price, const std::vector<int>& waits);
     void message(int k, const Instruction& i, int64_t position, int group, const std::vector<int>& waits);
-    int lane_of(AxisId axis) const { return lanes_ == Lanes::one ? 1 : axis + 1; }
+    /// What is reduced over tp or pp once a step, behind a collective over data, would hold up what fragments send
+    /// there; the rows' software does it when all fragments are over.
+    int lane_of(const Instruction& i) const {
+        const bool once = whose_ == Waits::software && i.fragment.micro < 0 && is_collective(i.opcode) &&
+                          !prices_.splits_data(i.axis);
+        return once ? plan_.mesh.ids() + 1 : i.axis + 1;
+    }
+    /// Collectives over data wait for the end of all fragments, and those before the first for none.
+    bool late_data() const { return whose_ == Waits::software && !words_.overlaps_data; }
     int fresh(int lane, std::vector<int> before);
     std::vector<int> with_lane(int lane, std::vector<int> before) const;
 
     const Plan& plan_;
     const Words& words_;
-    const Lanes lanes_;
+    const Waits whose_;
     Prices prices_;
     Graph& graph_;
     std::vector<int> of_rank_;
 
     // Of the class at hand.
     int class_ = 0;
-    std::vector<int> node_of_;                       ///< by position
-    std::map<int, int> last_;                        ///< by lane: node
+    struct Writer {
+        int node = none;
+        int64_t cast = 0;  ///< bytes that its first reader casts to
+    };
+    std::map<int, Writer> writers_;  ///< by buffer: the last communication that wrote there
+    std::vector<int> once_;          ///< collectives over data that run once a step: before the fragments, then behind
+    int last_fragment_ = none;       ///< the last compute node with a fragment's product
+    int sent_last_ = none;           ///< the messages since the last kernel
+    bool begun_ = false;             ///< a fragment has
+    std::vector<int> node_of_;       ///< by position
+    std::map<int, int> last_;        ///< by lane: node
     std::map<int64_t, std::pair<int, int>> groups_;  ///< by position of the first: begin and end
     std::map<std::tuple<AxisId, int, int>, std::vector<int>> sent_, received_;  ///< by channel: messages, in order
     std::map<std::pair<AxisId, std::vector<int>>, std::vector<int>> met_;
@@ -203,18 +235,28 @@ std::map<int, std::vector<int>> Drafts::chunked(int of_class) const {
                plan_.classes[static_cast<size_t>(of_class)].kernels[static_cast<size_t>(i.kernel)].op.starts_with(
                    "matmul");
     };
-    for (int index = 0; index < static_cast<int>(stream.size()); ++index) {
+    const auto staged = [&](int index) {
+        const Instruction& i = stream[static_cast<size_t>(index)];
+        if (i.opcode != Opcode::kernel) return i.opcode == Opcode::copy;
+        return is_staging(plan_.classes[static_cast<size_t>(of_class)].kernels[static_cast<size_t>(i.kernel)].op);
+    };
+    const auto size = static_cast<int>(stream.size());
+    for (int index = 0; index < size; ++index) {
         const Instruction& i = stream[static_cast<size_t>(index)];
         if (over_tp(i) && i.opcode == Opcode::reduce_scatter) {
-            for (const int wait : i.waits)
+            for (int wait : i.waits) {
+                while (wait > 0 && staged(wait)) --wait;
                 if (is_product(wait)) beside[index] = {wait};
+            }
         } else if (i.opcode == Opcode::kernel) {
             for (const int wait : i.waits) {
                 const Instruction& gather = stream[static_cast<size_t>(wait)];
-                if (!over_tp(gather) || gather.opcode != Opcode::all_gather || !is_product(index)) continue;
+                if (!over_tp(gather) || gather.opcode != Opcode::all_gather) continue;
+                int next = index;
+                while (next < size && staged(next)) ++next;
+                if (next == size || !is_product(next)) continue;
                 std::vector<int>& products = beside[wait];
-                for (int next = index; next < static_cast<int>(stream.size()) && is_product(next); ++next)
-                    products.push_back(next);
+                for (; next < size && is_product(next); ++next) products.push_back(next);
             }
         }
     }
@@ -223,7 +265,9 @@ std::map<int, std::vector<int>> Drafts::chunked(int of_class) const {
 
 void Drafts::stream(int k) {
     class_ = k;
-    last_.clear(), groups_.clear(), meets_.clear();
+    last_.clear(), groups_.clear(), meets_.clear(), writers_.clear(), once_.clear();
+    last_fragment_ = none;
+    begun_ = false, sent_last_ = none;
     closed_ = true;
     const RankClass& c = plan_.classes[static_cast<size_t>(k)];
     const std::vector<int> groups = groups_of(plan_, c, contracts_of(plan_.mesh));
@@ -236,14 +280,21 @@ void Drafts::stream(int k) {
     for (int64_t position = 0; position < count; ++position) {
         const Issued issued = issued_at(c, position);
         const Instruction& i = c.stream[static_cast<size_t>(issued.index)];
-        std::vector<int> waits;
+        std::vector<int>
+            waits;  // of a communication: on kernels as the plan has them, on others whose results it takes
         for (const int wait : i.waits)
-            waits.push_back(node_of_[static_cast<size_t>(position_of(c, waited_for(c, issued, wait)))]);
+            if (whose_ == Waits::planned || (i.axis != none && c.stream[static_cast<size_t>(wait)].axis == none))
+                waits.push_back(node_of_[static_cast<size_t>(position_of(c, waited_for(c, issued, wait)))]);
+        if (whose_ == Waits::software && i.axis != none && i.opcode != Opcode::receive)
+            if (const auto writer = writers_.find(i.operands[0].buffer); writer != writers_.end())
+                waits.push_back(writer->second.node);
         if (i.axis == none) {
-            compute(i, waits);
+            compute(c, i, std::move(waits));
             closed_ = awaited[static_cast<size_t>(issued.index)] != 0;
             node_of_[static_cast<size_t>(position)] = last_[0];
-        } else if (is_collective(i.opcode)) {
+            continue;
+        }
+        if (is_collective(i.opcode)) {
             int price = prices_.collective(k, i);
             if (const auto found = beside.find(issued.index); found != beside.end()) {
                 std::vector<int> products;
@@ -252,29 +303,63 @@ void Drafts::stream(int k) {
                 price = prices_.beside(price, products);
             }
             collective(k, i, price, waits);
-            node_of_[static_cast<size_t>(position)] = last_[lane_of(i.axis)];
+            node_of_[static_cast<size_t>(position)] = last_[lane_of(i)];
+            if (i.fragment.micro < 0 && prices_.splits_data(i.axis)) once_.push_back(last_[lane_of(i)]);
         } else {
             const int group = groups[static_cast<size_t>(issued.index)];
             const int64_t first = group == none ? position : position - (issued.index - group);
             message(k, i, first, group, waits);
             node_of_[static_cast<size_t>(position)] = groups_.at(first).second;
+            if (i.fragment.micro >= 0) sent_last_ = groups_.at(first).second;
         }
+        wrote(i, node_of_[static_cast<size_t>(position)]);
     }
+    if (late_data() && last_fragment_ != none)
+        for (const int node : once_) drafts[static_cast<size_t>(node)].before.push_back(last_fragment_);
 }
 
-void Drafts::compute(const Instruction& i, const std::vector<int>& waits) {
-    const bool others = std::any_of(waits.begin(), waits.end(), [&](int wait) {
-        return drafts[static_cast<size_t>(wait)].lane != 0 || drafts[static_cast<size_t>(wait)].actor != class_;
-    });
-    if (closed_ || others || last_.find(0) == last_.end()) last_[0] = fresh(0, with_lane(0, waits));
-    const int price =
-        i.opcode == Opcode::kernel ? prices_.kernel(class_, i.kernel) : prices_.copy(i.operands[0].type.bytes());
-    add_to(drafts[static_cast<size_t>(last_[0])].amounts, price, 1);
+/// Notes what a communication writes, for the kernels that read it.
+void Drafts::wrote(const Instruction& i, int node) {
+    const bool gathers = i.opcode == Opcode::all_gather && words_.gather_f32 && prices_.splits_data(i.axis);
+    const int64_t cast = gathers ? i.operands[1].type.bytes() : 0;
+    if (i.opcode == Opcode::send) return;
+    if (i.opcode == Opcode::receive) writers_[i.operands[0].buffer] = {node, 0};
+    for (size_t o = 1; o < i.operands.size(); ++o) writers_[i.operands[o].buffer] = {node, cast};
+}
+
+/// A kernel waits for the communications whose results it reads. That a plan reuses the place of what is on its way,
+/// and so waits, is not how the rows' software has it, whose allocators keep such memory.
+void Drafts::compute(const RankClass& c, const Instruction& i, std::vector<int> waits) {
+    int64_t cast = 0;
+    const size_t inputs =
+        i.opcode == Opcode::kernel ? c.kernels[static_cast<size_t>(i.kernel)].inputs.size() : size_t{1};
+    for (size_t o = 0; o < std::min(inputs, i.operands.size()) && whose_ == Waits::software; ++o)
+        if (const auto writer = writers_.find(i.operands[o].buffer); writer != writers_.end()) {
+            waits.push_back(writer->second.node);
+            cast += std::exchange(writer->second.cast, 0);
+        }
+    if (whose_ == Waits::software && words_.blocks_messages && sent_last_ != none) waits.push_back(sent_last_);
+    sent_last_ = none;
+    const bool in_fragment = i.fragment.micro >= 0;
+    const bool first = in_fragment && !begun_;
+    begun_ |= in_fragment;
+    if (first && late_data())
+        waits.insert(waits.end(), once_.begin(), once_.end());  // all params are there before the first fragment
+    if (first) once_.clear();
+    std::erase_if(waits, [&](int wait) { return drafts[static_cast<size_t>(wait)].known_to_compute == class_; });
+    if (closed_ || !waits.empty() || last_.find(0) == last_.end()) last_[0] = fresh(0, with_lane(0, waits));
+    for (const int wait : waits) drafts[static_cast<size_t>(wait)].known_to_compute = class_;
+    // Gradients of embeddings may come of what is gathered once a step: products do not.
+    if (in_fragment && is_product(c, i)) last_fragment_ = last_[0];
+    auto& amounts = drafts[static_cast<size_t>(last_[0])].amounts;
+    add_to(amounts,
+           i.opcode == Opcode::kernel ? prices_.kernel(class_, i.kernel) : prices_.copy(i.operands[0].type.bytes()), 1);
+    if (cast > 0) add_to(amounts, prices_.copy(cast * 3 / 2), 1);  // f32 in, bf16 out
     graph_.launches += 1;
 }
 
 void Drafts::collective(int k, const Instruction& i, int price, const std::vector<int>& waits) {
-    const int lane = lane_of(i.axis);
+    const int lane = lane_of(i);
     std::vector<int> classes;
     for (const int64_t rank : plan_.mesh.group(plan_.classes[static_cast<size_t>(k)].ranks.front(), i.axis))
         classes.push_back(of_rank_[static_cast<size_t>(rank)]);
@@ -300,7 +385,7 @@ void Drafts::collective(int k, const Instruction& i, int price, const std::vecto
 
 /// A send and its receive are one node, which begins when the groups of both have begun.
 void Drafts::message(int k, const Instruction& i, int64_t first, int group, const std::vector<int>& waits) {
-    const int lane = lane_of(i.axis);
+    const int lane = lane_of(i);
     const bool opens = groups_.find(first) == groups_.end();
     if (opens) {
         const int begin = fresh(lane, with_lane(lane, {}));
@@ -403,17 +488,31 @@ void reduce(std::vector<Draft>& drafts, const std::vector<int>& order, size_t ac
     }
 }
 
+/// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
+int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
+    const int64_t dp = plan.mesh.size("dp"), tp = plan.mesh.size("tp");
+    int64_t bytes = 0;
+    for (const Operand& place : c.places) {
+        const Value& value = plan.program.value(place.value);
+        if (words.zero == 0 || dp == 1 || (value.role != Role::param && value.role != Role::state)) continue;
+        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
+        if (parts == 1 || (parts == tp && parts != dp)) bytes += place.type.bytes() - place.type.bytes() / dp;
+    }
+    return bytes;
+}
+
 }  // namespace
 
-Graph condense(const Plan& plan, const Words& words, Lanes lanes) {
+Graph condense(const Plan& plan, const Words& words, Waits waits) {
     Graph graph;
     for (const RankClass& c : plan.classes)
-        graph.peak_bytes = std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes);
-    Drafts made(plan, words, lanes, graph);
+        graph.peak_bytes =
+            std::max(graph.peak_bytes, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
+    Drafts made(plan, words, waits, graph);
     made.all();
     std::vector<Draft>& drafts = made.drafts;
     const std::vector<int> order = ordered(drafts);
-    reduce(drafts, order, plan.classes.size(), plan.mesh.ids() + 1);
+    reduce(drafts, order, plan.classes.size(), plan.mesh.ids() + 2);
     std::vector<int> place(drafts.size(), none);
     std::map<Amounts, int> known;
     for (const int id : order) {

@@ -42,12 +42,15 @@ struct Graph {
     double play(const std::vector<double>& seconds, std::vector<double>* weights = nullptr) const;
 };
 
-/// Which communications follow each other in the order of issue.
-enum class Lanes : uint8_t {
-    by_communicator,  ///< those of one group, as each of NCCL's communicators has a stream
-    one,              ///< all of them, as the proof of a plan assumes (PlanView)
+/// Whose waits a graph has.
+enum class Waits : uint8_t {
+    planned,  ///< the plan's own: what core/sim/simulate plays
+    /// The rows' software's. Kernels wait for what they read, and not because a plan uses the place of a message again,
+    /// whose arena has no room to spare; what is reduced over tp or pp once a step holds up no fragment; data
+    /// parallelism goes beside kernels where the words say so, else behind them; and kernels wait for what 1F1B sends.
+    software,
 };
 
-Graph condense(const Plan& plan, const Words& words, Lanes lanes = Lanes::by_communicator);
+Graph condense(const Plan& plan, const Words& words, Waits waits = Waits::software);
 
 }  // namespace orrery::published

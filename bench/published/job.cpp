@@ -33,9 +33,9 @@ std::string toml_of(const Job& job) {
         "zero = {}\nreplicate = \"{}\"\nbucket_mib = {}\nrecompute = \"{}\"\n",
         mesh, job.micro_batch * job.micros * row.dp, job.micros, "bf16", row.tokens, row.layers, row.embed, job.heads,
         job.kv_heads, row.mlp, job.vocab, words.activation, words.norm, words.positions, words.bias, words.tied,
-        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks, row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0,
-        words.sequence,
-        words.zero, hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
+        job.chunks > 1 ? "interleaved" : "1f1b", job.chunks,
+        row.layers % (row.pp * job.chunks) == 0 ? row.pp * job.chunks : 0, words.sequence, words.zero,
+        hybrid ? "rep" : "", bucketed ? 160 : 25, job.recompute);
 }
 
 /// Chunks that the schedule can have: whole layers, and micro-batches that the ranks divide.
@@ -54,6 +54,9 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     job.heads = row.heads;
     job.kv_heads = std::max(row.kv_heads, row.tp);  // ranks beyond kv_heads hold copies
     if (job.heads % job.kv_heads != 0) job.kv_heads = job.heads;
+    // One-forward-one-backward waits for its sends and receives together (Megatron-LM p2p_communication, DeepSpeed);
+    // the interleaved schedule sends beside kernels.
+    job.words.blocks_messages = job.chunks == 1;
     job.toml = toml_of(job);
     return job;
 }

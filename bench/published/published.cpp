@@ -21,7 +21,7 @@ using namespace orrery::published;
 namespace {
 
 struct Options {
-    std::string file, out, script = PUBLISHED_FOLDER "/model.lua";
+    std::string file, out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
     bool fit = false, unfitted = false, halves = false, leave_out = false;
     size_t every = 1;
 };
@@ -44,11 +44,15 @@ Options read_options(int argc, char** argv) {
             options.leave_out = true;
         else if (word == "--out")
             options.out = next();
+        else if (word == "--explain")
+            options.explain = next();
+        else if (word == "--keep")
+            options.keep = next();
         else if (word == "--every")
             options.every = std::stoul(next());
         else if (word.starts_with("-") || !options.file.empty())
             throw Error(fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
-                                    "[--every N] [--out FILE.csv]",
+                                    "[--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
                                     word),
                         Fault::usage);
         else
@@ -83,14 +87,14 @@ std::vector<Asked> read_rows(const Options& options) {
     return all;
 }
 
-void prepare_all(std::vector<Asked>& all, const std::string& script) {
+void prepare_all(std::vector<Asked>& all, const std::string& script, const std::string& keep) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
         for (size_t i = next++; i < all.size(); i = next++) {
             if (!all[i].why_not.empty()) continue;
             try {
                 accelerator_facts(accelerator_of(all[i].row.gpu));
-                all[i].jobs = prepare(all[i].row, script);
+                all[i].jobs = prepare(all[i].row, script, keep);
             } catch (const std::exception& error) {
                 all[i].why_not = error.what();
             }
@@ -127,12 +131,21 @@ std::vector<Scored> score(const std::vector<const Asked*>& all, const Constants&
     return scored;
 }
 
+/// Wires stay as collectives have settled them.
+Constants unfitted_kernels() {
+    Constants constants;
+    for (size_t c = 0; c < constants.all().size(); ++c)
+        if (!is_of_wires(constants.all()[c])) constants.set(c, constants.all()[c].unfitted);
+    return constants;
+}
+
 Constants fit_on(const std::vector<const Asked*>& all) {
     std::vector<Sample> samples;
-    for (const Asked* asked : all) samples.push_back({&asked->jobs, asked->label.family, asked->label.measured.step_s});
-    Constants constants;
-    constants.forget_fit();
-    return fit(samples, constants);
+    for (const Asked* asked : all) {
+        const Measured& measured = asked->label.measured;
+        samples.push_back({&asked->jobs, asked->label.family, measured.step_s, measured.peak_gib});
+    }
+    return fit(samples, fit_memory(samples, unfitted_kernels()));
 }
 
 void write_predictions(const std::vector<Asked>& all, const Constants& constants, const std::string& path) {
@@ -157,6 +170,36 @@ void print_constants(const Constants& constants) {
     for (const Constant& one : constants.all())
         fmt::print("    {{\"{}\", \"{}\", {:.4g}, {:g}, {:g}, {:g}}},\n", one.name, one.meaning, one.value, one.least,
                    one.most, one.unfitted);
+}
+
+std::string text_of(const Priced& one, const Graph& graph) {
+    if (one.kind == Priced::Kind::kernel) return orrery::text_of(one.spec);
+    if (one.kind == Priced::Kind::copy) return fmt::format("copy of {} MB", one.bytes / 1000000);
+    if (one.kind == Priced::Kind::beside)
+        return "rest of " + text_of(graph.prices[static_cast<size_t>(one.of)], graph) + " beside products";
+    return fmt::format("{} over axis {} of {:.2f} MB", name_of(one.opcode), one.axis,
+                       static_cast<double>(one.bytes) / 1e6);
+}
+
+/// Where the time of a row goes: what its critical path is made of.
+void explain(const std::vector<Asked>& all, const std::string& id, const Constants& constants) {
+    for (const Asked& asked : all) {
+        if (asked.row.id != id || asked.jobs.empty()) continue;
+        const Prediction p = predict(asked.jobs, constants);
+        const Prepared& job = asked.jobs[static_cast<size_t>(p.chosen)];
+        std::vector<double> weights;
+        step_seconds(job, constants, &weights);
+        const std::vector<double> seconds = price(job, constants);
+        std::vector<size_t> order(seconds.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::sort(order.begin(), order.end(),
+                  [&](size_t a, size_t b) { return seconds[a] * weights[a] > seconds[b] * weights[b]; });
+        fmt::print("{}: {:.4g} s, measured {:.4g} s; mesh {}; {} nodes\n", id, p.step_s, asked.label.measured.step_s,
+                   job.mesh.text(), job.graph.nodes.size());
+        for (size_t i = 0; i < std::min<size_t>(order.size(), 40); ++i)
+            fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * weights[order[i]],
+                       weights[order[i]], 1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.graph));
+    }
 }
 
 /// Fitted on a random half of the rows and scored on the other, five times.
@@ -188,7 +231,8 @@ void leave_out(const std::vector<const Asked*>& all) {
             known |= asked->label.accelerator == members[0]->label.accelerator;
         }
         double mean = 0;
-        for (const Scored& one : score(members, fit_on(others))) mean += one.error() / static_cast<double>(members.size());
+        for (const Scored& one : score(members, fit_on(others)))
+            mean += one.error() / static_cast<double>(members.size());
         fmt::print("without {:28} {:4} rows: {:5.1f} %{}\n", family, members.size(), 100 * mean,
                    known ? "" : "  (its accelerator is in no other family)");
         if (known) sum += mean, ++counted;
@@ -200,7 +244,7 @@ int run(const Options& options) {
     const auto begin = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
     std::vector<Asked> all = read_rows(options);
-    prepare_all(all, options.script);
+    prepare_all(all, options.script, options.keep);
     size_t ready = 0;
     for (const Asked& asked : all) {
         ready += !asked.jobs.empty();
@@ -208,13 +252,18 @@ int run(const Options& options) {
     }
     fmt::print("{} of {} rows have a plan, {:.1f} s\n", ready, all.size(), passed());
     Constants constants;
-    if (options.unfitted || options.fit) constants.forget_fit();
+    if (options.unfitted) {
+        constants.forget_fit();
+        for (Asked& asked : all)
+            for (Prepared& job : asked.jobs) wire(job, constants);
+    }
     const std::vector<const Asked*> known = judged(all);
     if (options.fit) {
         constants = fit_on(known);
         print_constants(constants);
     }
     if (!known.empty()) fmt::print("{}", report(score(known, constants)));
+    if (!options.explain.empty()) explain(all, options.explain, constants);
     if (!options.out.empty()) write_predictions(all, constants, options.out);
     if (options.halves) halves(known);
     if (options.leave_out) leave_out(known);

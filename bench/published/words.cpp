@@ -91,7 +91,6 @@ const std::vector<Word>& word_list() {
         {"unfused attention", "attention=separate"},
         {"attention core", "attention=separate"},
         {"flash", "attention=flash"},
-        {"pack_sample_into_one true", "attention_over=micro-batch"},
         {"eager", "ops=eager"},
         {"compile", "ops=compiled"},
         {"fused ops", "ops=compiled"},
@@ -109,6 +108,12 @@ const std::vector<Word>& word_list() {
         {"mp mode default", "gradients=bf16"},
         {"mp mode pure", "gradients=bf16"},
         {"fp32 grad", "gradients=f32"},
+        {"overlap-grad", "data_overlap=yes"},
+        {"overlap grad", "data_overlap=yes"},
+        {"overlapped grad", "data_overlap=yes"},
+        {"grad sync overlapped", "data_overlap=yes"},
+        {"deepspeed", "gradients_by=all_reduce"},
+        {"roce", "nics=ethernet"},
     };
     return list;
 }
@@ -123,6 +128,7 @@ const std::vector<Default>& default_list() {
         {"attention", "flash; separate where the precision is fp16", "words_of"},
         {"sequence parallelism", "no", "words_of"},
         {"tp overlap", "no", "words_of"},
+        {"gradients beside kernels", "with FSDP, and where the software is eager, compiled or 8-bit", "words_of"},
         {"params as gathered", "bf16", "words_of"},
         {"gradients as reduced", "f32", "words_of"},
         {"selective recompute, of unnamed parts", "every second block", "read_recompute"},
@@ -130,7 +136,8 @@ const std::vector<Default>& default_list() {
         {"vp", "1; guessed where micro_batch and recompute are left out, too", "jobs_of"},
         {"micro_batch, recompute", "guessed: the fastest that fits", "jobs_of"},
         {"vocabulary", "rounded up to 128 tp where tp > 1", "jobs_of"},
-        {"largest joined message", "160 MiB; 25 for eager and compiled", "jobs_of"},
+        {"message of flat gradients and params", "40 million elements, or a million a rank of dp (Megatron-LM)",
+         "predict"},
     };
     return list;
 }
@@ -151,11 +158,15 @@ Words words_of(const Row& row) {
     words.chunks_tp = words.sequence && said(prose, "tp_overlap") == "yes";
     const std::string_view attention = said(prose, "attention");
     words.separate = attention == "separate" || (attention.empty() && words.software == Software::unfused);
-    words.packed = said(prose, "attention_over") == "micro-batch";
     words.interleaves = said(prose, "pipeline") != "1f1b";
     words.gather_f32 = said(prose, "params") == "f32";
     words.reduce_bf16 = said(prose, "gradients") == "bf16";
+    words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
+    words.all_reduces = said(prose, "gradients_by") == "all_reduce";
+    const bool beside = words.software == Software::eager || words.software == Software::compiled ||
+                        words.software == Software::eight_bit;
+    words.overlaps_data = beside || words.zero == 3 || said(prose, "data_overlap") == "yes";
     read_recompute(row, words);
     return words;
 }

@@ -13,13 +13,16 @@ std::string_view name_of(Software software);
 /// What the prose columns say, by a closed list of words, and defaults where a word is missing.
 struct Words {
     Software software = Software::eager;
-    bool sequence = false;     ///< tp also splits the sequence between blocks
-    bool chunks_tp = false;    ///< tp's collectives run in chunks beside their products
-    bool separate = false;     ///< attention as separate ops
-    bool packed = false;       ///< the sequences of a micro-batch are one to attention
-    bool interleaves = true;   ///< the pipeline's chunks may be more than one
-    bool gather_f32 = false;   ///< params are gathered in f32 and cast where they are used
-    bool reduce_bf16 = false;  ///< gradients are reduced in bf16
+    bool sequence = false;         ///< tp also splits the sequence between blocks
+    bool chunks_tp = false;        ///< tp's collectives run in chunks beside their products
+    bool separate = false;         ///< attention as separate ops
+    bool interleaves = true;       ///< the pipeline's chunks may be more than one
+    bool gather_f32 = false;       ///< params are gathered in f32 and cast where they are used
+    bool reduce_bf16 = false;      ///< gradients are reduced in bf16
+    bool overlaps_data = true;     ///< gradients and params go beside kernels
+    bool blocks_messages = false;  ///< kernels wait for what a pipeline sends, too
+    bool all_reduces = false;      ///< gradients, though optimizer states are split
+    bool ethernet = false;         ///< NICs are RoCE
     std::string activation = "gelu", norm = "layernorm", positions = "learned";
     bool bias = true, tied = true;
     int zero = 0;

@@ -51,7 +51,8 @@ TEST_CASE("kernel prices: a product that fills whole waves takes its flops over 
 
 TEST_CASE("kernel prices: one tile more than a wave costs a second wave, and the best tile is taken") {
     const KernelPrices prices(round_rates(), free_software());
-    const double whole = prices.seconds(product(2560, 4096, 1280)), more = prices.seconds(product(2560 + 1, 4096, 1280));
+    const double whole = prices.seconds(product(2560, 4096, 1280)),
+                 more = prices.seconds(product(2560 + 1, 4096, 1280));
     CHECK(more > 1.05 * whole);
     CHECK(more < 2.01 * whole);
 }
@@ -75,7 +76,8 @@ TEST_CASE("kernel prices: a thin product is bound by its bytes") {
 
 TEST_CASE("kernel prices: a gradient of weights with few tiles is cut along its contraction") {
     const KernelPrices prices(round_rates(), free_software());
-    const KernelSpec dw{"matmul_dw", {}, {{DType::bf16, {65536, 512}}, {DType::bf16, {65536, 512}}}, {{DType::f32, {512, 512}}}};
+    const KernelSpec dw{
+        "matmul_dw", {}, {{DType::bf16, {65536, 512}}, {DType::bf16, {65536, 512}}}, {{DType::f32, {512, 512}}}};
     // 8 tiles of 256 x 128 on 100 multiprocessors would take 12.5 times as long as the flops do.
     CHECK(prices.seconds(dw) < 3 * 2.0 * 65536 * 512 * 512 / 100e12);
 }
@@ -83,7 +85,9 @@ TEST_CASE("kernel prices: a gradient of weights with few tiles is cut along its 
 TEST_CASE("kernel prices: transposed operands and leading dims give the same product") {
     const KernelPrices prices(round_rates(), free_software());
     const double seconds = prices.seconds(product(4096, 2048, 1280));
-    KernelSpec turned{"matmul", {{"trans_b", true}}, {{DType::bf16, {4, 1024, 2048}}, {DType::bf16, {1280, 2048}}},
+    KernelSpec turned{"matmul",
+                      {{"trans_b", true}},
+                      {{DType::bf16, {4, 1024, 2048}}, {DType::bf16, {1280, 2048}}},
                       {{DType::bf16, {4, 1024, 1280}}}};
     CHECK(prices.seconds(turned) == Approx(seconds));
 }
@@ -129,7 +133,8 @@ TEST_CASE("kernel prices: other kernels move their bytes, each software's number
 
 TEST_CASE("kernel prices: what was measured comes first, then its efficiency over other shapes") {
     const KernelPrices formula(round_rates(), free_software());
-    const KernelSpec small = product(2560, 4096, 1280), large = product(10240, 4096, 1280), other = product(5120, 4096, 1280);
+    const KernelSpec small = product(2560, 4096, 1280), large = product(10240, 4096, 1280),
+                     other = product(5120, 4096, 1280);
     // The small one at half of the formula's speed, the large one at full speed.
     const KernelPrices prices(round_rates(), free_software(),
                               {{small, 1, 2 * formula.seconds(small)}, {large, 1, formula.seconds(large)}});
