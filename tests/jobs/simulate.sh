@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# orrery simulate and plan: a script on a cluster that is not here; what cannot be is refused with place and figures.
+# Runs beside other tests.
+source "$(dirname "$0")/lib.sh"
+
+cat > small.toml <<'TOML'
+[mesh]
+pp = 2
+dp = 2
+tp = 2
+[train]
+steps = 10
+sequences_per_step = 32
+microbatches = 8
+precision = "bf16"
+[data]
+tokens_per_sequence = 512
+vocab = 1024
+[script]
+layers = 8
+embed = 512
+heads = 8
+TOML
+gpt=$source_root/scripts/gpt.lua clusters=$source_root/configs/clusters
+simulate() { $orrery simulate $gpt --config small.toml --cluster "$clusters/h100.toml" "$@"; }
+# value KEY FILE: of a flat JSON object.
+value() { python3 -c 'import json,sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2"; }
+less() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) < float(sys.argv[2]))' "$1" "$2"; }
+# refused CODE WORD ARGUMENTS...
+refused() {
+    local code=$1 word=$2
+    shift 2
+    "$@" > said.txt 2>&1
+    local got=$?
+    [ $got -eq "$code" ] || { cat said.txt; fail "$* ended with $got, not $code"; }
+    grep -qF -- "$word" said.txt || { cat said.txt; fail "no \"$word\" from $*"; }
+}
+
+for cluster in "$clusters"/*.toml; do
+    [ "$(basename "$cluster")" = this_machine.toml ] && continue
+    $orrery simulate $gpt --config small.toml --cluster "$cluster" > said.txt || fail "no forecast on $cluster"
+    grep -q '^step ' said.txt && grep -q '^memory ' said.txt || { cat said.txt; fail "$cluster: no step or memory"; }
+done
+simulate --json > plain.json || fail "no JSON"
+simulate --json > again.json && cmp -s plain.json again.json || fail "two forecasts differ"
+simulate --json --slow 3:2 > slow.json || fail "no slow rank"
+less "$(value step_s plain.json)" "$(value step_s slow.json)" || fail "a slow rank costs nothing"
+[ "$(value slowest_rank slow.json)" = 3 ] || fail "the slow rank is not named"
+simulate --json --set script.zero=3 > zero.json || fail "no ZeRO-3"
+less "$(value memory_bytes zero.json)" "$(value memory_bytes plain.json)" || fail "ZeRO-3 saves no memory"
+simulate -o step.svg > /dev/null || fail "no drawing"
+grep -q '<svg xmlns=' step.svg && grep -q 'MFU' step.svg || fail "the drawing is no SVG with its figures"
+
+refused 2 "128 missing" simulate --set mesh.dp=64 --set train.sequences_per_step=512
+refused 2 "RANK:TIMES" simulate --slow 8:2
+refused 2 "RANK:TIMES" simulate --slow 1:0.5
+refused 2 "no software" simulate --software magic
+refused 2 "no axis" simulate --mapping ep
+refused 2 "too much" simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
+refused 2 "No such file" $orrery simulate $gpt --config small.toml --cluster nowhere.toml
+sed 's/memory_gb_s/memory_gbs/' "$clusters/h100.toml" > wrong.toml
+refused 2 "missing accelerator.h100.memory_gb_s" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+
+{ echo 'colour = "red"'; cat "$clusters/h100.toml"; } > wrong.toml
+refused 2 "colour" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+
+$orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 > plan.txt || fail "no plan"
+grep -q '^\[mesh\]' plan.txt || { cat plan.txt; fail "the plan says no TOML that runs it"; }
+sed -n '/^\[mesh\]/,$p' plan.txt > best.toml
+best=$(awk '/step s/ { getline; print $1 }' plan.txt)
+# What it names comes to what it says; the proof and the other programs change nothing of the step.
+sed -n '/^\[train\]/,/^\[data\]/p;' small.toml | grep -v -e microbatches -e '^\[data' > run.toml
+{ sed -n '/^\[mesh\]/,/^\[train\]/p' best.toml | grep -v '^\[train'; cat run.toml; grep microbatches best.toml
+  sed -n '/^\[data\]/,$p' small.toml
+  sed -n '/^\[script\]/,$p' best.toml | grep -v -e '^\[script' -e '^#'; } > whole.toml
+order=$(sed -n 's/^# place ranks with //p' best.toml)
+$orrery simulate $gpt --config whole.toml --cluster "$clusters/h100.toml" --json $order > best.json ||
+    fail "the best does not run"
+python3 -c 'import sys; sys.exit(abs(float(sys.argv[1]) / float(sys.argv[2]) - 1) > 2e-3)' \
+    "$best" "$(value step_s best.json)" ||
+    fail "plan says $best s, simulate $(value step_s best.json)"
+less "$(value step_s best.json)" "$(value step_s plain.json)" || fail "the plan is no faster than what was configured"
+refused 2 "no such option" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --keep colour
+refused 2 "are missing" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000
