@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "config/load.h"
-#include "sim/wires.h"
+#include "sim/cluster/wires.h"
 
 namespace {
 

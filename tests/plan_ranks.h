@@ -99,6 +99,7 @@ struct Running {
     bool reference = true;  ///< of the CPU device
     std::function<std::vector<char>(const Value&, int64_t step)> contents = test::contents;
     bool every_step = false;
+    bool record = false;  ///< the last step
     std::string kind = "cpu";                                          ///< of the device
     std::function<std::unique_ptr<Device>(int64_t rank)> device = {};  ///< empty: the CPU
     std::function<std::unique_ptr<Transport>()> transport = threads_transport;
@@ -109,6 +110,8 @@ struct Ran {
     std::vector<Contents> steps;                ///< every_step: the same after each step
     std::vector<std::vector<Traffic>> traffic;  ///< per rank and AxisId
     std::vector<std::vector<Executor::Time>> times;
+    std::vector<std::vector<Executor::Cost>> costs;
+    std::vector<StepRecord> records;  ///< record: by rank
     int64_t captured = 0;  ///< ranks whose step was
     std::string why;       ///< of a rank whose step was not
 };
@@ -178,6 +181,8 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
     Ran ran;
     ran.traffic.resize(static_cast<size_t>(ranks));
     ran.times.resize(static_cast<size_t>(ranks));
+    ran.costs.resize(static_cast<size_t>(ranks));
+    ran.records.resize(static_cast<size_t>(ranks));
     std::mutex mutex;
     registry();  // made before the ranks' threads ask for it
     run_ranks(ranks, [&](int64_t rank, Rendezvous& rendezvous) {
@@ -225,6 +230,7 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
                       size_of(v.type.dtype), block.data());
                 copy(local.data, block.data(), local.bytes());
             }
+            if (how.record && step == how.steps) executor->record(ran.records[r]);
             executor->run();
             if (how.every_step) hold(step - 1);
         }
@@ -234,6 +240,7 @@ inline Ran run_steps(const Lowered& lowered, const Running& how) {
             ran.traffic[r].push_back(communicator ? communicator->traffic() : Traffic{});
         }
         ran.times[r] = executor->times();
+        ran.costs[r] = executor->costs();
         const std::lock_guard lock(mutex);
         ran.captured += executor->captured();
         if (!executor->captured()) ran.why = executor->not_captured();

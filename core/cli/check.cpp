@@ -13,6 +13,7 @@
 #include "plan/lint.h"
 #include "run/checkpoint/pretrained.h"
 #include "run/data/input_feed.h"
+#include "run/record/step_trace.h"
 #include "run/train/metrics.h"
 
 namespace orrery {
@@ -173,6 +174,7 @@ struct LaunchScript final : CheckScript {
     void look_at() override {
         dataset();
         check_resume(settings_, config_, *open_store(), command_.fresh);
+        check_trace(settings_.trace, settings_.trace_step, training_->steps, command_.node_rank == 0);
     }
 
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {

@@ -21,9 +21,12 @@
 #include "cli/bench/bench_collectives.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/preflight/preflight_flags.h"
+#include "cli/scale/scale_flags.h"
 #include "cli/signals.h"
 #include "compile/pipeline.h"
 #include "config/load.h"
+#include "config/toml_text.h"
 #include "lua/script.h"
 #include "run/control/job.h"
 #include "run/control/stop_request.h"
@@ -51,10 +54,14 @@ CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     CLI::App* run = app.add_subcommand("run", "train: start the ranks of this host and run a script on them");
     add_script_options(*run, command, "experiment, a .lua file");
     run->add_flag("--fresh", command.fresh, "start over: move what the run's folder holds aside");
+    run->add_option_function<std::string>(
+        "--trace", [&command](const std::string& file) { command.sets.push_back("run.trace=" + toml_string(file)); },
+        "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which");
     run->add_option("--nodes", command.nodes, "hosts that take part");
     run->add_option("--node-rank", command.node_rank, "which of them this is, from 0");
     run->add_option("--rendezvous", command.rendezvous, "host:port where node 0 listens");
     add_examples(*run, {"run scripts/gpt.lua --config configs/quickstart.toml",
+                        "run scripts/gpt.lua --config configs/quickstart.toml --trace step.json",
                         "run scripts/gpt.lua --config configs/four_ranks.toml --set train.steps=500",
                         "run my.lua --config two.toml --nodes 2 --node-rank 0 --rendezvous n1:29500"});
     return run;
@@ -82,6 +89,9 @@ void add_cluster(CLI::App& app, SimulateCommand& command) {
         ->check(CLI::PositiveNumber);
     app.add_option("--software", command.software,
                    "what runs the kernels: compiled, eager, megatron, unfused or eight_bit");
+    app.add_option("--tp-chunks", command.tp_chunks,
+                   "what if collectives of tp ran in so many chunks beside their products; `run` cannot do that")
+        ->check(CLI::Range(2, 64));
 }
 
 CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& command) {
@@ -202,6 +212,33 @@ CLI::App* add_products(CLI::App& app, ProductsCommand& command) {
         ->allow_extra_args(false);
     add_examples(*products, {"products --threads 1 --types f32,bf16"});
     return products;
+}
+
+CLI::App* add_calibrate(CLI::App& app, ScriptCommand& script, CalibrateCommand& command) {
+    CLI::App* calibrate = app.add_subcommand(
+        "calibrate", "measure this machine's kernels by shape and transports by size, as a table for `simulate`");
+    add_script_options(*calibrate, script, "experiment, a .lua file: exactly its plan's kernels; none: a grid");
+    calibrate->get_option("script")->required(false);
+    calibrate->add_option("-o,--out", command.out, "JSON file; standard output if left out");
+    calibrate->add_option("--threads", command.rank_threads, "threads of a rank; 0: as `run` would have, or all")
+        ->check(CLI::Range(0, 1024));
+    calibrate->add_option("--transports", command.transports,
+                          "transport plugins: shm,gloo; none: no communication; left out: those of the script, or all");
+    calibrate->add_option("--ranks", command.ranks, "how many ranks communicate: 2,4; left out: as the script, or 2");
+    calibrate->add_option("--seconds", command.seconds, "time to measure for, in all")
+        ->check(CLI::Range(0.01, 86400.0));
+    calibrate->add_option("--dtype", command.dtype, "of the grid: f32, bf16 or f16")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    calibrate->add_option("--bytes", command.bytes, "sizes of messages; left out: 1 KiB to 64 MiB")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
+    calibrate->add_option("--wire", command.wire)->group("");  // the processes that this command starts
+    calibrate->add_option("--wire-ranks", command.wire_ranks)->group("");
+    calibrate->add_option("--wire-seconds", command.wire_seconds)->group("");
+    add_examples(*calibrate, {"calibrate --threads 1 --transports shm,gloo --ranks 2,4 -o here.json",
+                              "calibrate scripts/gpt.lua --config configs/two_ranks.toml -o gpt.json"});
+    return calibrate;
 }
 
 struct BenchCommand {
@@ -336,6 +373,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     TokenizeCommand tokenize;
     BenchCommand bench;
     bench.arguments = script.arguments;
+    PreflightCommand preflight;
+    preflight.arguments = script.arguments;
     std::vector<std::string> folders;
 
     CLI::App* run = add_run(app, script);
@@ -357,7 +396,14 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App* new_plugin = add_new_plugin(app, fresh);
     ProductsCommand products;
     CLI::App* kinds = add_products(app, products);
+    CalibrateCommand calibration;
+    CLI::App* calibrate = add_calibrate(app, script, calibration);
     add_bench(app, bench);
+    CLI::App* look = add_preflight(app, preflight);
+    ScaleCommand sizes;
+    CLI::App* scale = app.add_subcommand("scale", "run a script on several numbers of ranks and compare them");
+    add_script_options(*scale, script, "experiment, a .lua file");
+    add_scale_flags(*scale, sizes);
 
     refuse_unknown_command(app, argc, argv);
     try {
@@ -385,7 +431,10 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));
+    if (scale->parsed()) return written(scale_command(script, sizes));
+    if (look->parsed()) return written(preflight_command(preflight));
     if (kinds->parsed()) return written(products_command(products));
+    if (calibrate->parsed()) return written(calibrate_command(script, calibration));
     return written(bench_command(bench));
 }
 

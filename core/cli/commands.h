@@ -53,11 +53,14 @@ struct SimulateCommand {
     int64_t cluster_nodes = 0;         ///< of its one kind; 0: as many as the file says
     std::vector<std::string> mapping;  ///< axes, the innermost first
     std::string software = "compiled";
+    int64_t tp_chunks = 0;          ///< collectives of tp in so many chunks beside their products; 0: whole, as `run`
     std::vector<std::string> slow;  ///< "RANK:TIMES"
     double jitter = 0;
     double restart_s = 300;  ///< from a failure until training goes on
     std::string out;         ///< an .svg file; "": none
     bool json = false;
+    /// One of many: the train step alone, without its proof, its steady state stored once.
+    bool quick = false;
 };
 
 /// A search for the fastest ways to run a script on a cluster.
@@ -83,6 +86,20 @@ struct ProductsCommand {
     std::vector<std::string> sets;  ///< of [device.NAME] and [plugins]
 };
 
+/// Measured costs of this machine, as a table.
+struct CalibrateCommand {
+    std::string out;            ///< file; "": standard output
+    int64_t rank_threads = 0;   ///< 0: of a script what its run would have, else the processors allowed
+    std::string transports;     ///< "shm,gloo", "none"; "": of a script its own, else all that can run here
+    std::string ranks;          ///< "2,4"; "": of a script the sizes of its axes, else 2
+    double seconds = 90;        ///< of measuring, kernels and transports together
+    std::string dtype = "f32";  ///< of the grid
+    std::string wire;           ///< this process is the launcher or a rank of this transport's ranks
+    int64_t wire_ranks = 0;
+    double wire_seconds = 0;
+    std::vector<int64_t> bytes;  ///< sizes of messages; empty: the usual
+};
+
 struct Job;  // run/control/job.h
 
 /// Prints the options that the command's script declares, for --help. Returns the exit code.
@@ -102,6 +119,7 @@ int plan_command(const ScriptCommand& script, const PlanCommand& command);
 int new_plugin_command(const NewPluginCommand& command);
 int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);
+int calibrate_command(const ScriptCommand& script, const CalibrateCommand& command);
 int plugins_command(const std::vector<std::string>& folders);
 
 }  // namespace orrery

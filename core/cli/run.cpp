@@ -125,7 +125,8 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         std::optional<MetricsWriter> metrics;
         if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
         train({session, *store, metrics ? &*metrics : nullptr, script.dataset(), options, settings.seed, settings.keep,
-               settings.weights, script.experiment().recipe->weights, script.later_programs()});
+               settings.weights, script.experiment().recipe->weights, script.later_programs(), settings.trace,
+               settings.trace_step, folder + "/costs.json"});
         session.leave();
         sessions.met = false;
         ++sessions.trained;

@@ -29,6 +29,8 @@ uint64_t CommunicationThread::issue(Opcode opcode, Communicator& to, const Tenso
     call.out = out;
     call.op = op;
     call.mark = mark_;
+    call.times = times_;
+    call.when = when_;
     issued_ = ticket;
     begun_.store(ticket, std::memory_order_release);
     begun_.notify_all();
@@ -64,7 +66,12 @@ void CommunicationThread::work() {
         if (!error_) {
             try {
                 at_hand_.store(calls_[next % slots].mark, std::memory_order_relaxed);
-                run(calls_[next % slots]);
+                const Call& call = calls_[next % slots];
+                const auto begin = std::chrono::steady_clock::now();
+                run(call);
+                const auto end = std::chrono::steady_clock::now();
+                if (call.times) call.times->add(std::chrono::duration<double>(end - begin).count());
+                if (call.when) *call.when = {begin, end};
                 at_hand_.store(-1, std::memory_order_relaxed);
             } catch (...) {
                 error_ = std::current_exception();

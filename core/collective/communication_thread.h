@@ -1,7 +1,10 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -9,6 +12,24 @@
 #include "orrery/plan.h"
 
 namespace orrery {
+
+/// What was done from when to when; equal: nothing was.
+struct Interval {
+    std::chrono::steady_clock::time_point begin{}, end{};
+};
+
+/// Calls that were counted together.
+struct CallTimes {
+    double seconds = 0;
+    double least = std::numeric_limits<double>::infinity();  ///< of one
+    int64_t count = 0;
+
+    void add(double call) {
+        seconds += call;
+        if (call < least) least = call;
+        ++count;
+    }
+};
 
 /// Runs collectives of any number of communicators one after the other, in the order of their issue, beside the
 /// thread that issues them. That order is the one of calls that end inline, so a plan that ends with those ends here.
@@ -21,6 +42,8 @@ public:
         Tensor in, out;
         ReduceOp op = ReduceOp::sum;
         int mark = -1;
+        CallTimes* times = nullptr;
+        Interval* when = nullptr;
     };
 
     CommunicationThread();
@@ -30,7 +53,13 @@ public:
     CommunicationThread& operator=(const CommunicationThread&) = delete;
 
     /// What the next call is to whoever asks for the call at hand: an instruction.
-    void mark(int instruction) { mark_ = instruction; }
+    /// How long it takes is added to `times`, and when it ran is written to `when`; who waits for the call may read
+    /// them.
+    void mark(int instruction, CallTimes* times = nullptr, Interval* when = nullptr) {
+        mark_ = instruction;
+        times_ = times;
+        when_ = when;
+    }
     /// The mark of the call that runs, or that failed; -1 when there is none. Any thread may ask.
     int at_hand() const { return at_hand_.load(std::memory_order_relaxed); }
     /// Waits only where all slots are under way. Throws the error of a call before it. Returns the ticket of the call.
@@ -53,6 +82,8 @@ private:
 
     std::array<Call, slots> calls_;
     int mark_ = -1;
+    CallTimes* times_ = nullptr;
+    Interval* when_ = nullptr;
     std::atomic<int> at_hand_{-1};
     uint64_t issued_ = 0;             ///< by the issuing thread
     std::atomic<uint64_t> begun_{0};  ///< what the thread may take up to, or stop

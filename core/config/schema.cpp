@@ -51,6 +51,9 @@ const std::vector<SchemaKey>& schema() {
          "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "
          "refuse one that has none",
          anything, "auto|never|required"},
+        {"run", "trace", text, "",
+         "file for a trace of one step of all ranks, which ui.perfetto.dev shows: kernels, messages, waits"},
+        {"run", "trace_step", integer, "0", "the step of it; 0: the tenth of this start, or its last", 0},
         {"mesh", "*", integer, "", "size of an axis, outermost first", 1},
         {"train", "steps", integer, "", "optimizer steps", 1},
         {"train", "sequences_per_step", integer, "", "global batch: sequences of one optimizer step", 1},

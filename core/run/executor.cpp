@@ -6,7 +6,6 @@
 #include <cassert>
 #include <span>
 
-#include "collective/communication_thread.h"
 #include "plan/print.h"
 #include "plan/walk.h"
 #include "run/capture_vote.h"
@@ -19,7 +18,7 @@ struct Executor::Launch {
     Kernel* kernel = nullptr;
     void* workspace = nullptr;
     Communicator* communicator = nullptr;
-    int time = 0;
+    int cost = 0;
     int peer = none;                                ///< send, receive: the other member
     bool begins_group = false, ends_group = false;  ///< a run of sends and receives of one axis
     bool marked = false;                            ///< of the compute queue: a message waits for it
@@ -45,13 +44,18 @@ struct Executor::Machine {
     Launch& launch(int index) const { return e.launches_[static_cast<size_t>(index)]; }
     const Tensor& tensor(int index, size_t operand) const { return e.tensors_[launch(index).first + operand]; }
 
-    void charge(int time) {
+    void spend(int cost, const StepRecord::Span& span) {
         if (captures) return;
         const auto now = Clock::now();
-        Time& t = e.times_[static_cast<size_t>(time)];
-        t.seconds += std::chrono::duration<double>(now - last).count();
-        ++t.count;
+        e.costs_[static_cast<size_t>(cost)].all.add(std::chrono::duration<double>(now - last).count());
+        if (e.record_) e.record_->spans.push_back({span.what, span.position, span.awaited, {last, now}});
         last = now;
+    }
+    /// The instruction's own work.
+    void charge(int index) {
+        StepRecord::Span span;
+        if (e.record_) span.position = position_of(e.class_, {index, e.run_});
+        spend(launch(index).cost, span);
     }
 
     void begin_run(int64_t run) { e.begin_run(run); }
@@ -72,7 +76,12 @@ struct Executor::Machine {
             return e.joins_.push_back(event);  // the message goes behind it
         else
             event.wait();
-        charge(0);
+        StepRecord::Span span{StepRecord::What::wait};
+        if (e.record_) {
+            span.position = position_of(e.class_, {index, e.run_});
+            span.awaited = position_of(e.class_, awaited);
+        }
+        spend(0, span);
     }
 
     /// A message that goes to another queue may wait for it.
@@ -85,7 +94,7 @@ struct Executor::Machine {
         const Launch& l = launch(index);
         e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), l.workspace);
         mark(index);
-        charge(l.time);
+        charge(index);
     }
 
     void copy(int index) {
@@ -93,7 +102,7 @@ struct Executor::Machine {
         const Tensor& from = tensor(index, 0);
         e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
         mark(index);
-        charge(launch(index).time);
+        charge(index);
     }
 
     int64_t tag(int index) const { return instruction(index).tag + e.run_ * e.class_.repeat.micros; }
@@ -121,7 +130,11 @@ struct Executor::Machine {
         const Event ready = after(index);
         const Instruction& i = instruction(index);
         Communicator& c = *launch(index).communicator;
-        if (e.thread_) e.thread_->mark(static_cast<int>(position_of(e.class_, {index, e.run_})));
+        if (e.thread_) {
+            const int64_t position = position_of(e.class_, {index, e.run_});
+            e.thread_->mark(static_cast<int>(position), &e.costs_[static_cast<size_t>(launch(index).cost)].beside,
+                            e.record_ ? &e.record_->beside[static_cast<size_t>(position)] : nullptr);
+        }
         const Tensor& in = tensor(index, 0);
         Event& done = e.event({index, e.run_});
         switch (i.opcode) {
@@ -131,7 +144,7 @@ struct Executor::Machine {
             case Opcode::all_to_all: done = c.all_to_all(in, tensor(index, 1), ready); break;
             default: assert(false);
         }
-        charge(launch(index).time);
+        charge(index);
     }
 
     void send(int index) {
@@ -140,7 +153,7 @@ struct Executor::Machine {
         if (l.begins_group) l.communicator->begin_group();
         e.event({index, e.run_}) = l.communicator->send(tensor(index, 0), l.peer, tag(index), ready);
         if (l.ends_group) l.communicator->end_group();
-        charge(l.time);
+        charge(index);
     }
 
     void receive(int index) {
@@ -149,7 +162,7 @@ struct Executor::Machine {
         if (l.begins_group) l.communicator->begin_group();
         e.event({index, e.run_}) = l.communicator->receive(tensor(index, 0), l.peer, tag(index), ready);
         if (l.ends_group) l.communicator->end_group();
-        charge(l.time);
+        charge(index);
     }
 };
 
@@ -194,9 +207,12 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
+    if (plan.fingerprint.empty())
+        throw Error("this plan is for prices alone (sim/tp_chunks): its memory is not placed, and it cannot run",
+                    Fault::failed);
     by_axis_.resize(static_cast<size_t>(plan.mesh.ids()), nullptr);
     begun_.resize(by_axis_.size(), 0);
-    times_.push_back({"waiting", Time::Kind::waiting, 0, 0});
+    cost_id({"waiting", Time::Kind::waiting});
     prepare_kernels();
     launches_.reserve(class_.stream.size());
     events_.resize(class_.stream.size());
@@ -263,13 +279,6 @@ Kernel* Executor::kernel_of(const Instruction& instruction, int64_t run) {
     return kernel.get();
 }
 
-int Executor::time_id(const std::string& name, Time::Kind kind) {
-    for (size_t i = 0; i < times_.size(); ++i)
-        if (times_[i].name == name && times_[i].kind == kind) return static_cast<int>(i);
-    times_.push_back({name, kind, 0, 0});
-    return static_cast<int>(times_.size()) - 1;
-}
-
 void Executor::resolve(const Instruction& instruction, int index) {
     Launch launch;
     launch.first = tensors_.size();
@@ -281,15 +290,20 @@ void Executor::resolve(const Instruction& instruction, int index) {
         const int own = instruction.workspace;
         launch.workspace =
             own == none ? kernel_scratch_.data : arenas_[1] + class_.buffers[static_cast<size_t>(own)].offset;
-        launch.time = time_id(class_.kernels[static_cast<size_t>(instruction.kernel)].op, Time::Kind::compute);
+        const std::string& op = class_.kernels[static_cast<size_t>(instruction.kernel)].op;
+        launch.cost = cost_id({op, Time::Kind::compute, instruction.kernel});
     } else if (instruction.opcode == Opcode::copy) {
-        launch.time = time_id("copy", Time::Kind::compute);
+        const int64_t bytes = instruction.operands.front().type.bytes();
+        launch.cost = cost_id({"copy", Time::Kind::compute, none, instruction.opcode, none, bytes});
     } else {
         const std::string& axis = plan_.mesh.axis(instruction.axis).name;
         launch.communicator = by_axis_[static_cast<size_t>(instruction.axis)];
         if (!launch.communicator)
             throw Error(describe(plan_, class_, index) + ": there is no communicator for axis " + axis, Fault::failed);
-        launch.time = time_id(fmt::format("{} {}", name_of(instruction.opcode), axis), Time::Kind::communication);
+        int64_t bytes = instruction.operands.front().type.bytes();
+        if (instruction.opcode == Opcode::all_gather) bytes = instruction.operands[1].type.bytes();
+        launch.cost = cost_id({fmt::format("{} {}", name_of(instruction.opcode), axis), Time::Kind::communication, none,
+                               instruction.opcode, instruction.axis, bytes});
         const auto pairs = [&](size_t i) {
             if (i >= class_.stream.size()) return false;
             const Instruction& other = class_.stream[i];
@@ -397,18 +411,22 @@ void Executor::run(const void* inputs, void* results) {
     if (!first && !tried_capture_ && device_.captures()) {
         guarded([&] { capture(); });
         if (exchange_) vote();
-        if (graph_) times_.push_back({"captured step", Time::Kind::compute, 0, 0});
+        if (graph_) cost_id({"captured step", Time::Kind::compute});
     }
     replays_ = graph_ != nullptr;
     guarded([&] {
         position_.store(0, std::memory_order_relaxed);
+        const auto begin = Machine::Clock::now();
         if (inputs && inputs_.bytes > 0) device_.copy(0, arenas_[0] + inputs_.begin, inputs, inputs_.bytes);
+        if (record_) record_->spans.push_back({StepRecord::What::inputs, none, none, {begin, Machine::Clock::now()}});
         if (replays_) return replay(results);
         Machine machine(*this);
         walk(class_, machine);
         end(results);
-        machine.charge(0);
+        machine.spend(0, {StepRecord::What::end});
+        if (first) keep_first();
     });
+    record_ = nullptr;
     running_.store(false, std::memory_order_relaxed);
 }
 
@@ -458,7 +476,7 @@ void Executor::replay(void* results) {
     }
     end.wait();
     device_.synchronize(0);
-    machine.charge(static_cast<int>(times_.size()) - 1);
+    machine.spend(static_cast<int>(costs_.size()) - 1, {StepRecord::What::captured});
 }
 
 void Executor::run(Observer& observer) {

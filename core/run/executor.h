@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/communication_thread.h"
 #include "orrery/communicator.h"
 #include "orrery/plan.h"
 #include "plan/host_places.h"
@@ -15,7 +16,25 @@
 
 namespace orrery {
 
-class CommunicationThread;
+/// When a rank's step did what, by the clock of its own thread: gaps are none, since each span begins where the last
+/// one ended. Of work that a device queues it says when the host did so.
+struct StepRecord {
+    enum class What : uint8_t {
+        inputs,    ///< the host's inputs copied in
+        work,      ///< the instruction: a launch, a copy, a call of a communicator
+        wait,      ///< before `position`, until what `awaited` does was done
+        end,       ///< for the last messages, for sends and for the device; results copied out
+        captured,  ///< the whole step, launched at once
+    };
+    struct Span {
+        What what = What::work;
+        int64_t position = none;  ///< of the instruction among all that a step issues
+        int64_t awaited = none;
+        Interval time;
+    };
+    std::vector<Span> spans;
+    std::vector<Interval> beside;  ///< by position: when a CommunicationThread ran it
+};
 
 /// Looks at a rank's step while it runs, on that rank's thread.
 class Observer {
@@ -71,15 +90,29 @@ public:
     /// The local part of an input, param, state or result. Throws Error for any other value.
     Tensor tensor(ValueId value) const;
 
-    /// Where a step's time went since the last reset, in host time: by kernel, by collective ("all_reduce dp"),
-    /// waiting.
+    /// Fills it in the next call of run(inputs, results), and only in that: room is made now, not inside the step.
+    void record(StepRecord& record);
+
+    /// Where the steps' time went, in host time: by kernel, by collective ("all_reduce dp"), waiting.
     struct Time {
         std::string name;
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
     };
-    const std::vector<Time>& times() const { return times_; }
+    std::vector<Time> times() const;
+    /// The same by what its duration depends on.
+    struct Cost {
+        std::string name;  ///< as Time has it
+        Time::Kind kind = Time::Kind::compute;
+        int kernel = none;                         ///< of RankClass::kernels
+        Opcode opcode = Opcode::kernel;            ///< communication, and copies
+        AxisId axis = none;                        ///< communication
+        int64_t bytes = 0;                         ///< copies, messages; collectives: of the larger tensor
+        CallTimes all = {}, first = {};                 ///< on the rank's thread; of these in the first step
+        CallTimes beside = {}, first_beside = {};  ///< the same of collectives that a CommunicationThread ran
+    };
+    const std::vector<Cost>& costs() const { return costs_; }
     /// The instruction at hand, by its number among all that a step issues, and where that is a wait for a collective
     /// beside the kernels the collective that runs; any thread may ask, for a report about a hang.
     int position() const;
@@ -115,7 +148,8 @@ private:
     bool repeated(int index) const { return index >= class_.repeat.begin && index < class_.repeat.end; }
     Tensor at(const Operand& operand, int64_t run) const;
     Kernel* kernel_of(const Instruction& instruction, int64_t run);
-    int time_id(const std::string& name, Time::Kind kind);
+    int cost_id(Cost cost);
+    void keep_first();
 
     const Plan& plan_;
     const RankClass& class_;
@@ -146,7 +180,8 @@ private:
     bool tried_capture_ = false;
     bool replays_ = false;  ///< the step at hand is one launch
     std::string not_captured_;
-    std::vector<Time> times_;
+    std::vector<Cost> costs_;
+    StepRecord* record_ = nullptr;  ///< of the step at hand
     std::atomic<int> position_{0};
     CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};

@@ -18,6 +18,48 @@ std::vector<std::string> Executor::choices() const {
     return lines;
 }
 
+/// Launches that cost alike are counted together.
+int Executor::cost_id(Cost cost) {
+    const auto same = [&](const Cost& other) {
+        return other.kind == cost.kind && other.kernel == cost.kernel && other.axis == cost.axis &&
+               other.bytes == cost.bytes && other.name == cost.name;
+    };
+    const auto found = std::find_if(costs_.begin(), costs_.end(), same);
+    if (found != costs_.end()) return static_cast<int>(found - costs_.begin());
+    costs_.push_back(std::move(cost));
+    return static_cast<int>(costs_.size()) - 1;
+}
+
+/// It touches memory that nobody has touched, and libraries make what they make at first use.
+void Executor::keep_first() {
+    for (Cost& cost : costs_) {
+        cost.first = cost.all;
+        cost.first_beside = cost.beside;
+    }
+}
+
+std::vector<Executor::Time> Executor::times() const {
+    std::vector<Time> times;
+    for (const Cost& cost : costs_) {
+        auto found = std::find_if(times.begin(), times.end(),
+                                  [&](const Time& time) { return time.name == cost.name && time.kind == cost.kind; });
+        if (found == times.end()) found = times.insert(found, {cost.name, cost.kind, 0, 0});
+        found->seconds += cost.all.seconds;
+        found->count += cost.all.count;
+    }
+    return times;
+}
+
+void Executor::record(StepRecord& record) {
+    int64_t most = 3 + issues(class_);
+    for (size_t i = 0; i < class_.stream.size(); ++i)
+        most += times_of(class_, i) * static_cast<int64_t>(class_.stream[i].waits.size());
+    record.spans.clear();
+    record.spans.reserve(static_cast<size_t>(most));
+    record.beside.assign(static_cast<size_t>(issues(class_)), {});
+    record_ = &record;
+}
+
 bool Executor::holds(ValueId value) const {
     return std::any_of(class_.places.begin(), class_.places.end(),
                        [&](const Operand& place) { return place.value == value; });

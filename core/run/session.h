@@ -40,6 +40,7 @@ public:
     Session(const Session&) = delete;
 
     const Job& job() const { return job_; }
+    const Settings& settings() const { return settings_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
     /// Of one of the compiled plans that has one: all but the full train step's, where another is trained with.

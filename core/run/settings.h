@@ -40,6 +40,8 @@ struct Settings {
     bool timeout_given = false;                         ///< false: inside a step the plan decides
     int64_t keep = 2;                                   ///< [checkpoint] keep
     std::string weights;                                ///< [checkpoint] load: safetensors file of a fresh start
+    std::string trace;                                  ///< [run] trace: file of a traced step, "": none is
+    int64_t trace_step = 0;                             ///< [run] trace_step; 0: a late one of the first ten
     Mesh mesh;                                          ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
+#include "sim/cluster/mapping.h"
+#include "sim/cluster/wires.h"
 #include "sim/constants.h"
 #include "sim/kernel_prices.h"
-#include "sim/mapping.h"
-#include "sim/wires.h"
 
 namespace orrery {
 

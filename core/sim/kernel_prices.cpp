@@ -22,67 +22,28 @@ double bytes_of(const KernelSpec& spec) {
     return bytes;
 }
 
-/// The op as a program of its own, for its factor rule.
-FactorRule rule_of(const KernelSpec& spec, const OpDef& def) {
-    Program program;
-    Op op;
-    op.kind = spec.op;
-    op.attributes = spec.attributes;
-    const auto add = [&](const TensorType& type) {
-        Value value;
-        value.type = type;
-        value.dims.resize(type.shape.size());
-        program.values.push_back(std::move(value));
-        return static_cast<ValueId>(program.values.size()) - 1;
-    };
-    for (const TensorType& type : spec.inputs) op.inputs.push_back(add(type));
-    for (const TensorType& type : spec.outputs) op.outputs.push_back(add(type));
-    return def.rule(program, op);
+double leading(const Shape& shape, size_t last) {
+    double count = 1;
+    for (size_t i = 0; i + last < shape.size(); ++i) count *= static_cast<double>(shape[i]);
+    return count;
 }
 
-bool has(const FactorRule::Dims& dims, int factor) {
-    for (const std::vector<int>& dim : dims)
-        if (std::find(dim.begin(), dim.end(), factor) != dim.end()) return true;
-    return false;
-}
-
-/// A product is what contracts two tensors of which each has something of its own, or one alone.
-bool read_product(const KernelSpec& spec, const OpDef& def, KernelWork& work) {
-    if (!def.rule || spec.inputs.size() < 2 || !is_float(spec.inputs[0].dtype) || !is_float(spec.inputs[1].dtype) ||
-        spec.inputs[1].shape.size() < 2)
-        return false;
-    const FactorRule rule = rule_of(spec, def);
-    double batch = 1, m = 1, n = 1, k = 1;
-    bool contracts = false, own = false;
-    for (size_t f = 0; f < rule.factors.size(); ++f) {
-        const auto id = static_cast<int>(f);
-        const bool in_a = has(rule.inputs[0], id), in_b = has(rule.inputs[1], id), out = has(rule.outputs[0], id);
-        const auto amount = static_cast<double>(rule.factors[f].size);
-        if (in_a && in_b && !out) {
-            k *= amount;
-            contracts = true;
-            const std::vector<int>& last = rule.inputs[0].back();
-            work.of_gradients |= std::find(last.begin(), last.end(), id) == last.end();
-        } else if (in_a && in_b && out) {
-            batch *= amount;
-        } else if (in_a && out) {
-            m *= amount;
-            own = true;
-        } else if (in_b && out) {
-            n *= amount;
-            own = true;
-        }
+/// Of a matmul and what `fuse` makes of it; of the products that make gradients of weights.
+void read_product(const KernelSpec& spec, KernelWork& work) {
+    const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
+    if (work.work == Work::weight_product) {
+        work.m = size(a, 1), work.n = size(b, 1), work.k = leading(a, 1);
+        return;
     }
-    if (!contracts || !own) return false;
-    work.batch = batch, work.m = m, work.n = n, work.k = k;
-    return true;
+    const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
+    work.m = size(a, trans_a ? 1 : 2), work.n = size(b, trans_b ? 2 : 1), work.k = size(a, trans_a ? 2 : 1);
+    if (b.size() <= 2 && !trans_a)
+        work.m = leading(a, 1);  // b is shared by all leading dims
+    else
+        work.batch = leading(a, 2);
 }
 
-/// Attention and its gradient are the ops that may be causal.
-bool read_attention(const KernelSpec& spec, const OpDef& def, KernelWork& work) {
-    const bool may = std::any_of(def.attributes.begin(), def.attributes.end(),
-                                 [](const AttributeDef& one) { return one.name == std::string_view("causal"); });
-    if (!may || spec.inputs.size() < 3) return false;
+void read_attention(const KernelSpec& spec, KernelWork& work) {
     const Shape &q = spec.inputs[0].shape, &key = spec.inputs[1].shape;
     work.batch = size(q, 4), work.rows = size(q, 3), work.heads = size(q, 2), work.head = size(q, 1);
     work.columns = size(key, 3);
@@ -90,8 +51,6 @@ bool read_attention(const KernelSpec& spec, const OpDef& def, KernelWork& work) 
     work.seen = work.rows * work.columns;
     if (spec.attributes.flag("causal"))
         work.seen = window > 0 && window < work.columns ? work.rows * window - window * window / 2 : work.seen / 2;
-    work.kind = spec.outputs.size() == 3 ? KernelWork::Kind::attention_backward : KernelWork::Kind::attention;
-    return true;
 }
 
 /// Output tiles that libraries have, and the part of the rate that each reaches for want of reuse.
@@ -104,25 +63,20 @@ constexpr std::array<Tile, 6> tiles = {
 }  // namespace
 
 KernelWork work_of(const KernelSpec& spec) {
-    const OpDef& def = op_def(spec.op);
+    const OpDef* def = find_op_def(spec.op);
     KernelWork work;
+    // Of an op that nobody knows, as a copy between devices, the bytes.
+    work.work = def ? def->work : Work::bytes;
     work.bytes = bytes_of(spec);
     if (!spec.inputs.empty()) {
         work.type = spec.inputs[0].dtype;
         work.first = static_cast<double>(spec.inputs[0].count());
     }
-    if (read_attention(spec, def, work)) return work;
-    if (read_product(spec, def, work)) {
-        work.kind = KernelWork::Kind::product;
-        return work;
-    }
-    work.of_gradients = false;
-    // Updates change several tensors in place; norms of gradients make a number.
-    const bool to_number = def.reduces && spec.outputs[0].shape.empty();
-    work.once = def.casts || to_number || def.in_place.size() >= 3;
-    const auto& rows = def.looks_up;
-    if (rows && !rows->rows.output && rows->dim == 0 && !def.loss)  // of a table what it writes
-        work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());
+    const bool product = work.work == Work::product || work.work == Work::weight_product;
+    if (product && spec.inputs.size() < 2) work.work = Work::bytes;
+    if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
+    if (work.work == Work::attention || work.work == Work::attention_gradient) read_attention(spec, work);
+    if (work.work == Work::rows) work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());
     return work;
 }
 
@@ -183,9 +137,9 @@ double KernelPrices::interpolated(const std::vector<Point>& points, double work)
 }
 
 double KernelPrices::modelled(const KernelWork& work) const {
-    if (work.kind == KernelWork::Kind::product) return products_of(work);
-    if (work.kind != KernelWork::Kind::other) return attention(work);
-    return software_.launch_s + (work.once ? 1 : software_.passes) * stream(work.bytes);
+    if (work.work == Work::product || work.work == Work::weight_product) return products_of(work);
+    if (work.work == Work::attention || work.work == Work::attention_gradient) return attention(work);
+    return software_.launch_s + (work.work == Work::once ? 1 : software_.passes) * stream(work.bytes);
 }
 
 double KernelPrices::copy_seconds(int64_t bytes) const {
@@ -219,13 +173,13 @@ double KernelPrices::products_of(const KernelWork& work) const {
         rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
         // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed; a product
         // of two of these finds them there.
-        if (!work.of_gradients) casts = software_.launch_s + software_.passes * stream(4 * work.first);
+        if (work.work == Work::product) casts = software_.launch_s + software_.passes * stream(4 * work.first);
     }
     return software_.launch_s + casts + std::max(product(work.batch, work.m, work.n, work.k, rate), stream(work.bytes));
 }
 
 double KernelPrices::attention(const KernelWork& work) const {
-    const bool backward = work.kind == KernelWork::Kind::attention_backward;
+    const bool backward = work.work == Work::attention_gradient;
     if (software_.separate_attention)
         return separate(work.batch, work.heads, work.rows, work.columns, work.head, backward);
     const double scores = work.batch * work.heads * work.seen;

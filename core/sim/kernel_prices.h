@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "orrery/device.h"
+#include "orrery/op.h"
 #include "sim/constants.h"
 #include "sim/prices.h"
 
@@ -45,19 +46,16 @@ struct MeasuredKernel {
     double seconds = 0;
 };
 
-/// What of a launch its price depends on; by the traits and the factor rule of its op.
+/// What of a launch its price depends on.
 struct KernelWork {
-    enum class Kind : uint8_t { product, attention, attention_backward, other };
-    Kind kind = Kind::other;
+    Work work = Work::bytes;  ///< what its time goes by (orrery/op.h)
     DType type = DType::f32;  ///< of the first operand
     double bytes = 0;         ///< of all operands, once each; of what looks rows up, of these
-    bool once = false;        ///< other: moves no more than these whatever the software (updates, casts)
     double first = 0;         ///< elements of the first operand
-    double batch = 1, m = 0, n = 0, k = 0;  ///< product
-    bool of_gradients = false;              ///< product: contracts what two others have read: makes dw
+    double batch = 1, m = 0, n = 0, k = 0;                        ///< products
     double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; scores of a head and sequence
 };
-/// Asks the op table. Throws Error for an op that it lacks.
+/// Asks the op table; of an op that nobody knows, the bytes.
 KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of its own. What was measured takes precedence: the very spec, then specs of the op

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/checkpoint_interval.h"
+#include "base/failures/checkpoint_interval.h"
 #include "base/text.h"
 
 namespace orrery {

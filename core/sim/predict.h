@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "sim/cluster.h"
-#include "sim/mapping.h"
+#include "sim/cluster/cluster.h"
+#include "sim/cluster/mapping.h"
 #include "sim/simulate.h"
 
 namespace orrery {
@@ -34,7 +34,7 @@ struct Prediction {
     double state_bytes = 0;         ///< of a checkpoint: params and optimizer state, each once
     double checkpoint_s = 0;        ///< to write it to the cluster's storage; 0: not given
     double between_failures_s = 0;  ///< of all nodes; 0: not given
-    double interval_s = 0;          ///< the best between two checkpoints (base/checkpoint_interval)
+    double interval_s = 0;          ///< the best between two checkpoints (base/failures/checkpoint_interval)
     double goodput = 1;
 };
 

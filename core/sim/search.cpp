@@ -87,30 +87,55 @@ std::optional<Choice> Search::smaller(const Choice& choice) const {
     return c;
 }
 
-/// All that differ in one option.
-std::vector<Choice> Search::beside(const Choice& choice) const {
-    std::vector<Choice> all;
+/// All that differ in one option, by option.
+std::vector<std::vector<Choice>> Search::beside(const Choice& choice) const {
+    std::vector<std::vector<Choice>> all;
     const auto add = [&](auto change) {
         Choice c = choice;
         change(c);
-        if (c != choice && whole(c)) all.push_back(c);
+        if (c != choice && whole(c)) all.back().push_back(c);
     };
-    if (space_.varies_samples)
-        for (const int64_t samples : sample_counts) add([&](Choice& c) { c.samples = samples; });
+    all.emplace_back();
     if (space_.varies_schedule && choice.pp > 1)
         for (const Order& order : orders)
             add([&](Choice& c) {
                 c.schedule = order.name;
                 c.chunks = order.chunks;
             });
+    all.emplace_back();
+    if (space_.varies_samples)
+        for (const int64_t samples : sample_counts) add([&](Choice& c) { c.samples = samples; });
+    all.emplace_back();
     if (space_.varies_recompute)
         for (const std::string_view kind : recomputes) add([&](Choice& c) { c.recompute = kind; });
+    all.emplace_back();
     if (space_.varies_zero && choice.dp > 1)
         for (int64_t zero = 0; zero <= 3; ++zero) add([&](Choice& c) { c.zero = zero; });
+    all.emplace_back();
     if (space_.varies_sequence && choice.tp > 1) add([&](Choice& c) { c.sequence = !c.sequence; });
+    all.emplace_back();
     if (space_.varies_mapping && choice.pp > 1 && choice.dp > 1)
         for (const char* order : {"", "tp,pp,dp"}) add([&](Choice& c) { c.mapping = order; });
     return all;
+}
+
+/// Option by option, from the best so far, until none is faster.
+Choice Search::climb(Choice at) {
+    for (bool faster = true; faster;) {
+        faster = false;
+        const size_t options = beside(at).size();
+        for (size_t option = 0; option < options; ++option) {
+            const std::vector<Choice> values = beside(at)[option];
+            for (const Choice& next : values) {
+                const Judged* judged = look(next);
+                if (!judged || !fits(*judged) || judged->step_s >= known_.at(at).step_s) continue;
+                at = next;
+                faster = true;
+                break;  // the rest of the option in the next round
+            }
+        }
+    }
+    return at;
 }
 
 bool Search::fits(const Judged& judged) const {
@@ -119,18 +144,20 @@ bool Search::fits(const Judged& judged) const {
 }
 
 double Search::least_seconds(const Choice& c) const {
-    if (space_.rate <= 0) return 0;
+    const double rate = rate_ > 0 ? std::min(space_.rate, 1.05 * rate_) : space_.rate;
+    if (rate <= 0) return 0;
     const double again = c.recompute == "all" ? 4.0 / 3 : 1;
-    return space_.flops * again / space_.rate / static_cast<double>(space_.ranks) * (1 + bubble(c, micros(c)));
+    return space_.flops * again / rate / static_cast<double>(space_.ranks) * (1 + bubble(c, micros(c)));
 }
 
-double Search::tenth() const {
+double Search::worst_kept() const {
     std::vector<double> times;
     for (const auto& [choice, judged] : known_)
         if (fits(judged)) times.push_back(judged.step_s);
-    if (times.size() < space_.kept) return std::numeric_limits<double>::infinity();
+    if (times.empty()) return std::numeric_limits<double>::infinity();
     std::sort(times.begin(), times.end());
-    return times[space_.kept - 1];
+    const double quarter = 1.25 * times.front();
+    return times.size() < space_.kept ? quarter : std::min(quarter, times[space_.kept - 1]);
 }
 
 /// nullptr: it cannot be among the best.
@@ -139,12 +166,16 @@ const Judged* Search::look(const Choice& choice) {
     if (known != known_.end()) return &known->second;
     const bool too_large =
         space_.memory_limit > 0 && state_bytes(space_.parameters, choice) * 0.75 > space_.memory_limit;
-    if (too_large || least_seconds(choice) > tenth()) {
+    if (too_large || least_seconds(choice) > worst_kept()) {
         pruned_[choice] = true;
         return nullptr;
     }
     Judged judged = judge_(choice);
     judged.choice = choice;
+    if (judged.computing_s > 0) {
+        const double again = choice.recompute == "all" ? 4.0 / 3 : 1;
+        rate_ = std::max(rate_, space_.flops * again / judged.computing_s / static_cast<double>(space_.ranks));
+    }
     const Judged& kept = known_.emplace(choice, std::move(judged)).first->second;
     const std::vector<const Judged*> best = fitting();
     if (progress_) progress_(static_cast<int64_t>(known_.size()), left_, best.empty() ? nullptr : best.front());
@@ -178,19 +209,7 @@ Found Search::run() {
     left_ = static_cast<int64_t>(tops.size());
     for (const Choice& top : tops) {
         --left_;
-        Choice at = top;
-        for (bool faster = true; faster;) {
-            faster = false;
-            double best = known_.at(at).step_s;
-            const Choice here = at;
-            for (const Choice& next : beside(here)) {
-                const Judged* judged = look(next);
-                if (!judged || !fits(*judged) || judged->step_s >= best) continue;
-                best = judged->step_s;
-                at = next;
-                faster = true;
-            }
-        }
+        climb(top);
     }
     Found found;
     for (const Judged* judged : fitting())

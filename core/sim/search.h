@@ -27,6 +27,7 @@ struct Judged {
     Choice choice;
     std::string why_not;  ///< "": it runs; the first line of what is wrong with it
     double step_s = 0;
+    double computing_s = 0;  ///< of a rank, on average
     double mfu = 0;
     int64_t memory_bytes = 0;  ///< of the rank that takes most
     std::string binds;         ///< what takes most of the time beside computing, or "memory"
@@ -57,8 +58,9 @@ struct Found {
 
 /// Looks for the fastest choices. Deterministic: every mesh with usual options first, each until it fits (ZeRO up,
 /// recomputation on), then the best meshes option by option until nothing is faster. Left out, without `judge`: what
-/// cannot fit by its parameters' state alone, and what could not be faster than the tenth best if kernels ran at `rate`
-/// and nothing but the pipeline's own bubble were lost. `progress`: after each choice, with the best so far.
+/// cannot fit by its parameters' state alone, and what could not be among the best (the tenth, a quarter slower than
+/// the first) if its kernels ran a twentieth faster than any seen so far and nothing but the pipeline's own bubble were
+/// lost. `progress`: after each choice, with the best so far.
 class Search {
 public:
     using Judge = std::function<Judged(const Choice&)>;
@@ -80,11 +82,12 @@ public:
 
 private:
     std::vector<Choice> meshes() const;
-    std::vector<Choice> beside(const Choice& choice) const;
+    std::vector<std::vector<Choice>> beside(const Choice& choice) const;
+    Choice climb(Choice at);
     std::optional<Choice> smaller(const Choice& choice) const;
     const Judged* look(const Choice& choice);
     double least_seconds(const Choice& choice) const;
-    double tenth() const;
+    double worst_kept() const;
     void find_edges(Found& found) const;
     std::vector<const Judged*> fitting() const;
     bool fits(const Judged& judged) const;
@@ -95,6 +98,7 @@ private:
     std::map<Choice, Judged> known_;
     std::map<Choice, bool> pruned_;
     int64_t left_ = 0;
+    double rate_ = 0;  ///< the best of a rank so far, FLOP/s; recomputed ones count
 };
 
 }  // namespace orrery

@@ -24,14 +24,15 @@ const std::map<std::string, std::set<std::string>> core_table = {
     {"compile", {"orrery", "base", "ir", "layout", "plan", "compile"}},
     {"draw", {"orrery", "base", "ir", "plan", "draw"}},
     {"collective", {"orrery", "base", "ir", "plan", "collective"}},
-    {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "run"}},
-    {"sim", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "sim"}},
+    {"trace", {"orrery", "base", "ir", "plan", "trace"}},
+    {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "trace", "run"}},
+    {"sim", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "trace", "sim"}},
     {"plugin", {"orrery", "base", "ir", "plugin"}},
     {"config", {"orrery", "base", "config"}},
-    {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "run", "plugin", "config", "lua"}},
+    {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "trace", "run", "plugin", "config", "lua"}},
     {"cli",
-     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "run", "sim", "plugin", "config",
-      "lua", "cli"}},
+     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "trace", "run", "sim", "plugin",
+      "config", "lua", "cli"}},
 };
 
 /// Third-party library of a header in <>, "" for the C++ library, the C library and the system.

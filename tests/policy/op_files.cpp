@@ -51,10 +51,10 @@ const std::map<std::string, size_t> exceptions{
     {"gelu", 12},
     {"tanh", 9},
     {"adamw", 10},
-    // Words of other things, too: kinds of reductions, an attribute, an option.
+    // Words of other things, too: kinds of reductions, an attribute, an option, a command.
     {"sum", 9},
     {"max", 8},
-    {"scale", 14},
+    {"scale", 15},
     {"top_k", 10},
     // Of no value's: a function of scripts beside the seven.
     {"iota", 8},

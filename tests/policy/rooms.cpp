@@ -124,8 +124,9 @@ const std::vector<Word> old_words = {
     // What work asks of a simulated cluster.
     {R"(\bDemand\b)",
      "Constraint",
-     {"core/sim/prices.h", "core/sim/fair_share.h", "core/sim/wires.h", "core/sim/wires.cpp",
-      "core/sim/measured_wires.h", "core/sim/measured_wires.cpp"}},
+     {"core/sim/prices.h", "core/sim/fair_share.h", "core/sim/fair_share.cpp", "core/sim/simulate.cpp",
+      "core/sim/cluster_prices.h", "core/sim/kernel_prices.h", "core/sim/cluster/wires.h", "core/sim/cluster/wires.cpp",
+      "core/sim/cluster/measured_wires.h", "core/sim/cluster/measured_wires.cpp"}},
     {R"(\bWish\b)", "Preference"},
     {R"(\bRule\b)", "FactorRule, or KernelRule"},
     {R"(\bRoles\b)", "LoopAnalysis"},

@@ -1,4 +1,4 @@
-#include "base/checkpoint_interval.h"
+#include "base/failures/checkpoint_interval.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

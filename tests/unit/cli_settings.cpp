@@ -26,6 +26,7 @@ std::string value_of(const SchemaKey& key, const std::string& folder) {
         {"run.device", "\"cpu\""},
         {"run.transport", "\"threads\""},
         {"run.store", "\"posix\""},
+        {"run.trace", toml_string(folder + "/trace.json")},
         {"data.path", toml_string(folder + "/text.txt")},
         {"data.vocab", "256"},
         {"data.token_bytes", "2"},

@@ -133,6 +133,15 @@ TEST_CASE("a mesh without a communicator, and a value that is not kept, are erro
                       Catch::Matchers::Contains("only inputs, params, states and results"));
 }
 
+TEST_CASE("a plan that was made for prices alone does not run") {
+    Model m = mlp(8, 4, 12, true);
+    Lowered lowered = compile(m.program, Mesh());
+    lowered.plan.fingerprint.clear();
+    const auto device = cpu_device();
+    CHECK_THROWS_WITH(Executor(lowered.plan, 0, *device, {}, nullptr, nullptr),
+                      Catch::Matchers::Contains("for prices alone"));
+}
+
 TEST_CASE("joined all-reduces give what single ones give") {
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}});

@@ -4,7 +4,7 @@
 
 #include "config/load.h"
 #include "folders.h"
-#include "sim/mapping.h"
+#include "sim/cluster/mapping.h"
 
 using namespace orrery;
 

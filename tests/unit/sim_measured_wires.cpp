@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "orrery/error.h"
-#include "sim/measured_wires.h"
+#include "sim/cluster/measured_wires.h"
 
 using namespace orrery;
 

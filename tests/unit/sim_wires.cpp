@@ -3,7 +3,7 @@
 
 #include "config/load.h"
 #include "folders.h"
-#include "sim/wires.h"
+#include "sim/cluster/wires.h"
 
 using namespace orrery;
 

@@ -9,6 +9,7 @@
 #include "config/load.h"
 #include "sim/cluster_prices.h"
 #include "sim/contracts.h"
+#include "sim/tp_chunks.h"
 
 namespace orrery {
 namespace {
@@ -18,6 +19,7 @@ struct SimulateScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::vector<std::string> declared;
+    bool quick = false;
 
     void print(const std::string&) override {}
 
@@ -43,12 +45,19 @@ struct SimulateScript final : ScriptRunner {
 
     CompileOptions training_options(Device* device) override {
         CompileOptions options = ScriptRunner::training_options(device);
+        if (quick) {
+            options.proved = false;
+            options.written_micros = 0;
+        }
         options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
         return options;
     }
 
     void compile(Experiment experiment) override {
         refuse_idle_axes(experiment, config_.table("mesh"));
+        if (quick)
+            std::erase_if(experiment.programs,
+                          [](const MarkedProgram& made) { return made.entry.role != ProgramRole::train; });
         experiment_ = std::move(experiment);
         compiled_ = compile_training(*experiment_, training_options(nullptr));
     }
@@ -86,6 +95,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     ScriptCommand asked = given;
     asked.nodes = 0;  // as many as it takes
     SimulateScript script(asked, Job{});
+    script.quick = command.quick;
     script.run_script();
     Forecast made;
     made.compiled = script.compiled();
@@ -98,7 +108,14 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
-    made.run = simulate(plan, made.compiled.contracts, prices, options);
+    if (const auto tp = plan.mesh.find("tp"); tp && command.tp_chunks > 0) {
+        const TpChunked chunked = tp_chunked(plan, *tp, command.tp_chunks);
+        made.cut = chunked.cut;
+        made.cut_of = chunked.all;
+        made.run = simulate(chunked.plan, made.compiled.contracts, prices, options);
+    } else {
+        made.run = simulate(plan, made.compiled.contracts, prices, options);
+    }
     const std::string precision(name_of(script.experiment().recipe->precision));
     made.prediction = predict(made.compiled, made.run, cluster, mapping, precision, command.restart_s);
     return made;

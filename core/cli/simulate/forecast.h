@@ -14,6 +14,7 @@ struct Forecast {
     Simulated run;
     Prediction prediction;
     std::string mapping;               ///< which rank sits where
+    int64_t cut = 0, cut_of = 0;       ///< collectives of tp that --tp-chunks cut, and all of them
     std::vector<std::string> options;  ///< keys of [script] that the script declares
 };
 

@@ -87,8 +87,16 @@ void show(int64_t judged, int64_t left, const Judged* best) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// Of a micro-batch on one member of dp, as the configuration has it.
+int64_t configured_samples(const ScriptCommand& command) {
+    Config config = load_config(command.config, command.sets);
+    return config.table("train").integer("sequences_per_step", 1) / config.table("mesh").integer("dp", 1) /
+           config.table("train").integer("microbatches", 1);
+}
+
 /// Plays the configuration as it is, which tells what the model and the script are.
-SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCommand& command, int64_t ranks) {
+SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCommand& command, int64_t ranks,
+                     int64_t samples) {
     SearchSpace space;
     const auto declares = [&](const char* key) {
         return std::find(first.options.begin(), first.options.end(), key) != first.options.end();
@@ -109,8 +117,7 @@ SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCo
     space.start.pp = size("pp");
     space.start.dp = size("dp");
     space.start.tp = size("tp");
-    space.start.samples =
-        std::max<int64_t>(1, space.batch / space.start.dp / first.compiled.train().mesh.microbatches());
+    space.start.samples = std::max<int64_t>(1, samples);
     space.memory_limit = first.prediction.memory_limit;
     space.parameters = static_cast<double>(first.compiled.parameters);
     space.flops = first.compiled.flops_per_step;
@@ -143,17 +150,19 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1", "train.microbatches=1"})
             probe.sets.push_back(set);
     const Forecast first = forecast(probe, cluster, command.simulate);
-    const SearchSpace space = space_of(first, cluster, command, ranks);
+    const SearchSpace space = space_of(first, cluster, command, ranks, configured_samples(given));
     const auto judge = [&](const Choice& choice) {
         Judged judged;
         ScriptCommand script = given;
         const Sets sets = sets_of(choice, space);
         script.sets.insert(script.sets.end(), sets.begin(), sets.end());
         SimulateCommand how = command.simulate;
+        how.quick = true;
         if (!choice.mapping.empty()) how.mapping = split(choice.mapping, ',');
         try {
             const Forecast made = forecast(script, cluster, how);
             judged.step_s = made.prediction.step_s;
+            judged.computing_s = made.prediction.computing * made.prediction.step_s;
             judged.mfu = made.prediction.mfu;
             judged.memory_bytes = made.prediction.memory_bytes;
             judged.binds = binds(made.prediction);
@@ -174,6 +183,10 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
                     "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
         for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
     }
+    if (command.simulate.tp_chunks > 0)
+        std::printf(
+            "times are of collectives of tp in %lld chunks beside their products, which `orrery run` cannot do\n",
+            static_cast<long long>(command.simulate.tp_chunks));
     for (const std::string& edge : found.edges) std::printf("at the edge: %s\n", edge.c_str());
     if (found.best.empty()) {
         std::string text = "nothing fits";

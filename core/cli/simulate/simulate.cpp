@@ -57,7 +57,16 @@ void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run
     if (!file) throw Error(fmt::format("cannot write {}", command.out), Fault::failed);
 }
 
-Json as_json(const Prediction& p, const Simulated& run, const Plan& plan) {
+/// "tp chunks": what of the step is a wish.
+std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made) {
+    return fmt::format(
+        "tp chunks   {} of {} collectives of tp in {} chunks beside their products: a what-if, `orrery "
+        "run` cannot do it\n",
+        count_text(made.cut), count_text(made.cut_of), command.tp_chunks);
+}
+
+Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& plan) {
+    const Prediction& p = made.prediction;
     Json json = {{"ranks", p.ranks},
                  {"step_s", p.step_s},
                  {"tokens_per_s_rank", p.tokens_per_s_rank},
@@ -77,7 +86,9 @@ Json as_json(const Prediction& p, const Simulated& run, const Plan& plan) {
                  {"goodput", p.goodput},
                  {"carried", Json::object()}};
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
-    for (const auto& [what, how] : run.carried)
+    if (command.tp_chunks > 0)
+        json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
+    for (const auto& [what, how] : made.run.carried)
         json["carried"][plan.mesh.axis(what.first).name + " " + what.second] = how;
     return json;
 }
@@ -89,11 +100,12 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
     const Forecast made = forecast(given, cluster, command);
     const Plan& plan = made.compiled.train();
-    const std::string told =
+    std::string told =
         text(made.prediction, fmt::format("{} on {}: {}, {} ranks", made.compiled.name, cluster.name,
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
+    if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
     if (command.json)
-        std::printf("%s\n", as_json(made.prediction, made.run, plan).dump(2).c_str());
+        std::printf("%s\n", as_json(made, command, plan).dump(2).c_str());
     else
         std::printf("%smapping     %s\n", told.c_str(), made.mapping.c_str());
     if (!command.out.empty()) draw(command, plan, made.run, made.prediction, told);

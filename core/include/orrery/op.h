@@ -47,6 +47,17 @@ struct Lookup {
     std::string_view dim_attribute = {};  ///< that says the dim, "": `dim` does
 };
 
+/// What the time of a launch goes by. Asked by the simulator's prices.
+enum class Work : uint8_t {
+    bytes,               ///< of its operands, in as many passes as the software makes
+    once,                ///< of its operands, in one pass
+    rows,                ///< of the output: it reads the rows that it writes
+    product,             ///< multiplications of the last two dims, the last operands' leading ones shared
+    weight_product,      ///< the first operand transposed: all but the last dims are contracted
+    attention,           ///< q, k, v
+    attention_gradient,  ///< of these
+};
+
 /// How a sample's numbers are drawn: floats in [low, high), whole numbers in [low, high].
 struct Draw {
     double low = 0;
@@ -99,6 +110,7 @@ struct OpDef {
     bool casts = false;
     /// Matrix products of the forward pass. Asked by model flops, layers, the device's rate; precision casts for it.
     bool product = false;
+    Work work = Work::bytes;
     /// Makes fewer numbers of an operand of any type. Asked by precision, which casts nothing for it.
     bool reduces = false;
     /// Of logits, its first operand, whose gradient it makes going forward. Asked by recompute and by sampling.

@@ -36,6 +36,7 @@ std::vector<OpDef> adamw_ops() {
          .rule = elementwise_rule,
          .flops = adamw_flops,
          .in_place = {{0, 0}, {1, 2}, {2, 3}},
+         .work = Work::once,
          .samples = steps},
     };
 }

@@ -188,6 +188,7 @@ std::vector<OpDef> attention_ops() {
          .gradient = grad_attention,
          .flops = attention_flops,
          .product = true,
+         .work = Work::attention,
          .samples = attentions},
         {.name = "attention_grad",
          .operands = {"q", "k", "v", "o", "lse", "do"},
@@ -196,6 +197,7 @@ std::vector<OpDef> attention_ops() {
          .infer = infer_attention_grad,
          .rule = heads_rule,
          .flops = attention_grad_flops,
+         .work = Work::attention_gradient,
          .samples = attention_gradients},
     };
 }

@@ -287,6 +287,7 @@ std::vector<OpDef> elementwise_ops() {
     cast.flops = one_flop;
     cast.in_place = {};
     cast.casts = true;
+    cast.work = Work::once;
     cast.multiplies = {0};
     cast.samples = casts;
     OpDef mul = binary("mul", pointwise_product_rule, grad_mul);

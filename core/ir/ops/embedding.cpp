@@ -85,6 +85,7 @@ std::vector<OpDef> embedding_ops() {
          .gradient = grad_embedding,
          .flops = no_flops,
          .indexed = OperandRef{false, 1},
+         .work = Work::rows,
          .looks_up = Lookup{0, {false, 1}, 0},
          .samples = lookups},
         {.name = "embedding_grad",

@@ -165,6 +165,7 @@ std::vector<OpDef> reduce_ops() {
          .rule = sumsq_rule,
          .gradient = grad_sumsq,
          .flops = sumsq_flops,
+         .work = Work::once,
          .reduces = true,
          .samples = whole},
         {.name = "all_finite",

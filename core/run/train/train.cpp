@@ -11,6 +11,8 @@
 #include "run/checkpoint/saved_state.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
+#include "run/record/run_costs.h"
+#include "run/record/step_trace.h"
 #include "run/train/evaluation.h"
 
 namespace orrery {
@@ -41,6 +43,7 @@ public:
             load_weights(session_, run_.weights, run_.sources);
         session_.settle_products(resumed.products, resumed.step);
         const int64_t first = resumed.step + 1;
+        choose_traced(first);
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         for (const std::string& line : session_.products().said) note(line);
@@ -55,6 +58,7 @@ public:
         if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
         const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
         if (saves && first <= run_.options.steps) save(run_.options.steps);
+        if (first <= run_.options.steps) write_costs();
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
         if (scaled() && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
@@ -79,6 +83,29 @@ private:
                                         {"the data's digest", data_.digest()}});
     }
 
+    /// By then memory has been touched, and libraries have made what they make at first use.
+    void choose_traced(int64_t first) {
+        if (run_.trace.empty()) return;
+        const int64_t last = run_.options.steps;
+        check_trace(run_.trace, run_.trace_step, last, run_.metrics != nullptr);
+        traced_step_ = run_.trace_step > 0 ? run_.trace_step : std::min(first + 9, last);
+        if (traced_step_ < first && first <= last)
+            note(fmt::format("no trace: step {} is already done, the run goes on from step {}", traced_step_, first));
+    }
+
+    void write_trace(const Executor& executor) {
+        for (const std::string& said : write_step_trace(session_, executor, *traced_, run_.trace)) note(said);
+        traced_.reset();
+    }
+
+    void write_costs() {
+        if (run_.costs.empty()) return;
+        const int64_t counted = session_.main().steps_begun() - 1;
+        const double mean = counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
+        const std::string why_not = write_run_costs(session_, counted, mean, run_.costs);
+        if (!why_not.empty()) note(why_not);
+    }
+
     void steps(int64_t first) {
         steps_.at(first);
         const HostMemory one(session_.device(), steps_.batch_bytes()), other(session_.device(), one.bytes());
@@ -90,9 +117,14 @@ private:
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step now = program_of(step);
-            one_step(step, now, prefetch.next(), vote.mine());
+            if (step == traced_step_) now.executor.record(traced_.emplace(TracedStep{step}).record);
+            const auto asked = Clock::now();
+            std::byte* const batch = prefetch.next();
+            if (traced_) traced_->data = {asked, Clock::now()};
+            one_step(step, now, batch, vote.mine());
             data_wait_s_ = prefetch.waited_s();
             const auto ended = Clock::now();
+            if (traced_) write_trace(now.executor);
             const TrainOptions& o = run_.options;
             if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
             if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
@@ -129,6 +161,8 @@ private:
         m.loss = now.results.scalar("loss_sum") / now.results.scalar("count");
         const auto ended = Clock::now();
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
+        if (traced_) traced_->whole = {step_began_, ended};
+        counted_s_ = now.executor.steps_begun() > 1 ? counted_s_ + m.seconds : 0;  // an executor's first is not counted
         step_began_ = ended;
         loss_ = m.loss;
         const std::string marked = state_.judge(step, m.loss);
@@ -254,6 +288,9 @@ private:
     SavedState state_;
     Evaluation evaluation_;
     int64_t saved_ = 0;
+    int64_t traced_step_ = 0;           ///< 0: none
+    std::optional<TracedStep> traced_;  ///< the step at hand, where it is that one
+    double counted_s_ = 0;              ///< of steps that main() has counted
     bool evaluated_ = false;
     double loss_ = 0;  ///< of the last step
     const bool host_visible_ = session_.device().limits().host_visible;

@@ -22,6 +22,9 @@ struct TrainingRun {
     PublishedWeights sources = {};  ///< where each param lies in it
     /// Makes the steps of a ramp that the session was not compiled with; on a thread of its own.
     StepPrograms::Compile compile = {};
+    std::string trace = {};  ///< file of a traced step, written by rank 0; "": none is
+    int64_t trace_step = 0;  ///< 0: the tenth of this start, or its last
+    std::string costs = {};  ///< file of what the steps took, written by rank 0 at the end; "": none
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

@@ -1,0 +1,236 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "base/env.h"
+#include "base/processors.h"
+#include "base/text.h"
+#include "cli/calibrate/wires.h"
+#include "cli/products/products.h"
+#include "cli/script_runner.h"
+#include "config/load.h"
+#include "run/calibrate/kernel_cases.h"
+#include "run/calibrate/wire_bench.h"
+#include "run/control/address.h"
+#include "run/matrix_rate.h"
+
+namespace orrery {
+namespace {
+
+/// Compiles for its plan: the script prints nothing and its data may be missing.
+struct PlanScript final : ScriptRunner {
+    using ScriptRunner::ScriptRunner;
+
+    void print(const std::string&) override {}
+
+    void prepare() override {
+        job_.local_ranks = ranks_per_host(settings_, config_, 0);
+        ScriptRunner::prepare();
+    }
+
+    /// Of a rank of this host.
+    std::unique_ptr<Device> device() { return make_device(settings_, config_, registry_, job_); }
+};
+
+/// What is measured, and with what.
+struct Calibration {
+    std::unique_ptr<PlanScript> script;  ///< nullptr: a grid
+    Config config;
+    Settings settings;
+    Registry registry;
+    std::unique_ptr<Loader> loader;  ///< of a grid
+    std::unique_ptr<Device> device;
+    std::vector<KernelCase> cases;
+    int64_t pool_bytes = 0;
+    struct Ranks {
+        std::string transport;
+        int64_t count;
+    };
+    std::vector<Ranks> wires;
+};
+
+std::vector<std::string> with_threads(const ScriptCommand& script, const CalibrateCommand& command) {
+    std::vector<std::string> sets = script.sets;
+    if (command.rank_threads > 0) sets.push_back(fmt::format("run.threads_per_rank={}", command.rank_threads));
+    return sets;
+}
+
+/// As `run` chooses it.
+void choose_kind(Device& device, DType dtype, const Settings& settings, Config& config, const Job& job) {
+    const ProductSearch search = product_search(settings, config, job);
+    const ProductRank alone{0, host_name(),
+                            [](const std::string&, const std::string& mine) { return std::vector<std::string>{mine}; }};
+    choose_products(device, dtype, &search, alone);
+}
+
+void prepare_script(Calibration& all, ScriptCommand script) {
+    script.nodes = 0;
+    all.script = std::make_unique<PlanScript>(script, Job{});
+    all.script->run_script();
+    const Compiled& compiled = all.script->compiled();
+    all.settings = all.script->settings();
+    all.device = all.script->device();
+    choose_kind(*all.device, matrix_type(compiled.train().program), all.settings, all.script->config(),
+                all.script->job());
+    all.cases = kernel_cases(compiled.train());
+    all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
+    for (const Axis& axis : all.settings.mesh.axes())
+        if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});
+}
+
+void prepare_grid(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command) {
+    all.config = load_config(script.config, script.sets);
+    all.settings = read_settings(all.config);
+    all.loader = std::make_unique<Loader>(and_plugin_folders(all.config.table("plugins").texts("path")));
+    check_backends(all.config, all.loader->names());
+    const std::string& name = all.settings.device;
+    all.loader->load("device", name, all.registry, {});
+    if (const std::string why = all.loader->cannot_run("device", name); !why.empty())
+        throw Error(fmt::format("calibrate: device {} cannot run here: {}", name, why));
+    all.device = make_device(all.settings, all.config, all.registry, Job{});
+    const DType dtype = *parse_dtype(command.dtype);
+    choose_kind(*all.device, dtype, all.settings, all.config, Job{});
+    all.cases = kernel_grid(*all.device, dtype);
+    all.pool_bytes = pool_bytes_here();
+    if (!command.transports.empty()) return;
+    for (const char* transport : {"shm", "gloo", "ucx"})
+        if (std::ranges::count(all.loader->names(), fmt::format("transport/{}", transport)) > 0)
+            all.wires.push_back({transport, 2});
+}
+
+std::vector<int64_t> rank_counts(const std::string& text) {
+    std::vector<int64_t> counts;
+    for (const std::string& part : split(text, ',')) {
+        int64_t count = 0;
+        const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), count);
+        if (fault != std::errc() || end != part.data() + part.size() || count < 2 || count > 1024)
+            throw Error(fmt::format("--ranks {}: expected numbers from 2 to 1024, as 2,4", text));
+        counts.push_back(count);
+    }
+    return counts;
+}
+
+/// What the command line says goes before the script's; each once, in its order.
+void choose_wires(Calibration& all, const CalibrateCommand& command) {
+    std::vector<std::string> transports;
+    std::vector<int64_t> counts;
+    for (const Calibration::Ranks& wire : all.wires) {
+        transports.push_back(wire.transport);
+        counts.push_back(wire.count);
+    }
+    if (command.transports == "none") transports.clear();
+    if (!command.transports.empty() && command.transports != "none") transports = split(command.transports, ',');
+    if (!command.ranks.empty()) counts = rank_counts(command.ranks);
+    if (counts.empty()) counts = {2};
+    const bool given = !command.transports.empty() || !command.ranks.empty();
+    std::vector<Calibration::Ranks> asked = given ? std::vector<Calibration::Ranks>{} : all.wires;
+    for (const std::string& transport : transports)
+        for (const int64_t count : counts)
+            if (given) asked.push_back({transport, count});
+    all.wires.clear();
+    std::set<std::pair<std::string, int64_t>> seen;
+    for (const Calibration::Ranks& wire : asked) {
+        if (wire.transport == "threads" || wire.transport == "nccl")
+            throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
+                                    wire.transport));
+        if (seen.insert({wire.transport, wire.count}).second) all.wires.push_back(wire);
+    }
+}
+
+/// One line that is written over, on a terminal.
+class ProgressLine {
+public:
+    void show(const std::string& text) {
+        if (!terminal_) return;
+        std::fprintf(stderr, "\r\033[K%s", text.substr(0, 100).c_str());
+        std::fflush(stderr);
+    }
+    ~ProgressLine() { show(""); }
+
+private:
+    const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+};
+
+void measure(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command, CostTable& table) {
+    ProgressLine line;
+    // Kernels are many: a transport's sizes and ranks have a tenth each, half of the time at most.
+    const double wires_s = std::min(0.5, 0.1 * static_cast<double>(all.wires.size())) * command.seconds;
+    KernelBench bench;
+    bench.budget_s = command.seconds - wires_s;
+    bench.threads = all.device->limits().threads;
+    bench.pool_bytes = all.pool_bytes;
+    bench.progress = [&](size_t done, size_t cases, const KernelSpec& spec) {
+        line.show(fmt::format("kernels {}/{}: {}", done + 1, cases, spec.op));
+    };
+    table.kernels = measure_kernels(*all.device, all.cases, bench, table.notes);
+    all.device.reset();
+    for (const Calibration::Ranks& wire : all.wires) {
+        line.show(fmt::format("{} between {} ranks", wire.transport, wire.count));
+        WiresFound found =
+            find_wires(script, wire.transport, wire.count, wires_s / static_cast<double>(all.wires.size()));
+        if (!found.why_not.empty())
+            table.notes.push_back(
+                fmt::format("{} between {} ranks is left out: {}", wire.transport, wire.count, found.why_not));
+        table.wires.insert(table.wires.end(), found.rows.begin(), found.rows.end());
+    }
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const Calibration& all) {
+    std::vector<std::pair<std::string, std::string>> facts = {
+        {"host", host_name()},
+        {"processors", std::to_string(allowed_processors().size())},
+        {"threads", std::to_string(all.device->limits().threads)},
+        {"products", all.device->products().in_use},
+        {"pool", bytes_text(all.pool_bytes)},
+    };
+    if (all.script) {
+        facts.emplace_back("program", all.script->compiled().train().program.name);
+        facts.emplace_back("mesh", all.settings.mesh.text());
+    }
+    return facts;
+}
+
+}  // namespace
+
+int calibrate_command(const ScriptCommand& given, const CalibrateCommand& command) {
+    ScriptCommand script = given;
+    if (script.script_help && !script.script.empty()) return show_options(script, Job{});
+    script.sets = with_threads(given, command);
+    if (!command.wire.empty()) {
+        std::error_code ignored;  // a run's folder stands for its script and configuration
+        const bool folder = std::filesystem::is_directory(script.script, ignored);
+        Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
+        return wires_process(script, command, config);
+    }
+    Calibration all;
+    if (script.script.empty())
+        prepare_grid(all, script, command);
+    else
+        prepare_script(all, script);
+    choose_wires(all, command);
+    CostTable table;
+    table.made_by = "calibrate";
+    table.device = all.settings.device;
+    table.machine = machine_of(*all.device);
+    table.facts = facts_of(all);
+    measure(all, script, command, table);
+    const std::string text = cost_table_text(table);
+    if (command.out.empty()) {
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        return 0;
+    }
+    system_env()->replace_file(command.out, text);
+    for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
+    std::printf("%s: %s of kernels, %s of communication\n", command.out.c_str(),
+                plural(static_cast<int64_t>(table.kernels.size()), "row").c_str(),
+                plural(static_cast<int64_t>(table.wires.size()), "row").c_str());
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,106 @@
+#include "cli/calibrate/wires.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <span>
+
+#include "base/processors.h"
+#include "base/text.h"
+#include "cli/launch.h"
+#include "cli/products/child.h"
+#include "plugin/loader.h"
+#include "run/calibrate/wire_bench.h"
+#include "run/control/job.h"
+#include "run/control/rendezvous.h"
+
+namespace orrery {
+namespace {
+
+WireBench bench_of(const CalibrateCommand& command) {
+    WireBench bench;
+    bench.transport = command.wire;
+    bench.budget_s = command.wire_seconds;
+    bench.bytes = command.bytes.empty() ? usual_wire_bytes() : command.bytes;
+    return bench;
+}
+
+/// A processor for each rank, where there are enough: two on one would time the scheduler. Not for transports that work
+/// with threads of their own.
+void pin(const std::string& transport, const Job& job) {
+    const std::vector<int> allowed = allowed_processors();
+    if (transport != "shm" || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
+}
+
+int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
+    TcpRendezvous::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.rank = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    TcpRendezvous rendezvous(options);
+    pin(command.wire, job);
+    try {
+        const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+        Registry registry;
+        loader.load("device", "cpu", registry, {});
+        loader.load("transport", command.wire, registry, {});
+        const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
+        const auto transport = registry.transport(command.wire, {})(config.table("transport").table(command.wire));
+        const WireBench bench = bench_of(command);
+        Memory arena = device->allocate(wire_bytes(bench, job.ranks), transport->contract().memory.front());
+        Group group{"wires", "wires", {}, static_cast<int>(job.rank)};
+        for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
+        CostTable table;
+        {
+            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), bench.limit);
+            table.wires = measure_wires(*communicator, rendezvous, arena, bench);
+        }
+        device->release(arena);
+        if (job.rank == 0) fmt::print("{}", cost_table_text(table));
+        std::fflush(stdout);
+        rendezvous.leave();
+        return 0;
+    } catch (const std::exception& error) {
+        rendezvous.fail(error.what());
+        throw;
+    }
+}
+
+}  // namespace
+
+int wires_process(const ScriptCommand& script, const CalibrateCommand& command, Config& config) {
+    const Job job = job_from_environment();
+    if (job.assigned) {
+        if (job.launcher != "orrery") throw Error("calibrate: start it by itself, it starts its own ranks");
+        watch_lifeline();
+        return run_rank(command, config, job);
+    }
+    ScriptCommand hosts;
+    hosts.script = "calibrate";
+    hosts.arguments = script.arguments;
+    return launch_meeting(over_hosts(hosts, command.wire_ranks), 0, [] {});
+}
+
+WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds) {
+    std::vector<std::string> arguments = script.arguments;
+    arguments.front() = "/proc/self/exe";
+    for (const std::string& more : {std::string("--wire"), transport, std::string("--wire-ranks"),
+                                    std::to_string(ranks), std::string("--wire-seconds"), fmt::format("{}", seconds)})
+        arguments.push_back(more);
+    constexpr double begin_and_end_s = 60;
+    const auto limit = std::chrono::milliseconds(static_cast<int64_t>(1e3 * (4 * seconds + begin_and_end_s)));
+    const ChildEnd end = run_child(arguments, limit);
+    if (const std::string why = end.why_not(); !why.empty()) {
+        const std::string said(trim(end.errors));
+        return {{}, said.empty() ? "it " + why : said.substr(0, said.find('\n'))};
+    }
+    try {
+        return {parse_cost_table(end.output, "what the ranks told").wires, ""};
+    } catch (const Error& problem) {
+        return {{}, problem.what()};
+    }
+}
+
+}  // namespace orrery

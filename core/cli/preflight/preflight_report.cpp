@@ -1,0 +1,250 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/preflight/preflight.h"
+#include "run/preflight/outliers.h"
+
+namespace orrery {
+namespace {
+
+constexpr size_t most_lines = 16;  ///< of ranks or links; of more the ends and the middle are printed
+
+const char* name_of(Reach reach) {
+    switch (reach) {
+        case Reach::node: return "node";
+        case Reach::rail: return "rail";
+        case Reach::all: break;
+    }
+    return "all";
+}
+
+const char* name_of(Checked checked) {
+    switch (checked) {
+        case Checked::matrix: return "matrix";
+        case Checked::copy: return "copy";
+        case Checked::storage: return "storage";
+        case Checked::clock: return "clock";
+        case Checked::link: return "link";
+        case Checked::collective: return "collective";
+        case Checked::data: break;
+    }
+    return "data";
+}
+
+template <class Text>
+std::string or_dash(double value, Text text) {
+    return value > 0 ? text(value) : "-";
+}
+
+/// Columns as wide as their widest cell, the first one to the left.
+class Table {
+public:
+    explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+    std::string text() const {
+        std::vector<size_t> widths(rows_.front().size());
+        for (const auto& row : rows_)
+            for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+        std::string all;
+        for (const auto& row : rows_) {
+            std::string line;
+            for (size_t i = 0; i < row.size(); ++i)
+                line += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
+            all += line + '\n';
+        }
+        return all;
+    }
+
+private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+std::vector<std::string> cells(const RankFigures& one) {
+    return {or_dash(one.matrix_f32, flops_text),
+            or_dash(one.matrix_bf16, flops_text),
+            or_dash(one.copy_bytes, bandwidth_text),
+            or_dash(one.write_bytes, bandwidth_text),
+            or_dash(one.read_bytes, bandwidth_text),
+            or_dash(one.sync_s, seconds_text),
+            one.clock_error_s > 0
+                ? fmt::format("{} +- {}", seconds_text(one.clock_ahead_s), seconds_text(one.clock_error_s))
+                : "-"};
+}
+
+/// Least, middle and most of each column.
+std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
+    const auto pick = [&](double part) {
+        RankFigures one;
+        for (const auto number : {&RankFigures::matrix_f32, &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
+                                  &RankFigures::write_bytes, &RankFigures::read_bytes, &RankFigures::sync_s,
+                                  &RankFigures::clock_ahead_s, &RankFigures::clock_error_s}) {
+            std::vector<double> values;
+            for (const RankFigures& rank : ranks) values.push_back(rank.*number);
+            std::sort(values.begin(), values.end());
+            one.*number = values[static_cast<size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
+        }
+        return cells(one);
+    };
+    for (const auto& [name, part] : {std::pair{"least", 0.0}, {"median", 0.5}, {"most", 1.0}}) {
+        std::vector<std::string> row = pick(part);
+        row.insert(row.begin(), name);
+        table.add(std::move(row));
+    }
+    return table.text();
+}
+
+std::string ranks_text(const PreflightFigures& figures) {
+    Table table({"rank", "f32", "bf16", "copy", "write", "read", "fsync", "clock ahead of rank 0"});
+    if (figures.ranks.size() > most_lines) return many_ranks(figures.ranks, std::move(table));
+    for (size_t rank = 0; rank < figures.ranks.size(); ++rank) {
+        std::vector<std::string> row = cells(figures.ranks[rank]);
+        row.insert(row.begin(), fmt::format("{} {}", rank, figures.ranks[rank].host));
+        table.add(std::move(row));
+    }
+    return table.text();
+}
+
+std::vector<std::string> cells(std::string name, const PairFigures& pair) {
+    return {std::move(name), seconds_text(pair.latency_s), bandwidth_text(pair.there_bytes),
+            bandwidth_text(pair.back_bytes), bandwidth_text(pair.both_bytes)};
+}
+
+std::string links_text(const PreflightFigures& figures, bool one_node) {
+    std::vector<PairFigures> pairs;
+    for (const PairFigures& pair : figures.pairs)
+        if (pair.one_node == one_node) pairs.push_back(pair);
+    if (pairs.empty()) return "";
+    Table table({one_node ? "links inside nodes" : "links between nodes", "latency", "there", "back", "both ways"});
+    if (pairs.size() <= most_lines) {
+        for (const PairFigures& pair : pairs) table.add(cells(fmt::format("{} - {}", pair.a, pair.b), pair));
+        return table.text() + "\n";
+    }
+    const auto slower = [](const PairFigures& x, const PairFigures& y) {
+        return std::min(x.there_bytes, x.back_bytes) < std::min(y.there_bytes, y.back_bytes);
+    };
+    std::sort(pairs.begin(), pairs.end(), slower);
+    for (const auto& [name, place] :
+         {std::pair{"slowest", size_t{0}}, {"median", pairs.size() / 2}, {"fastest", pairs.size() - 1}})
+        table.add(
+            cells(fmt::format("{} of {}: {} - {}", name, pairs.size(), pairs[place].a, pairs[place].b), pairs[place]));
+    return table.text() + "\n";
+}
+
+std::string collectives_text(const PreflightFigures& figures) {
+    if (figures.collectives.empty()) return "";
+    Table table({"collective", "among", "groups", "size", "time", "bus bandwidth", "latency"});
+    std::map<std::pair<Reach, std::string>, std::vector<const CollectiveFigures*>> alike;
+    for (const CollectiveFigures& one : figures.collectives) alike[{one.reach, one.name}].push_back(&one);
+    for (const auto& [key, groups] : alike) {
+        // Of several groups the slowest.
+        const CollectiveFigures& one = **std::min_element(
+            groups.begin(), groups.end(), [](const auto* x, const auto* y) { return x->bus_bytes < y->bus_bytes; });
+        table.add({one.name,
+                   fmt::format("{} of {}", one.ranks.size(),
+                               one.reach == Reach::node   ? "a node"
+                               : one.reach == Reach::rail ? "a rail"
+                                                          : "all nodes"),
+                   std::to_string(groups.size()), bytes_text(one.bytes), seconds_text(one.seconds),
+                   bandwidth_text(one.bus_bytes), seconds_text(one.latency_s)});
+    }
+    return table.text() + "\n";
+}
+
+Json json_of(const RankFigures& one) {
+    return {{"host", one.host},
+            {"node", one.node},
+            {"device", one.device},
+            {"matrix_f32_flops_per_s", one.matrix_f32},
+            {"matrix_bf16_flops_per_s", one.matrix_bf16},
+            {"copy_bytes_per_s", one.copy_bytes},
+            {"write_bytes_per_s", one.write_bytes},
+            {"read_bytes_per_s", one.read_bytes},
+            {"sync_s", one.sync_s},
+            {"storage_problem", one.storage_problem},
+            {"clock_read_s", one.clock_read_s},
+            {"clock_jump_s", one.clock_jump_s},
+            {"clock_ahead_s", one.clock_ahead_s},
+            {"clock_error_s", one.clock_error_s}};
+}
+
+Json json_of(const PairFigures& pair) {
+    return {{"ranks", {pair.a, pair.b}},           {"one_node", pair.one_node},
+            {"latency_s", pair.latency_s},         {"there_bytes_per_s", pair.there_bytes},
+            {"back_bytes_per_s", pair.back_bytes}, {"both_bytes_per_s", pair.both_bytes},
+            {"message_bytes", pair.message_bytes}, {"wrong_bytes", pair.wrong_bytes}};
+}
+
+Json json_of(const CollectiveFigures& one) {
+    return {{"name", one.name},
+            {"reach", name_of(one.reach)},
+            {"group", one.group},
+            {"ranks", one.ranks},
+            {"bytes", one.bytes},
+            {"seconds", one.seconds},
+            {"bus_bytes_per_s", one.bus_bytes},
+            {"latency_s", one.latency_s},
+            {"wrong", one.wrong}};
+}
+
+Json json_of(const PreflightFinding& finding) {
+    return {{"checked", name_of(finding.checked)},
+            {"ranks", finding.ranks},
+            {"subject", finding.subject},
+            {"what", finding.what},
+            {"reason", finding.reason},
+            {"found", finding.found},
+            {"wanted", finding.wanted}};
+}
+
+template <class List>
+Json list_of(const List& list) {
+    Json all = Json::array();
+    for (const auto& one : list) all.push_back(json_of(one));
+    return all;
+}
+
+}  // namespace
+
+std::string preflight_text(const PreflightReport& report) {
+    const PreflightFigures& figures = report.figures;
+    std::string text = fmt::format("{} on {}: {}\n\n", plural(static_cast<int64_t>(figures.ranks.size()), "rank"),
+                                   plural(figures.nodes, "node"), figures.ranks.front().device);
+    text += ranks_text(figures) + "\n" + links_text(figures, true) + links_text(figures, false);
+    if (figures.pairs_left_out > 0)
+        text += fmt::format("{} of {} links were left out: the time was over\n\n", figures.pairs_left_out,
+                            figures.pairs_left_out + static_cast<int64_t>(figures.pairs.size()));
+    text += collectives_text(figures);
+    const std::string times = report.measured == 1 ? "" : fmt::format(", parts {} times", report.measured);
+    text += fmt::format(
+        "{} (measured in {:.1f} s{})\n",
+        report.fit() ? "fit" : "not fit: " + plural(static_cast<int64_t>(report.findings.size()), "finding"),
+        report.seconds, times);
+    constexpr size_t most_findings = 40;
+    for (size_t i = 0; i < report.findings.size() && i < most_findings; ++i)
+        text += "  " + report.findings[i].text() + "\n";
+    if (report.findings.size() > most_findings)
+        text += fmt::format("  and {} more: --json names all\n", report.findings.size() - most_findings);
+    return text;
+}
+
+std::string preflight_json(const PreflightReport& report) {
+    const PreflightFigures& figures = report.figures;
+    const Json all = {{"fit", report.fit()},
+                      {"seconds", report.seconds},
+                      {"measured", report.measured},
+                      {"nodes", figures.nodes},
+                      {"findings", list_of(report.findings)},
+                      {"ranks", list_of(figures.ranks)},
+                      {"pairs", list_of(figures.pairs)},
+                      {"pairs_left_out", figures.pairs_left_out},
+                      {"collectives", list_of(figures.collectives)}};
+    return message_text(all) + "\n";
+}
+
+}  // namespace orrery

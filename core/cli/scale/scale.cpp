@@ -1,0 +1,214 @@
+#include "cli/scale/scale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/env.h"
+#include "base/json.h"
+#include "base/processors.h"
+#include "base/text.h"
+#include "cli/products/child.h"
+#include "config/load.h"
+#include "orrery/error.h"
+#include "run/control/job.h"
+#include "run/preflight/outliers.h"
+#include "run/settings.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of this command's own, which goes with it.
+struct ScratchFolder {
+    fs::path path;
+
+    ScratchFolder() {
+        std::string pattern = (fs::temp_directory_path() / "orrery-scale-XXXXXX").string();
+        if (!::mkdtemp(pattern.data())) throw Error("cannot make a folder like " + pattern, Fault::failed);
+        path = pattern;
+    }
+    ~ScratchFolder() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+    }
+    ScratchFolder(const ScratchFolder&) = delete;
+};
+
+/// A run of one size: what changes against the script's own configuration.
+struct Size {
+    int64_t ranks, members, sequences;
+    int64_t threads;  ///< of each rank: as many at every size
+};
+
+std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {
+    if (!fs::is_regular_file(script.script))
+        throw Error(fmt::format("scale: no script {}\n  name a Lua file", script.script));
+    Config config = load_config(script.config, script.sets);
+    const Settings settings = read_settings(config);
+    int64_t others = 1;
+    for (const Axis& axis : settings.mesh.axes())
+        if (axis.name != command.axis) others *= axis.size;
+    const int64_t batch = config.table("train").integer("sequences_per_step", 0);
+    if (batch == 0) throw Error("scale: train.sequences_per_step is not set; it is the batch of the smallest size");
+    std::vector<Size> sizes;
+    for (const int64_t ranks : read_sizes(command.ranks)) {
+        if (ranks % others != 0)
+            throw Error(fmt::format("scale: {} ranks do not divide by the {} of the mesh's other axes ({}); {} grows",
+                                    ranks, others, settings.mesh.text(), command.axis));
+        const int64_t first = sizes.empty() ? ranks : sizes.front().ranks;
+        const int64_t whole = command.strong ? batch * first : batch * ranks;
+        if (whole % first != 0)
+            throw Error(fmt::format("scale: a batch of {} sequences at {} does not grow to a whole one at {}", batch,
+                                    plural(first, "rank"), ranks));
+        sizes.push_back({ranks, ranks / others, whole / first, settings.threads_per_rank});
+    }
+    // Left to itself a rank alone has all processors, and more ranks would only share them.
+    const auto processors = static_cast<int64_t>(allowed_processors().size());
+    for (Size& size : sizes)
+        if (size.threads == 0) size.threads = std::max<int64_t>(1, processors / sizes.back().ranks);
+    return sizes;
+}
+
+std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size,
+                                      const fs::path& folder) {
+    std::vector<std::string> arguments = {"/proc/self/exe", "run", script.script};
+    if (!script.config.empty()) arguments.insert(arguments.end(), {"--config", script.config});
+    std::vector<std::string> sets = script.sets;
+    const auto set = [&](const char* key, const auto& value) { sets.push_back(fmt::format("{}={}", key, value)); };
+    set(("mesh." + command.axis).c_str(), size.members);
+    set("train.sequences_per_step", size.sequences);
+    set("train.steps", command.steps);
+    set("run.threads_per_rank", size.threads);
+    set("run.folder", '"' + folder.string() + '"');
+    for (const char* quiet : {"train.log_every=1000000", "train.evaluate_every=0", "train.evaluate_batches=1",
+                              "checkpoint.every_steps=0", "checkpoint.final=false"})
+        sets.emplace_back(quiet);
+    for (const std::string& text : sets) arguments.insert(arguments.end(), {"--set", text});
+    return arguments;
+}
+
+/// The median over the steps behind the first quarter.
+double median_of(const fs::path& metrics, const char* key, int64_t steps) {
+    std::ifstream file(metrics);
+    std::vector<double> values;
+    for (std::string line; std::getline(file, line);) {
+        const Json json = parse_json(line, {"", metrics.string(), 0, 0});
+        if (json.contains("loss") && json["step"].get<int64_t>() > steps / 4 && json[key].is_number())
+            values.push_back(json[key].get<double>());
+    }
+    return values.empty() ? 0 : median(std::move(values));
+}
+
+ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, const Size& size, const fs::path& folder) {
+    const auto limit = std::chrono::seconds(command.limit_s);
+    const ChildEnd end = run_child(arguments_of(script, command, size, folder), limit);
+    const std::string why = end.code != 0 ? fmt::format("ended with exit code {}", end.code) : end.why_not();
+    if (!why.empty())
+        throw Error(fmt::format("scale: the run of {} {}\n{}", plural(size.ranks, "rank"), why, trim(end.errors)),
+                    end.code == 2 ? Fault::usage : Fault::failed);
+    ScaledRun run;
+    run.ranks = size.ranks;
+    run.sequences = size.sequences;
+    run.tokens_per_s = median_of(folder / "metrics.jsonl", "tok/s", command.steps);
+    run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
+    run.parts = read_breakdown(end.output);
+    if (!(run.tokens_per_s > 0))
+        throw Error(fmt::format("scale: the run of {} says no throughput in metrics.jsonl", plural(size.ranks, "rank")),
+                    Fault::failed);
+    return run;
+}
+
+/// The round whose throughput is in the middle.
+ScaledRun middle(std::vector<ScaledRun> rounds) {
+    std::sort(rounds.begin(), rounds.end(),
+              [](const ScaledRun& a, const ScaledRun& b) { return a.tokens_per_s < b.tokens_per_s; });
+    return rounds[rounds.size() / 2];
+}
+
+void write_picture(const std::string& path, const ScaleReport& report) {
+    if (path.empty()) return;
+    std::ofstream file(path, std::ios::trunc);
+    file << scale_svg(report);
+    file.close();
+    if (!file) throw Error(fmt::format("cannot write {}", path), Fault::failed);
+}
+
+}  // namespace
+
+std::vector<int64_t> read_sizes(const std::string& text) {
+    std::vector<int64_t> sizes;
+    for (const std::string& part : split(text, ',')) {
+        int64_t size = 0;
+        const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), size);
+        if (fault != std::errc() || end != part.data() + part.size() || size < 1 || size > 1024 ||
+            (!sizes.empty() && size <= sizes.back()))
+            throw Error(fmt::format("--ranks {}: expected ascending numbers of ranks up to 1024, as 1,2,4", text));
+        sizes.push_back(size);
+    }
+    return sizes;
+}
+
+std::map<std::string, double> read_breakdown(const std::string& output) {
+    std::map<std::string, double> seconds;
+    const size_t begin = output.rfind("where the time went\n");
+    if (begin == std::string::npos) throw Error("scale: a run's output has no table of its time", Fault::failed);
+    std::istringstream lines(output.substr(begin));
+    std::string line;
+    std::getline(lines, line);
+    double all = 0;
+    while (std::getline(lines, line) && line.starts_with("  ")) {
+        const size_t unit = line.rfind(" s ");
+        if (unit == std::string::npos) break;
+        const size_t number = line.find_last_not_of("0123456789.", unit - 1);
+        const std::string what(trim(line.substr(0, number + 1)));
+        const double amount = std::stod(line.substr(number + 1));
+        const std::string kind = what.starts_with("compute: ") ? "compute"
+                                 : what.starts_with("communication: ")
+                                     ? "communication " + what.substr(what.rfind(' ') + 1)
+                                 : what.starts_with("waiting: ") ? "waiting"
+                                                                 : "the rest";
+        seconds[kind] += amount;
+        all += amount;
+    }
+    for (auto& [kind, amount] : seconds) amount = all > 0 ? amount / all : 0;
+    return seconds;
+}
+
+bool ScaleReport::reaches_target() const { return runs.empty() || efficiency(runs.size() - 1) >= target; }
+
+int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
+    if (script.script_help) return show_options(script, Job{});
+    if (!command.out.empty() && !command.out.ends_with(".svg"))
+        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
+    if (!(command.target > 0 && command.target <= 1))
+        throw Error(fmt::format("--target {}: expected a part of the ideal, above 0 and up to 1", command.target));
+    if (command.steps < 4) throw Error(fmt::format("--steps {}: expected 4 or more", command.steps));
+    const std::vector<Size> sizes = sizes_of(script, command);
+    const ScratchFolder folder;
+    std::vector<std::vector<ScaledRun>> rounds(sizes.size());
+    for (int64_t round = 0; round < command.rounds; ++round)
+        for (size_t i = 0; i < sizes.size(); ++i) {
+            std::fprintf(stderr, "%s, %s a step ...\n", plural(sizes[i].ranks, "rank").c_str(),
+                         plural(sizes[i].sequences, "sequence").c_str());
+            rounds[i].push_back(run_size(script, command, sizes[i], folder.path / fmt::format("{}-{}", round, i)));
+        }
+    ScaleReport report;
+    report.title = fmt::format("{}: {} scaling over {}", fs::path(script.script).filename().string(),
+                               command.strong ? "strong" : "weak", command.axis);
+    report.strong = command.strong;
+    report.target = command.target;
+    for (auto& of_size : rounds) report.runs.push_back(middle(std::move(of_size)));
+    std::fputs(scale_text(report).c_str(), stdout);
+    write_picture(command.out, report);
+    return report.reaches_target() ? 0 : 1;
+}
+
+}  // namespace orrery

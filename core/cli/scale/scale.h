@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace orrery {
+
+/// What `orrery scale` is asked, beside the script.
+struct ScaleCommand {
+    std::string ranks = "1,2,4,8";  ///< sizes, ascending
+    std::string axis = "dp";        ///< that grows
+    bool strong = false;            ///< the same batch at every size; else it grows with the ranks
+    int64_t steps = 20;             ///< of each run; the first quarter is not counted
+    int64_t rounds = 1;             ///< of all sizes, one after the other; the median counts
+    double target = 0.8;            ///< the efficiency that is wanted
+    std::string out;                ///< an .svg file; "": none
+    int64_t limit_s = 1800;         ///< longest time of one run
+};
+
+/// One size of a script, measured.
+struct ScaledRun {
+    int64_t ranks = 1, sequences = 0;  ///< of a step
+    double tokens_per_s = 0;
+    double mfu = 0;  ///< 0: not known
+    /// Where rank 0's time went, as parts of it that make 1: "compute", "communication dp", "waiting", "the rest".
+    std::map<std::string, double> parts;
+};
+
+struct ScaleReport {
+    std::string title;  ///< "scripts/gpt.lua, weak scaling over dp"
+    bool strong = false;
+    double target = 0.8;
+    std::vector<ScaledRun> runs;  ///< the smallest first, which the others are held against
+    /// Tokens a second that a simulation expects of each run, for the columns beside; empty: of none.
+    std::vector<std::optional<double>> predicted;
+
+    double speedup(size_t run) const { return runs[run].tokens_per_s / runs.front().tokens_per_s; }
+    double efficiency(size_t run) const {
+        return speedup(run) * static_cast<double>(runs.front().ranks) / static_cast<double>(runs[run].ranks);
+    }
+    bool reaches_target() const;
+};
+
+/// Runs the script on as many ranks of this host as each size has, in folders that are removed again; prints the
+/// table. Returns 0 when the last size reaches the target, 1 when it does not. Throws Error for mistakes before
+/// anything is run, and where a run fails.
+int scale_command(const ScriptCommand& script, const ScaleCommand& command);
+
+/// Throughput, speed-up, efficiency and what grew against the first size, by points of the time.
+std::string scale_text(const ScaleReport& report);
+/// The same as a picture: throughput over ranks beside the ideal and the target; below, where the time went.
+std::string scale_svg(const ScaleReport& report);
+
+/// "1,2,4" as sizes. Throws Error unless they are whole, above 0 and ascending.
+std::vector<int64_t> read_sizes(const std::string& text);
+/// The closing table of a run's output, as ScaledRun::parts. Throws Error where there is none.
+std::map<std::string, double> read_breakdown(const std::string& output);
+
+}  // namespace orrery

@@ -1,0 +1,22 @@
+#include "cli/scale/scale_flags.h"
+
+namespace orrery {
+
+void add_scale_flags(CLI::App& scale, ScaleCommand& command) {
+    scale.add_option("--ranks", command.ranks, "sizes, ascending, as 1,2,4,8");
+    scale.add_option("--axis", command.axis, "axis of the mesh that grows; the others stay");
+    scale.add_flag("--strong", command.strong, "the same batch at every size; else it grows with the ranks");
+    scale.add_option("--steps", command.steps, "of each run; the first quarter is not counted");
+    scale.add_option("--rounds", command.rounds, "runs of each size, in turn; the one in the middle counts")
+        ->check(CLI::Range(1, 99));
+    scale.add_option("--target", command.target, "efficiency that is wanted of the last size");
+    scale.add_option("-o,--out", command.out, "write a picture, too: FILE.svg");
+    scale.add_option("--limit", command.limit_s, "seconds that one run may take")->check(CLI::Range(1, 1 << 20));
+    scale.footer(
+        "Ends with 0 when the last size reaches the target, 1 when it does not, 2 for a mistake of the command.\n"
+        "Examples:\n"
+        "  orrery scale scripts/gpt.lua --config configs/two_ranks.toml --ranks 1,2\n"
+        "  orrery scale scripts/gpt.lua --config configs/two_ranks.toml --ranks 1,2,4 --strong -o scale.svg");
+}
+
+}  // namespace orrery

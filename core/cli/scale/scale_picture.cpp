@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "cli/scale/scale.h"
+#include "draw/canvas.h"
+#include "draw/parts.h"
+
+namespace orrery {
+namespace {
+
+using drawing::Canvas;
+using drawing::point;
+
+constexpr double margin = 28, left = 110, wide = 560, high = 300, bar = 22;
+
+/// Okabe and Ito's colours, which people with any colour vision tell apart; texts say everything, too.
+constexpr std::array<const char*, 7> part_colours{"#0072b2", "#e69f00", "#cc79a7", "#56b4e9",
+                                                  "#009e73", "#d55e00", "#f0e442"};
+
+std::string style_sheet(size_t parts) {
+    std::string css =
+        "text{font-family:Helvetica,Arial,'Liberation Sans','DejaVu Sans',sans-serif;font-size:12px;fill:#222}\n"
+        ".paper{fill:#fff}\n.title{font-size:20px;font-weight:bold}\n.heading{font-size:14px;font-weight:bold}\n"
+        ".fact{fill:#555}\n.small{font-size:11px;fill:#555}\n.end{text-anchor:end;font-size:11px;fill:#555}\n"
+        ".middle{text-anchor:middle;font-size:11px;fill:#555}\n.above{text-anchor:middle;font-weight:bold}\n"
+        ".inside{text-anchor:middle;font-size:10px;fill:#111}\n"
+        ".rule{stroke:#e3e6ea}\n.axis{stroke:#888}\n.ideal{stroke:#888;stroke-dasharray:6 4;fill:none}\n"
+        ".target{stroke:#b00020;stroke-dasharray:2 3;fill:none}\n.measured{stroke:#0072b2;stroke-width:2.5;fill:none}\n"
+        ".mark{fill:#0072b2}\n.predicted{stroke:#e69f00;stroke-width:2;fill:none}\n.guess{fill:#e69f00}\n";
+    for (size_t i = 0; i < parts; ++i)
+        css += fmt::format(".p{}{{fill:{};fill-opacity:0.75}}\n", i, part_colours[i % part_colours.size()]);
+    return css;
+}
+
+/// Sizes lie at equal distances: they are doubled, as a rule.
+class ScalePicture {
+public:
+    explicit ScalePicture(const ScaleReport& report) : report_(report) {
+        std::set<std::string> names;
+        for (const ScaledRun& run : report.runs)
+            for (const auto& [name, part] : run.parts) names.insert(name);
+        if (names.erase("compute") > 0) names_.emplace_back("compute");
+        names_.insert(names_.end(), names.begin(), names.end());
+    }
+
+    std::string svg() {
+        canvas_.text(margin, y_ += margin + 18, report_.title, "title");
+        canvas_.text(margin, y_ += 20,
+                     report_.strong ? "the same batch at every size" : "the batch grows with the ranks", "fact");
+        throughput();
+        parts();
+        return canvas_.finish(left + wide + 200, y_ + margin, report_.title, style_sheet(names_.size()), "");
+    }
+
+private:
+    double ideal(size_t i) const {
+        return report_.runs.front().tokens_per_s * static_cast<double>(report_.runs[i].ranks) /
+               static_cast<double>(report_.runs.front().ranks);
+    }
+    double x(size_t i) const {
+        const auto gaps = static_cast<double>(std::max<size_t>(1, report_.runs.size() - 1));
+        return left + 30 + (wide - 60) * static_cast<double>(i) / gaps;
+    }
+
+    /// Efficiency by size: the ideal is a level line, so that what is lost is seen at every size.
+    void throughput() {
+        canvas_.heading(margin, y_ += 34, "Tokens a second and rank");
+        const double top = y_ + 24, bottom = top + high;
+        double most = 0;
+        const auto each = [&](size_t i, double tokens) { return tokens / static_cast<double>(report_.runs[i].ranks); };
+        for (size_t i = 0; i < report_.runs.size(); ++i) {
+            most = std::max({most, each(i, ideal(i)), each(i, report_.runs[i].tokens_per_s)});
+            if (i < report_.predicted.size() && report_.predicted[i])
+                most = std::max(most, each(i, *report_.predicted[i]));
+        }
+        most *= 1.12;
+        const auto y = [&](double value) { return bottom - high * value / most; };
+        const double step = drawing::tick_step(most, 6);
+        for (double at = 0; at <= most; at += step) {
+            canvas_.line(left, y(at), left + wide, y(at), at == 0 ? "axis" : "rule");
+            canvas_.text(left - 8, y(at) + 4, short_text(at), "end");
+        }
+        const double level = each(0, ideal(0));
+        canvas_.line(left, y(level), left + wide, y(level), "ideal");
+        canvas_.text(left + wide + 8, y(level) + 4, "ideal", "small");
+        canvas_.line(left, y(level * report_.target), left + wide, y(level * report_.target), "target");
+        canvas_.text(left + wide + 8, y(level * report_.target) + 4,
+                     fmt::format("target, {:.0f} %", 100 * report_.target), "small");
+        curve("predicted", "guess", y, each,
+              [&](size_t i) { return i < report_.predicted.size() ? report_.predicted[i] : std::optional<double>(); });
+        curve("measured", "mark", y, each,
+              [&](size_t i) { return std::optional<double>(report_.runs[i].tokens_per_s); });
+        for (size_t i = 0; i < report_.runs.size(); ++i) {
+            canvas_.text(x(i), y(each(i, report_.runs[i].tokens_per_s)) - 10,
+                         fmt::format("{:.0f} %", 100 * report_.efficiency(i)), "above");
+            canvas_.text(x(i), bottom + 18, plural(report_.runs[i].ranks, "rank"), "middle");
+            canvas_.text(x(i), bottom + 32, short_text(report_.runs[i].tokens_per_s) + " tokens/s", "middle");
+        }
+        y_ = bottom + 44;
+    }
+
+    template <class Y, class Each, class Value>
+    void curve(const char* look, const char* dot, Y y, Each each, Value value) {
+        std::string path;
+        for (size_t i = 0; i < report_.runs.size(); ++i)
+            if (const auto tokens = value(i)) path += (path.empty() ? "M" : "L") + point(x(i), y(each(i, *tokens)));
+        if (path.empty()) return;
+        canvas_.path(path, look);
+        for (size_t i = 0; i < report_.runs.size(); ++i)
+            if (const auto tokens = value(i)) canvas_.dot(x(i), y(each(i, *tokens)), 4, dot);
+    }
+
+    /// A bar for each size.
+    void parts() {
+        canvas_.heading(margin, y_ += 30, "Where rank 0's time went");
+        double at = margin;
+        y_ += 12;
+        size_t number = 0;
+        for (const std::string& name : names_) {
+            canvas_.box(at, y_, 14, 14, fmt::format("p{}", number++));
+            canvas_.text(at + 18, y_ + 11, name, "small");
+            at += 18 + drawing::text_width(name, 11) + 14;
+        }
+        y_ += 28;
+        for (const ScaledRun& run : report_.runs) {
+            canvas_.text(left - 8, y_ + bar / 2 + 4, plural(run.ranks, "rank"), "end");
+            double from = left;
+            number = 0;
+            for (const std::string& name : names_) {
+                const auto found = run.parts.find(name);
+                const double part = found == run.parts.end() ? 0 : found->second;
+                const double width = wide * part;
+                const std::string words = fmt::format("{:.0f} %", 100 * part);
+                if (part > 0)
+                    canvas_.box(from, y_, width, bar, fmt::format("p{}", number), fmt::format("{}: {}", name, words));
+                if (width > drawing::text_width(words, 10) + 4)
+                    canvas_.text(from + width / 2, y_ + bar / 2 + 4, words, "inside");
+                from += width;
+                ++number;
+            }
+            y_ += bar + 6;
+        }
+    }
+
+    const ScaleReport& report_;
+    std::vector<std::string> names_;  ///< of parts, in their order
+    Canvas canvas_;
+    double y_ = 0;
+};
+
+}  // namespace
+
+std::string scale_svg(const ScaleReport& report) { return ScalePicture(report).svg(); }
+
+}  // namespace orrery

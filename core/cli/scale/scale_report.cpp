@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "cli/scale/scale.h"
+
+namespace orrery {
+namespace {
+
+double part_of(const ScaledRun& run, const std::string& name) {
+    const auto found = run.parts.find(name);
+    return found == run.parts.end() ? 0 : found->second;
+}
+
+/// What takes a greater part of the time than at the first size, the most first; parts below one point are noise.
+std::string what_grew(const ScaledRun& first, const ScaledRun& run) {
+    std::vector<std::pair<double, std::string>> grown;
+    for (const auto& [name, part] : run.parts)
+        if (name != "compute" && part - part_of(first, name) >= 0.01)
+            grown.emplace_back(part - part_of(first, name), name);
+    std::sort(grown.rbegin(), grown.rend());
+    std::vector<std::string> words;
+    for (const auto& [points, name] : grown) words.push_back(fmt::format("{} +{:.0f}", name, 100 * points));
+    return words.empty() ? "-" : join_few(words, 3);
+}
+
+}  // namespace
+
+std::string scale_text(const ScaleReport& report) {
+    const bool predicted = !report.predicted.empty();
+    std::string text = fmt::format("{}, {}; target {:.0f} %\n", report.title,
+                                   report.strong ? "the same batch at every size" : "the batch grows with the ranks",
+                                   100 * report.target);
+    text += fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences", "tokens/s",
+                        predicted ? fmt::format(" {:>10} {:>6}", "predicted", "off") : "", "speed-up", "efficiency",
+                        "MFU", "what grew, in points of the time");
+    for (size_t i = 0; i < report.runs.size(); ++i) {
+        const ScaledRun& run = report.runs[i];
+        std::string beside;
+        if (predicted) {
+            const auto& expected = report.predicted[i];
+            beside = expected ? fmt::format(" {:>10} {:>5.0f}%", short_text(*expected),
+                                            100 * (*expected / run.tokens_per_s - 1))
+                              : fmt::format(" {:>10} {:>6}", "-", "-");
+        }
+        text += fmt::format("{:>6} {:>9} {:>10}{} {:>8.2f} {:>9.1f}% {:>6}  {}\n", run.ranks, run.sequences,
+                            short_text(run.tokens_per_s), beside, report.speedup(i), 100 * report.efficiency(i),
+                            run.mfu > 0 ? fmt::format("{:.1f}%", 100 * run.mfu) : "-",
+                            i == 0 ? "" : what_grew(report.runs.front(), run));
+    }
+    const ScaledRun& last = report.runs.back();
+    return text + fmt::format("{} reach {:.1f} % of the ideal: {}\n", plural(last.ranks, "rank"),
+                              100 * report.efficiency(report.runs.size() - 1),
+                              report.reaches_target() ? "the target is met" : "the target is missed");
+}
+
+}  // namespace orrery

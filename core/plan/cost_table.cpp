@@ -1,0 +1,227 @@
+#include "plan/cost_table.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "ir/describe.h"
+
+namespace orrery {
+namespace {
+
+constexpr const char* format_name = "orrery costs";
+constexpr int64_t version = 1;
+
+/// JSON knows no number that is not finite: {"number": "-inf"}.
+Json json_of(const Attribute& attribute) {
+    return std::visit(
+        [](const auto& value) -> Json {
+            using T = std::decay_t<decltype(value)>;
+            if constexpr (std::is_same_v<T, double>)
+                if (!std::isfinite(value)) return {{"number", fmt::format("{}", value)}};
+            return value;
+        },
+        attribute);
+}
+
+Attribute attribute_of(const Json& json) {
+    if (json.is_boolean()) return json.get<bool>();
+    if (json.is_number_integer()) return json.get<int64_t>();
+    if (json.is_number_float()) return json.get<double>();
+    if (json.is_string()) return json.get<std::string>();
+    if (json.is_array()) return json.get<std::vector<int64_t>>();
+    return std::stod(json.at("number").get<std::string>());
+}
+
+/// "f32[8,512]" back.
+TensorType type_of(const std::string& text) {
+    const size_t open = text.find('[');
+    const auto dtype = parse_dtype(text.substr(0, open));
+    if (!dtype || open == std::string::npos || text.back() != ']')
+        throw Error(fmt::format("{} is no type, as f32[8,512] is", quote(text)));
+    TensorType type{*dtype, {}};
+    const std::string sizes = text.substr(open + 1, text.size() - open - 2);
+    if (sizes.empty()) return type;
+    for (const std::string& size : split(sizes, ',')) {
+        int64_t value = -1;
+        const auto [end, fault] = std::from_chars(size.data(), size.data() + size.size(), value);
+        if (fault != std::errc() || end != size.data() + size.size() || value < 0)
+            throw Error(fmt::format("{} has the size {}", quote(text), quote(size)));
+        type.shape.push_back(value);
+    }
+    return type;
+}
+
+Json json_of(const std::vector<TensorType>& types) {
+    Json list = Json::array();
+    for (const TensorType& type : types) list.push_back(type.text());
+    return list;
+}
+
+std::vector<TensorType> types_of(const Json& list) {
+    std::vector<TensorType> types;
+    for (const Json& type : list) types.push_back(type_of(type.get<std::string>()));
+    return types;
+}
+
+void add(Json& row, const Measured& time) {
+    row["seconds"] = time.seconds;
+    if (time.least_s) row["least_seconds"] = *time.least_s;
+    if (time.spread) row["spread"] = *time.spread;
+    row["samples"] = time.samples;
+}
+
+double seconds_of(const Json& value) {
+    const double seconds = value.get<double>();
+    if (!std::isfinite(seconds) || seconds < 0) throw Error(fmt::format("{} is no time", value.dump()));
+    return seconds;
+}
+
+std::optional<double> optional_of(const Json& row, const char* key) {
+    if (!row.contains(key)) return std::nullopt;
+    return seconds_of(row[key]);
+}
+
+Measured measured_of(const Json& row) {
+    return {seconds_of(row.at("seconds")), optional_of(row, "least_seconds"), optional_of(row, "spread"),
+            whole_number(row.at("samples"), "samples")};
+}
+
+Json json_of(const KernelCost& kernel) {
+    Json row = {{"op", kernel.spec.op}, {"attributes", Json::object()}};
+    for (const auto& [key, value] : kernel.spec.attributes.items()) row["attributes"][key] = json_of(value);
+    row["inputs"] = json_of(kernel.spec.inputs);
+    row["outputs"] = json_of(kernel.spec.outputs);
+    row["threads"] = kernel.threads;
+    add(row, kernel.time);
+    return row;
+}
+
+KernelCost kernel_of(const Json& row) {
+    KernelCost kernel;
+    kernel.spec.op = row.at("op").get<std::string>();
+    for (const auto& [key, value] : row.at("attributes").items()) kernel.spec.attributes.set(key, attribute_of(value));
+    kernel.spec.inputs = types_of(row.at("inputs"));
+    kernel.spec.outputs = types_of(row.at("outputs"));
+    kernel.threads = static_cast<int>(whole_number(row.at("threads"), "threads"));
+    kernel.time = measured_of(row);
+    return kernel;
+}
+
+Json json_of(const WireCost& wire) {
+    Json row = {{"transport", wire.transport}, {"op", wire.op}, {"ranks", wire.ranks}, {"bytes", wire.bytes}};
+    if (!wire.axis.empty()) row["axis"] = wire.axis;
+    add(row, wire.time);
+    if (wire.mean_s) row["mean_seconds"] = *wire.mean_s;
+    if (wire.processor_s) row["processor_seconds"] = *wire.processor_s;
+    return row;
+}
+
+WireCost wire_of(const Json& row) {
+    return {row.at("transport").get<std::string>(),
+            row.at("op").get<std::string>(),
+            whole_number(row.at("ranks"), "ranks"),
+            whole_number(row.at("bytes"), "bytes"),
+            measured_of(row),
+            optional_of(row, "processor_seconds"),
+            row.value("axis", std::string()),
+            optional_of(row, "mean_seconds")};
+}
+
+template <class Row>
+std::string rows_text(const std::vector<Row>& rows) {
+    std::string text = "[";
+    for (size_t i = 0; i < rows.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + message_text(json_of(rows[i]));
+    return text + (rows.empty() ? "]" : "\n ]");
+}
+
+/// As `read` makes them, with the row's place in what goes wrong.
+template <class Row>
+std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Json&)) {
+    std::vector<Row> rows;
+    for (const Json& row : json.at(key)) {
+        try {
+            rows.push_back(read(row));
+        } catch (const std::exception& problem) {
+            const auto* of_json = dynamic_cast<const Json::exception*>(&problem);
+            throw Error(fmt::format("row {} of {}: {}", rows.size() + 1, key,
+                                    of_json ? reason_of(*of_json) : std::string(problem.what())));
+        }
+    }
+    return rows;
+}
+
+CostTable table_of(const Json& json) {
+    if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
+        throw Error("it is no table of measured costs");
+    if (const int64_t found = whole_number(json.at("version"), "its version"); found != version)
+        throw Error(fmt::format("it has version {}, expected {}", found, version));
+    CostTable table;
+    table.made_by = json.at("made_by").get<std::string>();
+    table.device = json.at("device").get<std::string>();
+    for (const auto& [name, value] : json.at("machine").items())
+        table.machine += name + "=" + value.get<std::string>() + "\n";
+    for (const auto& [name, value] : json.at("facts").items()) table.facts.emplace_back(name, value.get<std::string>());
+    for (const auto& [name, value] : json.at("step_seconds").items())
+        table.totals.emplace_back(name, seconds_of(value));
+    table.notes = json.at("notes").get<std::vector<std::string>>();
+    table.kernels = rows_of<KernelCost>(json, "kernels", kernel_of);
+    table.wires = rows_of<WireCost>(json, "communication", wire_of);
+    return table;
+}
+
+}  // namespace
+
+std::string cost_table_text(const CostTable& table) {
+    Json machine = Json::object(), facts = Json::object(), totals = Json::object();
+    for (const std::string& line : split(trim(table.machine), '\n')) {
+        const size_t equals = std::min(line.find('='), line.size());
+        if (!line.empty()) machine[line.substr(0, equals)] = line.substr(std::min(equals + 1, line.size()));
+    }
+    for (const auto& [name, value] : table.facts) facts[name] = value;
+    for (const auto& [name, seconds] : table.totals) totals[name] = seconds;
+    std::string text = "{";
+    const auto member = [&](const char* key, const std::string& value) {
+        text += fmt::format("{}\n \"{}\": {}", text.size() == 1 ? "" : ",", key, value);
+    };
+    member("format", message_text(format_name));
+    member("version", std::to_string(version));
+    member("made_by", message_text(table.made_by));
+    member("device", message_text(table.device));
+    member("machine", message_text(machine));
+    member("facts", message_text(facts));
+    member("step_seconds", message_text(totals));
+    member("notes", message_text(table.notes));
+    member("kernels", rows_text(table.kernels));
+    member("communication", rows_text(table.wires));
+    return text + "\n}\n";
+}
+
+CostTable parse_cost_table(std::string_view text, const std::string& file) {
+    try {
+        return table_of(parse_json(text, {}));
+    } catch (const Json::exception& problem) {
+        throw Error(fmt::format("{}: {}", file, reason_of(problem)));
+    } catch (const Error& problem) {
+        throw Error(fmt::format("{}: {}", file, problem.what()));
+    }
+}
+
+std::string spec_text(const KernelSpec& spec) {
+    std::string text = spec.op;
+    if (const std::string attributes = text_of(spec.attributes); !attributes.empty()) text += " " + attributes;
+    for (const TensorType& type : spec.inputs) text += " " + type.text();
+    text += " ->";
+    for (const TensorType& type : spec.outputs) text += " " + type.text();
+    return text;
+}
+
+std::string machine_of(Device& device) {
+    const std::string machine = device.products().machine;
+    return machine.empty() ? "device=" + device.limits().name + "\n" : machine;
+}
+
+}  // namespace orrery

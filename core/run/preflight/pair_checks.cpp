@@ -1,0 +1,231 @@
+#include "run/preflight/pair_checks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "orrery/error.h"
+#include "run/preflight/outliers.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t least_bytes = 64 << 10;
+constexpr int64_t tag = 1;
+constexpr size_t numbers = 6;  ///< of a pair, that its lower rank tells all
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// What the lower rank of a pair asks of the other.
+enum class Ask : int64_t { ping, there, back, both, look, end };
+
+/// One rank's side of a pair. The lower rank asks, the other does.
+class PairCheck {
+public:
+    PairCheck(TrialLine& line, int peer, const PairCheckOptions& options)
+        : line_(line), peer_(peer), options_(options) {}
+
+    PairFigures lead() {
+        PairFigures pair;
+        pair.latency_s = pings();
+        const int64_t bytes = pair.message_bytes = grown(pair.latency_s);
+        const auto rate = [&](Ask ask, double times) {
+            std::vector<double> rates;
+            for (int i = 0; i < options_.repeats; ++i)
+                rates.push_back(times * static_cast<double>(bytes) / message(ask, bytes, pair.latency_s));
+            return median(std::move(rates));
+        };
+        pair.there_bytes = rate(Ask::there, 1);
+        pair.back_bytes = rate(Ask::back, 1);
+        pair.both_bytes = rate(Ask::both, 2);
+        pair.wrong_bytes = look(bytes);
+        ask(Ask::end, 0);
+        return pair;
+    }
+
+    void follow() {
+        for (;;) {
+            const std::vector<int64_t> asked = line_.hear(peer_, 2);
+            const int64_t amount = asked[1];
+            switch (static_cast<Ask>(asked[0])) {
+                case Ask::end: return;
+                case Ask::ping:
+                    for (int64_t i = 0; i < amount; ++i) {
+                        receive(8);
+                        send(8).wait();
+                    }
+                    break;
+                case Ask::there:
+                    ready();
+                    receive(amount);
+                    ready();
+                    break;
+                case Ask::back: send(amount).wait(); break;
+                case Ask::both:
+                    ready();
+                    exchange(amount);
+                    ready();
+                    break;
+                case Ask::look:
+                    line_.forget_received(amount);
+                    ready();
+                    exchange(amount);
+                    line_.tell(peer_, std::vector<int64_t>{line_.wrong_bytes(amount, peer_)});
+                    break;
+                default: throw Error("preflight: a rank asks for what there is not", Fault::peer);
+            }
+        }
+    }
+
+private:
+    void ask(Ask what, int64_t amount) { line_.tell(peer_, std::vector<int64_t>{static_cast<int64_t>(what), amount}); }
+    void ready() { line_.tell(peer_, std::vector<int64_t>{1}); }
+    void hear_ready() { line_.hear(peer_, 1); }
+
+    Event send(int64_t bytes) { return line_.communicator().send({line_.out(), DType::u8, {bytes}}, peer_, tag); }
+    void receive(int64_t bytes) { line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, tag).wait(); }
+    void exchange(int64_t bytes) {
+        line_.communicator().begin_group();
+        const Event sent = send(bytes);
+        const Event got = line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, tag);
+        line_.communicator().end_group();
+        got.wait();
+        sent.wait();
+    }
+
+    /// Half a round trip: a quarter of all but the first are faster. Of waits that go to sleep the median tells less.
+    double pings() {
+        ask(Ask::ping, options_.pings + 1);
+        std::vector<double> seconds;
+        for (int i = 0; i <= options_.pings; ++i) {
+            const auto begin = Clock::now();
+            send(8).wait();
+            receive(8);
+            if (i > 0) seconds.push_back(since(begin) / 2);
+        }
+        const auto quarter = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
+        std::nth_element(seconds.begin(), quarter, seconds.end());
+        return *quarter;
+    }
+
+    /// Seconds of one message, or of two that pass each other, without the way of what says that it is over.
+    double message(Ask what, int64_t bytes, double latency) {
+        ask(what, bytes);
+        if (what != Ask::back) hear_ready();
+        const auto begin = Clock::now();
+        if (what == Ask::there) send(bytes).wait();
+        if (what == Ask::back) receive(bytes);
+        if (what == Ask::both) exchange(bytes);
+        if (what != Ask::back) hear_ready();
+        const double seconds = since(begin);
+        return std::max(seconds - latency, seconds / 2);  // that way may have been a short one
+    }
+
+    /// The size of a message that takes about as long as it should.
+    int64_t grown(double latency) {
+        for (int64_t bytes = std::min(least_bytes, line_.most_bytes());;) {
+            const double seconds = message(Ask::there, bytes, latency);
+            if (seconds >= options_.message_s / 2 || bytes >= line_.most_bytes()) return bytes;
+            const double times = std::clamp(options_.message_s / seconds, 2.0, 8.0);
+            bytes = std::min(line_.most_bytes(), static_cast<int64_t>(static_cast<double>(bytes) * times) / 256 * 256);
+        }
+    }
+
+    int64_t look(int64_t bytes) {
+        ask(Ask::look, bytes);
+        line_.forget_received(bytes);
+        hear_ready();
+        exchange(bytes);
+        const int64_t here = line_.wrong_bytes(bytes, peer_);
+        return here + line_.hear(peer_, 1)[0];
+    }
+
+    TrialLine& line_;
+    const int peer_;
+    const PairCheckOptions& options_;
+};
+
+PairFigures read_pair(const double* from, int64_t a, int64_t b, bool one_node) {
+    return {a,
+            b,
+            one_node,
+            from[0],
+            from[1],
+            from[2],
+            from[3],
+            static_cast<int64_t>(from[4]),
+            static_cast<int64_t>(from[5])};
+}
+
+}  // namespace
+
+std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>& node_of,
+                                     const std::vector<PairRound>& rounds, const PairCheckOptions& options) {
+    line.fill_pattern();
+    const auto begin = Clock::now();
+    std::vector<double> mine;
+    size_t done = 0;
+    double last_s = 0;
+    for (; done < rounds.size(); ++done) {
+        // Rank 0's clock decides for all; whoever comes has ended its part of the round before.
+        if (line.greatest(line.me() == 0 && since(begin) > options.limit_s ? 1 : 0) > 0) break;
+        const auto round_begin = Clock::now();
+        PairFigures pair;
+        bool takes_part = false;
+        for (const auto& [a, b] : rounds[done].pairs) {
+            if (a == line.me()) pair = PairCheck(line, static_cast<int>(b), options).lead();
+            if (b == line.me()) PairCheck(line, static_cast<int>(a), options).follow();
+            takes_part = takes_part || a == line.me() || b == line.me();
+        }
+        for (const double number : {pair.latency_s, pair.there_bytes, pair.back_bytes, pair.both_bytes,
+                                    static_cast<double>(pair.message_bytes), static_cast<double>(pair.wrong_bytes)})
+            mine.push_back(number);
+        // A wait that spins would take a processor from those that measure.
+        if (!takes_part) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(last_s / 2, 0.2)));
+        line.meet();
+        last_s = since(round_begin);
+    }
+    const std::vector<double> all = line.all(mine);
+    std::vector<PairFigures> pairs;
+    for (size_t round = 0; round < done; ++round)
+        for (const auto& [a, b] : rounds[round].pairs) {
+            const double* from = all.data() + (static_cast<size_t>(a) * done + round) * numbers;
+            pairs.push_back(read_pair(from, a, b, node_of[static_cast<size_t>(a)] == node_of[static_cast<size_t>(b)]));
+        }
+    return pairs;
+}
+
+std::vector<ClockDifference> check_clocks(TrialLine& line, Env& env) {
+    constexpr int trips = 8;
+    const auto now = [&] { return static_cast<int64_t>(env.wall_clock().count()); };
+    std::vector<ClockDifference> found(static_cast<size_t>(line.ranks()));
+    for (int rank = 1; rank < line.ranks(); ++rank) {
+        int64_t fastest = std::numeric_limits<int64_t>::max();
+        for (int i = 0; i < trips && (line.me() == 0 || line.me() == rank); ++i) {
+            if (line.me() == rank) {
+                line.hear(0, 1);
+                line.tell(0, std::vector<int64_t>{now()});
+                continue;
+            }
+            const int64_t begin = now();
+            line.tell(rank, std::vector<int64_t>{i});
+            const int64_t theirs = line.hear(rank, 1)[0], end = now();
+            if (end - begin >= fastest) continue;
+            fastest = end - begin;
+            found[static_cast<size_t>(rank)] = {static_cast<double>(theirs - begin - fastest / 2) / 1e9,
+                                                static_cast<double>(fastest) / 2e9};
+        }
+    }
+    std::vector<double> numbers_of_first;
+    for (const ClockDifference& one : found)
+        numbers_of_first.insert(numbers_of_first.end(), {one.ahead_s, one.error_s});
+    const std::vector<double> all = line.all(numbers_of_first);
+    for (size_t rank = 0; rank < found.size(); ++rank) found[rank] = {all[2 * rank], all[2 * rank + 1]};
+    return found;
+}
+
+}  // namespace orrery

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/env.h"
+#include "run/preflight/figures.h"
+#include "run/preflight/trial_line.h"
+
+namespace orrery {
+
+/// Pairs that are measured at the same time: of each node, at most one rank pair inside it, or one to another node.
+struct PairRound {
+    std::vector<std::pair<int64_t, int64_t>> pairs;  ///< lower rank first
+};
+
+/// Every pair of ranks once; `node_of`: each rank's node. First all inside the nodes; then, for each pair of nodes, the
+/// ranks of the same place in both; then those of other places. So that where there is no time for all, each link of a
+/// rail has its turn first. Rounds: L (L-1)/2 + L^2 (N-1) for N nodes of L ranks, with N even.
+std::vector<PairRound> pair_rounds(const std::vector<int64_t>& node_of);
+/// Only these pairs of it.
+std::vector<PairRound> only(const std::vector<PairRound>& rounds,
+                            const std::vector<std::pair<int64_t, int64_t>>& pairs);
+
+struct PairCheckOptions {
+    int pings = 30;
+    int repeats = 5;          ///< of each direction
+    double message_s = 0.01;  ///< messages grow until one takes so long
+    double limit_s = 60;      ///< when it is over no further round is begun
+};
+
+/// Measures the pairs of the rounds while there is time. Collective over the line; the same on all ranks, in the order
+/// of the rounds: latency, bandwidth there, back and both ways at once, and whether what was sent came. Where others
+/// of the line do not take part they wait, asleep where their transport lets them.
+std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>& node_of,
+                                     const std::vector<PairRound>& rounds, const PairCheckOptions& options);
+
+/// How far each rank's wall clock is ahead of rank 0's, by the fastest of 8 round trips each (F. Cristian,
+/// Probabilistic clock synchronization, 1989), and half of that trip's time, which the error is below. Collective.
+struct ClockDifference {
+    double ahead_s = 0, error_s = 0;
+};
+std::vector<ClockDifference> check_clocks(TrialLine& line, Env& env);
+
+}  // namespace orrery

@@ -1,0 +1,392 @@
+#include "run/preflight/preflight.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "collective/staged_communicator.h"
+#include "run/settings.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The numbers of RankFigures, as they travel.
+constexpr double RankFigures::*rank_numbers[] = {
+    &RankFigures::matrix_f32,   &RankFigures::matrix_bf16,  &RankFigures::copy_bytes,
+    &RankFigures::write_bytes,  &RankFigures::read_bytes,   &RankFigures::sync_s,
+    &RankFigures::clock_read_s, &RankFigures::clock_jump_s, &RankFigures::wall_clock_s};
+
+/// A communicator among some of the ranks, and the line over it.
+struct Joined {
+    std::unique_ptr<Communicator> communicator;
+    std::optional<TrialLine> line;
+    Reach reach = Reach::all;
+    int64_t group = 0;
+    std::vector<int64_t> ranks;
+};
+
+class Preflight {
+public:
+    Preflight(const PreflightRank& rank, const PreflightOptions& options, const ExpectedFigures& expected,
+              const PreflightBars& bars)
+        : rank_(rank), options_(options), given_(expected), bars_(bars), limits_(rank.device.limits()) {
+        if (options_.message_bytes == 0)
+            options_.message_bytes = limits_.host_visible ? int64_t{16} << 20 : int64_t{256} << 20;
+        options_.rank.file += fmt::format("-{}", rank.rank);
+        std::error_code ignored;
+        for (std::filesystem::path folder = options_.rank.folder;
+             !folder.empty() && !std::filesystem::exists(folder, ignored); folder = folder.parent_path())
+            made_.push_back(folder);
+    }
+
+    ~Preflight() {
+        joined_.clear();
+        if (arena_.data) rank_.device.release(arena_);
+    }
+    Preflight(const Preflight&) = delete;
+
+    PreflightReport report() {
+        const auto begin = Clock::now();
+        PreflightReport report;
+        figures_.host_memory = limits_.host_visible;
+        if (rank_.ranks > 1) join_all();
+        all_ranks();
+        if (rank_.ranks > 1) {
+            join_groups();
+            clocks();
+            pairs();
+            collectives();
+        }
+        report.findings = judge(figures_, given_, bars_);
+        for (; report.measured <= options_.again && measure_again(report.findings); ++report.measured)
+            report.findings = judge(figures_, given_, bars_);
+        remove_folders();
+        report.figures = std::move(figures_);
+        report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        return report;
+    }
+
+private:
+    void stage(const std::string& what) {
+        if (rank_.stage) rank_.stage(what);
+    }
+    void meet() {
+        if (!joined_.empty()) joined_.front().line->meet();
+    }
+
+    /// Those that were not there before, when no rank needs them any more.
+    void remove_folders() {
+        meet();
+        std::error_code ignored;
+        for (const auto& folder : made_) std::filesystem::remove(folder, ignored);  // while they are empty
+    }
+
+    void join_all() {
+        const TransportContract contract = rank_.transport->contract();
+        staged_ = !serves(contract, rank_.device_kind);
+        const bool own = contract.needs_arena && !contract.memory.empty() && !staged_;
+        arena_ = rank_.device.allocate(TrialLine::arena_bytes(options_.message_bytes, rank_.ranks),
+                                       own ? contract.memory.front() : MemoryKind::device);
+        std::vector<int64_t> everybody;
+        for (int64_t rank = 0; rank < rank_.ranks; ++rank) everybody.push_back(rank);
+        join(Reach::all, 0, std::move(everybody));
+    }
+
+    void join(Reach reach, int64_t number, std::vector<int64_t> ranks) {
+        constexpr const char* names[] = {"node", "rail", "all"};
+        const auto me = std::find(ranks.begin(), ranks.end(), rank_.rank);
+        if (me == ranks.end()) return;
+        Group group{fmt::format("preflight/{}/{}", names[static_cast<size_t>(reach)], number), "preflight", ranks,
+                    static_cast<int>(me - ranks.begin())};
+        auto made = rank_.transport->make(group, *rank_.rendezvous,
+                                          staged_ ? std::span<const Memory>() : std::span(&arena_, 1), rank_.timeout);
+        if (staged_) made = std::make_unique<StagedCommunicator>(std::move(made), rank_.device);
+        Joined& joined = joined_.emplace_back();
+        joined.communicator = std::move(made);
+        joined.line.emplace(rank_.device, *joined.communicator, arena_);
+        joined.reach = reach;
+        joined.group = number;
+        joined.ranks = std::move(ranks);
+    }
+
+    /// What this rank has by itself, each part on all ranks at once, as in training; where ranks would take processors
+    /// from one another, by chance, in turns.
+    RankFigures own_figures() {
+        if (joined_.empty()) return check_rank(rank_.device, rank_.env, options_.rank);
+        const int64_t turn = rank_.at_once > 0 ? rank_.local_rank / rank_.at_once : 0;
+        const auto turns = 1 + static_cast<int64_t>(joined_.front().line->greatest(static_cast<double>(turn)));
+        const auto wait = [&](int64_t others) {
+            for (int64_t i = 0; i < others; ++i) meet();
+        };
+        bool begun = false;
+        RankFigures mine = check_rank(rank_.device, rank_.env, options_.rank, [&](const char* part) {
+            if (begun) wait(turns - turn);
+            begun = true;
+            stage(part);
+            wait(turn);
+        });
+        wait(turns - turn);
+        return mine;
+    }
+
+    void all_ranks() {
+        const std::vector<RankFigures> found = shared(own_figures());
+        const bool first = figures_.ranks.empty();
+        if (first) figures_.ranks = found;
+        for (size_t i = 0; i < found.size() && !first; ++i) keep_better(figures_.ranks[i], found[i]);
+        if (!first) return;
+        std::vector<std::string> hosts;
+        for (const RankFigures& one : figures_.ranks) hosts.push_back(one.host);
+        std::vector<int64_t> places{rank_.local_rank};
+        if (rank_.ranks > 1) {
+            places.clear();
+            const double mine[] = {static_cast<double>(rank_.local_rank)};
+            for (const double place : joined_.front().line->all(mine)) places.push_back(static_cast<int64_t>(place));
+        }
+        nodes_ = nodes_of(hosts, places);
+        for (size_t i = 0; i < nodes_.size(); ++i) figures_.ranks[i].node = nodes_[i];
+        figures_.nodes = 1 + *std::max_element(nodes_.begin(), nodes_.end());
+    }
+
+    std::vector<RankFigures> shared(const RankFigures& mine) {
+        if (rank_.ranks == 1) return {mine};
+        TrialLine& line = *joined_.front().line;
+        std::vector<double> numbers;
+        for (const auto part : rank_numbers) numbers.push_back(mine.*part);
+        const std::vector<double> all = line.all(numbers);
+        const auto hosts = line.texts(mine.host), devices = line.texts(mine.device),
+                   problems = line.texts(mine.storage_problem);
+        std::vector<RankFigures> found(hosts.size());
+        for (size_t i = 0; i < found.size(); ++i) {
+            found[i].host = hosts[i];
+            found[i].device = devices[i];
+            found[i].storage_problem = problems[i];
+            for (size_t k = 0; k < numbers.size(); ++k) found[i].*rank_numbers[k] = all[i * numbers.size() + k];
+        }
+        return found;
+    }
+
+    static void keep_better(RankFigures& kept, const RankFigures& found) {
+        for (const auto part : {&RankFigures::matrix_f32, &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
+                                &RankFigures::write_bytes, &RankFigures::read_bytes})
+            kept.*part = std::max(kept.*part, found.*part);
+        for (const auto part : {&RankFigures::sync_s, &RankFigures::clock_read_s})
+            kept.*part = std::min(kept.*part, found.*part);
+        if (std::abs(found.clock_jump_s) < std::abs(kept.clock_jump_s)) kept.clock_jump_s = found.clock_jump_s;
+        if (kept.storage_problem.empty()) kept.storage_problem = found.storage_problem;
+    }
+
+    void clocks() {
+        stage("clocks");
+        const std::vector<ClockDifference> found = check_clocks(*joined_.front().line, rank_.env);
+        for (size_t i = 0; i < found.size(); ++i) {
+            RankFigures& one = figures_.ranks[i];
+            // What is known best is known by the fastest trip.
+            if (i == 0 || (one.clock_error_s > 0 && one.clock_error_s <= found[i].error_s)) continue;
+            one.clock_ahead_s = found[i].ahead_s;
+            one.clock_error_s = found[i].error_s;
+        }
+    }
+
+    void pairs() {
+        rounds_ = pair_rounds(nodes_);
+        stage(fmt::format("links, {} rounds", rounds_.size()));
+        figures_.pairs = check_pairs(*joined_.front().line, nodes_, rounds_, options_.pair);
+        figures_.pairs_left_out = rank_.ranks * (rank_.ranks - 1) / 2 - static_cast<int64_t>(figures_.pairs.size());
+        std::sort(figures_.pairs.begin(), figures_.pairs.end(),
+                  [](const PairFigures& x, const PairFigures& y) { return std::tie(x.a, x.b) < std::tie(y.a, y.b); });
+    }
+
+    void pairs_again(const std::vector<std::pair<int64_t, int64_t>>& suspects) {
+        const auto found = check_pairs(*joined_.front().line, nodes_, only(rounds_, suspects), options_.pair);
+        for (const PairFigures& again : found)
+            for (PairFigures& kept : figures_.pairs) {
+                if (kept.a != again.a || kept.b != again.b) continue;
+                kept.latency_s = std::min(kept.latency_s, again.latency_s);
+                for (const auto part : {&PairFigures::there_bytes, &PairFigures::back_bytes, &PairFigures::both_bytes})
+                    kept.*part = std::max(kept.*part, again.*part);
+                kept.wrong_bytes += again.wrong_bytes;
+            }
+    }
+
+    /// Of several nodes: the ranks of each, and one of each, as far as all have as many.
+    void join_groups() {
+        if (figures_.nodes == 1) {
+            joined_.front().reach = Reach::node;
+            return;
+        }
+        std::vector<std::vector<int64_t>> of_node(static_cast<size_t>(figures_.nodes));
+        for (size_t rank = 0; rank < nodes_.size(); ++rank)
+            of_node[static_cast<size_t>(nodes_[rank])].push_back(static_cast<int64_t>(rank));
+        size_t least = of_node.front().size(), most = least;
+        for (const auto& ranks : of_node) {
+            least = std::min(least, ranks.size());
+            most = std::max(most, ranks.size());
+        }
+        for (size_t node = 0; node < of_node.size(); ++node)
+            if (of_node[node].size() > 1) join(Reach::node, static_cast<int64_t>(node), of_node[node]);
+        for (size_t i = 0; i < least && most > 1; ++i) {
+            std::vector<int64_t> rail;
+            for (const auto& ranks : of_node) rail.push_back(ranks[i]);
+            join(Reach::rail, static_cast<int64_t>(i), rail);
+        }
+    }
+
+    void collectives() {
+        std::vector<CollectiveFigures> found;
+        for (const Reach reach : {Reach::node, Reach::rail, Reach::all}) {
+            stage(reach == Reach::node   ? "collectives inside nodes"
+                  : reach == Reach::rail ? "collectives of one rank a node"
+                                         : "collectives of all ranks");
+            meet();
+            std::vector<CollectiveFigures> mine;
+            for (Joined& joined : joined_)
+                if (joined.reach == reach) mine = of_group(joined);
+            const auto all = shared(std::move(mine), reach);
+            found.insert(found.end(), all.begin(), all.end());
+        }
+        if (figures_.collectives.empty()) {
+            figures_.collectives = std::move(found);
+            return;
+        }
+        for (size_t i = 0; i < found.size(); ++i) {
+            CollectiveFigures& kept = figures_.collectives[i];
+            kept.latency_s = std::min(kept.latency_s, found[i].latency_s);
+            kept.wrong += found[i].wrong;
+            if (found[i].bus_bytes <= kept.bus_bytes) continue;
+            kept.bus_bytes = found[i].bus_bytes;
+            kept.seconds = found[i].seconds;
+            kept.bytes = found[i].bytes;
+        }
+    }
+
+    std::vector<CollectiveFigures> of_group(Joined& joined) {
+        std::vector<CollectiveFigures> figures = check_collectives(*joined.line, options_.collective);
+        for (CollectiveFigures& one : figures) {
+            one.reach = joined.reach;
+            one.group = joined.group;
+            one.ranks = joined.ranks;
+        }
+        return figures;
+    }
+
+    /// Every group's, told by its first rank: as lines of text, since not every rank is in one.
+    std::vector<CollectiveFigures> shared(std::vector<CollectiveFigures> mine, Reach reach) {
+        std::string told;
+        for (const CollectiveFigures& one : mine) {
+            if (one.ranks.front() != rank_.rank) break;
+            told += fmt::format("{} {} {} {} {} {} {} {}", one.name, one.group, one.bytes, one.seconds, one.bus_bytes,
+                                one.latency_s, one.wrong, one.ranks.size());
+            for (const int64_t rank : one.ranks) told += fmt::format(" {}", rank);
+            told += '\n';
+        }
+        std::vector<CollectiveFigures> all;
+        for (const std::string& text : joined_.front().line->texts(told)) {
+            std::istringstream words(text);
+            CollectiveFigures one;
+            size_t members = 0;
+            while (words >> one.name >> one.group >> one.bytes >> one.seconds >> one.bus_bytes >> one.latency_s >>
+                   one.wrong >> members) {
+                one.reach = reach;
+                one.ranks.assign(members, 0);
+                for (int64_t& rank : one.ranks) words >> rank;
+                all.push_back(one);
+            }
+        }
+        return all;
+    }
+
+    /// False where nothing is left that another look may clear. The same on all ranks, which have the same figures.
+    bool measure_again(const std::vector<PreflightFinding>& findings) {
+        bool ranks = false, clock = false, groups = false;
+        std::set<std::pair<int64_t, int64_t>> suspects;
+        for (const PreflightFinding& finding : findings) {
+            if (!finding.again) continue;
+            clock = clock || finding.checked == Checked::clock;
+            groups = groups || finding.checked == Checked::collective;
+            if (finding.checked == Checked::matrix || finding.checked == Checked::copy ||
+                finding.checked == Checked::storage)
+                ranks = true;
+            if (finding.checked != Checked::link) continue;
+            for (const PairFigures& pair : figures_.pairs) {
+                const auto in = [&](int64_t rank) {
+                    return std::find(finding.ranks.begin(), finding.ranks.end(), rank) != finding.ranks.end();
+                };
+                if (finding.ranks.size() == 1 ? in(pair.a) || in(pair.b) : in(pair.a) && in(pair.b))
+                    suspects.insert({pair.a, pair.b});
+            }
+        }
+        if (!ranks && !clock && !groups && suspects.empty()) return false;
+        stage("what is not fit, again");
+        if (ranks || clock) all_ranks();
+        if (clock && rank_.ranks > 1) clocks();
+        if (!suspects.empty()) pairs_again({suspects.begin(), suspects.end()});
+        if (groups) collectives();
+        return true;
+    }
+
+    const PreflightRank& rank_;
+    PreflightOptions options_;
+    const ExpectedFigures given_;
+    const PreflightBars bars_;
+    const DeviceLimits limits_;
+    Memory arena_;
+    bool staged_ = false;
+    std::vector<Joined> joined_;               ///< all ranks first
+    std::vector<std::filesystem::path> made_;  ///< folders that were not there, the innermost first
+    std::vector<int64_t> nodes_;
+    std::vector<PairRound> rounds_;
+    PreflightFigures figures_;
+};
+
+}  // namespace
+
+PreflightOptions quick_preflight() {
+    PreflightOptions options;
+    options.rank.matrix_s = 0.2;
+    options.rank.copy_s = 0.1;
+    options.rank.storage_bytes = 8 << 20;
+    options.pair.pings = 15;
+    options.pair.repeats = 3;
+    options.pair.message_s = 0.004;
+    options.pair.limit_s = 8;
+    options.collective.repeats = 3;
+    options.collective.call_s = 0.005;
+    return options;
+}
+
+PreflightReport preflight(const PreflightRank& rank, const PreflightOptions& options, const ExpectedFigures& expected,
+                          const PreflightBars& bars) {
+    assert(rank.ranks == 1 || (rank.transport && rank.rendezvous));
+    return Preflight(rank, options, expected, bars).report();
+}
+
+std::vector<int64_t> nodes_of(const std::vector<std::string>& hosts, const std::vector<int64_t>& local_ranks) {
+    struct Node {
+        std::string host;
+        std::set<int64_t> places;
+    };
+    std::vector<Node> nodes;
+    std::vector<int64_t> of_rank;
+    for (size_t rank = 0; rank < hosts.size(); ++rank) {
+        auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& one) {
+            return one.host == hosts[rank] && one.places.count(local_ranks[rank]) == 0;
+        });
+        if (node == nodes.end()) node = nodes.insert(nodes.end(), Node{hosts[rank], {}});
+        node->places.insert(local_ranks[rank]);
+        of_rank.push_back(node - nodes.begin());
+    }
+    return of_rank;
+}
+
+}  // namespace orrery

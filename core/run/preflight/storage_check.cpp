@@ -1,0 +1,141 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "run/preflight/outliers.h"
+#include "run/preflight/rank_checks.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t block = 1 << 20;
+constexpr double long_enough_s = 0.15;  ///< of one piece: a slow disk is not asked for a large one
+constexpr int pieces = 3, syncs = 5;
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// What the system refused, in one line.
+struct Refusal {
+    std::string text;
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& path, int code) {
+    throw Refusal{fmt::format("cannot {} {}: {}", what, path, std::strerror(code))};
+}
+
+/// A file of our own, removed at the end.
+class TrialFile {
+public:
+    explicit TrialFile(const std::string& path)
+        : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {
+        if (file_ < 0) refuse("make", path_, errno);
+    }
+    ~TrialFile() {
+        ::close(file_);
+        ::unlink(path_.c_str());
+    }
+    TrialFile(const TrialFile&) = delete;
+
+    /// Seconds of writing so many bytes behind the last ones, fsync included.
+    double write(int64_t bytes) {
+        const auto begin = Clock::now();
+        for (int64_t left = bytes; left > 0;) {
+            const std::vector<char>& data = contents(size_ / block);
+            const int64_t within = size_ % block, most = std::min(left, block - within);
+            const ssize_t done = ::write(file_, data.data() + within, static_cast<size_t>(most));
+            if (done < 0 && errno == EINTR) continue;
+            if (done < 0) refuse(fmt::format("write {} to", bytes_text(bytes)), path_, errno);
+            size_ += done;
+            left -= done;
+        }
+        if (::fsync(file_) != 0) refuse("fsync", path_, errno);
+        return since(begin);
+    }
+
+    /// Seconds of reading all of it.
+    double read() {
+        ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);  // where the system will not, what is read is its memory
+        if (::lseek(file_, 0, SEEK_SET) != 0) refuse("read", path_, errno);
+        std::vector<char> found(block);
+        double seconds = 0;
+        for (int64_t at = 0; at < size_;) {
+            const auto begin = Clock::now();
+            const ssize_t got = ::read(file_, found.data(), static_cast<size_t>(block - at % block));
+            seconds += since(begin);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) refuse("read", path_, errno);
+            if (got == 0) throw Refusal{fmt::format("{} ends after {} of {} bytes", path_, at, size_)};
+            if (std::memcmp(found.data(), contents(at / block).data() + at % block, static_cast<size_t>(got)) != 0)
+                throw Refusal{fmt::format("{} reads back otherwise than it was written, near byte {}", path_, at)};
+            at += got;
+        }
+        return seconds;
+    }
+
+    int64_t size() const { return size_; }
+
+private:
+    /// Of each page others, so that no file system stores one for many.
+    const std::vector<char>& contents(int64_t number) {
+        if (data_.empty()) {
+            data_.resize(block);
+            uint64_t state = 0x9e3779b97f4a7c15u;  // nothing that compresses
+            for (size_t i = 0; i < data_.size(); i += 8) {
+                state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+                std::memcpy(data_.data() + i, &state, 8);
+            }
+        }
+        for (int64_t page = 0; page < block; page += 4096) {
+            const int64_t place = number * block + page;
+            std::memcpy(data_.data() + page, &place, 8);
+        }
+        return data_;
+    }
+
+    const std::string path_;
+    const int file_;
+    int64_t size_ = 0;
+    std::vector<char> data_;
+};
+
+void use(const RankCheckOptions& options, RankFigures& figures) {
+    std::error_code problem;
+    std::filesystem::create_directories(options.folder, problem);
+    if (problem) refuse("make", options.folder, problem.value());
+    TrialFile file(fmt::format("{}/{}.{}", options.folder, options.file, ::getpid()));
+    std::vector<double> seconds;
+    for (int i = 0; i < syncs; ++i) seconds.push_back(file.write(4096));
+    figures.sync_s = median(std::exchange(seconds, {}));
+    int64_t piece = std::min(block, options.storage_bytes);
+    while (file.write(piece) < long_enough_s && piece < options.storage_bytes)
+        piece = std::min(2 * piece, options.storage_bytes);
+    for (int i = 0; i < pieces; ++i) seconds.push_back(static_cast<double>(piece) / file.write(piece));
+    figures.write_bytes = median(std::move(seconds));
+    figures.read_bytes = static_cast<double>(file.size()) / std::max(file.read(), 1e-9);
+}
+
+}  // namespace
+
+void check_storage(const RankCheckOptions& options, RankFigures& figures) {
+    try {
+        use(options, figures);
+    } catch (const Refusal& refusal) {
+        figures.storage_problem = refusal.text;
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,274 @@
+#include "sim/cluster/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/suggest.h"
+
+namespace orrery {
+
+namespace {
+
+std::string path_of(const Config& table, std::string_view key) {
+    return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);
+}
+
+void need(Config& table, std::string_view key, std::string_view expected) {
+    if (!table.has(key))
+        throw Error(table.origin(), fmt::format("missing {}, expected {}", path_of(table, key), expected));
+}
+
+[[noreturn]] void out_of_range(Config& table, std::string_view key, double found, std::string_view expected) {
+    throw Error(table.where(key), fmt::format("{} is {}, expected {}", path_of(table, key), found, expected));
+}
+
+/// A number above 0, which must be there.
+double rate(Config& table, std::string_view key) {
+    need(table, key, "a number above 0");
+    const double value = table.number(key, 0);
+    if (!(value > 0)) out_of_range(table, key, value, "more than 0");
+    return value;
+}
+
+/// A number that is not negative, 0 where it is left out.
+double amount(Config& table, std::string_view key) {
+    const double value = table.number(key, 0);
+    if (!(value >= 0)) out_of_range(table, key, value, "at least 0");
+    return value;
+}
+
+int64_t count(Config& table, std::string_view key) {
+    need(table, key, "a whole number of at least 1");
+    const int64_t value = table.integer(key, 0);
+    if (value < 1) out_of_range(table, key, static_cast<double>(value), "at least 1");
+    return value;
+}
+
+int64_t count(Config& table, std::string_view key, int64_t fallback) {
+    return table.has(key) ? count(table, key) : table.integer(key, fallback);
+}
+
+template <class T>
+T word(Config& table, std::string_view key, const std::vector<std::pair<std::string, T>>& words) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : words) names.push_back(name);
+    if (!table.has(key))
+        throw Error(table.origin(), fmt::format("missing {}{}", path_of(table, key), choices("it can be", "", names)));
+    const std::string found = table.text(key, "");
+    for (const auto& [name, value] : words) {
+        if (name == found) return value;
+    }
+    throw Error(table.where(key),
+                fmt::format("{} is \"{}\"{}", path_of(table, key), found, choices("it can be", found, names)));
+}
+
+Config& needed_table(Config& parent, std::string_view key, std::string_view expected) {
+    need(parent, key, expected);
+    return parent.table(key);
+}
+
+Accelerator read_accelerator(const std::string& name, Config& table) {
+    Accelerator out;
+    out.name = name;
+    if (table.has("generation"))
+        out.generation = word<Generation>(table, "generation",
+                                          {{"volta", Generation::volta},
+                                           {"ampere", Generation::ampere},
+                                           {"hopper", Generation::hopper},
+                                           {"blackwell", Generation::blackwell}});
+    Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
+    static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8", "i8", "fp4"};
+    for (const std::string& dtype : flops.keys()) {
+        if (std::ranges::find(dtypes, dtype) == dtypes.end())
+            throw Error(flops.where(dtype), fmt::format("unknown dtype \"{}\" in [{}]{}", dtype, flops.path(),
+                                                        choices("known here", dtype, dtypes)));
+        out.dense_flops[dtype] = rate(flops, dtype) * 1e12;
+    }
+    if (out.dense_flops.empty())
+        throw Error(flops.origin(), fmt::format("[{}] is empty, expected a rate, as bf16 = 989", flops.path()));
+    out.memory_bytes = rate(table, "memory_gib") * 1024 * 1024 * 1024;
+    out.memory_bytes_s = rate(table, "memory_gb_s") * 1e9;
+    out.power_w = amount(table, "power_w");
+    out.multiprocessors = count(table, "multiprocessors", 0);
+    out.measured_as = table.text("measured_as", "");
+    out.price_hour = amount(table, "price_per_hour");
+    return out;
+}
+
+ScaleUp read_scale_up(Config& table) {
+    ScaleUp out;
+    out.kind = word<ScaleUp::Kind>(table, "kind",
+                                   {{"nvswitch", ScaleUp::Kind::nvswitch},
+                                    {"nvlink_mesh", ScaleUp::Kind::nvlink_mesh},
+                                    {"pcie", ScaleUp::Kind::pcie},
+                                    {"host", ScaleUp::Kind::host}});
+    if (out.kind == ScaleUp::Kind::host) return out;
+    out.bytes_s = rate(table, "gb_s") * 1e9;
+    out.nvls = table.flag("nvls", false);
+    if (out.nvls && out.kind != ScaleUp::Kind::nvswitch)
+        throw Error(table.where("nvls"), fmt::format("{} is true without an NVSwitch\n  the switch is what adds; "
+                                                     "kind = \"nvswitch\" or nvls = false",
+                                                     path_of(table, "nvls")));
+    return out;
+}
+
+Nics read_nics(Config& table) {
+    Nics out;
+    out.kind = word<Nics::Kind>(
+        table, "kind",
+        {{"infiniband", Nics::Kind::infiniband}, {"ethernet", Nics::Kind::ethernet}, {"efa", Nics::Kind::efa}});
+    out.count = count(table, "count");
+    out.bytes_s = rate(table, "gb_s") * 1e9;
+    out.latency_s = amount(table, "latency_us") * 1e-6;
+    out.ordered = table.flag("ordered", out.kind != Nics::Kind::efa);
+    return out;
+}
+
+/// Failures of one node a day, of either way to say it.
+double read_failures(Config& table) {
+    if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days") / 1000;
+    if (table.has("failures_per_1000_node_days"))
+        throw Error(table.where("mtbf_days"),
+                    fmt::format("{} beside failures_per_1000_node_days\n  leave one out", path_of(table, "mtbf_days")));
+    return 1 / rate(table, "mtbf_days");
+}
+
+NodeKind read_node(const std::string& name, Config& table, const std::map<std::string, Accelerator>& accelerators) {
+    NodeKind out;
+    out.name = name;
+    std::vector<std::pair<std::string, Accelerator>> known(accelerators.begin(), accelerators.end());
+    out.accelerator = word<Accelerator>(table, "accelerator", known);
+    out.accelerators = count(table, "accelerators");
+    out.count = count(table, "count");
+    out.processors = count(table, "processors", 0);
+    out.scale_up = read_scale_up(needed_table(table, "scale_up", "a table with kind and gb_s"));
+    const int64_t domain = count(table.table("scale_up"), "domain_accelerators", out.accelerators);
+    if (domain % out.accelerators)
+        throw Error(table.table("scale_up").where("domain_accelerators"),
+                    fmt::format("{} accelerators in one domain of nodes with {} each\n  expected a multiple of {}",
+                                domain, out.accelerators, out.accelerators));
+    out.scale_up.domain_nodes = domain / out.accelerators;
+    if (table.has("nics")) out.nics = read_nics(table.table("nics"));
+    if (!table.has("nics") && out.count > out.scale_up.domain_nodes)
+        throw Error(table.origin(),
+                    fmt::format("missing [{}.nics]: {} nodes reach each other over NICs\n  it has kind, "
+                                "count (a node) and gb_s (of each)",
+                                table.path(), out.count));
+    out.failures_per_node_day = read_failures(table);
+    return out;
+}
+
+Fabric read_fabric(Config& table) {
+    Fabric out;
+    out.kind = word<Fabric::Kind>(table, "kind",
+                                  {{"single_switch", Fabric::Kind::single_switch},
+                                   {"fat_tree", Fabric::Kind::fat_tree},
+                                   {"dragonfly", Fabric::Kind::dragonfly}});
+    out.hop_latency_s = amount(table, "hop_latency_us") * 1e-6;
+    if (out.kind == Fabric::Kind::single_switch) return out;
+    const bool tree = out.kind == Fabric::Kind::fat_tree;
+    if (tree) out.rails = table.flag("rail_optimized", false);
+    const auto level = [&](const char* nodes, const char* over) {
+        Fabric::Level made{count(table, nodes), table.has(over) ? rate(table, over) : table.number(over, 1)};
+        if (made.oversubscription < 1)
+            out_of_range(table, over, made.oversubscription, "at least 1, which is full rate");
+        if (!out.levels.empty() && made.nodes <= out.levels.back().nodes)
+            out_of_range(table, nodes, static_cast<double>(made.nodes),
+                         fmt::format("more than the {} of the level below", out.levels.back().nodes));
+        out.levels.push_back(made);
+    };
+    if (tree) {
+        level("nodes_per_leaf", "leaf_oversubscription");
+        if (table.has("nodes_per_pod")) level("nodes_per_pod", "pod_oversubscription");
+    } else {
+        level("nodes_per_router", "router_oversubscription");
+        level("nodes_per_group", "group_oversubscription");
+    }
+    return out;
+}
+
+std::string_view name_of(Fabric::Kind kind) {
+    if (kind == Fabric::Kind::fat_tree) return "fat tree";
+    return kind == Fabric::Kind::dragonfly ? "dragonfly" : "one switch";
+}
+
+}  // namespace
+
+Cluster::Cluster(Config& file) {
+    name = file.text("name", "");
+    Config& accelerator_tables = needed_table(file, "accelerator", "a table for each kind, as [accelerator.h100]");
+    std::map<std::string, Accelerator> accelerators;
+    for (const std::string& key : accelerator_tables.keys())
+        accelerators.emplace(key, read_accelerator(key, accelerator_tables.table(key)));
+    Config& node_tables = needed_table(file, "node", "a table for each kind, as [node.dgx]");
+    for (const std::string& key : node_tables.keys())
+        kinds.push_back(read_node(key, node_tables.table(key), accelerators));
+    if (kinds.empty()) throw Error(node_tables.origin(), "no node\n  write a table for each kind, as [node.dgx]");
+    if (nodes() > 1) need(file, "fabric", "a table with its kind");
+    if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
+    if (file.has("storage")) {
+        storage.read_bytes_s = rate(file.table("storage"), "read_gb_s") * 1e9;
+        storage.write_bytes_s = rate(file.table("storage"), "write_gb_s") * 1e9;
+    }
+    file.reject_unused();
+}
+
+int64_t Cluster::nodes() const {
+    int64_t sum = 0;
+    for (const NodeKind& kind : kinds) sum += kind.count;
+    return sum;
+}
+
+int64_t Cluster::accelerators() const {
+    int64_t sum = 0;
+    for (const NodeKind& kind : kinds) sum += kind.count * kind.accelerators;
+    return sum;
+}
+
+Cluster Cluster::with_nodes(int64_t count) const {
+    if (kinds.size() != 1)
+        throw Error(fmt::format("{} nodes of a cluster with {} kinds of them\n  set node.NAME.count of each", count,
+                                kinds.size()));
+    if (count < 1) throw Error(fmt::format("a cluster of {} nodes, expected at least 1", count));
+    Cluster out = *this;
+    out.kinds.front().count = count;
+    return out;
+}
+
+Cluster::Place Cluster::place(int64_t slot) const {
+    Place out;
+    for (const NodeKind& kind : kinds) {
+        if (slot < kind.count * kind.accelerators) {
+            const int64_t node = slot / kind.accelerators;
+            out.node += node;
+            out.domain += node / kind.scale_up.domain_nodes;
+            out.local = slot % kind.accelerators;
+            out.nic = out.local * kind.nics.count / kind.accelerators;
+            return out;
+        }
+        slot -= kind.count * kind.accelerators;
+        out.node += kind.count;
+        out.domain += (kind.count + kind.scale_up.domain_nodes - 1) / kind.scale_up.domain_nodes;
+        ++out.kind;
+    }
+    throw Error(fmt::format("accelerator {} of a cluster that has {}", slot + accelerators(), accelerators()));
+}
+
+double Cluster::failures_per_s() const {
+    double sum = 0;
+    for (const NodeKind& kind : kinds) sum += kind.failures_per_node_day * static_cast<double>(kind.count);
+    return sum / 86400;
+}
+
+std::string Cluster::text() const {
+    std::string out;
+    for (const NodeKind& kind : kinds)
+        out += fmt::format("{} node{} of {} {} ({})\n", kind.count, kind.count == 1 ? "" : "s", kind.accelerators,
+                           kind.accelerator.name, kind.name);
+    out.pop_back();
+    return nodes() > 1 ? out + fmt::format(", {}", name_of(fabric.kind)) : out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,77 @@
+#include "sim/cluster/mapping.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/suggest.h"
+
+namespace orrery {
+
+namespace {
+
+/// The axes of ranks from the one that lies closest together.
+std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& order) {
+    std::vector<std::string> names;
+    std::vector<AxisId> out;
+    for (const Axis& axis : mesh.axes()) {
+        if (!axis.sequential) names.push_back(axis.name);
+    }
+    for (const std::string& name : order) {
+        const auto found = std::ranges::find(names, name);
+        if (found == names.end())
+            throw Error(
+                fmt::format("no axis \"{}\" in the mesh {}{}", name, mesh.text(), choices("it has", name, names)));
+        const AxisId axis = *mesh.find(name);
+        if (std::ranges::find(out, axis) != out.end())
+            throw Error(fmt::format("axis \"{}\" twice in the order of the mapping\n  name each at most once", name));
+        out.push_back(axis);
+    }
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+        const AxisId axis = *mesh.find(*name);
+        if (std::ranges::find(out, axis) == out.end()) out.push_back(axis);
+    }
+    return out;
+}
+
+/// "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
+std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector<AxisId>& axes) {
+    std::string out;
+    int64_t ranks = 1;
+    for (const AxisId axis : axes) {
+        if (mesh.size(axis) == 1) continue;
+        ranks *= mesh.size(axis);
+        const int64_t nodes = cluster.place(ranks - 1).node + 1;
+        out += fmt::format("{}{}={} {}", out.empty() ? "" : ", ", mesh.axis(axis).name, mesh.size(axis),
+                           nodes == 1 ? "in a node" : fmt::format("over {} nodes", nodes));
+    }
+    return out.empty() ? "one rank" : out;
+}
+
+}  // namespace
+
+Mapping::Mapping(const Cluster& cluster, const Mesh& mesh, const std::vector<std::string>& order) {
+    const int64_t ranks = mesh.ranks();
+    const int64_t there = cluster.accelerators();
+    if (ranks > there)
+        throw Error(
+            fmt::format("the mesh {} has {} ranks, the cluster {} accelerators: {} missing\n  take a smaller mesh "
+                        "or more nodes ({})",
+                        mesh.text(), ranks, there, ranks - there, cluster.text()));
+    const std::vector<AxisId> axes = ordered(mesh, order);
+    std::vector<int64_t> stride(mesh.axes().size(), 0);
+    int64_t step = 1;
+    for (const AxisId axis : axes) {
+        stride[static_cast<size_t>(axis)] = step;
+        step *= mesh.size(axis);
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        const std::vector<int64_t> at = mesh.coordinates(rank);
+        int64_t slot = 0;
+        for (size_t axis = 0; axis < at.size(); ++axis) slot += at[axis] * stride[axis];
+        slots_.push_back(slot);
+    }
+    text_ = describe(cluster, mesh, axes);
+}
+
+}  // namespace orrery

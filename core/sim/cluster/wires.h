@@ -1,0 +1,61 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/cluster/links.h"
+#include "sim/cluster/mapping.h"
+#include "sim/cluster/nccl_steps.h"
+
+namespace orrery {
+
+/// What NCCL's collectives and messages ask of a cluster's links: the part of Prices that is communication. Latency and
+/// rate of each step (alpha-beta), of the algorithm and protocol that NCCL takes for the size and the group's place.
+class ClusterWires {
+public:
+    /// Keeps references to all but the settings. Throws Error for a node of kind `host` (measured_wires).
+    ClusterWires(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
+                 const NcclSettings& settings = {});
+
+    /// As Prices::collective; costs a time linear in `alike` for each question that is new.
+    Demand collective(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
+                      const std::vector<int64_t>& alike);
+    /// As Prices::message. Partners lie as far apart as `from` and `to` do, along the axis in turn.
+    Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
+    double capacity(ResourceId resource) const { return links_.capacity(resource); }
+
+    /// What a resource is, for reports.
+    std::string text(ResourceId resource) const { return links_.text(resource); }
+    /// Members whose place was looked at so far, over all questions.
+    int64_t work() const { return work_; }
+
+private:
+    struct Question {
+        int what;  ///< opcode
+        AxisId axis;
+        int64_t bytes;
+        uint64_t ranks;  ///< a hash of both lists
+        auto operator<=>(const Question&) const = default;
+    };
+
+    Demand ask(Opcode opcode, AxisId axis, int64_t bytes, const std::vector<int64_t>& group,
+               const std::vector<int64_t>& alike);
+    Demand ask_message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike);
+    GroupPlace place(const std::vector<int64_t>& ranks);
+    void load(Opcode opcode, int64_t bytes, const GroupPlace& group, const NcclChoice& choice, LinkLoads& loads);
+    void answer(const LinkLoads& own, const LinkLoads& all, Demand& demand) const;
+    double switches_s(const GroupPlace& group) const;
+
+    const Cluster& cluster_;
+    const Mesh& mesh_;
+    const Mapping& mapping_;
+    const Constants& constants_;
+    NcclSettings settings_;
+    Links links_;
+    std::map<Question, Demand> answers_;
+    int64_t work_ = 0;
+};
+
+}  // namespace orrery

@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+
+#include "orrery/plan.h"
+
+namespace orrery {
+
+/// A plan for prices alone, where anything was cut. It says what a step would cost; nothing can run it: operands keep
+/// the places of what they were cut from, and the memory is not placed anew. It has no fingerprint, and Executor
+/// refuses a plan without one.
+struct TpChunked {
+    Plan plan;
+    int64_t cut = 0;  ///< collectives of the axis that were cut, of all classes, counted as a step issues them
+    int64_t all = 0;  ///< and all there were
+};
+
+/// Cuts each collective over `axis` that stands directly beside a product in `chunks` chunks that run beside the
+/// product's, as Megatron-LM's `tp-comm-overlap` does with Transformer Engine's userbuffers:
+///
+///     all_gather -> product      G0 G1 G2 G3                   product -> reduce_scatter   P0 P1 P2 P3
+///                                   P0 P1 P2 P3                or all_reduce                  R0 R1 R2 R3
+///
+/// so that c seconds of messages and p of products take about max(c, p) + min(c, p) / chunks. A product becomes
+/// `chunks` launches with its rows cut, each priced by its own shape; a collective as many with its bytes cut. Of an
+/// all_gather all products that read it as rows take part (q, k and v; gate and up) where they can follow the first;
+/// of a sum that several products add up in, the last. A transpose between the two (reduce-scatters along a dim that is
+/// not the first have one) is cut with them. Products that make gradients of weights stay whole, and so does whatever
+/// reads or makes a collective through other kernels: norms, casts, an embedding. Linear in the stream.
+TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks);
+
+}  // namespace orrery

@@ -1,0 +1,74 @@
+#include <catch2/catch.hpp>
+
+#include "cli/scale/scale.h"
+#include "orrery/error.h"
+#include "run/train/metrics.h"
+
+using namespace orrery;
+using Catch::Matchers::Contains;
+
+namespace {
+
+ScaleReport three_sizes() {
+    ScaleReport report;
+    report.title = "my.lua: weak scaling over dp";
+    report.runs = {{1, 4, 1000, 0.5, {{"compute", 0.95}, {"the rest", 0.05}}},
+                   {2, 8, 1900, 0.48, {{"compute", 0.9}, {"communication dp", 0.06}, {"the rest", 0.04}}},
+                   {4, 16, 3000, 0.4, {{"compute", 0.7}, {"communication dp", 0.2}, {"waiting", 0.1}}}};
+    return report;
+}
+
+}  // namespace
+
+TEST_CASE("sizes are whole and ascending", "[scale]") {
+    CHECK(read_sizes("1,2,4,8") == std::vector<int64_t>{1, 2, 4, 8});
+    CHECK(read_sizes("3") == std::vector<int64_t>{3});
+    for (const char* bad : {"", "0", "2,1", "2,2", "1,x", "1,,2", "1 2", "-1", "4096"})
+        CHECK_THROWS_WITH(read_sizes(bad), Contains("expected ascending numbers of ranks"));
+}
+
+TEST_CASE("a run's closing table is read back by kind and axis", "[scale]") {
+    const std::string table = breakdown_text({{"compute: matmul", 5},
+                                              {"compute: attention 2", 1},
+                                              {"communication: all_reduce dp", 2},
+                                              {"communication: reduce_scatter dp", 0.5},
+                                              {"communication: send pp", 0.25},
+                                              {"waiting: waiting", 0.25}},
+                                             10);
+    const auto parts = read_breakdown("step 1\n" + table + "\nand more\n");
+    CHECK(parts.at("compute") == Approx(0.6));
+    CHECK(parts.at("communication dp") == Approx(0.25));
+    CHECK(parts.at("communication pp") == Approx(0.025));
+    CHECK(parts.at("waiting") == Approx(0.025));
+    CHECK(parts.at("the rest") == Approx(0.1));
+    CHECK_THROWS_WITH(read_breakdown("step 1\n"), Contains("no table of its time"));
+}
+
+TEST_CASE("sizes are held against the smallest, and what grew is named", "[scale]") {
+    ScaleReport report = three_sizes();
+    CHECK(report.speedup(2) == 3);
+    CHECK(report.efficiency(1) == Approx(0.95));
+    CHECK(report.efficiency(2) == Approx(0.75));
+    CHECK_FALSE(report.reaches_target());
+    const std::string text = scale_text(report);
+    CHECK_THAT(text, Contains("communication dp +20, waiting +10") && Contains("communication dp +6") &&
+                         Contains("75.0%") && Contains("4 ranks reach 75.0 % of the ideal: the target is missed"));
+    CHECK_THAT(text, !Contains("predicted"));
+    report.predicted = {1000, std::nullopt, 3300};
+    CHECK_THAT(scale_text(report), Contains("predicted") && Contains(" 10%"));
+    report.target = 0.7;
+    CHECK(report.reaches_target());
+}
+
+TEST_CASE("the picture says what the table says", "[scale]") {
+    ScaleReport report = three_sizes();
+    const std::string picture = scale_svg(report);
+    CHECK_THAT(picture, Contains("<svg") && Contains("my.lua: weak scaling over dp") && Contains(">75 %<") &&
+                            Contains("target, 80 %") && Contains("communication dp: 20 %") && Contains("</svg>"));
+    CHECK_THAT(picture, !Contains("class=\"predicted\""));
+    report.predicted = {1000, 2000, 3300};
+    CHECK_THAT(scale_svg(report), Contains("class=\"predicted\""));
+    report.runs.resize(1);  // a size alone has no curve, and is drawn
+    report.predicted.clear();
+    CHECK_THAT(scale_svg(report), Contains(">100 %<") && !Contains("nan") && !Contains("inf"));
+}
