@@ -14,7 +14,8 @@ namespace {
 // clang-format off
 const std::vector<AcceleratorFacts>& facts() {
     static const std::vector<AcceleratorFacts> all = {
-        // name, bf16, 8 bit, GiB, GB/s, NVLink GB/s, NIC GB/s, domain, multiprocessors, reached, older code, generation, NVLS
+        // name, bf16, 8 bit, GiB, GB/s, NVLink GB/s, NIC GB/s, domain, multiprocessors, reached, older code,
+        // generation, NVLS
         {"V100-32G-SXM2", 125, 0, 32, 900, 150, 12.5, 8, 80, 0.80, 1, "volta", false},
         {"A100-40G-SXM", 312, 0, 40, 1555, 300, 25, 8, 108, 0.87, 1, "ampere", false},
         {"A100-80G-SXM", 312, 0, 80, 2039, 300, 25, 8, 108, 0.87, 1, "ampere", false},

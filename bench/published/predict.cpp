@@ -73,6 +73,8 @@ std::vector<Prepared> prepare(const Row& row, const std::string& script, const s
             if (!keep.empty()) keep_graph(keep, key, *kept);
         }
         one.graph = std::move(*kept);
+        for (const Priced& priced : one.graph.prices)
+            one.works.push_back(priced.kind == Priced::Kind::kernel ? work_of(priced.spec) : KernelWork{});
         one.job = std::move(job);
         wire(one, Constants());
         all.push_back(std::move(one));
@@ -191,7 +193,7 @@ std::vector<double> price(const Prepared& prepared, const Constants& constants) 
         double s = 0;
         // The rows' software lays tensors out so that collectives take them as they are.
         const bool staged = one.spec.op == "transpose" || one.spec.op == "concat" || one.spec.op == "slice";
-        if (one.kind == Priced::Kind::kernel && !staged) s = kernels.seconds(one.spec);
+        if (one.kind == Priced::Kind::kernel && !staged) s = kernels.modelled(prepared.works[seconds.size()]);
         if (one.kind == Priced::Kind::copy) s = kernels.copy_seconds(one.bytes);
         if (one.kind == Priced::Kind::beside) {
             double products = 0;

@@ -6,6 +6,7 @@
 #include "published/graph.h"
 #include "published/job.h"
 #include "sim/constants.h"
+#include "sim/kernel_prices.h"
 
 namespace orrery::published {
 
@@ -14,7 +15,8 @@ struct Prepared {
     Job job;
     Mesh mesh;
     Graph graph;
-    std::vector<double> wire_s;  ///< by price: seconds of collectives and messages, alone on their links
+    std::vector<KernelWork> works;  ///< by price: of kernels
+    std::vector<double> wire_s;     ///< by price: seconds of collectives and messages, alone on their links
 };
 
 struct Prediction {

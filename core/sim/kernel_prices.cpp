@@ -11,20 +11,8 @@
 namespace orrery {
 namespace {
 
-/// A product as three sizes, with what else of its tensors matters.
-struct Product {
-    double batch = 1, m = 0, n = 0, k = 0;
-    bool found = false;
-};
-
 double size(const Shape& shape, size_t from_end) {
     return shape.size() < from_end ? 1 : static_cast<double>(shape[shape.size() - from_end]);
-}
-
-double leading(const Shape& shape, size_t last) {
-    double count = 1;
-    for (size_t i = 0; i + last < shape.size(); ++i) count *= static_cast<double>(shape[i]);
-    return count;
 }
 
 double bytes_of(const KernelSpec& spec) {
@@ -34,35 +22,63 @@ double bytes_of(const KernelSpec& spec) {
     return bytes;
 }
 
-/// Of an op that nobody knows, as a copy between devices, the bytes.
-Work work_of(const KernelSpec& spec) {
-    const OpDef* def = find_op_def(spec.op);
-    return def ? def->work : Work::bytes;
+double leading(const Shape& shape, size_t last) {
+    double count = 1;
+    for (size_t i = 0; i + last < shape.size(); ++i) count *= static_cast<double>(shape[i]);
+    return count;
 }
 
-/// Of matmul and what `fuse` makes of it; of the products that make gradients of weights.
-Product product_of(const KernelSpec& spec) {
-    const Work work = work_of(spec);
-    if ((work != Work::product && work != Work::weight_product) || spec.inputs.size() < 2) return {};
+/// Of a matmul and what `fuse` makes of it; of the products that make gradients of weights.
+void read_product(const KernelSpec& spec, KernelWork& work) {
     const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
-    if (work == Work::weight_product) return {1, size(a, 1), size(b, 1), leading(a, 1), true};
+    if (work.work == Work::weight_product) {
+        work.m = size(a, 1), work.n = size(b, 1), work.k = leading(a, 1);
+        return;
+    }
     const bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
-    Product p{1, size(a, trans_a ? 1 : 2), size(b, trans_b ? 2 : 1), size(a, trans_a ? 2 : 1), true};
+    work.m = size(a, trans_a ? 1 : 2), work.n = size(b, trans_b ? 2 : 1), work.k = size(a, trans_a ? 2 : 1);
     if (b.size() <= 2 && !trans_a)
-        p.m = leading(a, 1);  // b is shared by all leading dims
+        work.m = leading(a, 1);  // b is shared by all leading dims
     else
-        p.batch = leading(a, 2);
-    return p;
+        work.batch = leading(a, 2);
+}
+
+void read_attention(const KernelSpec& spec, KernelWork& work) {
+    const Shape &q = spec.inputs[0].shape, &key = spec.inputs[1].shape;
+    work.batch = size(q, 4), work.rows = size(q, 3), work.heads = size(q, 2), work.head = size(q, 1);
+    work.columns = size(key, 3);
+    const auto window = static_cast<double>(spec.attributes.integer("window"));
+    work.seen = work.rows * work.columns;
+    if (spec.attributes.flag("causal"))
+        work.seen = window > 0 && window < work.columns ? work.rows * window - window * window / 2 : work.seen / 2;
 }
 
 /// Output tiles that libraries have, and the part of the rate that each reaches for want of reuse.
 struct Tile {
     double rows, columns, share;
 };
-constexpr std::array<Tile, 5> tiles = {
-    {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.96}, {128, 64, 0.85}, {64, 64, 0.7}}};
+constexpr std::array<Tile, 6> tiles = {
+    {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.96}, {128, 64, 0.85}, {64, 64, 0.7}, {16, 128, 0.35}}};
 
 }  // namespace
+
+KernelWork work_of(const KernelSpec& spec) {
+    const OpDef* def = find_op_def(spec.op);
+    KernelWork work;
+    // Of an op that nobody knows, as a copy between devices, the bytes.
+    work.work = def ? def->work : Work::bytes;
+    work.bytes = bytes_of(spec);
+    if (!spec.inputs.empty()) {
+        work.type = spec.inputs[0].dtype;
+        work.first = static_cast<double>(spec.inputs[0].count());
+    }
+    const bool product = work.work == Work::product || work.work == Work::weight_product;
+    if (product && spec.inputs.size() < 2) work.work = Work::bytes;
+    if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
+    if (work.work == Work::attention || work.work == Work::attention_gradient) read_attention(spec, work);
+    if (work.work == Work::rows) work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());
+    return work;
+}
 
 std::string text_of(const KernelSpec& spec) {
     std::string text = spec.op;
@@ -91,7 +107,8 @@ KernelPrices::KernelPrices(AcceleratorRates rates, KernelSoftware software, std:
     for (const MeasuredKernel& one : measured) {
         if (one.seconds <= 0) continue;
         exact_[text_of(one.spec)] = one.seconds;
-        by_op_[one.spec.op].push_back({std::log(modelled(one.spec)), modelled(one.spec) / one.seconds});
+        const double formula = modelled(work_of(one.spec));
+        by_op_[one.spec.op].push_back({std::log(formula), formula / one.seconds});
     }
     for (auto& [op, points] : by_op_)
         std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.work < b.work; });
@@ -101,11 +118,11 @@ double KernelPrices::seconds(const KernelSpec& spec) const {
     if (!exact_.empty()) {
         if (const auto found = exact_.find(text_of(spec)); found != exact_.end()) return found->second;
         if (const auto op = by_op_.find(spec.op); op != by_op_.end()) {
-            const double formula = modelled(spec);
+            const double formula = modelled(work_of(spec));
             return formula / interpolated(op->second, std::log(formula));
         }
     }
-    return modelled(spec);
+    return modelled(work_of(spec));
 }
 
 /// Between the two neighbours by their logarithms; beyond the ends what these have.
@@ -119,15 +136,10 @@ double KernelPrices::interpolated(const std::vector<Point>& points, double work)
     return std::exp((1 - part) * std::log(low.efficiency) + part * std::log(high.efficiency));
 }
 
-double KernelPrices::modelled(const KernelSpec& spec) const {
-    if (product_of(spec).found) return products_of(spec);
-    const Work work = work_of(spec);
-    if (work == Work::attention || work == Work::attention_gradient)
-        return attention(spec, work == Work::attention_gradient);
-    const double passes = work == Work::once ? 1 : software_.passes;
-    if (work == Work::rows)
-        return software_.launch_s + passes * stream(2 * static_cast<double>(spec.outputs[0].bytes()));
-    return software_.launch_s + passes * stream(bytes_of(spec));
+double KernelPrices::modelled(const KernelWork& work) const {
+    if (work.work == Work::product || work.work == Work::weight_product) return products_of(work);
+    if (work.work == Work::attention || work.work == Work::attention_gradient) return attention(work);
+    return software_.launch_s + (work.work == Work::once ? 1 : software_.passes) * stream(work.bytes);
 }
 
 double KernelPrices::copy_seconds(int64_t bytes) const {
@@ -150,44 +162,32 @@ double KernelPrices::product(double batch, double m, double n, double k, double 
     return best;
 }
 
-double KernelPrices::products_of(const KernelSpec& spec) const {
-    const Product p = product_of(spec);
-    const DType type = spec.inputs[0].dtype;
-    const bool half = type == DType::bf16 || type == DType::f16;
+double KernelPrices::products_of(const KernelWork& work) const {
+    const bool half = work.type == DType::bf16 || work.type == DType::f16;
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
-    const bool narrow =
-        half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(p.m) && !is_wide(p.n) && !is_wide(p.k);
-    double rate = rates_.matrix_flops * rates_.matrix_share * (half ? 1 : type == DType::f64 ? 0.0625 : 0.5);
+    const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
+                        !is_wide(work.n) && !is_wide(work.k);
+    double rate = rates_.matrix_flops * rates_.matrix_share * (half ? 1 : work.type == DType::f64 ? 0.0625 : 0.5);
     double casts = 0;
     if (narrow) {
         rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
         // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed; a product
         // of two of these finds them there.
-        if (work_of(spec) != Work::weight_product)
-            casts = software_.launch_s + software_.passes * stream(4 * static_cast<double>(spec.inputs[0].count()));
+        if (work.work == Work::product) casts = software_.launch_s + software_.passes * stream(4 * work.first);
     }
-    return software_.launch_s + casts + std::max(product(p.batch, p.m, p.n, p.k, rate), stream(bytes_of(spec)));
+    return software_.launch_s + casts + std::max(product(work.batch, work.m, work.n, work.k, rate), stream(work.bytes));
 }
 
-double KernelPrices::attention(const KernelSpec& spec, bool backward) const {
-    const Shape &q = spec.inputs[0].shape, &key = spec.inputs[1].shape;
-    double batch = size(q, 4), rows = size(q, 3), columns = size(key, 3);
-    const double heads = size(q, 2), head = size(q, 1);
-    if (software_.packed) {
-        rows *= batch, columns *= batch;
-        batch = 1;
-    }
-    if (software_.separate_attention) return separate(batch, heads, rows, columns, head, backward);
-    const double window = static_cast<double>(spec.attributes.integer("window"));
-    double seen = rows * columns;
-    if (spec.attributes.flag("causal"))
-        seen = window > 0 && window < columns ? rows * window - window * window / 2 : seen / 2;
-    const double scores = batch * heads * seen;
+double KernelPrices::attention(const KernelWork& work) const {
+    const bool backward = work.work == Work::attention_gradient;
+    if (software_.separate_attention)
+        return separate(work.batch, work.heads, work.rows, work.columns, work.head, backward);
+    const double scores = work.batch * work.heads * work.seen;
     const double share = software_.attention_share * (software_.own_attention ? 1 : rates_.older_code_share);
     const double rate = rates_.matrix_flops * rates_.matrix_share * share;
-    const double products = (backward ? 10 : 4) * scores * head / rate;
+    const double products = (backward ? 10 : 4) * scores * work.head / rate;
     const double busy = products + scores / rates_.exponentials_per_s;
-    return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(bytes_of(spec)));
+    return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(work.bytes));
 }
 
 /// Scores in 16 bits; scaled, masked softmax and dropout are a kernel each (Megatron-LM of 2022).

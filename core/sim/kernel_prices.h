@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "orrery/device.h"
+#include "orrery/op.h"
 #include "sim/constants.h"
 #include "sim/prices.h"
 
@@ -33,7 +34,6 @@ struct KernelSoftware {
     double ramp = 128;                ///< a tile's start and end, as elements of the contraction
     bool own_attention = true;        ///< attention is written for this accelerator
     bool separate_attention = false;  ///< scores are written and read by ops of their own, and nothing is halved
-    bool packed = false;              ///< a micro-batch is one sequence to attention
     bool eight_bit = false;           ///< products run at the 8-bit rate, with casts before them
     double eight_bit_share = 0.9;     ///< part of the 8-bit peak that products reach, over matrix_share
     int64_t wide = 0;  ///< a product with a dim of this size stays in 16 bits: the head over the vocabulary; 0: none
@@ -45,6 +45,18 @@ struct MeasuredKernel {
     int threads = 1;
     double seconds = 0;
 };
+
+/// What of a launch its price depends on.
+struct KernelWork {
+    Work work = Work::bytes;  ///< what its time goes by (orrery/op.h)
+    DType type = DType::f32;  ///< of the first operand
+    double bytes = 0;         ///< of all operands, once each; of what looks rows up, of these
+    double first = 0;         ///< elements of the first operand
+    double batch = 1, m = 0, n = 0, k = 0;                        ///< products
+    double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; scores of a head and sequence
+};
+/// Asks the op table; of an op that nobody knows, the bytes.
+KernelWork work_of(const KernelSpec& spec);
 
 /// Seconds of kernels on a device of its own. What was measured takes precedence: the very spec, then specs of the op
 /// with other shapes, by the efficiency that these have over the formula, interpolated over the logarithm of their
@@ -60,13 +72,13 @@ public:
 
     double seconds(const KernelSpec& spec) const;
     /// The formula alone.
-    double modelled(const KernelSpec& spec) const;
+    double modelled(const KernelWork& work) const;
     double copy_seconds(int64_t bytes) const;
     /// The parts of Prices: all of it is fixed.
     Demand kernel(const KernelSpec& spec) const { return {.fixed_s = seconds(spec), .loads = {}, .how = ""}; }
     Demand copy(int64_t bytes) const { return {.fixed_s = copy_seconds(bytes), .loads = {}, .how = ""}; }
 
-    /// Seconds of `batch` products [m,k] x [k,n] without the launch. `width`: bytes of an element.
+    /// Seconds of `batch` products [m,k] x [k,n] without the launch.
     double product(double batch, double m, double n, double k, double flops_per_s) const;
     double stream(double bytes) const { return bytes / (rates_.memory_bytes_per_s * rates_.memory_share); }
 
@@ -75,8 +87,8 @@ private:
         double work = 0;        ///< log of FLOP and bytes
         double efficiency = 1;  ///< modelled / measured
     };
-    double products_of(const KernelSpec& spec) const;
-    double attention(const KernelSpec& spec, bool backward) const;
+    double products_of(const KernelWork& work) const;
+    double attention(const KernelWork& work) const;
     double separate(double batch, double heads, double rows, double columns, double head, bool backward) const;
     double interpolated(const std::vector<Point>& points, double work) const;
 

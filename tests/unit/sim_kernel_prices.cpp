@@ -103,14 +103,6 @@ TEST_CASE("kernel prices: flash attention halves what a causal mask hides, separ
     CHECK(separate.seconds(attention(true)) > flash.seconds(attention(false)));
 }
 
-TEST_CASE("kernel prices: packed sequences attend to all of a micro-batch") {
-    KernelSoftware software = free_software();
-    software.packed = true;
-    const KernelPrices packed(round_rates(), software), apart(round_rates(), free_software());
-    CHECK(packed.seconds(attention(true, 4)) == Approx(apart.seconds(attention(true, 1, 4096))));
-    CHECK(packed.seconds(attention(true, 4)) == Approx(4 * apart.seconds(attention(true, 4))));
-}
-
 TEST_CASE("kernel prices: 8-bit products run at their rate, the head stays as it is") {
     KernelSoftware software = free_software();
     software.eight_bit = true, software.wide = 12800;

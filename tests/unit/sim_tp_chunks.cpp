@@ -72,14 +72,14 @@ const Mesh mesh({{"dp", 2}, {"tp", 4}});
 const AxisId tp = 1;
 
 /// What a step asks for, in all.
-struct Tally {
+struct Totals {
     double operations = 0;
     int64_t bytes = 0, products = 0, collectives = 0;
     std::vector<std::string> others;  ///< in the order of issue
 };
 
-Tally tally_of(const Plan& plan) {
-    Tally work;
+Totals work_of(const Plan& plan) {
+    Totals work;
     for (const RankClass& c : plan.classes)
         for (size_t i = 0; i < c.stream.size(); ++i) {
             const Instruction& one = c.stream[i];
@@ -204,7 +204,7 @@ TEST_CASE("tp chunks: a plan's work stays the same, and nothing but the pairs mo
             CAPTURE(sequence, batch);
             const Plan plan = made({2, batch, 1, written_micros, sequence}, mesh);
             const TpChunked chunked = tp_chunked(plan, tp, 4);
-            const Tally whole = tally_of(plan), cut = tally_of(chunked.plan);
+            const Totals whole = work_of(plan), cut = work_of(chunked.plan);
             // Forward and backward of each layer have one sum behind a product, and with `sequence` one gather before.
             CHECK(chunked.cut >= (sequence ? 8 : 4));
             CHECK(chunked.cut <= chunked.all);
