@@ -26,6 +26,7 @@ local declared = {
   ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axis dp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
 
@@ -76,7 +77,7 @@ program:weights(model:tensors())                              -- what checkpoint
 program:parallel {                                            -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = "dp", zero = opt.zero },
+  o.strategy.data { axis = "dp", zero = opt.zero, reduce = opt.reduce },
 }
 
 local run = program:compile()                                 -- one instruction stream per rank class

@@ -11,6 +11,7 @@
 #include "ir/check_program.h"
 #include "layout/messages/bucket.h"
 #include "layout/messages/join_axes.h"
+#include "layout/messages/narrow_gradients.h"
 #include "layout/messages/status_word.h"
 #include "layout/stages.h"
 #include "plan/check/check.h"
@@ -88,6 +89,8 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
+bool sends_narrow(const Program& p, const PassInput&) { return !p.reductions().empty(); }
+
 bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
 
 void join_axes(Program& p, const PassInput& in) { orrery::join_axes(p, *in.mesh, carriers_of(*in.options)); }
@@ -117,6 +120,8 @@ const Pass list[] = {
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
+    {PassPart::distribute, all, "narrow_gradients", [](Program& p, In in) { narrow_gradients(p, *in.mesh); }, nullptr,
+     sends_narrow},
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},

@@ -616,6 +616,10 @@ function AnnotatedProgram:microbatches(n) end
 ---@param axis string
 ---@param mib number
 function AnnotatedProgram:bucket(axis, mib) end
+--- Gradients cross the axis as this type and come back to their own behind each sum.
+---@param axis string
+---@param type "bf16"
+function AnnotatedProgram:reduce(axis, type) end
 --- Gathers of params with keep = "fragment" begin so many layers before the one that reads them, or as many as take no
 --- more than `mib` MiB; what waits for a reduce-scatter stands as far behind.
 ---@param axis string
