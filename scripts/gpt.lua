@@ -11,6 +11,7 @@ local declared = {
   kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
+  fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
   window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
@@ -50,7 +51,7 @@ local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
 
 local data = o.data.file {}
 local sizes = {
-  layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab,
+  layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
   mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed,
 }
 if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"

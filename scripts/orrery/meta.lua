@@ -40,6 +40,8 @@
 ---@field bias? boolean | "qkv"
 ---@field rope? number   theta
 ---@field qk_norm? number   eps
+---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
+---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number
 ---@field std? number
 ---@field std_out? number

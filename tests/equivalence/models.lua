@@ -16,6 +16,7 @@ local opt = o.options {
   strategy   = { "plugin", "plugin or twin: data parallelism in C++ or in Lua" },
   bucket_mib = { 25, "largest message of gradients" },
   reduce     = { "f32", "type in which gradients are sent over dp" },
+  fused      = { true, "attention as one op" },
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
@@ -36,6 +37,7 @@ if opt.model == "gpt" then
 elseif opt.model ~= "mlp" then
   sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
 end
+if opt.model ~= "mlp" then sizes.fused = opt.fused end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)
