@@ -99,6 +99,10 @@ void add_status(Program& p, const PassInput& in) { orrery::add_status(p, *in.mes
 
 bool has_status(const Program&, const PassInput& in) { return in.options->status_word && in.mesh->ranks() > 1; }
 
+bool has_f8(const Program& p, const PassInput&) {
+    return std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.attributes.flag("f8"); });
+}
+
 void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
 
 using In = const PassInput&;
@@ -126,6 +130,8 @@ const Pass list[] = {
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},
     // The device's kernels.
+    {PassPart::fuse, all, "quantize_products", [](Program& p, In in) { quantize_products(p, *in.mesh); }, nullptr,
+     has_f8},
     {PassPart::fuse, all, "fuse", fuse},
 };
 
