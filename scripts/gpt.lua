@@ -11,6 +11,7 @@ local declared = {
   kv_heads = { 0, "key and value heads of llama and qwen2; 0: as many as heads" },
   mlp      = { 0, "width of the feed-forward layer; 0: 4 * embed" },
   tied     = { "auto", "head shared with the embedding: yes, no, or auto, as the model's paper has it" },
+  fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   dropout  = { 0.0, "share of activations dropped while training; gpt only" },
   window   = { 0, "llama: keys that a position sees, its own among them; 0: all before it" },
   qk_norm  = { false, "llama: normalise each head's q and k" },
@@ -27,6 +28,7 @@ local declared = {
   sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
   recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
   zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axis dp: type in which gradients are sent: f32, or bf16 in half the bytes" },
 }
 local opt = o.options(declared)
 
@@ -50,7 +52,7 @@ local rate = ({ cosine = o.lr.cosine, linear = o.lr.linear })[opt.schedule]
 
 local data = o.data.file {}
 local sizes = {
-  layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab,
+  layers = opt.layers, embed = opt.embed, heads = opt.heads, vocab = data.vocab, fused = opt.fused,
   mlp = opt.mlp ~= 0 and opt.mlp or 4 * opt.embed,
 }
 if opt.tied == "yes" or opt.tied == "no" then sizes.tied = opt.tied == "yes"
@@ -77,7 +79,7 @@ program:weights(model:tensors())                              -- what checkpoint
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = "dp", zero = opt.zero },
+  o.strategy.data { axis = "dp", zero = opt.zero, reduce = opt.reduce },
 }
 if opt.recompute ~= "none" then
   local kinds = {}

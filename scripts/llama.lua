@@ -9,6 +9,7 @@ local opt = o.options {
   heads    = { 8, "query heads" },
   kv_heads = { 4, "key and value heads" },
   mlp      = { 688, "width of the feed-forward layer" },
+  fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
   lr       = { 1e-3, "peak learning rate" },
   warmup   = { 50, "steps until the peak" },
 }
@@ -16,6 +17,7 @@ local opt = o.options {
 local data = o.data.file {}
 local model = llama {
   layers = opt.layers, embed = opt.embed, heads = opt.heads, kv_heads = opt.kv_heads, mlp = opt.mlp, vocab = data.vocab,
+  fused = opt.fused,
 }
 local program = o.trace("llama", data.signature, function(batch)
   return model:loss(batch.tokens, batch.targets)

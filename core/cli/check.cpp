@@ -125,6 +125,8 @@ struct CheckScript : ScriptRunner {
         return device_or_note(job, settings);
     }
 
+    bool looks_only() const override { return true; }
+
     /// The data of a training; `check` looks at it when it has told of the plan.
     virtual void look_at() {}
     /// How many of a ramp's smaller steps are looked at.
@@ -170,6 +172,8 @@ struct LaunchScript final : CheckScript {
     size_t sizes_to_make(const BatchRamp& ramp) const override {
         return ramp.start > 0 && ramp.increment % ramp.start == 0 ? 1 : 2;
     }
+
+    bool looks_only() const override { return false; }
 
     void look_at() override {
         dataset();

@@ -32,6 +32,8 @@ struct DrawScript final : ScriptRunner {
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override {
         return device_or_note(job, settings);
     }
+
+    bool looks_only() const override { return true; }
 };
 
 /// A schedule, and for messages where each rank's order stands.

@@ -193,6 +193,25 @@ void ScriptRunner::compile(Experiment experiment) {
     experiment_ = std::move(experiment);
     compiled_ = compile_training(*experiment_, training_options(counting_.get()));
     if (!counting_) refuse_without_kernels(*compiled_, settings_.device);
+    if (counting_) refuse_elsewhere(*compiled_, *counting_);
+}
+
+void ScriptRunner::refuse_elsewhere(const Compiled& compiled, Device& device) {
+    const Op* const op = runs_elsewhere(compiled, device);
+    if (!op) return;
+    const std::string what = fmt::format("device {} has no products of 8-bit floats ({} of {})", settings_.device,
+                                         op->kind, op->scope.empty() ? op->origin.text() : op->scope);
+    if (looks_only()) {
+        const std::string note = "no run here: " + what;
+        if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+        return;
+    }
+    Config& train = config_.table("train");
+    const bool configured = train.text("precision", "f32") == "fp8";
+    throw Error(configured ? train.where("precision") : op->origin,
+                fmt::format("precision \"fp8\": {}\n  `orrery check` compiles and proves the plan, and a simulation "
+                            "predicts it for a cluster that has them; to run it here: train.precision = \"bf16\"",
+                            what));
 }
 
 void ScriptRunner::compile_evaluation() {
@@ -251,6 +270,7 @@ ScriptRunner::Sampling ScriptRunner::compile_sampling() {
     options.look = look();
     sampling.compiled = orrery::compile_sampling(*experiment_, options);
     if (!sampling.device) refuse_without_kernels(sampling.compiled, settings_.device);
+    if (sampling.device) refuse_elsewhere(sampling.compiled, *sampling.device);
     return sampling;
 }
 

@@ -96,6 +96,10 @@ protected:
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
     std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
+    /// Nothing is started: what no device here runs is noted instead of refused.
+    virtual bool looks_only() const { return false; }
+    /// Throws Error at the precision that asked for it.
+    void refuse_elsewhere(const Compiled& compiled, Device& device);
     /// Of this run's mesh.
     virtual CompileOptions training_options(Device* device);
     /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error

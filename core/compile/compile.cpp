@@ -124,6 +124,17 @@ void refuse_without_kernels(const Compiled& compiled, std::string_view device_ki
             if (const PluginOp* brought = find_plugin_op(op.kind)) kernel_maker(*brought, device_kind, op.origin);
 }
 
+const Op* runs_elsewhere(const Compiled& compiled, Device& device) {
+    for (const Plan* plan : compiled.plans())
+        for (const RankClass& c : plan->classes)
+            for (const Instruction& i : c.stream)
+                if (i.opcode == Opcode::kernel) {
+                    const KernelSpec& spec = c.kernels[static_cast<size_t>(i.kernel)];
+                    if (op_def(spec.op).elsewhere && !device.why_not(spec).empty()) return &plan->program.op(i.op);
+                }
+    return nullptr;
+}
+
 std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
     std::vector<std::pair<std::string, std::string>> all;
     for (const auto& [axis, contract] : contracts) all.emplace_back("the transport of " + axis, contract.text());

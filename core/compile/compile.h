@@ -9,6 +9,7 @@
 #include "compile/pipeline.h"
 #include "compile/recipe.h"
 #include "ir/plugin_ops.h"
+#include "orrery/device.h"
 #include "plan/summary.h"
 
 namespace orrery {
@@ -52,6 +53,9 @@ std::vector<const PluginOp*> brought_ops(const Compiled& compiled);
 /// Throws Error at the script's line of an op whose plugin has no kernel for this kind of device: where the device
 /// itself cannot be asked.
 void refuse_without_kernels(const Compiled& compiled, std::string_view device_kind);
+
+/// The first op that a pass has put in for other devices (OpDef::elsewhere) and that this one lacks; nullptr.
+const Op* runs_elsewhere(const Compiled& compiled, Device& device);
 
 /// The algorithms that a run of it uses, for its summary and bounds.
 inline WireBytes wire_bytes_of(const Compiled& compiled) { return {compiled.contracts, compiled.collectives}; }

@@ -11,6 +11,7 @@
 #include "ir/check_program.h"
 #include "layout/messages/bucket.h"
 #include "layout/messages/join_axes.h"
+#include "layout/messages/narrow_gradients.h"
 #include "layout/messages/status_word.h"
 #include "layout/stages.h"
 #include "plan/check/check.h"
@@ -88,6 +89,8 @@ Program propagate(const Program& p, const PassInput& in) {
     return orrery::propagate(p, *in.mesh, in.options->redistribution);
 }
 
+bool sends_narrow(const Program& p, const PassInput&) { return !p.reductions().empty(); }
+
 bool may_join(const Program&, const PassInput& in) { return in.options->transports.size() > 1; }
 
 void join_axes(Program& p, const PassInput& in) { orrery::join_axes(p, *in.mesh, carriers_of(*in.options)); }
@@ -95,6 +98,10 @@ void join_axes(Program& p, const PassInput& in) { orrery::join_axes(p, *in.mesh,
 void add_status(Program& p, const PassInput& in) { orrery::add_status(p, *in.mesh, carriers_of(*in.options)); }
 
 bool has_status(const Program&, const PassInput& in) { return in.options->status_word && in.mesh->ranks() > 1; }
+
+bool has_f8(const Program& p, const PassInput&) {
+    return std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.attributes.flag("f8"); });
+}
 
 void fuse(Program& p, const PassInput& in) { p = fuse_for(std::move(p), *in.mesh, in.options->runs); }
 
@@ -117,10 +124,14 @@ const Pass list[] = {
      has_stages},
     {PassPart::distribute, all, "recompute", nullptr, [](const Program& p, In) { return recompute(p); }, recomputes},
     {PassPart::distribute, all, "propagate", nullptr, propagate},
+    {PassPart::distribute, all, "narrow_gradients", [](Program& p, In in) { narrow_gradients(p, *in.mesh); }, nullptr,
+     sends_narrow},
     {PassPart::distribute, all, "join_axes", join_axes, nullptr, may_join},
     {PassPart::distribute, all, "bucket_collectives", [](Program& p, In in) { bucket_collectives(p, *in.mesh); }},
     {PassPart::distribute, all, "add_status", add_status, nullptr, has_status},
     // The device's kernels.
+    {PassPart::fuse, all, "quantize_products", [](Program& p, In in) { quantize_products(p, *in.mesh); }, nullptr,
+     has_f8},
     {PassPart::fuse, all, "fuse", fuse},
 };
 

@@ -99,10 +99,40 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// Whether the op makes what it reads in another type or shape.
+bool passes_on(const Op& op) { return op_def(op.kind).casts || op_def(op.kind).moves == Moves::renames; }
+
+/// Products of activations with a matrix of params, but the one whose result is the logits.
+void mark_products(Program& program) {
+    std::vector<char> logits(program.values.size(), 0);
+    for (const Result& result : program.results) logits[static_cast<size_t>(result.value)] = 1;
+    for (size_t i = program.ops.size(); i-- > 0;) {
+        Op& op = program.ops[i];
+        if (op_def(op.kind).loss) logits[static_cast<size_t>(op.inputs[0])] = 1;
+        const bool last = logits[static_cast<size_t>(op.outputs[0])] != 0;
+        if (last && passes_on(op)) logits[static_cast<size_t>(op.inputs[0])] = 1;
+        const OpDef& def = op_def(op.kind);
+        if (last || !def.product || def.quantized.empty() || op.attributes.flag(def.swaps.front())) continue;
+        ValueId weight = op.inputs[1];
+        while (program.value(weight).op != none && passes_on(program.op(program.value(weight).op)))
+            weight = program.op(program.value(weight).op).inputs[0];
+        if (program.value(weight).role == Role::param && program.value(op.inputs[1]).type.shape.size() == 2)
+            op.attributes.set("f8", true);
+    }
+}
+
+}  // namespace
+
 void set_precision(Program& program, DType compute) {
     if (compute == DType::f32) return;
+    if (compute == DType::f8e4m3) {
+        set_precision(program, DType::bf16);
+        return mark_products(program);
+    }
     if (compute != DType::bf16 && compute != DType::f16) {
-        throw Error(fmt::format("cannot compute in {}: there are f32, bf16 and f16", name_of(compute)));
+        throw Error(fmt::format("cannot compute in {}: there are f32, bf16, f16 and fp8", name_of(compute)));
     }
     for (const Op& op : program.ops) {
         if (op.phase == Phase::forward) continue;

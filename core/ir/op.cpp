@@ -159,7 +159,7 @@ void check_count(const Infer& at, const OpDef& def) {
 }  // namespace
 
 bool set_by_passes(std::string_view attribute) {
-    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends"};
+    constexpr std::string_view names[] = {"accumulate", "global_shape", "offset", "cause", "keep", "sends", "f8"};
     return std::find(std::begin(names), std::end(names), attribute) != std::end(names);
 }
 bool is_view(const OpDef& def) { return def.moves != Moves::no && def.moves != Moves::joins; }

@@ -313,6 +313,12 @@ private:
         } else if (what == "bucket") {
             const std::string axis = line.word();
             program_.bucket(axis, line.integer(), place_);
+        } else if (what == "reduce") {
+            const std::string axis = line.word();
+            const std::string name = line.word();
+            const std::optional<DType> type = parse_dtype(name);
+            if (!type) line.fail(fmt::format("a type instead of \"{}\"", name));
+            program_.reduce_as(axis, *type, place_);
         } else if (what == "prefetch") {
             const std::string axis = line.word();
             PrefetchDepth ahead;
@@ -344,10 +350,10 @@ private:
             std::string name = line.word();
             program_.results.push_back({std::move(name), known(line)});
         } else {
-            line.fail(
-                fmt::format("store, use, microbatches, bucket, stage, recompute, note, grad, update or result "
-                            "instead of \"{}\"",
-                            what));
+            line.fail(fmt::format(
+                "store, use, microbatches, bucket, reduce, prefetch, stage, recompute, note, grad, update or result "
+                "instead of \"{}\"",
+                what));
         }
     }
 

@@ -163,6 +163,8 @@ private:
     void remarks() {
         if (program_.microbatches() != 1) note(fmt::format("microbatches {}", program_.microbatches()));
         for (const auto& [axis, bytes] : program_.buckets()) note(fmt::format("bucket {} {}", word(axis), bytes));
+        for (const auto& [axis, type] : program_.reductions())
+            note(fmt::format("reduce {} {}", word(axis), orrery::name_of(type)));
         for (const auto& [axis, ahead] : program_.prefetches())
             note(fmt::format("prefetch {} {} {}", word(axis), ahead.layers, ahead.bytes));
         for (const Mark& m : program_.marks()) mark(m);

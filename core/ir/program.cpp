@@ -216,6 +216,18 @@ void Program::bucket(std::string_view axis, int64_t bytes, const Origin& origin)
     buckets_.emplace_back(std::string(axis), bytes);
 }
 
+void Program::reduce_as(std::string_view axis, DType type, const Origin& origin) {
+    if (type != DType::bf16)
+        throw Error(
+            origin,
+            fmt::format("gradients over {} cannot be sent as {}; give \"bf16\", which has the range of f32{}, or "
+                        "leave them in their own type",
+                        axis, name_of(type), type == DType::f16 ? " (sums in f16 overflow at 65504)" : ""));
+    for (const auto& [name, taken] : reductions_)
+        if (name == axis) return;
+    reductions_.emplace_back(std::string(axis), type);
+}
+
 void Program::prefetch(std::string_view axis, PrefetchDepth asked, const Origin& origin) {
     if (asked.layers < 0 || asked.bytes < 0 || (asked.layers > 0 && asked.bytes > 0))
         throw Error(origin, fmt::format("gathers over {} cannot run {} layers and {} bytes ahead; give one of both, or "

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "ir/op.h"
 #include "plan/access.h"
 #include "run/checkpoint/init.h"
 #include "run/control/address.h"
@@ -32,7 +33,10 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
     options.threads_per_rank = threads_of(settings, job);
     options.memory_bytes = settings.memory_bytes;
     if (!device) return options;
-    options.workspace = [device](const KernelSpec& spec) { return device->prepare(spec)->scratch_bytes(); };
+    options.workspace = [device](const KernelSpec& spec) -> int64_t {
+        if (op_def(spec.op).elsewhere && !device->why_not(spec).empty()) return 0;  // a run refuses it: runs_elsewhere
+        return device->prepare(spec)->scratch_bytes();
+    };
     options.runs = [device](const KernelSpec& spec) { return device->why_not(spec).empty(); };
     return options;
 }

@@ -167,10 +167,16 @@ double KernelPrices::products_of(const KernelWork& work) const {
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
     const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
                         !is_wide(work.n) && !is_wide(work.k);
+    // A plan of 8-bit products has its casts as kernels of their own; a software's stand here.
+    const bool eight = work.type == DType::f8e4m3 || work.type == DType::f8e5m2;
+    if (eight && rates_.eight_bit_flops <= 0)
+        throw Error(fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
+                                "\"bf16\"",
+                                rates_.name));
     double rate = rates_.matrix_flops * rates_.matrix_share * (half ? 1 : work.type == DType::f64 ? 0.0625 : 0.5);
     double casts = 0;
+    if (narrow || eight) rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
     if (narrow) {
-        rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
         // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed; a product
         // of two of these finds them there.
         if (work.work == Work::product) casts = software_.launch_s + software_.passes * stream(4 * work.first);

@@ -40,6 +40,8 @@
 ---@field bias? boolean | "qkv"
 ---@field rope? number   theta
 ---@field qk_norm? number   eps
+---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
+---@field score_dropout? number   of the softmax; only where not fused
 ---@field dropout? number
 ---@field std? number
 ---@field std_out? number
@@ -268,6 +270,27 @@ function Value:matmul_gelu_grad(b, pre, options) end
 ---@param options? { dtype?: DType }
 ---@return Value dw, Value dbias
 function Value:matmul_dw_bias(dy, options) end
+--- {dtype=f8e4m3|f8e5m2} (x) -> (q, scale f32[]): 8 bits: x / scale, the largest magnitude becomes the type's; made by
+--- `quantize_products`, and what follows
+---@param options? { dtype?: DType }
+---@return Value q, Value scale
+function Value:quantize(options) end
+--- {trans_a, trans_b, dtype=bf16} (a, b, scale_a, scale_b, bias?) -> y: as matmul with a b of rank 2, times both
+--- scales; no device here runs it
+---@param b Value
+---@param scale_a Value
+---@param scale_b Value
+---@param bias? Value
+---@param options? { bias?: Value, trans_a?: boolean, trans_b?: boolean, dtype?: DType }
+---@return Value
+function Value:matmul_quantized(b, scale_a, scale_b, bias, options) end
+--- {dtype=f32} (a, dy, scale_a, scale_dy) -> dw[k,n]: as matmul_dw
+---@param dy Value
+---@param scale_a Value
+---@param scale_dy Value
+---@param options? { dtype?: DType }
+---@return Value
+function Value:matmul_dw_quantized(dy, scale_a, scale_dy, options) end
 --- {dims=all, keep, dtype (sum)} (x) -> y: max: equal elements share the gradient
 ---@param options? { dims?: Dim[], keep?: boolean, dtype?: DType }
 ---@return Value
@@ -616,6 +639,10 @@ function AnnotatedProgram:microbatches(n) end
 ---@param axis string
 ---@param mib number
 function AnnotatedProgram:bucket(axis, mib) end
+--- Gradients cross the axis as this type and come back to their own behind each sum.
+---@param axis string
+---@param type "bf16"
+function AnnotatedProgram:reduce(axis, type) end
 --- Gathers of params with keep = "fragment" begin so many layers before the one that reads them, or as many as take no
 --- more than `mib` MiB; what waits for a reduce-scatter stands as far behind.
 ---@param axis string

@@ -1,6 +1,7 @@
 --- Layers as functions: each declares its params below the current scope and records its ops.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, V vocab; `...` any leading dims.
 local native = require "orrery.native"
+local by_ops = require "orrery.attention"
 
 local nn = { scope = native.scope, param = native.param }
 
@@ -69,13 +70,16 @@ end
 --- Zeroes a share p of the elements while training (Srivastava et al. 2014).
 function nn.dropout(x, p) return x:dropout(p or 0) end
 
-local attention_options = options_of "heads kv_heads head_dim causal window bias rope qk_norm dropout std std_out"
+local attention_options = options_of("heads kv_heads head_dim causal window bias rope qk_norm fused score_dropout "
+  .. "dropout std std_out")
 
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads.
 -- options: heads, kv_heads (heads), head_dim (C/H), causal (true; false: every position sees all, as in an encoder),
 -- window (the last keys that a position sees, its own among them, Jiang et al. 2023; all when nil or 0; only where
 -- causal), bias (true; also "qkv": not on the way out), rope (theta, off when nil), qk_norm (eps of an RMSNorm of each
--- head's q and k, Henry et al. 2020; off when nil), dropout, std, std_out (std).
+-- head's q and k, Henry et al. 2020; off when nil), fused (true: one op, which keeps no scores; false: scores, mask,
+-- softmax and products as ops of their own), score_dropout (of the softmax; only where not fused), dropout, std,
+-- std_out (std).
 function nn.attention(x, options)
   check_options("nn.attention", options, attention_options)
   local embed = last(x)
@@ -98,7 +102,16 @@ function nn.attention(x, options)
   end
   local q, k, v = project("q", "heads", heads), project("k", "kv_heads", kv_heads), project("v", "kv_heads", kv_heads)
   local causal = options.causal == nil or options.causal
-  local y = q:attention(k, v, { causal = causal, window = options.window })
+  local fused = options.fused == nil or options.fused
+  if fused and (options.score_dropout or 0) > 0 then
+    native.fail("attention: score_dropout is of scores as values of their own; give fused = false, or leave it out")
+  end
+  local y
+  if fused then y = q:attention(k, v, { causal = causal, window = options.window })
+  else
+    local function drop(p) return nn.dropout(p, options.score_dropout) end
+    y = by_ops(q, k, v, { causal = causal, window = options.window, drop = drop })
+  end
   y = y:reshape { "batch", "seq", { "heads", heads * size } }
   y = nn.linear(y, "o", embed, { bias = bias and options.bias ~= "qkv", std = options.std_out or options.std })
   return nn.dropout(y, options.dropout)

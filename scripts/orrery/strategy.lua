@@ -23,7 +23,7 @@ local function data(options)
     native.fail(("strategy data: zero is %s; there are 0 (nothing is split), 1 (optimizer states), 2 (gradients, too) "
       .. "and 3 (params, too)"):format(tostring(stage)))
   end
-  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, stage = stage,
+  return native.strategy("zero", { axis = own.axis, bucket_mib = own.bucket_mib, reduce = own.reduce, stage = stage,
     prefetch = prefetch, prefetch_mib = prefetch_mib }, "data")
 end
 

@@ -15,6 +15,8 @@ local opt = o.options {
   dropout    = { 0.0, "gpt only" },
   strategy   = { "plugin", "plugin or twin: data parallelism in C++ or in Lua" },
   bucket_mib = { 25, "largest message of gradients" },
+  reduce     = { "f32", "type in which gradients are sent over dp" },
+  fused      = { true, "attention as one op" },
   schedule   = { "1f1b", "of the pipeline" },
   chunks     = { 1, "stages that a rank of the pipeline has" },
   stages     = { "", "layers of each stage, \"1 0 1\"; cut by cost when empty" },
@@ -35,6 +37,7 @@ if opt.model == "gpt" then
 elseif opt.model ~= "mlp" then
   sizes.heads, sizes.kv_heads, sizes.eps, sizes.theta = opt.heads, opt.kv_heads, opt.eps, opt.theta
 end
+if opt.model ~= "mlp" then sizes.fused = opt.fused end
 local model = require("orrery.models." .. opt.model)(sizes)
 
 local program = o.trace(opt.model, data.signature, function(batch)
@@ -52,13 +55,14 @@ program:parallel {
 }
 local asked = { o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional } }
 if opt.zero > 0 then
-  asked[2] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib }
+  asked[2] = o.strategy.zero { axis = "dp", replicate = opt.replicate, stage = opt.zero, bucket_mib = opt.bucket_mib,
+    reduce = opt.reduce }
 end
 if opt.recompute == "full" then asked[#asked + 1] = o.strategy.recompute {} end
 if opt.recompute == "selective" then
   asked[#asked + 1] = o.strategy.recompute { kinds = { "gelu", "swiglu", "layernorm", "rmsnorm", "attention" } }
 end
 local strategies = opt.strategy == "twin" and o.strategies or o.strategy
-asked[#asked + 1] = strategies.data { axis = "dp", bucket_mib = opt.bucket_mib }
+asked[#asked + 1] = strategies.data { axis = "dp", bucket_mib = opt.bucket_mib, reduce = opt.reduce }
 program:parallel(asked)
 program:compile()

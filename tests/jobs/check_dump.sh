@@ -24,6 +24,11 @@ for name in record set_precision add_loss_scale differentiate split_batch add_up
     propagate join_axes bucket_collectives fuse; do
     ls pipeline/gpt/??-$name.ir > /dev/null || fail "no program behind $name"
 done
+$orrery check "$script" $small --set mesh.dp=2 --set train.precision=fp8 --set script.reduce=bf16 --dump narrow \
+    > /dev/null || fail "check --dump of fp8"
+for name in narrow_gradients quantize_products; do
+    ls narrow/gpt/??-$name.ir > /dev/null || fail "no program behind $name"
+done
 [ -e pipeline/gpt.eval/class-1.plan ] || fail "no plan of the evaluation"
 [ -e ramp/gpt~2/class-0.plan ] || fail "no plan of a smaller batch"
 count=0
@@ -31,7 +36,7 @@ while read -r file; do
     $orrery check "$file" > again.ir || fail "$file is refused"
     cmp "$file" again.ir || fail "$file is printed otherwise"
     count=$((count + 1))
-done < <(find pipeline ramp -name '*.ir')
+done < <(find pipeline ramp narrow -name '*.ir')
 [ "$count" -gt 60 ] || fail "only $count programs"
 
 $orrery check "$script" $of --print program > program.ir || fail "--print program"

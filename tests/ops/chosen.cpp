@@ -75,7 +75,7 @@ const std::vector<const OpDef*>& chosen() {
     static const std::vector<const OpDef*> ops = [] {
         if (chosen_by_name()) return plugins_ops(listed("ORRERY_TESTED_OPS"));
         std::vector<const OpDef*> table = all_ops();
-        std::erase_if(table, [](const OpDef* def) { return def->collective; });
+        std::erase_if(table, [](const OpDef* def) { return def->collective || def->elsewhere; });
         return table;
     }();
     return ops;

@@ -44,9 +44,14 @@ const std::map<std::string, size_t> exceptions{
     {"minimum", 8},
     // Methods of values in Lua beside the ops; cuts and constants that passes insert.
     {"dropout", 10},
-    {"reshape", 8},
+    {"reshape", 9},
     {"slice", 8},
     {"full", 8},
+    // The script library writes attention in them.
+    {"softmax", 8},
+    {"transpose", 8},
+    {"less", 8},
+    {"less_equal", 8},
     // With kernels of their own in products and in launches of many.
     {"gelu", 12},
     {"tanh", 9},

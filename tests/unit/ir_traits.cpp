@@ -53,6 +53,9 @@ std::vector<std::string> untrue_of(const OpDef& def) {
         want(attribute(def, flag) && attribute(def, flag)->kind == AttributeDef::Kind::flag, "swaps by a flag");
     for (std::string_view part : def.fused_of)
         want(find_op_def(part) && part != def.name, "is fused of other ops of the table");
+    want(def.quantized.empty() || (find_op_def(def.quantized) && find_op_def(def.quantized)->elsewhere),
+         "has an 8-bit form that runs elsewhere");
+    want(!def.elsewhere || def.samples == nullptr, "runs elsewhere, and so has no samples");
     want(def.kernel.empty() || (find_op_def(def.kernel) && def.kernel != def.name), "runs as another op of the table");
     return wrong;
 }

@@ -216,7 +216,7 @@ TEST_CASE("llama70b traces in the time and memory that check has") {
 }
 
 TEST_CASE("the Lua twin of the data strategy gives the identical program") {
-    const auto spread = [](const std::string& kind) {
+    const auto spread = [](const std::string& kind, const std::string& more = "") {
         FakeHost host(read(source + "/configs/two_ranks.toml"));
         host.strategies = built_strategy;
         run_script_text(
@@ -224,7 +224,7 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
             "vocab = 256, seq = 64 }\nlocal p = o.trace('m', o.data.text{}.signature,"
             "function(b) return m:loss(b.tokens, b.targets) end)\np:train_with(o.optim.adamw {})\n"
             "p:parallel { o." +
-                kind + ".data { axis = 'dp', bucket_mib = 4 } }\np:compile()",
+                kind + ".data { axis = 'dp', bucket_mib = 4" + more + " } }\np:compile()",
             "a.lua", ".", host);
         const Experiment& made = *host.experiment;
         const auto text = [&](const Program& program) {
@@ -237,6 +237,16 @@ TEST_CASE("the Lua twin of the data strategy gives the identical program") {
     CHECK(plugin.find("all_reduce") != std::string::npos);
     CHECK(plugin.find("by data, a.lua:5") != std::string::npos);
     CHECK(plugin == spread("strategies"));
+    const std::string narrow = ", reduce = 'bf16'";
+    CHECK(spread("strategy", narrow).find("\n  reduce dp bf16\n") != std::string::npos);
+    CHECK(spread("strategy", narrow) == spread("strategies", narrow));
+    CHECK(spread("strategies", ", reduce = 'f32'") == plugin);
+    CHECK_THROWS_WITH(spread("strategies", ", reduce = 'f16'"),
+                      Catch::Contains("gradients over dp cannot be sent as f16"));
+    CHECK_THROWS_WITH(spread("strategies", ", reduce = 'half'"), Catch::Contains("no type \"half\""));
+    CHECK_THROWS_WITH(spread("strategy", ", reduce = 'half'"), Catch::Contains("a.lua:5") &&
+                                                                   Catch::Contains("reduce is \"half\"") &&
+                                                                   Catch::Contains("\"bf16\" in half the bytes"));
 }
 
 TEST_CASE("data with zero is the strategy zero in data's name") {
@@ -253,8 +263,10 @@ TEST_CASE("data with zero is the strategy zero in data's name") {
         return host.experiment->train();
     };
     for (const char* stage : {"1", "2", "3"}) {
-        const Program data = train("data { bucket_mib = 4, zero = " + std::string(stage) + " }");
-        const Program zero = train("zero { bucket_mib = 4, stage = " + std::string(stage) + " }");
+        const Program data = train("data { bucket_mib = 4, reduce = 'bf16', zero = " + std::string(stage) + " }");
+        const Program zero = train("zero { bucket_mib = 4, reduce = 'bf16', stage = " + std::string(stage) + " }");
+        CHECK(data.reductions() == zero.reductions());
+        CHECK(data.reductions().size() == 1);
         REQUIRE(data.marks().size() == zero.marks().size());
         for (size_t i = 0; i < data.marks().size(); ++i) {
             const Mark &a = data.marks()[i], &b = zero.marks()[i];

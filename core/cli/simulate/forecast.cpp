@@ -22,6 +22,7 @@ struct SimulateScript final : ScriptRunner {
     bool quick = false;
 
     void print(const std::string&) override {}
+    bool looks_only() const override { return true; }
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared.push_back(option.key);

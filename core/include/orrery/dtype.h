@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u32, u16, u8 };
+enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u32, u16, u8, f8e4m3, f8e5m2 };
 
 /// Bytes of one element.
 constexpr int64_t size_of(DType t) {
@@ -20,11 +20,14 @@ constexpr int64_t size_of(DType t) {
         case DType::bf16:
         case DType::f16:
         case DType::u16: return 2;
-        case DType::u8: return 1;
+        case DType::u8:
+        case DType::f8e4m3:
+        case DType::f8e5m2: return 1;
     }
     return 0;
 }
 
+/// Floats that ops compute in. Those of 8 bits are operands of products alone, each with a scale (core/ir/ops/f8).
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::f64; }
 
 /// "f32", "bf16", ... as programs print them.

@@ -36,6 +36,43 @@ inline uint16_t narrow_f16(float x) {
     return static_cast<uint16_t>(sign | (body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13);
 }
 
+/// Floats of 8 bits (OCP 8-bit Floating Point Specification 1.0): e4m3 has no infinity and ends at 448, e5m2 ends at
+/// 57344. Exact.
+inline float widen_f8(uint8_t bits, int mantissa, int bias) {
+    const int exponent = (bits & 0x7f) >> mantissa, rest = bits & ((1 << mantissa) - 1);
+    const float size = exponent == 0
+                           ? std::ldexp(static_cast<float>(rest), 1 - bias - mantissa)
+                           : std::ldexp(static_cast<float>((1 << mantissa) + rest), exponent - bias - mantissa);
+    return bits & 0x80 ? -size : size;
+}
+
+inline float widen_f8e4m3(uint8_t bits) {
+    return (bits & 0x7f) == 0x7f ? std::bit_cast<float>(0x7fc00000u) : widen_f8(bits, 3, 7);
+}
+
+inline float widen_f8e5m2(uint8_t bits) {
+    const int body = bits & 0x7f;
+    if (body > 0x7c) return std::bit_cast<float>(0x7fc00000u);
+    if (body == 0x7c) return std::bit_cast<float>(bits & 0x80 ? 0xff800000u : 0x7f800000u);
+    return widen_f8(bits, 2, 15);
+}
+
+/// To the nearest, ties to even; what is beyond the largest becomes the largest, as scaled casts have it.
+inline uint8_t narrow_f8(float x, int mantissa, int bias, float largest) {
+    const auto sign = static_cast<uint8_t>(std::bit_cast<uint32_t>(x) >> 24 & 0x80);
+    if (x != x) return static_cast<uint8_t>(sign | 0x7f);
+    const float size = std::fmin(std::fabs(x), largest);
+    if (size == 0) return sign;
+    int exponent = std::ilogb(size) < 1 - bias ? 1 - bias : std::ilogb(size);
+    auto units = static_cast<int>(std::nearbyint(std::ldexp(size, mantissa - exponent)));
+    if (units == 2 << mantissa) units >>= 1, ++exponent;
+    const int body = units < 1 << mantissa ? units : ((exponent + bias - 1) << mantissa) + units;
+    return static_cast<uint8_t>(sign | body);
+}
+
+inline uint8_t narrow_f8e4m3(float x) { return narrow_f8(x, 3, 7, 448); }
+inline uint8_t narrow_f8e5m2(float x) { return narrow_f8(x, 2, 15, 57344); }
+
 /// Elements of 16 bits as kernels read and write them: `y[i] = 2 * x[i]` computes in f32 and rounds to the nearest.
 struct BFloat16 {
     uint16_t bits = 0;

@@ -98,6 +98,7 @@ struct OpDef {
     int norm_vectors = 0;     ///< of a norm: how many operands behind the first are gain and bias
     bool alias = false;       ///< the output is the input's memory: no kernel
     bool collective = false;  ///< inserted by propagation, run by a communicator: no kernel
+    bool elsewhere = false;   ///< inserted for devices that are not among these: checked and priced, no kernel here
     /// Outputs that the attribute `accumulate` makes the kernel add into instead of overwrite.
     std::vector<int> accumulates = {};
     /// The operand whose `global_shape` and `offset` the kernel needs when it is split.
@@ -130,10 +131,12 @@ struct OpDef {
     /// Ops that it does in one; a norm, where it has a residual. Asked by lowering: what runs one of them again makes
     /// no gradient.
     std::vector<std::string_view> fused_of = {};
+    /// The op that does the same with operands of 8 bits, a scale of each behind them. Asked by precision "fp8".
+    std::string_view quantized = {};
     /// The kernel that does its own work, "" for that of its name. Asked by the checker and verify.
     std::string_view kernel = {};
 
-    /// Calls with which every op but collectives is tested (tests/ops).
+    /// Calls with which every op but collectives and what runs `elsewhere` is tested (tests/ops).
     std::vector<OpSample> (*samples)() = nullptr;
 };
 

@@ -99,6 +99,9 @@ public:
     void pipeline(Pipeline pipeline);
     /// Joins collectives of one axis, kind and type in messages of at most this many bytes.
     void bucket(std::string_view axis, int64_t bytes, const Origin& origin);
+    /// Gradients cross the axis as this type (bf16), and come back to their own behind each sum. Throws for a type that
+    /// sums cannot be sent as.
+    void reduce_as(std::string_view axis, DType type, const Origin& origin);
     /// How far ahead of their readers the params' gathers over an axis run, and how far reduce-scatters trail.
     void prefetch(std::string_view axis, PrefetchDepth prefetch, const Origin& origin);
 
@@ -111,6 +114,8 @@ public:
     int64_t bucket_bytes(std::string_view axis) const;  ///< 0: do not join; "rep+dp": the least of those with a mark
 
     const std::vector<std::pair<std::string, int64_t>>& buckets() const { return buckets_; }
+    /// By axis; over others gradients are summed in their own type.
+    const std::vector<std::pair<std::string, DType>>& reductions() const { return reductions_; }
     /// By axis; one that is left out is left to lowering: a layer where the transport is `queued`, else none.
     const std::vector<std::pair<std::string, PrefetchDepth>>& prefetches() const { return prefetches_; }
     const std::vector<std::pair<ValueId, ValueId>>& grads() const { return grads_; }  ///< (param, gradient)
@@ -126,6 +131,7 @@ private:
     std::vector<std::pair<ValueId, ValueId>> grads_;
     std::vector<int> grad_at_;  ///< places in grads_, by param; none
     std::vector<std::pair<std::string, int64_t>> buckets_;
+    std::vector<std::pair<std::string, DType>> reductions_;
     std::vector<std::pair<std::string, PrefetchDepth>> prefetches_;
     int64_t microbatches_ = 1;
     Pipeline pipeline_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ir/build.h"
+#include "ir/op.h"
 
 namespace orrery {
 
@@ -26,6 +27,10 @@ public:
         find_homes(old);
         std::vector<OpId> moved;
         for (Op& op : old) {
+            if (!open_.empty() && op.phase == phase_ && follow(op)) {
+                moved.push_back(static_cast<OpId>(program_.ops.size()));
+                continue;
+            }
             if (!open_.empty() && (op.phase != phase_ || reads_waiting(op))) flush_before(op);
             phase_ = op.phase;
             moved.push_back(static_cast<OpId>(program_.ops.size()));
@@ -42,6 +47,7 @@ public:
 private:
     struct Bucket {
         std::vector<Op> members;
+        std::vector<Op> followers;  ///< casts of what members make
         int64_t bytes = 0;
     };
 
@@ -99,21 +105,37 @@ private:
         bucket.members.push_back(std::move(op));
     }
 
-    void flush_before(const Op& op) {
+    static bool reads(const Op& op, const std::vector<Op>& makers) {
+        return std::any_of(makers.begin(), makers.end(), [&](const Op& maker) {
+            return std::find(op.inputs.begin(), op.inputs.end(), maker.outputs[0]) != op.inputs.end();
+        });
+    }
+
+    /// A cast of what a bucket will make, as narrow_gradients puts it behind a message, holds up nobody: it waits, too.
+    bool follow(Op& op) {
+        if (!op_def(op.kind).casts || !reads_waiting(op)) return false;
         for (auto& [key, bucket] : open_) {
-            const bool read = std::any_of(bucket.members.begin(), bucket.members.end(), [&](const Op& member) {
-                return std::find(op.inputs.begin(), op.inputs.end(), member.outputs[0]) != op.inputs.end();
-            });
-            if (read || op.phase != phase_) flush(bucket);
+            if (!reads(op, bucket.members) || bucket.members.front().kind != "reduce_scatter") continue;
+            waiting_[static_cast<size_t>(op.outputs[0])] = 1;
+            bucket.followers.push_back(std::move(op));
+            return true;
         }
+        return false;
+    }
+
+    void flush_before(const Op& op) {
+        for (auto& [key, bucket] : open_)
+            if (op.phase != phase_ || reads(op, bucket.members) || reads(op, bucket.followers)) flush(bucket);
     }
 
     void flush(Bucket& bucket) {
-        for (const Op& member : bucket.members) waiting_[static_cast<size_t>(member.outputs[0])] = 0;
+        for (const auto* made : {&bucket.members, &bucket.followers})
+            for (const Op& op : *made) waiting_[static_cast<size_t>(op.outputs[0])] = 0;
         if (bucket.members.size() > 1)
             emit(bucket);
         else
             for (Op& member : bucket.members) program_.ops.push_back(std::move(member));
+        for (Op& op : bucket.followers) program_.ops.push_back(std::move(op));
         bucket = {};
     }
 

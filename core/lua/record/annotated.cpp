@@ -172,6 +172,16 @@ int bucket(lua_State* L) {
     return 0;
 }
 
+/// program:reduce(axis, type): gradients cross the axis as this type.
+int reduce(lua_State* L) {
+    Tape& tape = annotated(L, "reduce");
+    const std::string name = check_text(L, 3);
+    const std::optional<DType> type = parse_dtype(name);
+    if (!type) bad_argument(L, 3, fmt::format("no type \"{}\"; gradients can be sent as \"bf16\"", name));
+    tape.program->reduce_as(check_text(L, 2), *type, mark_origin(tape));
+    return 0;
+}
+
 /// program:prefetch(axis, layers) or program:prefetch(axis, { mib = size })
 int prefetch(lua_State* L) {
     Tape& tape = annotated(L, "prefetch");
@@ -222,6 +232,7 @@ void open_annotated(lua_State* L) {
                                 {"recompute", guard<recompute>},
                                 {"microbatches", guard<microbatches>},
                                 {"bucket", guard<bucket>},
+                                {"reduce", guard<reduce>},
                                 {"prefetch", guard<prefetch>},
                                 {"note", guard<note>},
                                 {nullptr, nullptr}};

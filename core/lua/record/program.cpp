@@ -63,8 +63,9 @@ DType read_precision(lua_State* L, Fields& fields) {
     if (given == "f32") return DType::f32;
     if (given == "bf16") return DType::bf16;
     if (given == "f16") return DType::f16;
+    if (given == "fp8") return DType::f8e4m3;
     const std::string why =
-        fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16", "f16"}));
+        fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16", "f16", "fp8"}));
     if (fields.has("precision")) fail(L, why);
     throw Error(config.where("precision"), why);
 }

@@ -128,7 +128,8 @@ private:
                 const OpRole& role = roles_.ops[static_cast<size_t>(id)];
                 if (role.section != section || role.absorbed) continue;
                 const Op& op = program().op(id);
-                if (section == Section::after && roles_.collective(op) && !LoopAnalysis::crosses(op)) {
+                const bool moved_up = roles_.collective(op) ? !LoopAnalysis::crosses(op) : sent_as_cast(op);
+                if (section == Section::after && moved_up) {
                     hoisted_.push_back(id);
                 } else {
                     add(id, -1, {role.kind, -1, 0});
@@ -145,6 +146,16 @@ private:
                     if (last == (group_ && roles_.sends(id))) add(id, roles_.micros > 1 ? fragment.micro : 0, fragment);
         }
         once(Section::after);
+    }
+
+    /// A gradient in the type of its message (layout/messages/narrow_gradients.h) leaves with that.
+    bool sent_as_cast(const Op& op) const {
+        if (!roles_.def(op).casts || op.phase != Phase::backward) return false;
+        const auto& readers = roles_.readers(op.outputs[0]);
+        return readers.ends == 0 && std::all_of(readers.ops.begin(), readers.ops.end(), [&](OpId id) {
+                   const Op& reader = program().op(id);
+                   return roles_.collective(reader) && !LoopAnalysis::crosses(reader);
+               });
     }
 
     /// The ops of each chunk's F, B and W. B brings W along where the schedule has no W of its own.
@@ -194,7 +205,7 @@ private:
                base_[static_cast<size_t>(made)].micro >= 0 && roles_.instance(root, -1) == in.instance &&
                !roles_.value(root).gathered &&
                roles_.value(root).type.bytes() == roles_.value(op.inputs[0]).type.bytes() &&
-               !roles_.collective(program().op(maker));
+               !roles_.collective(program().op(maker)) && !(hoisted_cast(maker) && way_to(maker).collective);
     }
 
     void hoist() {
@@ -304,17 +315,36 @@ private:
         }
     }
 
-    /// How many hoisted collectives precede this one on its way from a kernel.
-    int chained(const Step& step) {
+    /// What an op's input went through on its way from a kernel: how many hoisted steps, a collective among them.
+    struct Way {
+        int steps = 0;
+        bool collective = false;
+    };
+
+    Way way_to(OpId op) const {
+        Way way;
+        const auto maker_of = [&](OpId id) { return program().value(program().op(id).inputs[0]).op; };
+        for (OpId id = maker_of(op); id != none && !program().op(id).inputs.empty(); id = maker_of(id)) {
+            const Op& maker = program().op(id);
+            const bool collective = roles_.collective(maker);
+            if (!collective && !roles_.of(maker).absorbed && !hoisted_cast(id)) break;
+            way.collective |= collective;
+            ++way.steps;
+        }
+        return way;
+    }
+
+    bool hoisted_cast(OpId id) const {
+        const Op& op = program().op(id);
+        return roles_.of(op).section == Section::after && sent_as_cast(op);
+    }
+
+    /// Places of steps that are hoisted to one: casts of what kernels gave, buckets, then what follows these.
+    int chained(const Step& step) const {
         if (step.part == Step::Part::release) return std::numeric_limits<int>::max();
         if (step.bucket != none) return 0;
-        int depth = 0;
-        for (OpId maker = program().value(program().op(step.op).inputs[0]).op;
-             maker != none && (roles_.collective(program().op(maker)) || roles_.of(program().op(maker)).absorbed) &&
-             !program().op(maker).inputs.empty();
-             maker = program().value(program().op(maker).inputs[0]).op)
-            ++depth;
-        return depth;
+        const Way way = way_to(step.op);
+        return hoisted_cast(step.op) && !way.collective ? -1 : way.steps;
     }
 
     const LoopAnalysis& roles_;

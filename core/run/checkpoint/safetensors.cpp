@@ -23,8 +23,9 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr int64_t longest_header = 100'000'000;  // as in the format's own reader
 
 constexpr std::pair<DType, std::string_view> stored_names[] = {
-    {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"}, {DType::f64, "F64"}, {DType::i32, "I32"},
-    {DType::i64, "I64"}, {DType::u32, "U32"},   {DType::u16, "U16"}, {DType::u8, "U8"},
+    {DType::f32, "F32"}, {DType::bf16, "BF16"},      {DType::f16, "F16"},        {DType::f64, "F64"},
+    {DType::i32, "I32"}, {DType::i64, "I64"},        {DType::u32, "U32"},        {DType::u16, "U16"},
+    {DType::u8, "U8"},   {DType::f8e4m3, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"},
 };
 
 std::string_view stored_name(DType dtype) {

@@ -98,12 +98,67 @@ void Oracle::find_regrouped() {
         if (other[i] && !stands[i]) slot_[i] = slots_++;
 }
 
+/// Values that came back from the narrower type of a message, and what moves them.
+void Oracle::find_narrowed() {
+    const auto known = static_cast<ValueId>(annotated_.values.size());
+    narrowed_.assign(propagated_.values.size(), 0);
+    if (propagated_.reductions().empty()) return;
+    for (const Op& op : propagated_.ops) {
+        const OpDef& def = op_def(op.kind);
+        if (op.outputs[0] < known) continue;
+        const bool narrow = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                        [&](ValueId id) { return narrowed_[static_cast<size_t>(id)] != 0; });
+        if (def.casts || (narrow && (def.collective || def.moves != Moves::no)))
+            narrowed_[static_cast<size_t>(op.outputs[0])] = 1;
+    }
+}
+
+/// Where a traced op finds its operand: a gradient that was sent in a narrower type is another number than the traced
+/// one, and its readers have that.
+size_t Oracle::slot_read(const Op& op, size_t input) {
+    const ValueId traced = op.inputs[input];
+    const OpId maker = propagated_.value(op.outputs[0]).op;
+    if (maker == none || propagated_.op(maker).kind != op.kind ||
+        propagated_.op(maker).inputs.size() != op.inputs.size())
+        return static_cast<size_t>(traced);
+    const ValueId read = propagated_.op(maker).inputs[input];
+    if (narrowed_[static_cast<size_t>(read)] == 0 || propagated_.value(read).type != annotated_.value(traced).type)
+        return static_cast<size_t>(traced);
+    sent_[static_cast<size_t>(traced)] = slot_[static_cast<size_t>(read)];
+    return slot_[static_cast<size_t>(read)];
+}
+
+/// Makers first.
+void Oracle::order_works() {
+    std::vector<int> maker(slots_, none);
+    for (size_t i = 0; i < works_.size(); ++i)
+        for (size_t k = works_[i].op->inputs.size(); k < works_[i].slots.size(); ++k)
+            maker[works_[i].slots[k]] = static_cast<int>(i);
+    std::vector<Work> ordered;
+    std::vector<char> placed(works_.size(), 0);
+    const std::function<void(size_t)> place = [&](size_t i) {
+        placed[i] = 1;
+        for (size_t k = 0; k < works_[i].op->inputs.size(); ++k)
+            if (const int before = maker[works_[i].slots[k]];
+                before != none && placed[static_cast<size_t>(before)] == 0)
+                place(static_cast<size_t>(before));
+        ordered.push_back(std::move(works_[i]));
+    };
+    for (size_t i = 0; i < works_.size(); ++i)
+        if (placed[i] == 0) place(i);
+    works_ = std::move(ordered);
+}
+
 void Oracle::collect() {
     find_regrouped();
-    for (const Update& update : annotated_.updates)
-        if (const ValueId gradient = annotated_.grad_of(update.target); gradient != none)
-            gradient_of_.emplace(static_cast<size_t>(update.value), static_cast<size_t>(gradient));
+    find_narrowed();
     for (const Op& op : annotated_.ops) add_work(annotated_, op);
+    for (const Update& update : annotated_.updates)
+        if (const ValueId gradient = annotated_.grad_of(update.target); gradient != none) {
+            const auto sent = sent_.find(static_cast<size_t>(gradient));
+            gradient_of_.emplace(static_cast<size_t>(update.value),
+                                 sent == sent_.end() ? static_cast<size_t>(gradient) : sent->second);
+        }
     const auto known = static_cast<ValueId>(annotated_.values.size());
     const auto added = [&](ValueId id) { return id >= known; };
     const auto anew = [&](ValueId id) {
@@ -111,6 +166,7 @@ void Oracle::collect() {
     };
     for (const Op& op : propagated_.ops)
         if (std::all_of(op.outputs.begin(), op.outputs.end(), anew)) add_work(propagated_, op);
+    if (!sent_.empty()) order_works();
     int64_t scratch = 0;
     for (const Work& work : works_)
         if (work.kernel) scratch = std::max(scratch, work.kernel->scratch_bytes());
@@ -124,9 +180,11 @@ void Oracle::add_work(const Program& program, const Op& op) {
     for (const char* note : {"cause", "keep", "sends"}) spec.attributes.erase(note);
     for (ValueId id : op.inputs) spec.inputs.push_back(program.value(id).type);
     for (ValueId id : op.outputs) spec.outputs.push_back(program.value(id).type);
-    for (const auto* ids : {&op.inputs, &op.outputs})
-        for (ValueId id : *ids)
-            work.slots.push_back(&program == &annotated_ ? static_cast<size_t>(id) : slot_[static_cast<size_t>(id)]);
+    const bool traced = &program == &annotated_;
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        work.slots.push_back(traced ? slot_read(op, i) : slot_[static_cast<size_t>(op.inputs[i])]);
+    for (ValueId id : op.outputs)
+        work.slots.push_back(traced ? static_cast<size_t>(id) : slot_[static_cast<size_t>(id)]);
     work.types = spec.inputs;
     work.types.insert(work.types.end(), spec.outputs.begin(), spec.outputs.end());
     const OpDef& def = op_def(op.kind);

@@ -52,6 +52,9 @@ private:
     void collect();
     void find_regrouped();
     bool rewritten(const Op& op) const;
+    void find_narrowed();
+    size_t slot_read(const Op& op, size_t input);
+    void order_works();
     void add_work(const Program& program, const Op& op);
     Arrays evaluate(const Arrays& sources, uint64_t seed);
     void run(const Work& work, Arrays& values, uint64_t seed);
@@ -81,6 +84,8 @@ private:
     /// a sum that propagation grouped anew, which is another number there than in the traced program.
     std::vector<size_t> slot_;
     size_t slots_ = 0;
+    std::vector<char> narrowed_;            ///< per value: behind a message in a narrower type
+    std::map<size_t, size_t> sent_;         ///< by slot of a gradient: that of what such a message made of it
     std::vector<char> rounded_;             ///< per value: summed over ranks in 16 bits
     std::vector<double> squares_;           ///< per slot: of the distances of all draws
     std::map<size_t, size_t> gradient_of_;  ///< by slot of a param's next value: that of its gradient

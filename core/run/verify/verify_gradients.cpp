@@ -64,9 +64,10 @@ bool Gradients::partial_over_ranks(ValueId value) const {
                        [&](const auto& partial) { return !plan_.mesh.axis(partial.axis).sequential; });
 }
 
-/// Packing around joined messages (layout/messages/bucket.h).
+/// Packing and casts around messages (layout/messages/bucket.h, narrow_gradients.h).
 bool Gradients::added_move(const Op& op) const {
-    return moves(op) != Moves::no && static_cast<size_t>(op.outputs[0]) >= known_;
+    const bool moved = moves(op) != Moves::no || op_def(op.kind).casts;
+    return moved && static_cast<size_t>(op.outputs[0]) >= known_;
 }
 
 /// Only an op that is linear in a term gets it before it is summed.

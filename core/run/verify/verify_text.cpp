@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "ir/describe.h"
+#include "ir/op.h"
 #include "run/verify/verify.h"
 
 namespace orrery {
@@ -15,6 +16,16 @@ constexpr const char* kind_names[kinds_of_values] = {"forward", "backward", "gra
 std::string title(const Program& program, ValueId id) {
     if (id == none) return "";
     const ValueId original = original_of(program, id);
+    const Value& made = program.value(original);
+    if (made.name.empty() && made.op != none && op_def(program.op(made.op).kind).casts) {  // a gradient as it was sent
+        const ValueId before = original_of(program, program.op(made.op).inputs[0]);
+        const OpId again = program.value(before).op;
+        const bool twice = program.value(before).name.empty() && again != none && op_def(program.op(again).kind).casts;
+        const ValueId first = twice ? original_of(program, program.op(again).inputs[0]) : before;
+        if (!program.value(first).name.empty())
+            return fmt::format("{}, {}", program.value(first).name,
+                               twice ? "as it came back" : std::string("as ") + std::string(name_of(made.type.dtype)));
+    }
     const Value& value = program.value(original);
     std::string text = label_of(program, original);
     if (value.name.empty() && value.op != none && !program.op(value.op).scope.empty())
@@ -106,6 +117,11 @@ std::string VerifyReport::text(const Plan& plan, const VerifyOptions& options) c
         text += fmt::format("  ||g - ref|| <= 1e-5 ||ref|| + 1e-6 ||all gradients||: worst {:.2g} of it{}{}\n",
                             gradients, gradients > 0 ? ", " + title(program, worst_gradient) : "",
                             judges_gradients ? "" : " (not judged: 16-bit values)");
+    for (const auto& [axis, type] : program.reductions())
+        if (plan.mesh.size(axis) > 1)
+            text +=
+                fmt::format("  gradients are sent as {} over {}: judged within what rounding their terms explains\n",
+                            name_of(type), axis);
     const int64_t left_out = compared[3].left_out;
     if (left_out > 0)
         text += fmt::format("  {} of the update's elements left out: their gradients are below their noise\n",

@@ -21,16 +21,21 @@ kernels::Type type_of(DType type) {
         // Only moved, never computed with: any type of the same width does.
         case DType::i64: return kernels::Type::f64;
         case DType::u16: return kernels::Type::f16;
+        case DType::f8e4m3:
+        case DType::f8e5m2: return kernels::Type::u8;
     }
     return kernels::Type::f32;
 }
 
 namespace {
 
+bool moved_only(DType type) {
+    return type == DType::i64 || type == DType::u16 || type == DType::f8e4m3 || type == DType::f8e5m2;
+}
+
 std::vector<kernels::rules::Operand> operands_of(const std::vector<TensorType>& types) {
     std::vector<kernels::rules::Operand> operands;
-    for (const TensorType& type : types)
-        operands.push_back({type_of(type.dtype), type.shape, type.dtype == DType::i64 || type.dtype == DType::u16});
+    for (const TensorType& type : types) operands.push_back({type_of(type.dtype), type.shape, moved_only(type.dtype)});
     return operands;
 }
 

@@ -17,6 +17,7 @@ public:
           replicate_(options.text("replicate", "")),
           stage_(options.integer("stage", 1)),
           bucket_mib_(options.integer("bucket_mib", 25)),
+          reduce_(options.text("reduce", "f32")),
           origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "zero";
         if (stage_ < 1 || stage_ > 3)
@@ -29,6 +30,10 @@ public:
         if (bucket_mib_ < 0)
             throw Error(options.where("bucket_mib"), "bucket_mib is " + std::to_string(bucket_mib_) +
                                                          "; give a number of MiB, or 0 to send each alone");
+        if (reduce_ != "f32" && reduce_ != "bf16")
+            throw Error(options.where("reduce"), "strategy zero: reduce is \"" + reduce_ +
+                                                     "\"; gradients are sent as \"f32\", or as \"bf16\" in half the "
+                                                     "bytes");
         read_prefetch(options);
     }
 
@@ -39,6 +44,7 @@ public:
                 if (const auto dim = program.dim(input, "batch"))
                     program.store(input, axis, Placement::split(*dim), origin_);
             program.bucket(axis, bucket_mib_ * 1024 * 1024, origin_);
+            if (reduce_ == "bf16") program.reduce_as(axis, DType::bf16, origin_);
         }
         if (mesh.size(axis_) == 1) return;
         if (prefetch_) program.prefetch(axis_, *prefetch_, origin_);
@@ -114,6 +120,7 @@ private:
 
     std::string axis_, replicate_;
     int64_t stage_, bucket_mib_;
+    std::string reduce_;
     std::optional<PrefetchDepth> prefetch_;
     Origin origin_;
 };

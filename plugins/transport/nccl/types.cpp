@@ -24,7 +24,9 @@ ncclDataType_t reducible(DType type) {
         case DType::i64: return ncclInt64;
         case DType::u32: return ncclUint32;
         case DType::u8: return ncclUint8;
-        case DType::u16: break;
+        case DType::u16:
+        case DType::f8e4m3:
+        case DType::f8e5m2: break;
     }
     throw Error("transport nccl: NCCL does not add " + std::string(name_of(type)), Fault::failed);
 }

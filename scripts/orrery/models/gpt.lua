@@ -6,7 +6,7 @@ local GPT = {}
 GPT.__index = GPT
 
 local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
-                   eps = 1e-5, tied = true }
+                   eps = 1e-5, tied = true, fused = true }
 
 --- tokens i32 [B, T] -> logits [B, T, V]
 function GPT:logits(tokens)
@@ -25,7 +25,7 @@ function GPT:logits(tokens)
   for i = 0, c.layers - 1 do
     nn.scope("h." .. i, function()
       x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps),
-        { heads = c.heads, dropout = c.dropout, std = std, std_out = std_out })
+        { heads = c.heads, fused = c.fused, dropout = c.dropout, std = std, std_out = std_out })
       x_BTC = x_BTC + nn.scope("mlp", nn.mlp, nn.layernorm(x_BTC, "ln_2", c.eps),
         { mlp = c.mlp or 4 * c.embed, dropout = c.dropout, std = std, std_out = std_out })
     end)
@@ -71,7 +71,8 @@ function GPT:tensors()
   return list
 end
 
---- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true }
+--- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true,
+--   fused = true }; fused = false: attention as ops of their own
 return function(options)
   return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT)
 end

@@ -7,10 +7,11 @@ Llama.__index = Llama
 
 -- 0 and false: kv_heads as many as heads; head_dim embed / heads; embed_std and std_out (the projections that end on
 -- the residual stream; 0 starts them at zero) as std. qk_norm normalises each head's q and k, as Qwen3 does. window:
--- how many keys a position sees, its own among them (Mistral's sliding_window); 0: all up to its own.
+-- how many keys a position sees, its own among them (Mistral's sliding_window); 0: all up to its own. fused = false:
+-- attention as ops of their own.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
                    window = 0, theta = 10000.0, eps = 1e-5, tied = false, qkv_bias = false, qk_norm = false,
-                   std = 0.02, embed_std = false, std_out = false }
+                   std = 0.02, embed_std = false, std_out = false, fused = true }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
@@ -21,7 +22,7 @@ function Llama:logits(tokens)
   local embed_std, std_out = c.embed_std or std, c.std_out or std
   local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = c.theta,
                       window = or_nil(c.window), bias = c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
-                      std = std, std_out = std_out }
+                      fused = c.fused, std = std, std_out = std_out }
   local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std)
   for i = 0, c.layers - 1 do
     nn.scope("layers." .. i, function()

@@ -1,8 +1,9 @@
 --- Data parallelism: every rank holds all params and a part of the batch. Propagation reduces the gradients, in
--- messages of at most `bucket_mib` (0: each alone). plugins/strategy/data gives the same program.
+-- messages of at most `bucket_mib` (0: each alone), as `reduce` ("f32", or "bf16" in half the bytes).
+-- plugins/strategy/data gives the same program.
 local strategy = require "orrery.strategy"
 
-return strategy.define("data", { axis = "dp", bucket_mib = 25 }, function(program, mesh, options)
+return strategy.define("data", { axis = "dp", bucket_mib = 25, reduce = "f32" }, function(program, mesh, options)
   if mesh:size(options.axis) == 1 then return end
   for x in program:inputs() do
     for _, dim in ipairs(x.dims) do
@@ -10,4 +11,5 @@ return strategy.define("data", { axis = "dp", bucket_mib = 25 }, function(progra
     end
   end
   program:bucket(options.axis, options.bucket_mib)
+  if options.reduce ~= "f32" then program:reduce(options.axis, options.reduce) end
 end)

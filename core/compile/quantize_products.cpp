@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "compile/precision.h"
+#include "ir/build.h"
+#include "ir/op.h"
+
+namespace orrery {
+
+namespace {
+
+constexpr int64_t granule = 16;  // what the dims of 8-bit products on tensor cores are multiples of
+
+class Quantizing {
+public:
+    Quantizing(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+
+    void run() {
+        const std::vector<Op> old = std::move(program_.ops);
+        program_.ops.clear();
+        std::vector<OpId> moved;
+        for (Op op : old) {
+            const bool marked = op.attributes.flag("f8");
+            const bool gradient = !marked && op.phase == Phase::backward && op.forward != none &&
+                                  old[static_cast<size_t>(op.forward)].attributes.flag("f8");
+            op.attributes.erase("f8");
+            const Op* const forward = gradient ? &old[static_cast<size_t>(op.forward)] : nullptr;
+            if ((marked || gradient) && fits(op)) rewrite(op, forward);
+            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            program_.ops.push_back(std::move(op));
+        }
+        relink(program_, moved);
+    }
+
+private:
+    struct Quantized {
+        ValueId q, scale;
+    };
+
+    Shape local(ValueId id) const {
+        const Value& value = program_.value(id);
+        return value.layout.local_shape(value.type.shape, mesh_);
+    }
+
+    /// The product of two operands, all of whose local dims 16 divides: rows together.
+    bool fits(const Op& op) {
+        if (op_def(op.kind).quantized.empty()) return false;
+        for (size_t i = 0; i < 2; ++i) {
+            const Shape shape = local(op.inputs[i]);
+            const int64_t last = shape.back(), rows = count_of(shape) / std::max<int64_t>(last, 1);
+            if (last % granule == 0 && rows % granule == 0) continue;
+            const std::string text = fmt::format(
+                "its products stay in 16 bits: on a rank an operand is {}, and products "
+                "of 8 bits need multiples of {}",
+                text_of(shape), granule);
+            if (remarked_.insert(op.scope).second) program_.note(none, op.scope + ": " + text, op.origin);
+            return false;
+        }
+        return true;
+    }
+
+    /// `forward`: of a gradient's product the one that it belongs to. Of its operands one is the gradient of that one's
+    /// result: the first, but for the weight of a transposed table.
+    void rewrite(Op& op, const Op* forward) {
+        const OpDef& def = op_def(op.kind);
+        const bool weight = !def.product;
+        const size_t gradient = weight && !forward->attributes.flag(op_def(forward->kind).swaps.back()) ? 1 : 0;
+        Quantized operands[2];
+        for (size_t i = 0; i < 2; ++i) {
+            const bool of_gradient = forward != nullptr && i == gradient;
+            operands[i] = quantized(op.inputs[i], of_gradient ? DType::f8e5m2 : DType::f8e4m3, op);
+        }
+        op.kind = def.quantized;
+        op.inputs[0] = operands[0].q;
+        op.inputs[1] = operands[1].q;
+        op.inputs.insert(op.inputs.begin() + 2, {operands[0].scale, operands[1].scale});
+        const DType made = program_.value(op.outputs[0]).type.dtype;
+        if (made != (weight ? DType::f32 : DType::bf16)) op.attributes.set("dtype", std::string(name_of(made)));
+    }
+
+    ValueId add_value(const Value& like, TensorType type, Layout layout, std::vector<std::string> dims) {
+        Value value;
+        value.type = std::move(type);
+        value.dims = std::move(dims);
+        value.layout = std::move(layout);
+        value.causes = like.causes;
+        value.origin = like.origin;
+        program_.values.push_back(std::move(value));
+        return static_cast<ValueId>(program_.values.size()) - 1;
+    }
+
+    /// Made once for all readers of a stage: the backward pass reads what the forward pass has made.
+    Quantized quantized(ValueId id, DType type, const Op& reader) {
+        const auto [place, fresh] = made_.try_emplace({id, type, reader.stage});
+        if (!fresh) return place->second;
+        const Value of = program_.value(id);
+        place->second.q = add_value(of, {type, of.type.shape}, of.layout, of.dims);
+        place->second.scale = add_value(of, {DType::f32, {}}, Layout(0), {});
+        Op op;
+        op.kind = "quantize";
+        op.attributes = {{"dtype", std::string(name_of(type))}};
+        op.inputs = {id};
+        op.outputs = {place->second.q, place->second.scale};
+        op.phase = reader.phase;
+        op.scope = reader.scope;
+        op.stage = reader.stage;
+        op.origin = reader.origin;
+        program_.ops.push_back(std::move(op));
+        return place->second;
+    }
+
+    Program& program_;
+    const Mesh& mesh_;
+    std::map<std::tuple<ValueId, DType, int>, Quantized> made_;
+    std::set<std::string> remarked_;
+};
+
+}  // namespace
+
+void quantize_products(Program& program, const Mesh& mesh) { Quantizing(program, mesh).run(); }
+
+}  // namespace orrery

@@ -1,0 +1,142 @@
+// Products of 8-bit floats: operands are cast with one scale for what a rank holds of a tensor, by its largest
+// magnitude (current scaling, per tensor: Micikevicius et al. 2022, FP8 Formats for Deep Learning; NVIDIA Transformer
+// Engine, Float8CurrentScaling). The pass compile/quantize_products puts them behind layouts; no device at hand runs
+// them.
+#include <fmt/format.h>
+
+#include "ir/ops/common.h"
+
+namespace orrery::ops {
+
+namespace {
+
+bool is_f8(DType type) { return type == DType::f8e4m3 || type == DType::f8e5m2; }
+
+/// x f32|bf16|f16 -> q of 8 bits, and the number that q is to be multiplied by.
+std::vector<Typed> infer_quantize(Infer& at) {
+    const Typed x = at.typed(0);
+    const DType type = at.dtype_attribute(DType::f8e4m3);
+    if (!is_f8(type)) at.fail(fmt::format("dtype is {}", name_of(type)), "give f8e4m3 or f8e5m2");
+    return {make_typed(type, x.type.shape, x.dims), make_typed(DType::f32, {}, {})};
+}
+
+/// One scale for all of it: what a rank would make of a part has another.
+FactorRule quantize_rule(const Program& program, const Op& op) {
+    RuleMaker make;
+    FactorRule::Dims dims;
+    for (const int64_t size : shape_of(program, op.inputs[0])) dims.push_back(make.whole(size));
+    make.rule.inputs = {dims};
+    make.rule.outputs = {dims, {}};
+    return make.rule;
+}
+
+/// The largest magnitude, then a product and a rounding of each element.
+int64_t quantize_flops(const Program& program, const Op& op) { return 3 * program.value(op.inputs[0]).type.count(); }
+
+void expect_f8(const Infer& at, size_t operand) {
+    if (!is_f8(at.dtype(operand))) at.fail(fmt::format("{} is no float of 8 bits", at.show(operand)), "quantize it");
+}
+
+void expect_operands(const Infer& at) {
+    expect_f8(at, 0);
+    expect_f8(at, 1);
+    for (size_t scale : {2u, 3u}) at.expect_rank(scale, 0, 0);
+}
+
+/// The product of the same operands in floats of 16 bits: its shapes, checks, factors and flops.
+const OpDef& plain(const Op& op) { return op_def(op.kind == "matmul_quantized" ? "matmul" : "matmul_dw"); }
+
+struct PairPlaces {
+    size_t am, ak, bk, bn;
+};
+
+PairPlaces pair_places(const Attributes& attributes, size_t rank_a) {
+    PairPlaces at{rank_a - 2, rank_a - 1, 0, 1};
+    if (attributes.flag("trans_a")) std::swap(at.am, at.ak);
+    if (attributes.flag("trans_b")) std::swap(at.bk, at.bn);
+    return at;
+}
+
+/// a [..., m, k] b [k, n] -> y [..., m, n], bf16 unless asked otherwise.
+std::vector<Typed> infer_matmul_quantized(Infer& at) {
+    expect_operands(at);
+    at.expect_rank(0, 2);
+    at.expect_rank(1, 2, 2);
+    if (at.rank(0) > 2 && at.attributes.flag("trans_a")) at.fail(fmt::format("trans_a of {}", at.show(0)));
+    const PairPlaces p = pair_places(at.attributes, static_cast<size_t>(at.rank(0)));
+    at.same_dim(0, static_cast<int>(p.ak), 1, static_cast<int>(p.bk), "inner dims");
+    Typed y = at.typed(0);
+    const size_t m = y.type.shape.size() - 2;
+    y.type.shape[m] = at.shape(0)[p.am];
+    y.dims[m] = at.dims(0)[p.am];
+    y.type.shape[m + 1] = at.shape(1)[p.bn];
+    y.dims[m + 1] = at.dims(1)[p.bn];
+    y.type.dtype = at.dtype_attribute(DType::bf16);
+    if (at.count() > 4) {
+        at.expect_rank(4, 1, 1);
+        y.dims.back() = at.same_dim(1, static_cast<int>(p.bn), 4, 0, "bias and columns");
+    }
+    return {y};
+}
+
+/// a [..., k], dy [..., n] -> [k, n]
+std::vector<Typed> infer_dw_f8(Infer& at) {
+    expect_operands(at);
+    at.expect_rank(0, 1);
+    if (at.rank(0) != at.rank(1)) at.fail(fmt::format("leading dims differ: {} and {}", at.show(0), at.show(1)));
+    for (int d = 0; d + 1 < at.rank(0); ++d) at.same_dim(0, d, 1, d, "leading dims");
+    return {make_typed(at.dtype_attribute(DType::f32), {at.shape(0).back(), at.shape(1).back()},
+                       {at.dims(0).back(), at.dims(1).back()})};
+}
+
+/// Those of the plain product; a scale is of the whole operand, so that only what neither has may be split.
+FactorRule f8_rule(const Program& program, const Op& op) {
+    Op like = op;
+    like.inputs.erase(like.inputs.begin() + 2, like.inputs.begin() + 4);
+    FactorRule rule = plain(op).rule(program, like);
+    for (Factor& factor : rule.factors) factor.kind = Factor::Kind::whole;
+    rule.inputs.insert(rule.inputs.begin() + 2, 2, {});
+    rule.added_once.clear();
+    rule.linear_in.clear();
+    return rule;
+}
+
+int64_t f8_flops(const Program& program, const Op& op) { return plain(op).flops(program, op); }
+
+}  // namespace
+
+std::vector<OpDef> f8_ops() {
+    return {
+        {.name = "quantize",
+         .operands = {"x"},
+         .types = "F -> * s",
+         .attributes = {text("dtype")},
+         .infer = infer_quantize,
+         .rule = quantize_rule,
+         .flops = quantize_flops,
+         .elsewhere = true},
+        {.name = "matmul_quantized",
+         .operands = {"a", "b", "scale_a", "scale_b", "bias?"},
+         .types = "* * s s F? -> F",
+         .attributes = {flag("trans_a"), flag("trans_b"), text("dtype")},
+         .infer = infer_matmul_quantized,
+         .rule = f8_rule,
+         .flops = f8_flops,
+         .elsewhere = true,
+         .accumulates = {0},
+         .product = true,
+         .work = Work::product},
+        {.name = "matmul_dw_quantized",
+         .operands = {"a", "dy", "scale_a", "scale_dy"},
+         .types = "* * s s -> F",
+         .attributes = {text("dtype")},
+         .infer = infer_dw_f8,
+         .rule = f8_rule,
+         .flops = f8_flops,
+         .elsewhere = true,
+         .accumulates = {0},
+         .work = Work::weight_product},
+    };
+}
+
+}  // namespace orrery::ops

@@ -1,0 +1,206 @@
+#include "layout/messages/narrow_gradients.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "ir/build.h"
+#include "ir/op.h"
+#include "orrery/mesh.h"
+
+namespace orrery {
+
+namespace {
+
+using Kind = Placement::Kind;
+
+bool sums_over_ranks(const Op& op) {
+    return (op.kind == "all_reduce" || op.kind == "reduce_scatter") &&
+           op.attributes.text("op") == name_of(ReduceOp::sum);
+}
+
+/// Values that are a gradient of a param, a term of one, or what ops that multiply by one number made of these.
+std::vector<char> find_gradients(const Program& program) {
+    std::vector<char> known(program.values.size(), 0);
+    for (const auto& [param, grad] : program.grads()) known[static_cast<size_t>(grad)] = 1;
+    const auto carries = [](const Op& op) { return op_def(op.kind).collective && op.inputs.size() == 1; };
+    for (size_t i = program.ops.size(); i-- > 0;) {
+        const Op& op = program.ops[i];
+        if (op.phase == Phase::forward || known[static_cast<size_t>(op.outputs[0])] == 0) continue;
+        if (!carries(op) && !is_sum(op_def(op.kind)) && op_def(op.kind).moves == Moves::no) continue;
+        for (const ValueId input : op.inputs)
+            if (program.value(input).op != none && program.op(program.value(input).op).phase != Phase::forward)
+                known[static_cast<size_t>(input)] = 1;
+    }
+    for (const Op& op : program.ops) {
+        const OpDef& def = op_def(op.kind);
+        const auto of_gradient = [&](ValueId id) { return known[static_cast<size_t>(id)] != 0; };
+        const bool multiple = std::any_of(def.multiplies.begin(), def.multiplies.end(), [&](int i) {
+            return static_cast<size_t>(i) < op.inputs.size() && of_gradient(op.inputs[static_cast<size_t>(i)]);
+        });
+        const bool sum = is_sum(def) && std::all_of(op.inputs.begin(), op.inputs.end(), of_gradient);
+        if (multiple || sum || (carries(op) && of_gradient(op.inputs[0])))
+            known[static_cast<size_t>(op.outputs[0])] = 1;
+    }
+    return known;
+}
+
+class Narrowing {
+public:
+    Narrowing(Program& program, const Mesh& mesh)
+        : program_(program), micro_(mesh.sequential_axis()), gradients_(find_gradients(program)) {}
+
+    void run() {
+        find_messages();
+        if (messages_.empty()) return;
+        find_readers();
+        std::vector<Op> old = std::move(program_.ops);
+        program_.ops.clear();
+        std::vector<OpId> moved;
+        for (size_t i = 0; i < old.size(); ++i) {
+            for (const ValueId input : old[i].inputs)
+                if (passed_on_.count({static_cast<OpId>(i), input}) == 0) bring_back(input);
+            const auto message = messages_.find(static_cast<OpId>(i));
+            const ValueId sum = old[i].outputs[0];
+            if (message != messages_.end()) narrow(old[i], message->second);
+            moved.push_back(static_cast<OpId>(program_.ops.size()));
+            program_.ops.push_back(std::move(old[i]));
+            if (message != messages_.end() && !delayed(sum)) bring_back(sum);
+        }
+        while (!waiting_.empty()) bring_back(waiting_.begin()->first);
+        relink(program_, moved);
+    }
+
+private:
+    /// nullopt: sums over the axis are sent in their own type.
+    std::optional<DType> asked(const std::string& axis) const {
+        for (const auto& [name, type] : program_.reductions())
+            if (name == axis) return type;
+        return std::nullopt;
+    }
+
+    void find_messages() {
+        for (size_t i = 0; i < program_.ops.size(); ++i) {
+            const Op& op = program_.ops[i];
+            if (!sums_over_ranks(op) || gradients_[static_cast<size_t>(op.inputs[0])] == 0) continue;
+            const std::optional<DType> type = asked(op.attributes.text("axis"));
+            const DType own = program_.value(op.inputs[0]).type.dtype;
+            if (type && is_float(own) && size_of(own) > size_of(*type)) messages_[static_cast<OpId>(i)] = *type;
+        }
+    }
+
+    /// Who reads sums in their own type. The next message, over another axis, takes the sum as it was sent.
+    void find_readers() {
+        read_.assign(program_.values.size(), 0);
+        early_.assign(program_.values.size(), 0);
+        for (size_t i = 0; i < program_.ops.size(); ++i)
+            for (const ValueId input : program_.ops[i].inputs) {
+                const auto next = messages_.find(static_cast<OpId>(i));
+                const auto before = messages_.find(program_.value(input).op);
+                if (next != messages_.end() && before != messages_.end() && next->second == before->second) {
+                    passed_on_.insert({static_cast<OpId>(i), input});
+                    continue;
+                }
+                read_[static_cast<size_t>(input)] = 1;
+                if (program_.ops[i].phase != Phase::update) early_[static_cast<size_t>(input)] = 1;
+            }
+        for (const Result& result : program_.results) read_[static_cast<size_t>(result.value)] = 1;
+        for (const Update& update : program_.updates) read_[static_cast<size_t>(update.value)] = 1;
+        for (const auto& [param, grad] : program_.grads()) read_[static_cast<size_t>(grad)] = 1;
+    }
+
+    Placement over_micro(ValueId id) const {
+        return micro_ ? program_.value(id).layout.at(*micro_) : Placement::replicated();
+    }
+
+    /// A sum that the update alone reads comes back where that first reads it: until then it is on its way. What is
+    /// sent in each micro-batch comes back there, to be added up in its own type.
+    bool delayed(ValueId sum) const {
+        return over_micro(sum).kind != Kind::partial && early_[static_cast<size_t>(sum)] == 0;
+    }
+
+    ValueId add_value(ValueId like, DType type, Layout layout) {
+        Value value;
+        value.type = {type, program_.value(like).type.shape};
+        value.dims = program_.value(like).dims;
+        value.layout = std::move(layout);
+        value.causes = program_.value(like).causes;
+        value.origin = program_.value(like).origin;
+        program_.values.push_back(std::move(value));
+        return static_cast<ValueId>(program_.values.size()) - 1;
+    }
+
+    Op cast(const Op& message, ValueId from, ValueId to) const {
+        Op op;
+        op.kind = "cast";
+        op.attributes = {{"dtype", std::string(name_of(program_.value(to).type.dtype))}};
+        op.inputs = {from};
+        op.outputs = {to};
+        op.phase = message.phase;
+        op.scope = message.scope;
+        op.stage = message.stage;
+        op.origin = message.origin;
+        return op;
+    }
+
+    /// The message's term: what another message gave, or a cast right before this one.
+    ValueId term(const Op& message, DType type) {
+        const ValueId own = message.inputs[0], sum = message.outputs[0];
+        if (const auto sent = narrow_.find(own);
+            sent != narrow_.end() && program_.value(sent->second).type.dtype == type)
+            return sent->second;
+        Layout layout = program_.value(own).layout;
+        if (micro_ && over_micro(own).kind == Kind::partial && over_micro(sum).kind == Kind::replicate)
+            layout.set(*micro_, Placement::replicated());  // it leaves the loop, and is cast behind it
+        const ValueId made = add_value(own, type, std::move(layout));
+        program_.ops.push_back(cast(message, own, made));
+        return made;
+    }
+
+    void narrow(Op& message, DType type) {
+        const ValueId sum = message.outputs[0];
+        const int64_t item = size_of(program_.value(sum).type.dtype);
+        const ValueId sent = add_value(sum, type, program_.value(sum).layout);
+        message.inputs[0] = term(message, type);
+        message.outputs[0] = sent;
+        if (const int64_t bytes = message.attributes.integer("sends"); bytes > 0)
+            message.attributes.set("sends", bytes * size_of(type) / item);
+        narrow_[sum] = sent;
+        if (read_[static_cast<size_t>(sum)] == 0) {
+            program_.value(sum).op = none;
+            program_.value(sum).output = 0;
+            return;
+        }
+        Op back = cast(message, sent, sum);
+        if (delayed(sum)) back.phase = Phase::update, back.stage = none;
+        waiting_.emplace(sum, std::move(back));
+    }
+
+    void bring_back(ValueId sum) {
+        const auto back = waiting_.find(sum);
+        if (back == waiting_.end()) return;
+        program_.ops.push_back(std::move(back->second));
+        waiting_.erase(back);
+    }
+
+    Program& program_;
+    const std::optional<AxisId> micro_;
+    const std::vector<char> gradients_;
+    std::map<OpId, DType> messages_;                ///< the type that each is sent as
+    std::set<std::pair<OpId, ValueId>> passed_on_;  ///< messages that read a sum as it was sent
+    std::vector<char> read_, early_;                ///< by value: by anybody else; before the update
+    std::map<ValueId, ValueId> narrow_;             ///< by sum: as it was sent
+    std::map<ValueId, Op> waiting_;                 ///< by sum: the cast that is to come
+};
+
+}  // namespace
+
+void narrow_gradients(Program& program, const Mesh& mesh) {
+    const auto& asked = program.reductions();
+    const bool wanted =
+        std::any_of(asked.begin(), asked.end(), [&](const auto& one) { return mesh.size(one.first) > 1; });
+    if (wanted) Narrowing(program, mesh).run();
+}
+
+}  // namespace orrery
