@@ -10,10 +10,10 @@
 #include "config/load.h"
 #include "published/accelerators.h"
 #include "published/keep.h"
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 #include "sim/kernel_prices.h"
-#include "sim/mapping.h"
-#include "sim/wires.h"
+#include "sim/cluster/mapping.h"
+#include "sim/cluster/wires.h"
 
 namespace orrery::published {
 namespace {
