@@ -117,7 +117,8 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     } else {
         made.run = simulate(plan, made.compiled.contracts, prices, options);
     }
-    const std::string precision(name_of(script.experiment().recipe->precision));
+    const DType type = script.experiment().recipe->precision;
+    const std::string precision(type == DType::f8e4m3 ? "fp8" : name_of(type));
     made.prediction = predict(made.compiled, made.run, cluster, mapping, precision, command.restart_s);
     return made;
 }
