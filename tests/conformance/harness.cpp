@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include <fmt/format.h>
@@ -378,6 +379,8 @@ void store(const Tensor& t, int64_t i, double value) {
         case DType::u32: static_cast<uint32_t*>(t.data)[i] = static_cast<uint32_t>(value); break;
         case DType::u16: static_cast<uint16_t*>(t.data)[i] = static_cast<uint16_t>(value); break;
         case DType::u8: static_cast<uint8_t*>(t.data)[i] = static_cast<uint8_t>(value); break;
+        case DType::f8e4m3:
+        case DType::f8e5m2: throw std::logic_error("no transport adds 8-bit floats");
     }
 }
 
@@ -392,8 +395,10 @@ double load(const Tensor& t, int64_t i) {
         case DType::u32: return static_cast<uint32_t*>(t.data)[i];
         case DType::u16: return static_cast<uint16_t*>(t.data)[i];
         case DType::u8: return static_cast<uint8_t*>(t.data)[i];
+        case DType::f8e4m3:
+        case DType::f8e5m2: break;
     }
-    return 0;
+    throw std::logic_error("no transport adds 8-bit floats");
 }
 
 }  // namespace orrery::conformance
