@@ -79,7 +79,7 @@ program:weights(model:tensors())                              -- what checkpoint
 local strategies = {                                          -- an axis that the mesh lacks is skipped
   o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
   o.strategy.tensor { axis = "tp", sequence = opt.sequence },
-  o.strategy.data { axis = "dp", zero = opt.zero, reduce = opt.reduce },
+  o.strategy.data { axis = "dp", reduce = opt.reduce, zero = opt.zero },
 }
 if opt.recompute ~= "none" then
   local kinds = {}

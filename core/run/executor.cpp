@@ -207,7 +207,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
       arenas_{static_cast<char*>(persistent), static_cast<char*>(scratch)},
       inputs_(host_inputs(plan.program, class_)),
       results_(host_results(plan.program, class_)) {
-    if (plan.fingerprint.empty())
+    if (plan.fingerprint == for_prices_alone)
         throw Error("this plan is for prices alone (sim/tp_chunks): its memory is not placed, and it cannot run",
                     Fault::failed);
     by_axis_.resize(static_cast<size_t>(plan.mesh.ids()), nullptr);

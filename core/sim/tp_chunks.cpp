@@ -7,6 +7,7 @@
 
 #include "ir/op.h"
 #include "plan/access.h"
+#include "plan/print.h"
 #include "plan/repeat.h"
 
 namespace orrery {
@@ -390,7 +391,7 @@ TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks) {
         c = chunker.run();
         made.cut += chunker.cut();
     }
-    if (made.cut > 0) made.plan.fingerprint.clear();
+    if (made.cut > 0) made.plan.fingerprint = for_prices_alone;
     return made;
 }
 

@@ -6,8 +6,8 @@
 namespace orrery {
 
 /// A plan for prices alone, where anything was cut. It says what a step would cost; nothing can run it: operands keep
-/// the places of what they were cut from, and the memory is not placed anew. It has no fingerprint, and Executor
-/// refuses a plan without one.
+/// the places of what they were cut from, and the memory is not placed anew. In place of a fingerprint it has
+/// `for_prices_alone` (plan/print.h), which Executor refuses.
 struct TpChunked {
     Plan plan;
     int64_t cut = 0;  ///< collectives of the axis that were cut, of all classes, counted as a step issues them

@@ -1,6 +1,8 @@
 // Strategies: a Lua function as one, and the C++ plugins by name.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "lua/fields.h"
 #include "lua/record/marks.h"
@@ -85,6 +87,7 @@ int make_defined(lua_State* L) {
     const int function = luaL_ref(L, LUA_REGISTRYINDEX);
     // The main thread: a coroutine may be gone when the strategy is used.
     auto strategy = std::make_shared<LuaStrategy>(state_of(L).lua(), function, options, name, origin);
+    std::sort(words.begin(), words.end());  // a table's order differs from process to process
     push_object(L, AskedStrategy{std::move(strategy), name, origin, std::move(words)});
     return 1;
 }
@@ -128,6 +131,7 @@ int plugin(lua_State* L) {
     std::vector<std::pair<std::string, std::string>> words;
     for (const auto& [key, value] : options.items())
         if (const auto* word = std::get_if<std::string>(&value.data)) words.emplace_back(key, *word);
+    std::sort(words.begin(), words.end());
     push_object(L, AskedStrategy{std::move(made), behalf.who.empty() ? name : behalf.who, origin, std::move(words)});
     return 1;
 }
