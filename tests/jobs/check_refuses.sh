@@ -173,7 +173,7 @@ truncate -s 1G large.lua
 refused "a script of a gigabyte" 'large.lua: more than 16 MiB' -- "$orrery" check large.lua
 
 # ---- the command's own words
-refused "a command that there is not" 'no command "chek"|there are: bench, check|did you mean "check"?' -- \
+refused "a command that there is not" 'no command "chek"|there are: bench, calibrate, check|did you mean "check"?' -- \
     "$orrery" chek
 refused "an option that there is not" 'check: it does not take --confg|did you mean "--config"?' -- \
     "$orrery" check "$gpt" --confg=a.toml
