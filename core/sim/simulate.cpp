@@ -14,6 +14,7 @@
 #include "plan/replay/plan_view.h"
 #include "sim/distance.h"
 #include "sim/fair_share.h"
+#include "sim/questions.h"
 
 namespace orrery {
 namespace {
@@ -60,9 +61,9 @@ public:
           played_(plan, contracts, classes_by_distance(plan, options.slow), 1,
                   options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
           replay_(played_.view(), *this),
+          questions_(plan, played_),
           share_([&](ResourceId resource) { return prices.capacity(resource); }),
           begun_(played_.view().items.size(), 0) {
-        for (const RankClass& c : plan.classes) kernels_.emplace_back(c.kernels.size());
         find_slow();
     }
 
@@ -91,7 +92,7 @@ public:
 
     int64_t cost(int item) override {
         const Instruction& i = played_.instruction(item);
-        const Demand& demand = i.axis == none ? work_of(item) : transfer_of(item, i);
+        const Demand& demand = i.axis == none ? work_of(item) : answer(questions_.of_transfer(item));
         if (i.axis != none && played_.view().at(item).kind == ReplayItem::Kind::work) begun_[at(item)] = replay_.now();
         if (demand.loads.empty()) return ticks(demand.fixed_s + demand.least_s);
         share_.begin(demand, item, seconds(replay_.now()));
@@ -116,7 +117,6 @@ public:
 
     void met_all(const std::vector<int>& members) override {
         for (const int member : members) begun_[at(member)] = replay_.now();
-        members_ = &members;
     }
 
 private:
@@ -138,14 +138,11 @@ private:
     const Demand& work_of(int item) {
         const ReplayItem& what = played_.view().at(item);
         const RankClass& c = played_.class_of_actor(what.actor);
-        const auto of_class = static_cast<size_t>(played_.class_of(item));
         work_ = Demand{};
         for (int position = what.source; position < what.source + what.length; ++position) {
             const Instruction& i = c.stream[static_cast<size_t>(issued_at(c, position).index)];
             const double by = slow_[static_cast<size_t>(what.actor)] * chance(what.actor, position);
-            const Demand& one = i.opcode == Opcode::copy
-                                    ? copy_of(i, what.actor)
-                                    : kernel_of(of_class, static_cast<size_t>(i.kernel), what.actor);
+            const Demand& one = answer(questions_.of_work(what.actor, i));
             work_.fixed_s += one.fixed_s * by;
             work_.least_s += one.least_s * by;
             for (const Demand::Load& load : one.loads) {
@@ -172,52 +169,16 @@ private:
         return z ^ (z >> 31);
     }
 
-    const Demand& kernel_of(size_t of_class, size_t kernel, int actor) {
-        std::optional<Demand>& known = kernels_[of_class][kernel];
-        if (!known) known = prices_.kernel(plan_.classes[of_class].kernels[kernel], played_.ranks_of(actor).front());
+    /// Asked once.
+    const Demand& answer(int question) {
+        if (answers_.size() <= at(question)) answers_.resize(at(questions_.size()));
+        std::optional<Demand>& known = answers_[at(question)];
+        if (known) return *known;
+        const Question& asked = questions_.at(question);
+        known = asked.answered_by(prices_);
+        if (asked.axis != none && !known->how.empty())
+            carried_[{asked.axis, fmt::format("{} {}", name_of(asked.opcode), asked.bytes)}] = known->how;
         return *known;
-    }
-
-    const Demand& copy_of(const Instruction& i, int actor) {
-        const int64_t bytes = i.operands[0].type.bytes();
-        const auto [place, fresh] = copies_.try_emplace({actor, bytes});
-        if (fresh) place->second = prices_.copy(bytes, played_.ranks_of(actor).front());
-        return place->second;
-    }
-
-    const Demand& transfer_of(int item, const Instruction& i) {
-        const ReplayItem& what = played_.view().at(item);
-        const bool message = is_message(i.opcode);
-        int64_t bytes = 0;
-        for (size_t o = 0; o < std::min<size_t>(i.operands.size(), message ? 1 : 2); ++o)
-            bytes = std::max(bytes, i.operands[o].type.bytes());
-        const std::vector<int> actors = message ? std::vector<int>{what.actor} : meeting_actors(what);
-        const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, actors});
-        if (!fresh) return place->second;
-        std::vector<int64_t> alike;
-        for (const int actor : actors)
-            alike.insert(alike.end(), played_.ranks_of(actor).begin(), played_.ranks_of(actor).end());
-        std::sort(alike.begin(), alike.end());
-        const int64_t rank = played_.ranks_of(what.actor).front();
-        const std::vector<int64_t> group = plan_.mesh.group(rank, i.axis);
-        if (message) {
-            const int64_t own = std::find(group.begin(), group.end(), rank) - group.begin();
-            const int peer = i.peer_of(own, static_cast<int64_t>(group.size()));
-            place->second = prices_.message(i.axis, bytes, rank, group[static_cast<size_t>(peer)], alike);
-        } else {
-            place->second = prices_.collective(i.opcode, i.axis, bytes, group, alike);
-        }
-        if (!place->second.how.empty())
-            carried_[{i.axis, fmt::format("{} {}", name_of(i.opcode), bytes)}] = place->second.how;
-        return place->second;
-    }
-
-    std::vector<int> meeting_actors(const ReplayItem& what) const {
-        if (what.kind != ReplayItem::Kind::meet) return {what.actor};
-        std::vector<int> actors;
-        for (const int member : *members_) actors.push_back(played_.view().at(member).actor);
-        std::sort(actors.begin(), actors.end());
-        return actors;
     }
 
     /// A group of messages is over when all of it is: what one waits for until the last has met its partner is that
@@ -305,15 +266,13 @@ private:
     const SimulateOptions& options_;
     const PlanView played_;
     Replay replay_;
+    Questions questions_;
     FairShare share_;
-    std::vector<double> slow_;                                 ///< by actor
-    std::vector<std::vector<std::optional<Demand>>> kernels_;  ///< by class and kernel
-    std::map<std::pair<int, int64_t>, Demand> copies_;         ///< by actor and bytes
-    std::map<std::tuple<AxisId, Opcode, int64_t, int, std::vector<int>>, Demand> transfers_;
+    std::vector<double> slow_;                    ///< by actor
+    std::vector<std::optional<Demand>> answers_;  ///< by question
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
     std::vector<int64_t> begun_;  ///< by item: of messages and collectives, when the last partner was there
     std::unordered_map<int, int> partners_;
-    const std::vector<int>* members_ = nullptr;  ///< of the meeting at hand
     Demand work_;
 };
 

@@ -24,6 +24,12 @@ int64_t instructions(const Plan& plan) {
     return all;
 }
 
+std::vector<int> distinct(std::vector<int> actors) {
+    std::sort(actors.begin(), actors.end());
+    actors.erase(std::unique(actors.begin(), actors.end()), actors.end());
+    return actors;
+}
+
 }  // namespace
 
 Between::Between(int instructions, int lanes)
@@ -178,6 +184,12 @@ const Instruction& PlanView::instruction(int item) const {
     return class_at(actor_of(item)).stream[static_cast<size_t>(issued(item).index)];
 }
 
+std::vector<int> PlanView::actors_in(int item) const {
+    const ReplayItem& what = view_.at(item);
+    if (what.kind != ReplayItem::Kind::meet) return {what.actor};
+    return distinct(actor_of(item).members[static_cast<size_t>(instruction(item).axis)]);
+}
+
 std::string PlanView::place(int item) const {
     const Actor& actor = actor_of(item);
     std::string text;
@@ -252,9 +264,7 @@ int PlanView::channel_of(int position) {
 
 /// none: the actor meets only itself.
 int PlanView::meeting_of(AxisId axis) {
-    std::vector<int> group = actor_->members[static_cast<size_t>(axis)];
-    std::sort(group.begin(), group.end());
-    group.erase(std::unique(group.begin(), group.end()), group.end());
+    std::vector<int> group = distinct(actor_->members[static_cast<size_t>(axis)]);
     if (group.size() == 1) return none;
     const auto size = static_cast<int>(group.size());
     const auto [place, fresh] = meetings_.try_emplace({axis, std::move(group)}, none);

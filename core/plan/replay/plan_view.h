@@ -70,6 +70,8 @@ public:
     /// The instruction that an item stands for, in its run.
     Issued issued(int item) const { return issued_at(class_at(actor_of(item)), view_.at(item).source); }
     const Instruction& instruction(int item) const;
+    /// The actors that meet in it, ascending; of any other item its own.
+    std::vector<int> actors_in(int item) const;
     const TransportContract& contract(AxisId axis) const { return contracts_[static_cast<size_t>(axis)]; }
     /// Axis, sending and receiving actor; of members that one actor plays how far a message goes, else 0.
     using Channel = std::tuple<AxisId, int, int, int64_t>;
@@ -128,8 +130,8 @@ private:
     std::vector<char> awaited_;  ///< by index of the stream: an instruction waits for it
     int open_ = none;            ///< Detail::time: the item that the next kernel may join
     Fragment open_fragment_;
-    int computed_ = none;        ///< the compute lane's last item
-    int held_ = none;            ///< what the next instruction's issue waits for
+    int computed_ = none;  ///< the compute lane's last item
+    int held_ = none;      ///< what the next instruction's issue waits for
     std::vector<int> holds_;
 };
 

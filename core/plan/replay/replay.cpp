@@ -44,6 +44,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
       pending_(view.items.size(), 1),
       group_pending_(view.groups.size(), 0),
       group_unmet_(view.groups.size(), 0),
+      group_end_(view.groups.size(), 0),
       start_(view.items.size(), 0),
       end_(view.items.size(), 0),
       before_(view.items.size(), none),
@@ -221,8 +222,10 @@ void Replay::settle(int item, int64_t time) {
     state_[static_cast<size_t>(item)] |= has_met;
     const int group = view_.at(item).group;
     if (group == none) return finish(item, time);
+    int64_t& end = group_end_[static_cast<size_t>(group)];
+    end = std::max(end, time);
     if (--group_unmet_[static_cast<size_t>(group)] > 0) return;
-    for (const int member : view_.groups[static_cast<size_t>(group)]) finish(member, time);
+    for (const int member : view_.groups[static_cast<size_t>(group)]) finish(member, end);
 }
 
 void Replay::finish(int item, int64_t time) {

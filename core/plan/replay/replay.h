@@ -151,6 +151,7 @@ private:
     std::vector<int> pending_;        ///< by item: what must be over before it starts
     std::vector<int> group_pending_;  ///< by group: of all its items, but for their lanes
     std::vector<int> group_unmet_;
+    std::vector<int64_t> group_end_;
     std::vector<int64_t> start_, end_;
     std::vector<int> before_;               ///< by item: what its lane does before it, or before its group
     std::vector<int> after_, after_first_;  ///< by item: what it frees, item * 2, + 1 where the wait is a group's

@@ -1,0 +1,78 @@
+#include "sim/questions.h"
+
+#include <algorithm>
+
+#include "plan/access.h"
+
+namespace orrery {
+
+Demand Question::answered_by(Prices& prices) const {
+    switch (kind) {
+        case Kind::kernel: return prices.kernel(*spec, rank);
+        case Kind::copy: return prices.copy(bytes, rank);
+        case Kind::collective: return prices.collective(opcode, axis, bytes, group, alike);
+        case Kind::message: return prices.message(axis, bytes, rank, to, alike);
+    }
+    return {};
+}
+
+Questions::Questions(const Plan& plan, const PlanView& view) : plan_(plan), view_(view) {
+    for (const RankClass& c : plan.classes) kernels_.emplace_back(c.kernels.size(), none);
+}
+
+int Questions::add(Question question) {
+    all_.push_back(std::move(question));
+    return size() - 1;
+}
+
+int Questions::of_work(int actor, const Instruction& i) {
+    const int64_t rank = view_.ranks_of(actor).front();
+    if (i.opcode == Opcode::copy) {
+        const int64_t bytes = i.operands[0].type.bytes();
+        const auto [place, fresh] = copies_.try_emplace({actor, bytes}, none);
+        if (fresh) {
+            Question one;
+            one.kind = Question::Kind::copy, one.opcode = i.opcode, one.bytes = bytes, one.rank = rank;
+            place->second = add(std::move(one));
+        }
+        return place->second;
+    }
+    const RankClass& c = view_.class_of_actor(actor);
+    const auto of_class = static_cast<size_t>(&c - plan_.classes.data());
+    int& known = kernels_[of_class][static_cast<size_t>(i.kernel)];
+    if (known == none) {
+        Question one;
+        one.spec = &c.kernels[static_cast<size_t>(i.kernel)], one.rank = rank;
+        known = add(std::move(one));
+    }
+    return known;
+}
+
+int Questions::of_transfer(int item) {
+    const Instruction& i = view_.instruction(item);
+    int64_t bytes = 0;
+    for (size_t o = 0; o < std::min<size_t>(i.operands.size(), is_message(i.opcode) ? 1 : 2); ++o)
+        bytes = std::max(bytes, i.operands[o].type.bytes());
+    const std::vector<int> actors = view_.actors_in(item);
+    const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, actors}, none);
+    if (fresh) place->second = add(transfer(item, i, bytes, actors));
+    return place->second;
+}
+
+Question Questions::transfer(int item, const Instruction& i, int64_t bytes, const std::vector<int>& actors) const {
+    Question one;
+    one.opcode = i.opcode, one.axis = i.axis, one.bytes = bytes;
+    for (const int actor : actors)
+        one.alike.insert(one.alike.end(), view_.ranks_of(actor).begin(), view_.ranks_of(actor).end());
+    std::sort(one.alike.begin(), one.alike.end());
+    one.rank = view_.ranks_of(view_.view().at(item).actor).front();
+    one.group = plan_.mesh.group(one.rank, i.axis);
+    one.kind = is_message(i.opcode) ? Question::Kind::message : Question::Kind::collective;
+    if (is_message(i.opcode)) {
+        const int64_t own = std::find(one.group.begin(), one.group.end(), one.rank) - one.group.begin();
+        one.to = one.group[static_cast<size_t>(i.peer_of(own, static_cast<int64_t>(one.group.size())))];
+    }
+    return one;
+}
+
+}  // namespace orrery
