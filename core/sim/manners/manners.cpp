@@ -1,0 +1,39 @@
+#include "sim/manners/manners.h"
+
+#include <algorithm>
+
+#include "plan/print.h"
+#include "sim/manners/passes.h"
+
+namespace orrery {
+namespace {
+
+/// "rep+dp" is of data where one of its parts is.
+AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
+    AxisFlags data;
+    for (AxisId axis = 0; axis < mesh.ids(); ++axis) {
+        const std::string all = "+" + mesh.axis(axis).name + "+";
+        data.push_back(std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+            return all.find("+" + name + "+") != std::string::npos;
+        }));
+    }
+    return data;
+}
+
+}  // namespace
+
+Plan with_manners(const Plan& plan, const Manners& manners) {
+    Plan made = plan;
+    const AxisFlags data = data_axes(plan.mesh, manners.data);
+    for (RankClass& c : made.classes) {
+        change_sums(c, data, {manners.reduces_bf16, manners.all_reduces, manners.cuts_all_params});
+        if (manners.keeps_memory) wait_for_reads(c);
+        if (manners.blocks_messages) wait_for_messages(c);
+        if (manners.gathers_f32) gather_f32(c, data);
+    }
+    if (manners.sums_late || manners.data_late) put_behind_fragments(made, data, manners.sums_late, manners.data_late);
+    made.fingerprint = for_prices_alone;
+    return made;
+}
+
+}  // namespace orrery

@@ -1,0 +1,183 @@
+// A plan as other software would have made it.
+#include "sim/manners/manners.h"
+
+#include <catch2/catch.hpp>
+
+#include "compile/pipeline.h"
+#include "layout_models.h"
+#include "plan/access.h"
+#include "plan/print.h"
+#include "sim/contracts.h"
+#include "sim/manners/passes.h"
+#include "sim/simulate.h"
+
+using namespace orrery;
+using namespace orrery::test;
+
+namespace {
+
+const Mesh mesh({{"dp", 2}, {"tp", 4}});
+const AxisId dp = 0, tp = 1;
+
+Network network_of(const Mesh& of) {
+    Network all;
+    for (const Axis& axis : of.axes()) all[axis.name] = accelerator_contract();
+    return all;
+}
+
+/// Two layers under tp with a split sequence, so that gradients of norms are summed over tp once a step.
+Plan made(int64_t micros) {
+    Model m = deep(2, 4 * micros, 32);
+    m.split_names({{"mlp", "tp"}, {"batch", "dp"}, {"seq", "tp"}});
+    const Mesh all = mesh.with_microbatches(micros);
+    CompileOptions options;
+    options.contracts = network_of(mesh);
+    Persistent persistent;
+    return plan_of(distribute(m.program, all), all, persistent, options);
+}
+
+/// What is on its way to a kernel, and places used again.
+Plan small() {
+    Plan plan;
+    plan.mesh = Mesh({{"dp", 2}});
+    RankClass c;
+    c.ranks = {0, 1};
+    c.buffers.resize(8);
+    const auto operand = [](int buffer, int64_t size, DType type) { return Operand{buffer, 0, {type, {size}}, none}; };
+    const auto kernel = [&](int from, int to, std::vector<int> waits) {
+        Instruction i;
+        i.kernel = static_cast<int>(c.kernels.size());
+        i.operands = {operand(from, 1 << 20, DType::bf16), operand(to, 1 << 20, DType::bf16)};
+        i.waits = std::move(waits);
+        c.kernels.push_back({"relu", {}, {i.operands[0].type}, {i.operands[1].type}});
+        c.stream.push_back(i);
+    };
+    const auto collective = [&](Opcode opcode, int from, int to, std::vector<int> waits) {
+        const bool gathers = opcode == Opcode::all_gather;
+        const DType type = gathers ? DType::bf16 : DType::f32;
+        Instruction i;
+        i.opcode = opcode, i.queue = 1, i.axis = 0;
+        i.operands = {operand(from, gathers ? 1 << 19 : 1 << 20, type), operand(to, gathers ? 1 << 20 : 1 << 19, type)};
+        i.waits = std::move(waits);
+        c.stream.push_back(i);
+    };
+    collective(Opcode::all_gather, 0, 1, {});       // 0
+    kernel(1, 2, {0});                              // 1
+    collective(Opcode::all_gather, 3, 4, {1});      // 2: in a place that 1 has read
+    kernel(2, 5, {2});                              // 3: in a place that 2 has read
+    collective(Opcode::reduce_scatter, 5, 6, {3});  // 4
+    kernel(4, 7, {4});                              // 5: reads what 2 has brought
+    plan.classes = {c};
+    return plan;
+}
+
+const RankClass& only(const Plan& plan) { return plan.classes[0]; }
+
+bool over(const Instruction& i, AxisId axis) { return is_collective(i.opcode) && i.axis == axis; }
+
+std::vector<OpId> collectives(const RankClass& c, AxisId axis) {
+    std::vector<OpId> all;
+    for (const Instruction& i : c.stream)
+        if (over(i, axis)) all.push_back(i.op);
+    return all;
+}
+
+int last_product(const RankClass& c) {
+    int last = none;
+    for (size_t i = 0; i < c.stream.size(); ++i)
+        if (c.stream[i].fragment.micro >= 0 && multiplies(c, c.stream[i])) last = static_cast<int>(i);
+    return last;
+}
+
+class Bytes final : public Prices {
+public:
+    Demand kernel(const KernelSpec& spec, int64_t) override { return of(spec.outputs[0].bytes()); }
+    Demand copy(int64_t bytes, int64_t) override { return of(bytes); }
+    Demand collective(Opcode, AxisId, int64_t bytes, const std::vector<int64_t>&,
+                      const std::vector<int64_t>&) override {
+        return of(bytes);
+    }
+    Demand message(AxisId, int64_t bytes, int64_t, int64_t, const std::vector<int64_t>&) override { return of(bytes); }
+    double capacity(ResourceId) const override { return 1; }
+
+private:
+    static Demand of(int64_t bytes) { return {.fixed_s = static_cast<double>(bytes) * 1e-6, .loads = {}, .how = ""}; }
+};
+
+double seconds(const Plan& plan) {
+    Bytes prices;
+    return simulate(plan, network_of(plan.mesh), prices).step_s;
+}
+
+}  // namespace
+
+TEST_CASE("manners: none leave the plan as it is, but nothing may run it") {
+    const Plan plan = made(2), same = with_manners(plan, {});
+    CHECK(print(same) == print(plan));
+    CHECK(same.fingerprint == for_prices_alone);
+}
+
+TEST_CASE("manners: an allocator that keeps memory waits for what is read alone") {
+    Manners manners;
+    manners.keeps_memory = true;
+    const Plan plan = with_manners(small(), manners);
+    const auto& stream = only(plan).stream;
+    CHECK(stream[1].waits == std::vector<int>{0});
+    CHECK(stream[2].waits == std::vector<int>{1});
+    CHECK(stream[3].waits.empty());
+    CHECK(stream[4].waits == std::vector<int>{3});
+    CHECK(stream[5].waits == std::vector<int>{2});
+    CHECK(seconds(plan) < seconds(small()));
+    CHECK(seconds(with_manners(made(2), manners)) <= seconds(made(2)));
+}
+
+TEST_CASE("manners: types of params and gradients, casts") {
+    Manners manners;
+    manners.gathers_f32 = true;
+    manners.reduces_bf16 = true;
+    const Plan plan = with_manners(small(), manners);
+    const auto& stream = only(plan).stream;
+    REQUIRE(stream.size() == 8);
+    CHECK(stream[0].operands[1].type.bytes() == 4 << 20);
+    REQUIRE(stream[1].opcode == Opcode::copy);
+    CHECK(stream[1].operands[0].type.bytes() == 3 << 20);  // reads 4 and writes 2, as a copy of 3 does
+    CHECK(stream[1].waits == std::vector<int>{0});
+    CHECK(stream[2].waits.empty());
+    CHECK(stream[5].operands[0].type.bytes() == 2 << 20);
+    CHECK(stream[6].opcode == Opcode::copy);
+    CHECK(stream[6].waits == std::vector<int>{5});
+    Manners whole;
+    whole.all_reduces = true;
+    const Plan summed = with_manners(small(), whole);
+    CHECK(only(summed).stream[4].opcode == Opcode::all_reduce);
+    CHECK(only(summed).stream[4].operands[1].type.bytes() == 4 << 20);
+}
+
+TEST_CASE("manners: data parallelism and sums behind all fragments, in the order that they had") {
+    const Plan plan = made(2);
+    Manners manners;
+    manners.keeps_memory = manners.sums_late = manners.data_late = true;
+    const Plan late = with_manners(plan, manners);
+    for (size_t k = 0; k < plan.classes.size(); ++k) {
+        const RankClass &before = plan.classes[k], &after = late.classes[k];
+        CHECK(after.stream.size() == before.stream.size());
+        CHECK(collectives(after, dp) == collectives(before, dp));
+        const int last = last_product(after);
+        REQUIRE(last != none);
+        int once = 0, early = 0;
+        for (int i = 0; i < static_cast<int>(after.stream.size()); ++i) {
+            const Instruction& one = after.stream[static_cast<size_t>(i)];
+            for (const int wait : one.waits) REQUIRE(wait < i);
+            if (one.fragment.micro >= 0 || (!over(one, dp) && !over(one, tp))) continue;
+            CHECK(i > last);
+            ++once;
+            if (over(one, dp)) CHECK(std::find(one.waits.begin(), one.waits.end(), last) != one.waits.end());
+        }
+        for (int i = 0; i < last_product(before); ++i)
+            early += before.stream[static_cast<size_t>(i)].fragment.micro < 0 &&
+                     before.stream[static_cast<size_t>(i)].axis != none;
+        CHECK(once >= 2);
+        CHECK(early >= 1);  // there was something to move
+    }
+    CHECK(seconds(late) >= seconds(plan));
+}
