@@ -7,6 +7,11 @@
 namespace orrery {
 
 Demand Question::answered_by(Prices& prices) const {
+    if (mapped) {
+        Demand demand = prices.message(axis, bytes, rank, to, alike);
+        demand.how = "mapped buffers";
+        return demand;
+    }
     switch (kind) {
         case Kind::kernel: return prices.kernel(*spec, rank);
         case Kind::copy: return prices.copy(bytes, rank);
@@ -16,7 +21,8 @@ Demand Question::answered_by(Prices& prices) const {
     return {};
 }
 
-Questions::Questions(const Plan& plan, const PlanView& view) : plan_(plan), view_(view) {
+Questions::Questions(const Plan& plan, const PlanView& view, const Mapped& mapped)
+    : plan_(plan), view_(view), mapped_(mapped) {
     for (const RankClass& c : plan.classes) kernels_.emplace_back(c.kernels.size(), none);
 }
 
@@ -54,12 +60,20 @@ int Questions::of_transfer(int item) {
     for (size_t o = 0; o < std::min<size_t>(i.operands.size(), is_message(i.opcode) ? 1 : 2); ++o)
         bytes = std::max(bytes, i.operands[o].type.bytes());
     const std::vector<int> actors = view_.actors_in(item);
-    const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, actors}, none);
-    if (fresh) place->second = add(transfer(item, i, bytes, actors));
+    const bool mapped = !is_message(i.opcode) && is_mapped(item);
+    const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, mapped, actors}, none);
+    if (fresh) place->second = add(transfer(item, bytes, actors, mapped));
     return place->second;
 }
 
-Question Questions::transfer(int item, const Instruction& i, int64_t bytes, const std::vector<int>& actors) const {
+bool Questions::is_mapped(int item) const {
+    const auto of_class = static_cast<size_t>(view_.class_of(item));
+    if (of_class >= mapped_.size() || mapped_[of_class].empty()) return false;
+    return mapped_[of_class][static_cast<size_t>(view_.issued(item).index)] != 0;
+}
+
+Question Questions::transfer(int item, int64_t bytes, const std::vector<int>& actors, bool mapped) const {
+    const Instruction& i = view_.instruction(item);
     Question one;
     one.opcode = i.opcode, one.axis = i.axis, one.bytes = bytes;
     for (const int actor : actors)
@@ -67,10 +81,14 @@ Question Questions::transfer(int item, const Instruction& i, int64_t bytes, cons
     std::sort(one.alike.begin(), one.alike.end());
     one.rank = view_.ranks_of(view_.view().at(item).actor).front();
     one.group = plan_.mesh.group(one.rank, i.axis);
+    const auto size = static_cast<int64_t>(one.group.size());
+    const int64_t own = std::find(one.group.begin(), one.group.end(), one.rank) - one.group.begin();
     one.kind = is_message(i.opcode) ? Question::Kind::message : Question::Kind::collective;
-    if (is_message(i.opcode)) {
-        const int64_t own = std::find(one.group.begin(), one.group.end(), one.rank) - one.group.begin();
-        one.to = one.group[static_cast<size_t>(i.peer_of(own, static_cast<int64_t>(one.group.size())))];
+    if (is_message(i.opcode)) one.to = one.group[static_cast<size_t>(i.peer_of(own, size))];
+    if (mapped && size > 1) {
+        one.kind = Question::Kind::message, one.mapped = true;
+        one.to = one.group[static_cast<size_t>((own + 1) % size)];
+        one.bytes = bytes * (size - 1) / size * (i.opcode == Opcode::all_reduce ? 2 : 1);
     }
     return one;
 }

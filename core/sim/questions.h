@@ -19,6 +19,7 @@ struct Question {
     int64_t bytes = 0;           ///< all but kernels
     int64_t rank = 0;            ///< whose work it is; of a message its sender
     int64_t to = 0;              ///< message
+    bool mapped = false;         ///< message: a chunk of a collective, which goes through mapped buffers
     std::vector<int64_t> group;  ///< collective: by member
     std::vector<int64_t> alike;  ///< collective, message: as Prices has it
 
@@ -28,8 +29,10 @@ struct Question {
 /// What a plan's view asks, each question once and by number.
 class Questions {
 public:
-    /// Keeps references to both.
-    Questions(const Plan& plan, const PlanView& view);
+    /// By class and by index in its stream: a collective goes through mapped buffers (SimulateOptions).
+    using Mapped = std::vector<std::vector<char>>;
+    /// Keeps references to all.
+    Questions(const Plan& plan, const PlanView& view, const Mapped& mapped);
     /// Of a kernel or copy, one of those that an item of work stands for.
     int of_work(int actor, const Instruction& i);
     /// Of a collective or message. Costs a time linear in its ranks when it is new.
@@ -39,14 +42,16 @@ public:
 
 private:
     int add(Question question);
-    Question transfer(int item, const Instruction& i, int64_t bytes, const std::vector<int>& actors) const;
+    bool is_mapped(int item) const;
+    Question transfer(int item, int64_t bytes, const std::vector<int>& actors, bool mapped) const;
 
     const Plan& plan_;
     const PlanView& view_;
+    const Mapped& mapped_;
     std::vector<Question> all_;
     std::vector<std::vector<int>> kernels_;          ///< by class and kernel
     std::map<std::pair<int, int64_t>, int> copies_;  ///< by actor and bytes
-    std::map<std::tuple<AxisId, Opcode, int64_t, int, std::vector<int>>, int> transfers_;
+    std::map<std::tuple<AxisId, Opcode, int64_t, int, bool, std::vector<int>>, int> transfers_;
 };
 
 }  // namespace orrery

@@ -61,7 +61,7 @@ public:
           played_(plan, contracts, classes_by_distance(plan, options.slow), 1,
                   options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
           replay_(played_.view(), *this),
-          questions_(plan, played_),
+          questions_(plan, played_, options.mapped),
           share_([&](ResourceId resource) { return prices.capacity(resource); }),
           begun_(played_.view().items.size(), 0) {
         find_slow();

@@ -103,6 +103,9 @@ public:
         return std::move(to_);
     }
 
+    /// By index in the new stream: a chunk of a collective. Empty where nothing was cut.
+    std::vector<char> take_chunks() { return std::move(chunks_of_); }
+
     int64_t cut() const {
         int64_t count = 0;
         for (const Cut& one : cuts_) count += times_of(from_, at(one.collective));
@@ -263,6 +266,7 @@ private:
         waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
         instruction.waits = std::move(waits);
         to_.stream.push_back(std::move(instruction));
+        chunks_of_.push_back(0);
         if (first_[at(from)] == none) first_[at(from)] = here;
         last_[at(from)] = here;
         return here;
@@ -289,8 +293,13 @@ private:
 
     void add_gather(const Cut& cut) {
         for (int64_t chunk = 0; chunk < chunks_; ++chunk)
-            add(cut.collective, collective(cut.collective, chunk),
-                chunk == 0 ? mapped(stream(cut.collective).waits, cut.collective) : std::vector<int>{});
+            add_chunk(cut.collective, chunk,
+                      chunk == 0 ? mapped(stream(cut.collective).waits, cut.collective) : std::vector<int>{});
+    }
+
+    void add_chunk(int of, int64_t chunk, std::vector<int> waits) {
+        add(of, collective(of, chunk), std::move(waits));
+        chunks_of_.back() = 1;
     }
 
     void add_kernels(const Cut& cut) {
@@ -309,7 +318,7 @@ private:
             if (cut.gathers) continue;
             std::vector<int> waits = chunk == 0 ? waits_at(cut.collective, place) : std::vector<int>{};
             waits.push_back(done);
-            add(cut.collective, collective(cut.collective, chunk), std::move(waits));
+            add_chunk(cut.collective, chunk, std::move(waits));
         }
     }
 
@@ -377,18 +386,21 @@ private:
     std::vector<char> taken_;                          ///< by instruction: it is part of a cut
     std::vector<Cut> cuts_;
     std::vector<int> first_, last_;  ///< by instruction of the plan as it was: its chunks
+    std::vector<char> chunks_of_;    ///< by instruction of the new plan: a collective's
     std::map<std::pair<int, Shape>, int> kernels_;
 };
 
 }  // namespace
 
 TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks) {
-    TpChunked made{plan, 0, 0};
+    TpChunked made{plan, 0, 0, std::vector<std::vector<char>>(plan.classes.size())};
     for (RankClass& c : made.plan.classes) {
         made.all += collectives_of(c, axis);
         if (chunks <= 1) continue;
-        Chunker chunker(plan.classes[static_cast<size_t>(&c - made.plan.classes.data())], axis, chunks);
+        const auto k = static_cast<size_t>(&c - made.plan.classes.data());
+        Chunker chunker(plan.classes[k], axis, chunks);
         c = chunker.run();
+        made.chunks[k] = chunker.take_chunks();
         made.cut += chunker.cut();
     }
     if (made.cut > 0) made.plan.fingerprint = for_prices_alone;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "orrery/plan.h"
 
@@ -12,6 +13,9 @@ struct TpChunked {
     Plan plan;
     int64_t cut = 0;  ///< collectives of the axis that were cut, of all classes, counted as a step issues them
     int64_t all = 0;  ///< and all there were
+    /// By class, and by index in its stream: a chunk of a collective (SimulateOptions::mapped). A class in which
+    /// nothing was cut has none.
+    std::vector<std::vector<char>> chunks;
 };
 
 /// Cuts each collective over `axis` that stands directly beside a product in `chunks` chunks that run beside the
