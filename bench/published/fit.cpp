@@ -56,8 +56,8 @@ std::vector<double> solve(Matrix a, std::vector<double> b) {
 
 /// d log(step) / d log(constant) of one sample, by its critical path.
 std::vector<double> slopes(const Prepared& prepared, const Constants& constants) {
-    std::vector<double> weights, slope(constants.all().size(), 0);
-    const double step = step_seconds(prepared, constants, &weights) / prepared.job.batches;
+    std::vector<double> paid, slope(constants.all().size(), 0);
+    const double step = step_seconds(prepared, constants, &paid) / prepared.job.batches;
     const std::vector<double> base = price(prepared, constants);
     for (size_t c = 0; c < slope.size(); ++c) {
         if (!concerns(prepared, constants.all()[c])) continue;
@@ -65,7 +65,7 @@ std::vector<double> slopes(const Prepared& prepared, const Constants& constants)
         const double by = 0.005;
         moved.set(c, constants.all()[c].value * (1 + by));
         const std::vector<double> then = price(prepared, moved);
-        for (size_t p = 0; p < base.size(); ++p) slope[c] += weights[p] * (then[p] - base[p]);
+        for (size_t p = 0; p < base.size(); ++p) slope[c] += paid[p] * (then[p] - base[p]);
         slope[c] /= step * std::log1p(by);
     }
     return slope;
@@ -98,11 +98,10 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
     std::vector<Sample> with;
     for (const Sample& sample : samples)
         if (sample.peak_gib > 0) with.push_back(sample);
-    const std::vector<double> weights = weights_of(with);
-    std::vector<std::pair<double, double>> known;  // GiB of the plan, measured
+    std::vector<std::pair<int64_t, double>> known;  // bytes of the plan, GiB measured
     for (const Sample& sample : with) {
         const Prediction now = predict(*sample.jobs, start);
-        known.emplace_back(plan_gib((*sample.jobs)[static_cast<size_t>(now.chosen)]), sample.peak_gib);
+        known.emplace_back((*sample.jobs)[static_cast<size_t>(now.chosen)].peak_bytes, sample.peak_gib);
     }
     size_t context = 0, allocator = 0;
     for (size_t c = 0; c < start.all().size(); ++c) {
@@ -114,15 +113,15 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
     const Constant &by = start.all()[allocator], &more = start.all()[context];
     for (int a = 0; a <= 25 && !known.empty(); ++a)
         for (int b = 0; b <= 25; ++b) {
-            const double factor = by.least + (by.most - by.least) * a / 25;
-            const double gib = more.least + (more.most - more.least) * b / 25;
+            Constants tried = start;
+            tried.set(allocator, by.least + (by.most - by.least) * a / 25);
+            tried.set(context, more.least + (more.most - more.least) * b / 25);
             double sum = 0;
             for (size_t k = 0; k < known.size(); ++k)
-                sum += weights[k] * std::abs(std::log((known[k].first * factor + gib) / known[k].second));
+                sum += std::abs(std::log(peak_gib(known[k].first, tried) / known[k].second));
             if (sum >= least) continue;
             least = sum;
-            best.set(context, gib);
-            best.set(allocator, factor);
+            best = tried;
         }
     return best;
 }

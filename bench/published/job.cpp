@@ -10,12 +10,15 @@
 #include "lua/script.h"
 #include "plugin/loader.h"
 #include "sim/contracts.h"
+#include "sim/manners/manners.h"
 
 namespace orrery::published {
 namespace {
 
 /// Ranks of a node, or of one domain of fast links: where zero within a node splits.
 constexpr int64_t node_ranks = 8;
+/// In so many chunks Transformer Engine cuts a collective beside a product (its default for pipelined ones).
+constexpr int64_t tp_chunks = 4;
 
 std::string toml_of(const Job& job) {
     const Row& row = job.row;
@@ -111,6 +114,34 @@ private:
     Mesh mesh_;
 };
 
+Manners manners_of(const Job& job) {
+    const Words& words = job.words;
+    Manners manners;
+    manners.keeps_memory = true;
+    manners.sums_late = true;
+    manners.data_late = !words.overlaps_data;
+    manners.blocks_messages = words.blocks_messages;
+    manners.gathers_f32 = words.gather_f32;
+    manners.reduces_bf16 = words.reduce_bf16;
+    manners.all_reduces = words.all_reduces && words.zero > 0;
+    manners.adds_apart = words.adds_apart;
+    manners.cuts_all_params = words.zero > 0;
+    return manners;
+}
+
+/// Of params and states that stay whole over dp because no dim of theirs divides: what flat buffers would not hold.
+int64_t whole_bytes(const Plan& plan, const RankClass& c, const Words& words) {
+    const int64_t dp = plan.mesh.size("dp"), tp = plan.mesh.size("tp");
+    int64_t bytes = 0;
+    for (const Operand& place : c.places) {
+        const Value& value = plan.program.value(place.value);
+        if (words.zero == 0 || dp == 1 || (value.role != Role::param && value.role != Role::state)) continue;
+        const int64_t parts = value.type.count() / std::max<int64_t>(1, place.type.count());
+        if (parts == 1 || (parts == tp && parts != dp)) bytes += place.type.bytes() - place.type.bytes() / dp;
+    }
+    return bytes;
+}
+
 }  // namespace
 
 std::vector<Job> jobs_of(const Row& row) {
@@ -145,6 +176,14 @@ std::vector<Job> jobs_of(const Row& row) {
     return jobs;
 }
 
+Mesh mesh_of(const Job& job) {
+    Config config = parse_config(job.toml, job.row.id);
+    std::vector<Axis> axes;
+    Config& mesh = config.table("mesh");
+    for (const std::string& axis : mesh.keys()) axes.push_back({axis, mesh.integer(axis, 1), false});
+    return Mesh(axes).with_microbatches(job.micros);
+}
+
 Network contracts_of(const Mesh& mesh) {
     Network contracts;
     for (const Axis& axis : mesh.axes())
@@ -158,6 +197,28 @@ Plan plan_of(const Job& job, const std::string& script) {
     PlanHost host(job.toml, job.row.id, loader, registry);
     run_script(script, host);
     return std::move(host.plan);
+}
+
+TpChunked software_plan(Plan plan, const Job& job) {
+    Plan made = with_manners(std::move(plan), manners_of(job));
+    const std::optional<AxisId> tp = made.mesh.find("tp");
+    if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, tp_chunks);
+    return {std::move(made), 0, 0, {}};
+}
+
+std::string text_of_manners(const Job& job) {
+    const Manners m = manners_of(job);
+    return fmt::format("\nchunks {} data late {} blocks {} f32 {} bf16 {} whole {} cut {}", job.words.chunks_tp,
+                       m.data_late, m.blocks_messages, m.gathers_f32, m.reduces_bf16, m.all_reduces,
+                       m.cuts_all_params) +
+           (job.words.chunks_tp ? " mapped" : "") + (m.adds_apart ? " adds apart" : "");
+}
+
+int64_t peak_bytes(const Plan& plan, const Words& words) {
+    int64_t peak = 0;
+    for (const RankClass& c : plan.classes)
+        peak = std::max(peak, c.persistent_bytes + c.scratch_bytes - whole_bytes(plan, c, words));
+    return peak;
 }
 
 }  // namespace orrery::published

@@ -13,13 +13,13 @@ namespace orrery::published {
 namespace {
 
 /// Changes with the form of what is kept.
-constexpr std::string_view form = "published graph 6";
+constexpr std::string_view form = "published graph 7";
 
 /// Writes or reads values one after the other: the same calls for both.
 struct Writer {
     std::string bytes;
     template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+    requires std::is_trivially_copyable_v<T>
     void operator()(T& value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); }
 };
 
@@ -27,7 +27,7 @@ struct Reader {
     std::string bytes;
     size_t at = 0;
     template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+    requires std::is_trivially_copyable_v<T>
     void operator()(T& value) {
         if (at + sizeof value > bytes.size()) throw Error("a kept graph is cut short", Fault::failed);
         std::memcpy(&value, bytes.data() + at, sizeof value);
@@ -61,11 +61,6 @@ void pass(Way& way, std::vector<int>& list) {
     pass_list(way, list);
 }
 template <class Way>
-void pass(Way& way, TensorType& type) {
-    way(type.dtype);
-    pass_list(way, type.shape);
-}
-template <class Way>
 void pass(Way& way, std::pair<int, float>& amount) {
     way(amount.first);
     way(amount.second);
@@ -75,38 +70,23 @@ void pass(Way& way, std::vector<std::pair<int, float>>& list) {
     pass_list(way, list);
 }
 template <class Way>
-void pass(Way& way, Graph::Node& node) {
+void pass(Way& way, Dag::Node& node) {
     way(node.duration), way(node.first), way(node.last);
 }
 
-/// Of attributes those that prices depend on.
-template <class Way>
-void pass(Way& way, KernelSpec& spec) {
-    pass(way, spec.op);
-    bool trans_a = spec.attributes.flag("trans_a"), trans_b = spec.attributes.flag("trans_b");
-    bool causal = spec.attributes.flag("causal");
-    int64_t window = spec.op.starts_with("attention") ? spec.attributes.integer("window") : 0;
-    way(trans_a), way(trans_b), way(causal), way(window);
-    spec.attributes = {};
-    if (trans_a) spec.attributes.set("trans_a", true);
-    if (trans_b) spec.attributes.set("trans_b", true);
-    if (causal) spec.attributes.set("causal", true);
-    if (window) spec.attributes.set("window", window);
-    pass_list(way, spec.inputs);
-    pass_list(way, spec.outputs);
-}
 template <class Way>
 void pass(Way& way, Priced& one) {
-    way(one.kind), way(one.opcode), way(one.axis), way(one.bytes), way(one.from), way(one.to), way(one.of);
-    pass(way, one.spec), pass(way, one.alike), pass(way, one.products);
+    way(one.kind), way(one.opcode), way(one.axis), way(one.bytes), way(one.from), way(one.to);
+    way(one.work);
+    pass(way, one.text), pass(way, one.alike);
 }
 template <class Way>
-void pass(Way& way, Graph& graph) {
-    pass_list(way, graph.prices);
-    pass_list(way, graph.durations);
-    pass_list(way, graph.nodes);
-    pass_list(way, graph.before);
-    way(graph.peak_bytes), way(graph.launches);
+void pass(Way& way, Kept& kept) {
+    pass_list(way, kept.graph.prices);
+    pass_list(way, kept.graph.dag.durations);
+    pass_list(way, kept.graph.dag.nodes);
+    pass_list(way, kept.graph.dag.before);
+    way(kept.peak_bytes);
 }
 
 std::string path_of(const std::string& folder, const std::string& key) {
@@ -115,17 +95,17 @@ std::string path_of(const std::string& folder, const std::string& key) {
 
 }  // namespace
 
-std::optional<Graph> kept_graph(const std::string& folder, const std::string& key) {
+std::optional<Kept> kept_graph(const std::string& folder, const std::string& key) {
     std::ifstream file(path_of(folder, key), std::ios::binary);
     if (!file) return std::nullopt;
     Reader reader{std::string(std::istreambuf_iterator<char>(file), {})};
-    Graph graph;
-    pass(reader, graph);
-    return graph;
+    Kept kept;
+    pass(reader, kept);
+    return kept;
 }
 
-void keep_graph(const std::string& folder, const std::string& key, const Graph& graph) {
-    Graph copy = graph;
+void keep_graph(const std::string& folder, const std::string& key, const Kept& kept) {
+    Kept copy = kept;
     Writer writer;
     pass(writer, copy);
     std::filesystem::create_directories(folder);

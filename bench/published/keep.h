@@ -6,10 +6,16 @@
 
 namespace orrery::published {
 
+/// What is left of a plan: what its time depends on, and the memory that it takes.
+struct Kept {
+    Graph graph;
+    int64_t peak_bytes = 0;
+};
+
 /// A graph that is kept in a folder between runs, by all that it depends on but this program's code: the job's
-/// configuration, the script and the words. nullopt: it is not there.
-std::optional<Graph> kept_graph(const std::string& folder, const std::string& key);
+/// configuration, the script and the software's manners. nullopt: it is not there.
+std::optional<Kept> kept_graph(const std::string& folder, const std::string& key);
 /// Throws Error where it cannot be written.
-void keep_graph(const std::string& folder, const std::string& key, const Graph& graph);
+void keep_graph(const std::string& folder, const std::string& key, const Kept& kept);
 
 }  // namespace orrery::published

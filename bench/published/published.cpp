@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -22,8 +25,10 @@ namespace {
 
 struct Options {
     std::string file, out, keep, explain, script = PUBLISHED_FOLDER "/model.lua";
-    bool fit = false, unfitted = false, halves = false, leave_out = false;
+    bool fit = false, unfitted = false, halves = false, leave_out = false, quick = false;
     size_t every = 1;
+    /// Of plans, to be priced again and again.
+    bool graphs() const { return fit || halves || leave_out || quick || !explain.empty(); }
 };
 
 Options read_options(int argc, char** argv) {
@@ -42,6 +47,8 @@ Options read_options(int argc, char** argv) {
             options.halves = true;
         else if (word == "--leave-out")
             options.leave_out = true;
+        else if (word == "--quick")
+            options.quick = true;
         else if (word == "--out")
             options.out = next();
         else if (word == "--explain")
@@ -52,7 +59,7 @@ Options read_options(int argc, char** argv) {
             options.every = std::stoul(next());
         else if (word.starts_with("-") || !options.file.empty())
             throw Error(fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
-                                    "[--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
+                                    "[--quick] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
                                     word),
                         Fault::usage);
         else
@@ -66,8 +73,11 @@ Options read_options(int argc, char** argv) {
 struct Asked {
     Row row;
     Label label;
-    std::vector<Prepared> jobs;
+    std::vector<Prepared> jobs;  ///< where graphs are asked for
+    std::optional<Prediction> prediction;
     std::string why_not;
+
+    Job job() const { return jobs_of(row)[static_cast<size_t>(prediction->chosen)]; }
 };
 
 std::vector<Asked> read_rows(const Options& options) {
@@ -87,14 +97,14 @@ std::vector<Asked> read_rows(const Options& options) {
     return all;
 }
 
-void prepare_all(std::vector<Asked>& all, const std::string& script, const std::string& keep) {
+/// On all processors. What a row throws is why it is not predicted.
+void for_each_row(std::vector<Asked>& all, const std::function<void(Asked&)>& use) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
         for (size_t i = next++; i < all.size(); i = next++) {
             if (!all[i].why_not.empty()) continue;
             try {
-                accelerator_facts(accelerator_of(all[i].row.gpu));
-                all[i].jobs = prepare(all[i].row, script, keep);
+                use(all[i]);
             } catch (const std::exception& error) {
                 all[i].why_not = error.what();
             }
@@ -104,6 +114,24 @@ void prepare_all(std::vector<Asked>& all, const std::string& script, const std::
     for (unsigned t = 1; t < std::max(1u, std::thread::hardware_concurrency()); ++t) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
+}
+
+/// By the simulator; `quick`: by the graphs, which say the same.
+void predict_all(std::vector<Asked>& all, const Options& options, const Constants& constants) {
+    for_each_row(all, [&](Asked& asked) {
+        if (options.quick) {
+            asked.prediction = predict(asked.jobs, constants);
+            return;
+        }
+        asked.prediction = predict(asked.row, options.script, constants);
+        if (asked.jobs.empty()) return;
+        const double graph = predict(asked.jobs, constants).step_s;
+        if (std::abs(graph / asked.prediction->step_s - 1) > 1e-6)
+            throw Error(fmt::format("its graph says {} s, the simulator {} s\n  empty the folder of --keep: it holds "
+                                    "graphs of another version",
+                                    graph, asked.prediction->step_s),
+                        Fault::failed);
+    });
 }
 
 std::string parallelism_of(const Job& job) {
@@ -117,18 +145,28 @@ std::string parallelism_of(const Job& job) {
 std::vector<const Asked*> judged(const std::vector<Asked>& all) {
     std::vector<const Asked*> some;
     for (const Asked& asked : all)
-        if (!asked.jobs.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
+        if (asked.why_not.empty() && asked.label.measured.step_s > 0) some.push_back(&asked);
     return some;
 }
 
-std::vector<Scored> score(const std::vector<const Asked*>& all, const Constants& constants) {
-    std::vector<Scored> scored;
+std::vector<Scored> scored(const std::vector<const Asked*>& all) {
+    std::vector<Scored> some;
+    for (const Asked* asked : all) {
+        const Job job = asked->job();
+        some.push_back({asked->row, asked->label, *asked->prediction, parallelism_of(job), job.guessed});
+    }
+    return some;
+}
+
+/// With constants of another fit, by the graphs.
+std::vector<Scored> scored(const std::vector<const Asked*>& all, const Constants& constants) {
+    std::vector<Scored> some;
     for (const Asked* asked : all) {
         const Prediction prediction = predict(asked->jobs, constants);
         const Job& job = asked->jobs[static_cast<size_t>(prediction.chosen)].job;
-        scored.push_back({asked->row, asked->label, prediction, parallelism_of(job), job.guessed});
+        some.push_back({asked->row, asked->label, prediction, parallelism_of(job), job.guessed});
     }
-    return scored;
+    return some;
 }
 
 /// Wires stay as collectives have settled them.
@@ -148,18 +186,18 @@ Constants fit_on(const std::vector<const Asked*>& all) {
     return fit(samples, fit_memory(samples, unfitted_kernels()));
 }
 
-void write_predictions(const std::vector<Asked>& all, const Constants& constants, const std::string& path) {
+void write_predictions(const std::vector<Asked>& all, const std::string& path) {
     std::ofstream file(path);
     file << "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
     for (const Asked& asked : all) {
-        if (asked.jobs.empty()) {
+        if (!asked.prediction) {
             std::string why = asked.why_not.substr(0, asked.why_not.find('\n'));
             std::replace(why.begin(), why.end(), '"', '\'');
             file << fmt::format("{},,,,,,,,\"{}\"\n", asked.row.id, why);
             continue;
         }
-        const Prediction p = predict(asked.jobs, constants);
-        const Job& job = asked.jobs[static_cast<size_t>(p.chosen)].job;
+        const Prediction& p = *asked.prediction;
+        const Job job = asked.job();
         file << fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
                             p.peak_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute);
     }
@@ -172,13 +210,11 @@ void print_constants(const Constants& constants) {
                    one.most, one.unfitted);
 }
 
-std::string text_of(const Priced& one, const Graph& graph) {
-    if (one.kind == Priced::Kind::kernel) return orrery::text_of(one.spec);
-    if (one.kind == Priced::Kind::copy) return fmt::format("copy of {} MB", one.bytes / 1000000);
-    if (one.kind == Priced::Kind::beside)
-        return "rest of " + text_of(graph.prices[static_cast<size_t>(one.of)], graph) + " beside products";
-    return fmt::format("{} over axis {} of {:.2f} MB", name_of(one.opcode), one.axis,
-                       static_cast<double>(one.bytes) / 1e6);
+std::string text_of(const Priced& one, const Mesh& mesh) {
+    if (one.kind == Question::Kind::kernel) return one.text;
+    const double mb = static_cast<double>(one.bytes) / 1e6;
+    if (one.kind == Question::Kind::copy) return fmt::format("copy of {:.2f} MB", mb);
+    return fmt::format("{} over {} of {:.2f} MB", name_of(one.opcode), mesh.axis(one.axis).name, mb);
 }
 
 /// Where the time of a row goes: what its critical path is made of.
@@ -187,18 +223,18 @@ void explain(const std::vector<Asked>& all, const std::string& id, const Constan
         if (asked.row.id != id || asked.jobs.empty()) continue;
         const Prediction p = predict(asked.jobs, constants);
         const Prepared& job = asked.jobs[static_cast<size_t>(p.chosen)];
-        std::vector<double> weights;
-        step_seconds(job, constants, &weights);
+        std::vector<double> paid;
+        step_seconds(job, constants, &paid);
         const std::vector<double> seconds = price(job, constants);
         std::vector<size_t> order(seconds.size());
         std::iota(order.begin(), order.end(), 0);
         std::sort(order.begin(), order.end(),
-                  [&](size_t a, size_t b) { return seconds[a] * weights[a] > seconds[b] * weights[b]; });
+                  [&](size_t a, size_t b) { return seconds[a] * paid[a] > seconds[b] * paid[b]; });
         fmt::print("{}: {:.4g} s, measured {:.4g} s; mesh {}; {} nodes\n", id, p.step_s, asked.label.measured.step_s,
-                   job.mesh.text(), job.graph.nodes.size());
+                   job.mesh.text(), job.graph.dag.nodes.size());
         for (size_t i = 0; i < std::min<size_t>(order.size(), 40); ++i)
-            fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * weights[order[i]],
-                       weights[order[i]], 1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.graph));
+            fmt::print("  {:7.4f} s {:8.0f} x {:9.1f} us  {}\n", seconds[order[i]] * paid[order[i]], paid[order[i]],
+                       1e6 * seconds[order[i]], text_of(job.graph.prices[order[i]], job.mesh));
     }
 }
 
@@ -210,7 +246,7 @@ void halves(const std::vector<const Asked*>& all) {
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
         const auto half = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
         const Constants constants = fit_on({order.begin(), half});
-        const Summary s = summary_of(score({half, order.end()}, constants));
+        const Summary s = summary_of(scored({half, order.end()}, constants));
         fmt::print("other half {}: {} rows, mean over families {:.1f} %, median {:.1f} %, {:.1f} % within 15 %\n", turn,
                    s.rows, 100 * s.families, 100 * s.median, 100 * s.within);
     }
@@ -231,7 +267,7 @@ void leave_out(const std::vector<const Asked*>& all) {
             known |= asked->label.accelerator == members[0]->label.accelerator;
         }
         double mean = 0;
-        for (const Scored& one : score(members, fit_on(others)))
+        for (const Scored& one : scored(members, fit_on(others)))
             mean += one.error() / static_cast<double>(members.size());
         fmt::print("without {:28} {:4} rows: {:5.1f} %{}\n", family, members.size(), 100 * mean,
                    known ? "" : "  (its accelerator is in no other family)");
@@ -244,27 +280,30 @@ int run(const Options& options) {
     const auto begin = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
     std::vector<Asked> all = read_rows(options);
-    prepare_all(all, options.script, options.keep);
-    size_t ready = 0;
-    for (const Asked& asked : all) {
-        ready += !asked.jobs.empty();
-        if (asked.jobs.empty()) fmt::print("not predicted: {}: {}\n", asked.row.id, asked.why_not);
-    }
-    fmt::print("{} of {} rows have a plan, {:.1f} s\n", ready, all.size(), passed());
+    if (options.graphs())
+        for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
     Constants constants;
     if (options.unfitted) {
         constants.forget_fit();
         for (Asked& asked : all)
             for (Prepared& job : asked.jobs) wire(job, constants);
     }
-    const std::vector<const Asked*> known = judged(all);
     if (options.fit) {
-        constants = fit_on(known);
+        constants = fit_on(judged(all));
         print_constants(constants);
+        fmt::print("fitted, {:.1f} s\n", passed());
     }
-    if (!known.empty()) fmt::print("{}", report(score(known, constants)));
+    predict_all(all, options, constants);
+    size_t ready = 0;
+    for (const Asked& asked : all) {
+        ready += asked.why_not.empty();
+        if (!asked.why_not.empty()) fmt::print("not predicted: {}: {}\n", asked.row.id, asked.why_not);
+    }
+    fmt::print("{} of {} rows are predicted, {:.1f} s\n", ready, all.size(), passed());
+    const std::vector<const Asked*> known = judged(all);
+    if (!known.empty()) fmt::print("{}", report(scored(known)));
     if (!options.explain.empty()) explain(all, options.explain, constants);
-    if (!options.out.empty()) write_predictions(all, constants, options.out);
+    if (!options.out.empty()) write_predictions(all, options.out);
     if (options.halves) halves(known);
     if (options.leave_out) leave_out(known);
     fmt::print("{:.1f} s\n", passed());

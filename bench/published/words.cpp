@@ -163,7 +163,7 @@ Words words_of(const Row& row) {
     words.reduce_bf16 = said(prose, "gradients") == "bf16";
     words.ethernet = said(lower(row.gpu) + prose, "nics") == "ethernet";
     read_zero(row, words);
-    words.all_reduces = said(prose, "gradients_by") == "all_reduce";
+    words.all_reduces = words.adds_apart = said(prose, "gradients_by") == "all_reduce";
     const bool beside = words.software == Software::eager || words.software == Software::compiled ||
                         words.software == Software::eight_bit;
     words.overlaps_data = beside || words.zero == 3 || said(prose, "data_overlap") == "yes";

@@ -22,6 +22,7 @@ struct Words {
     bool overlaps_data = true;     ///< gradients and params go beside kernels
     bool blocks_messages = false;  ///< kernels wait for what a pipeline sends, too
     bool all_reduces = false;      ///< gradients, though optimizer states are split
+    bool adds_apart = false;       ///< gradients of micro-batches are added by launches of their own
     bool ethernet = false;         ///< NICs are RoCE
     std::string activation = "gelu", norm = "layernorm", positions = "learned";
     bool bias = true, tied = true;

@@ -153,6 +153,26 @@ TEST_CASE("manners: types of params and gradients, casts") {
     CHECK(only(summed).stream[4].operands[1].type.bytes() == 4 << 20);
 }
 
+TEST_CASE("manners: gradients of micro-batches are added by launches of their own") {
+    Manners manners;
+    manners.adds_apart = true;
+    const Plan plan = made(2), apart = with_manners(plan, manners);
+    for (size_t k = 0; k < plan.classes.size(); ++k) {
+        int64_t gradients = 0, added = 0;
+        for (const Instruction& i : plan.classes[k].stream)
+            if (i.opcode == Opcode::kernel && i.fragment.micro >= 0 && multiplies(plan.classes[k], i) &&
+                plan.classes[k].kernels[static_cast<size_t>(i.kernel)].op.starts_with("matmul_dw"))
+                gradients += i.operands.back().type.count();
+        for (const Instruction& i : apart.classes[k].stream)
+            if (i.opcode == Opcode::copy) added += i.operands[0].type.bytes();
+        for (const Instruction& i : plan.classes[k].stream)
+            if (i.opcode == Opcode::copy) added -= i.operands[0].type.bytes();
+        CHECK(gradients > 0);
+        CHECK(added == 6 * gradients);
+    }
+    CHECK(seconds(apart) > seconds(plan));
+}
+
 TEST_CASE("manners: data parallelism and sums behind all fragments, in the order that they had") {
     const Plan plan = made(2);
     Manners manners;

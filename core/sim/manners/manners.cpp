@@ -22,18 +22,18 @@ AxisFlags data_axes(const Mesh& mesh, const std::vector<std::string>& names) {
 
 }  // namespace
 
-Plan with_manners(const Plan& plan, const Manners& manners) {
-    Plan made = plan;
+Plan with_manners(Plan plan, const Manners& manners) {
     const AxisFlags data = data_axes(plan.mesh, manners.data);
-    for (RankClass& c : made.classes) {
+    for (RankClass& c : plan.classes) {
         change_sums(c, data, {manners.reduces_bf16, manners.all_reduces, manners.cuts_all_params});
         if (manners.keeps_memory) wait_for_reads(c);
         if (manners.blocks_messages) wait_for_messages(c);
         if (manners.gathers_f32) gather_f32(c, data);
+        if (manners.adds_apart) add_gradients_apart(c);
     }
-    if (manners.sums_late || manners.data_late) put_behind_fragments(made, data, manners.sums_late, manners.data_late);
-    made.fingerprint = for_prices_alone;
-    return made;
+    if (manners.sums_late || manners.data_late) put_behind_fragments(plan, data, manners.sums_late, manners.data_late);
+    plan.fingerprint = for_prices_alone;
+    return plan;
 }
 
 }  // namespace orrery

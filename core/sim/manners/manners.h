@@ -20,9 +20,12 @@ struct Manners {
     bool data_late = false;
     /// Kernels wait for what a pipeline sends as well (Megatron-LM's 1F1B, DeepSpeed's).
     bool blocks_messages = false;
-    bool gathers_f32 = false;      ///< params travel in f32, and are cast where they are used (autocast)
-    bool reduces_bf16 = false;     ///< gradients travel in bf16
-    bool all_reduces = false;      ///< gradients are summed whole though states are split (DeepSpeed's ZeRO-1)
+    bool gathers_f32 = false;   ///< params travel in f32, and are cast where they are used (autocast)
+    bool reduces_bf16 = false;  ///< gradients travel in bf16
+    bool all_reduces = false;   ///< gradients are summed whole though states are split (DeepSpeed's ZeRO-1)
+    /// Gradients of a micro-batch are added to their f32 sums by launches of their own, and cleared (DeepSpeed's
+    /// BF16_Optimizer, `update_hp_grads`); else products of weight gradients add (Megatron-LM's fused accumulation).
+    bool adds_apart = false;
     bool cuts_all_params = false;  ///< states of params that no dim of which divides are split, too: flat buffers
     /// Axes over which params and gradients go.
     std::vector<std::string> data = {"dp", "rep"};
@@ -31,6 +34,6 @@ struct Manners {
 /// The plan as software with these manners would have made it, for prices alone: its fingerprint is `for_prices_alone`
 /// (plan/print.h), places and memory are those of the plan. Streams keep their order but for what goes behind all
 /// fragments, on all ranks in one order. Linear in the stream.
-Plan with_manners(const Plan& plan, const Manners& manners);
+Plan with_manners(Plan plan, const Manners& manners);
 
 }  // namespace orrery

@@ -23,6 +23,8 @@ void put_behind_fragments(Plan& plan, const AxisFlags& data, bool sums, bool dat
 
 /// Casts of bf16 params that have come in f32 over an axis of `data`, before their first reader.
 void gather_f32(RankClass& c, const AxisFlags& data);
+/// Gradients of weights of each micro-batch come in bf16, and a launch of its own adds each to its sum in f32.
+void add_gradients_apart(RankClass& c);
 /// What sums over `data` send.
 struct SumTypes {
     bool bf16 = false, whole = false, cut_all = false;

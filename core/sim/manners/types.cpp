@@ -2,6 +2,7 @@
 #include <cassert>
 #include <utility>
 
+#include "ir/op.h"
 #include "plan/access.h"
 #include "plan/repeat.h"
 #include "sim/manners/passes.h"
@@ -21,61 +22,75 @@ int64_t bytes_of(const Instruction& i) {
     return bytes;
 }
 
-/// By index: bytes of bf16 that are cast before it. The stretch and what lies before it are alike.
-std::vector<int64_t> casts(RankClass& c, const AxisFlags& data) {
-    std::vector<int64_t> waiting(c.buffers.size(), 0), before(c.stream.size(), 0);
-    for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
-        Instruction& i = c.stream[at(index)];
-        if (i.axis == none) {
-            for_each_access(c, i, [&](const Operand& o, bool reads, bool) {
-                if (reads) before[at(index)] += std::exchange(waiting[at(o.buffer)], 0);
-            });
-        } else if (i.opcode == Opcode::all_gather && data[at(i.axis)] && i.operands[1].type.dtype == DType::bf16) {
-            waiting[at(i.operands[1].buffer)] = i.operands[1].type.bytes();
-            for (Operand& o : i.operands) o.type.dtype = DType::f32;
-        } else {
-            for (size_t o = 1; o < i.operands.size(); ++o) waiting[at(i.operands[o].buffer)] = 0;
-        }
-    }
-    if (repeats(c))
-        for (int i = c.repeat.from(); i < c.repeat.begin; ++i) before[at(i)] = before[at(i + c.repeat.length())];
-    return before;
-}
-
-}  // namespace
-
-/// A cast reads 4 bytes of each number and writes 2, as a copy of 3 does.
-void gather_f32(RankClass& c, const AxisFlags& data) {
-    const std::vector<int64_t> before = casts(c, data);
+/// Puts copies of so many bytes before instructions, by index; 0: none. They wait for what these wait for.
+void insert_copies(RankClass& c, const std::vector<int64_t>& bytes) {
     std::vector<int> now;
     std::vector<Instruction> stream;
     for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
         Instruction& i = c.stream[at(index)];
         for (int& wait : i.waits) wait = now[at(wait)];
-        if (const int64_t bytes = before[at(index)] / 2 * 3; bytes > 0) {
-            Instruction cast;
-            cast.opcode = Opcode::copy;
-            cast.fragment = i.fragment;
-            cast.waits = std::exchange(i.waits, {});
-            const Operand place{i.operands.front().buffer, 0, {DType::u8, {bytes}}, none, 0};
-            cast.operands = {place, place};
-            stream.push_back(std::move(cast));
+        if (bytes[at(index)] > 0) {
+            Instruction copy;
+            copy.opcode = Opcode::copy;
+            copy.fragment = i.fragment;
+            copy.waits = std::exchange(i.waits, {});
+            const Operand place{i.operands.front().buffer, 0, {DType::u8, {bytes[at(index)]}}, none, 0};
+            copy.operands = {place, place};
+            stream.push_back(std::move(copy));
         }
         now.push_back(static_cast<int>(stream.size()));
         stream.push_back(std::move(i));
     }
-    const auto first_of = [&](int index) {  // with its cast
-        return index == static_cast<int>(now.size()) ? static_cast<int>(stream.size())
-                                                     : now[at(index)] - (before[at(index)] / 2 * 3 > 0 ? 1 : 0);
+    const auto first_of = [&](int index) {  // with its copy
+        if (index == static_cast<int>(now.size())) return static_cast<int>(stream.size());
+        return now[at(index)] - (bytes[at(index)] > 0 ? 1 : 0);
     };
     if (repeats(c)) {
-        Repeat r = c.repeat;
-        r.begin = first_of(c.repeat.begin);
-        r.end = first_of(c.repeat.end);
-        assert(r.from() == first_of(c.repeat.from()));
-        c.repeat = r;
+        const int from = c.repeat.from();
+        c.repeat.begin = first_of(c.repeat.begin);
+        c.repeat.end = first_of(c.repeat.end);
+        assert(c.repeat.from() == first_of(from));
+        (void)from;
     }
     c.stream = std::move(stream);
+}
+
+}  // namespace
+
+/// A cast reads 4 bytes of each number and writes 2, as a copy of 3 does. It stands before the first that reads it.
+void gather_f32(RankClass& c, const AxisFlags& data) {
+    std::vector<int64_t> gathered(c.buffers.size(), 0), casts(c.stream.size(), 0);  // elements; bytes
+    for (int index = 0; index < static_cast<int>(c.stream.size()); ++index) {
+        Instruction& i = c.stream[at(index)];
+        if (i.axis == none) {
+            for_each_access(c, i, [&](const Operand& o, bool reads, bool) {
+                if (reads) casts[at(index)] += 3 * std::exchange(gathered[at(o.buffer)], 0);
+            });
+        } else if (i.opcode == Opcode::all_gather && data[at(i.axis)] && i.operands[1].type.dtype == DType::bf16) {
+            gathered[at(i.operands[1].buffer)] = i.operands[1].type.count();
+            for (Operand& o : i.operands) o.type.dtype = DType::f32;
+        } else {
+            for (size_t o = 1; o < i.operands.size(); ++o) gathered[at(i.operands[o].buffer)] = 0;
+        }
+    }
+    // The stretch and what lies before it are alike.
+    for (int i = c.repeat.from(); repeats(c) && i < c.repeat.begin; ++i)
+        casts[at(i)] = casts[at(i + c.repeat.length())];
+    insert_copies(c, casts);
+}
+
+/// The sum reads 2 and 4 bytes of each number and writes 4, and then the 2 are cleared: 12, as a copy of 6.
+void add_gradients_apart(RankClass& c) {
+    std::vector<int64_t> sums(c.stream.size(), 0);
+    for (size_t index = 0; index < c.stream.size(); ++index) {
+        const Instruction& i = c.stream[index];
+        if (i.opcode != Opcode::kernel || i.fragment.micro < 0) continue;
+        const KernelSpec& spec = c.kernels[at(i.kernel)];
+        const OpDef* def = find_op_def(spec.op);
+        if (def && def->work == Work::weight_product && spec.outputs[0].dtype == DType::f32)
+            sums[index] = 6 * spec.outputs[0].count();
+    }
+    insert_copies(c, sums);
 }
 
 void change_sums(RankClass& c, const AxisFlags& data, const SumTypes& types) {
