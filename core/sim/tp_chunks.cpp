@@ -81,7 +81,8 @@ struct Cut {
 
 class Chunker {
 public:
-    Chunker(const RankClass& c, AxisId axis, int64_t chunks) : from_(c), to_(c), axis_(axis), chunks_(chunks) {
+    Chunker(const RankClass& c, AxisId axis, int64_t members, int64_t chunks)
+        : from_(c), to_(c), axis_(axis), members_(members), chunks_(chunks) {
         writers_.resize(c.buffers.size());
         readers_.resize(c.buffers.size());
         for (int i = 0; i < size(); ++i)
@@ -322,14 +323,18 @@ private:
         }
     }
 
-    /// Flat, with the part of its elements.
+    /// Flat, with the part of its elements. Of as many chunks as members one is the rank's own, and none of a message:
+    /// the first product's of a gather, the last one's of a scatter.
     Instruction collective(int index, int64_t chunk) const {
         Instruction one = stream(index);
         const int64_t a = one.operands[0].type.count(), b = one.operands[1].type.count();
-        for (Operand& o : one.operands) {
-            const int64_t times = o.type.count() / std::min(a, b);
-            o.type.shape = {piece(std::min(a, b), chunks_, chunk) * times};
-        }
+        const bool exchanged = chunks_ == members_ && one.opcode != Opcode::all_reduce;
+        const int64_t own = one.opcode == Opcode::all_gather ? 0 : chunks_ - 1;
+        const auto part = [&](int64_t size) {
+            if (!exchanged) return piece(size, chunks_, chunk);
+            return chunk == own ? 0 : piece(size, chunks_ - 1, chunk < own ? chunk : chunk - (own == 0 ? 1 : 0));
+        };
+        for (Operand& o : one.operands) o.type.shape = {part(std::min(a, b)) * (o.type.count() / std::min(a, b))};
         return one;
     }
 
@@ -381,6 +386,7 @@ private:
     const RankClass& from_;
     RankClass to_;
     const AxisId axis_;
+    const int64_t members_;
     const int64_t chunks_;
     std::vector<std::vector<int>> writers_, readers_;  ///< by buffer
     std::vector<char> taken_;                          ///< by instruction: it is part of a cut
@@ -398,7 +404,7 @@ TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks) {
         made.all += collectives_of(c, axis);
         if (chunks <= 1) continue;
         const auto k = static_cast<size_t>(&c - made.plan.classes.data());
-        Chunker chunker(plan.classes[k], axis, chunks);
+        Chunker chunker(plan.classes[k], axis, plan.mesh.size(axis), chunks);
         c = chunker.run();
         made.chunks[k] = chunker.take_chunks();
         made.cut += chunker.cut();
