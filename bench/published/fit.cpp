@@ -118,7 +118,7 @@ Constants fit_memory(const std::vector<Sample>& samples, const Constants& start)
             tried.set(context, more.least + (more.most - more.least) * b / 25);
             double sum = 0;
             for (size_t k = 0; k < known.size(); ++k)
-                sum += std::abs(std::log(peak_gib(known[k].first, tried) / known[k].second));
+                sum += std::abs(peak_gib(known[k].first, tried) / known[k].second - 1);
             if (sum >= least) continue;
             least = sum;
             best = tried;

@@ -19,8 +19,8 @@ struct Sample {
 /// move. `turns`: iterations at most.
 Constants fit(const std::vector<Sample>& samples, const Constants& start, int turns = 30);
 
-/// The two constants of memory, by the mean absolute logarithm over samples that have a peak, as what is asked of them
-/// counts rows: the best of a grid.
+/// The two constants of memory, by the mean of |predicted / measured - 1| over samples that have a peak, each row
+/// alike: the best of a grid.
 Constants fit_memory(const std::vector<Sample>& samples, const Constants& start);
 
 /// What fit() makes small.

@@ -17,8 +17,6 @@ namespace {
 
 /// Ranks of a node, or of one domain of fast links: where zero within a node splits.
 constexpr int64_t node_ranks = 8;
-/// In so many chunks Transformer Engine cuts a collective beside a product (its default for pipelined ones).
-constexpr int64_t tp_chunks = 4;
 
 std::string toml_of(const Job& job) {
     const Row& row = job.row;
@@ -202,7 +200,8 @@ Plan plan_of(const Job& job, const std::string& script) {
 TpChunked software_plan(Plan plan, const Job& job) {
     Plan made = with_manners(std::move(plan), manners_of(job));
     const std::optional<AxisId> tp = made.mesh.find("tp");
-    if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, tp_chunks);
+    // Transformer Engine's ring exchange, its default: a chunk for each member.
+    if (job.words.chunks_tp && tp) return tp_chunked(made, *tp, made.mesh.size(*tp));
     return {std::move(made), 0, 0, {}};
 }
 
