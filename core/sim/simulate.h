@@ -19,6 +19,8 @@ struct SimulateOptions {
     /// Each kernel takes between 1 and 1 + jitter times as long, by chance of (seed, actor, instruction); 0: none.
     double jitter = 0;
     uint64_t seed = 1;
+    /// Each rank is an actor of its own: where ranks share processors, none may stand for others.
+    bool each_rank = false;
     /// Keeps every launch and message by itself, for a trace or picture. Otherwise kernels between which nothing waits
     /// are one.
     bool every_launch = false;
