@@ -16,6 +16,7 @@
 #include "cli/products/products.h"
 #include "cli/script_runner.h"
 #include "cli/signals.h"
+#include "cli/simulate/local_forecast.h"
 #include "cli/tell.h"
 #include "config/load.h"
 #include "run/checkpoint/shared_folder.h"
@@ -126,7 +127,9 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
         train({session, *store, metrics ? &*metrics : nullptr, script.dataset(), options, settings.seed, settings.keep,
                settings.weights, script.experiment().recipe->weights, script.later_programs(), settings.trace,
-               settings.trace_step, folder + "/costs.json"});
+               settings.trace_step, folder + "/costs.json",
+               first ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
+                     : std::function<std::string()>()});
         session.leave();
         sessions.met = false;
         ++sessions.trained;
