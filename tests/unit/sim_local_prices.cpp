@@ -64,7 +64,7 @@ TEST_CASE("local kernels: rows, what lies between them, and rates") {
     LocalKernels kernels(table(), 1, 2, 2);
     CHECK(kernels.price(product(64)).alone_s == 1e-3);
     CHECK(kernels.price(product(64)).from == LocalPrice::From::measured);
-    CHECK(kernels.price(product(128)).alone_s == Approx(2e-3));  // half of the way in logarithms
+    CHECK(kernels.price(product(128)).alone_s == Approx(2e-3));
     CHECK(kernels.price(product(128)).from == LocalPrice::From::scaled);
     CHECK(kernels.price(product(1024)).alone_s == Approx(16e-3));
     CHECK(kernels.price(product(32)).alone_s == Approx(0.5e-3));
@@ -73,11 +73,28 @@ TEST_CASE("local kernels: rows, what lies between them, and rates") {
     KernelSpec relu = gelu(2048);
     relu.op = "relu";
     CHECK(kernels.price(relu).alone_s == Approx(2e-4));
-    CHECK(kernels.price(relu).from == LocalPrice::From::rates);
+    CHECK(kernels.price(relu).from == LocalPrice::From::kind);
+    // Attention has neither rows nor kin: 4 FLOP a score and element of a head, at the products' rate.
+    const TensorType x{DType::f32, {1, 64, 2, 32}};
+    const KernelSpec attention{"attention", {}, {x, x, x}, {x}};
+    CHECK(kernels.price(attention).alone_s == Approx(4.0 * 64 * 64 * 2 * 32 / (2.0 * 64 * 64 * 64 / 1e-3)));
+    CHECK(kernels.price(attention).from == LocalPrice::From::rates);
     CHECK(kernels.sources() ==
-          "1 of 6 kernels as measured; 4 scaled by their work from other shapes (matmul 4); 1 by the machine's rates, "
-          "as no row has the op (relu)");
+          "1 of 7 kernels as measured; 4 scaled by their work from other shapes (matmul 4); 1 from other ops of their "
+          "kind, as no row has the op (relu); 1 by the machine's rates, as no row is of their kind (attention)");
     CHECK(kernels.copy_s(1024 * 64 * 4) == Approx(1e-4));
+}
+
+TEST_CASE("local kernels: of equal work the row with the nearest shape counts") {
+    const auto of = [](int64_t m, int64_t k, int64_t n) {
+        return KernelSpec{"matmul", {}, {{DType::f32, {m, k}}, {DType::f32, {k, n}}}, {{DType::f32, {m, n}}}};
+    };
+    CostTable costs = table();
+    costs.kernels = {{of(1024, 16, 1024), 1, {9e-3}}, {of(256, 256, 256), 1, {1e-3}}, {of(1024, 1024, 16), 1, {5e-3}}};
+    LocalKernels kernels(costs, 1, 1, 2);
+    CHECK(kernels.price(of(512, 256, 256)).alone_s == Approx(2e-3));
+    CHECK(kernels.price(of(512, 16, 1024)).alone_s == Approx(4.5e-3));
+    CHECK(kernels.price(of(512, 1024, 16)).alone_s == Approx(2.5e-3));
 }
 
 TEST_CASE("local kernels: what other ranks cost is measured by kind of work") {

@@ -17,6 +17,9 @@ bool by_flops(Work work) {
            work == Work::attention_gradient;
 }
 
+/// Products of weights' gradients have rows of others to go by, and the other way round.
+Work kind_of(Work work) { return work == Work::weight_product ? Work::product : work; }
+
 double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -54,9 +57,11 @@ LocalKernels::LocalKernels(const CostTable& plain, int threads, int64_t ranks, d
     find_crowding(plain);
     for (const KernelCost& row : plain.kernels) {
         if (!(row.time.seconds > 0)) continue;
-        const KernelWork work = work_of(row.spec);
-        const Row one{work, std::max(1.0, amount_of(work)), alone(row, work.work), std::max(1, row.threads),
-                      row.beside};
+        Row one = row_of(row.spec);
+        one.alone_s = alone(row, one.work.work);
+        one.threads = std::max(1, row.threads);
+        one.beside = row.beside;
+        by_kind_[kind_of(one.work.work)].push_back(one);
         exact_[spec_text(row.spec)].push_back(one);
         by_op_[row.spec.op].push_back(one);
     }
@@ -64,8 +69,6 @@ LocalKernels::LocalKernels(const CostTable& plain, int threads, int64_t ranks, d
         throw Error(
             "the table has no kernels to go by\n  measure them: orrery calibrate, or a run whose kernels the host can "
             "time");
-    for (auto& [op, rows] : by_op_)
-        std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.amount < b.amount; });
     find_rates();
 }
 
@@ -114,74 +117,91 @@ const LocalPrice& LocalKernels::price(const KernelSpec& spec) {
     const auto [place, fresh] = known_.try_emplace(spec_text(spec));
     if (!fresh) return place->second;
     place->second = find(spec);
-    if (place->second.from == LocalPrice::From::scaled) ++scaled_[spec.op];
-    if (place->second.from == LocalPrice::From::rates) ++rated_[spec.op];
+    ++from_[place->second.from][spec.op];
     return place->second;
 }
 
 LocalPrice LocalKernels::find(const KernelSpec& spec) const {
-    const KernelWork work = work_of(spec);
+    const Row asked = row_of(spec);
     LocalPrice price;
-    price.crowding = crowding(work.work);
+    price.crowding = crowding(asked.work.work);
     if (const auto found = exact_.find(spec_text(spec)); found != exact_.end()) {
-        const Row* best = nullptr;  // as many threads; then with as many others at work
-        for (const Row& row : found->second) {
-            const auto worth = [&](const Row& r) {
-                return std::pair(r.threads == threads_, -std::abs(r.beside - beside_));
-            };
-            if (!best || worth(row) > worth(*best)) best = &row;
-        }
-        price.alone_s = best->alone_s * best->threads / threads_;
-        if (best->threads != threads_) price.from = LocalPrice::From::scaled;
+        const Row& nearest =
+            *std::ranges::min_element(found->second, {}, [&](const Row& row) { return distance(row, asked); });
+        price.alone_s = nearest.alone_s * nearest.threads / threads_;
+        if (nearest.threads != threads_) price.from = LocalPrice::From::scaled;
         return price;
     }
     const auto op = by_op_.find(spec.op);
-    price.from = op == by_op_.end() ? LocalPrice::From::rates : LocalPrice::From::scaled;
-    price.alone_s = op == by_op_.end() ? by_rates(spec, work) : scaled(op->second, work);
+    const auto kind = by_kind_.find(kind_of(asked.work.work));
+    if (op != by_op_.end()) {
+        price.from = LocalPrice::From::scaled;
+        price.alone_s = scaled(op->second, asked);
+    } else if (kind != by_kind_.end()) {
+        price.from = LocalPrice::From::kind;
+        price.alone_s = scaled(kind->second, asked);
+    } else {
+        price.from = LocalPrice::From::rates;
+        price.alone_s = by_rates(spec, asked);
+    }
     return price;
 }
 
-/// `rows` by their amounts, ascending.
-double LocalKernels::scaled(const std::vector<Row>& rows, const KernelWork& work) const {
-    const double amount = std::max(1.0, amount_of(work));
-    const auto alike = [&](const Row& row) {
-        return (row.work.type == work.type ? 2 : 0) + (row.threads == threads_ ? 1 : 0);
-    };
-    int most = 0;
-    for (const Row& row : rows) most = std::max(most, alike(row));
-    const Row *below = nullptr, *above = nullptr;
-    for (const Row& row : rows) {
-        if (alike(row) != most) continue;
-        if (row.amount <= amount) below = &row;
-        if (row.amount >= amount && !above) above = &row;
-    }
-    const auto seconds = [&](const Row& row) { return row.alone_s * row.threads / threads_; };
-    if (!below) return seconds(*above) * amount / above->amount;
-    if (!above) return seconds(*below) * amount / below->amount;
-    if (above->amount == below->amount) return seconds(*below);
-    const double part = std::log(amount / below->amount) / std::log(above->amount / below->amount);
-    return seconds(*below) * std::pow(seconds(*above) / seconds(*below), part);
+LocalKernels::Row LocalKernels::row_of(const KernelSpec& spec) {
+    Row row;
+    for (const auto& [key, value] : spec.attributes.items()) row.attributes += key + " ";
+    row.attributes += spec.attributes.flag("trans_a") ? "a" : "";
+    row.attributes += spec.attributes.flag("trans_b") ? "b" : "";
+    row.work = work_of(spec);
+    row.amount = std::max(1.0, amount_of(row.work));
+    return row;
 }
 
-double LocalKernels::by_rates(const KernelSpec& spec, const KernelWork& work) const {
-    const double rate = by_flops(work.work) ? flops_per_s_ : bytes_per_s_;
+/// In powers of e; another type of numbers is worth more than any shape, whoever worked beside less than any.
+double LocalKernels::distance(const Row& row, const Row& asked) const {
+    const auto apart = [](double a, double b) { return std::abs(std::log(std::max(a, 1.0) / std::max(b, 1.0))); };
+    const KernelWork &a = row.work, &b = asked.work;
+    double far = by_flops(b.work) ? apart(a.batch, b.batch) + apart(a.m, b.m) + apart(a.n, b.n) + apart(a.k, b.k) +
+                                        apart(a.heads, b.heads) + apart(a.rows, b.rows) + apart(a.head, b.head)
+                                  : apart(a.bytes, b.bytes);
+    if (a.type != b.type) far += 100;
+    if (row.attributes != asked.attributes) far += 0.5;
+    if (row.threads != threads_) far += 10;
+    return far + 1e-3 * std::abs(row.beside - beside_);
+}
+
+double LocalKernels::scaled(const std::vector<Row>& rows, const Row& asked) const {
+    const Row& nearest = *std::ranges::min_element(rows, {}, [&](const Row& row) { return distance(row, asked); });
+    return nearest.alone_s * nearest.threads / threads_ * asked.amount / nearest.amount;
+}
+
+double LocalKernels::by_rates(const KernelSpec& spec, const Row& asked) const {
+    const bool flops = by_flops(asked.work.work);
+    const double rate = flops ? flops_per_s_ : bytes_per_s_;
     if (rate <= 0)
         throw Error(
             fmt::format("the table has no row of {}, and none that tells how fast the machine {}\n  measure "
                         "more: orrery calibrate",
-                        spec.op, by_flops(work.work) ? "multiplies" : "moves bytes"));
-    return amount_of(work) / rate;
+                        spec.op, flops ? "multiplies" : "moves bytes"));
+    return asked.amount / rate;
 }
 
 double LocalKernels::copy_s(double bytes) { return bytes_per_s_ > 0 ? 2 * bytes / bytes_per_s_ : 0; }
 
 std::string LocalKernels::sources() const {
-    const int scaled = sum_of(scaled_), rated = sum_of(rated_), all = static_cast<int>(known_.size());
-    std::string text = fmt::format("{} of {} as measured", all - scaled - rated, plural(all, "kernel"));
-    if (scaled > 0) text += fmt::format("; {} scaled by their work from other shapes ({})", scaled, counted(scaled_));
-    if (rated > 0)
-        text += fmt::format("; {} by the machine's rates, as no row has the op ({})", rated, counted(rated_));
-    return text;
+    const auto all = static_cast<int64_t>(known_.size());
+    std::string text;
+    int64_t others = 0;
+    const auto tell = [&](LocalPrice::From from, const char* how) {
+        const auto found = from_.find(from);
+        if (found == from_.end()) return;
+        others += sum_of(found->second);
+        text += fmt::format("; {} {} ({})", sum_of(found->second), how, counted(found->second));
+    };
+    tell(LocalPrice::From::scaled, "scaled by their work from other shapes");
+    tell(LocalPrice::From::kind, "from other ops of their kind, as no row has the op");
+    tell(LocalPrice::From::rates, "by the machine's rates, as no row is of their kind");
+    return fmt::format("{} of {} as measured{}", all - others, plural(all, "kernel"), text);
 }
 
 }  // namespace orrery

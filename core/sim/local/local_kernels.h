@@ -13,8 +13,9 @@ namespace orrery {
 struct LocalPrice {
     enum class From : uint8_t {
         measured,  ///< this very launch
-        scaled,    ///< other shapes of its op, by their work
-        rates,     ///< the machine's rates, as its rows have them: no row of the op
+        scaled,    ///< another shape of its op, by its work
+        kind,      ///< the same of another op whose time goes by the same work: no row has the op
+        rates,     ///< the machine's rates, as its rows have them: no row is of its kind
     };
     double alone_s = 0;   ///< no other rank at work
     double crowding = 1;  ///< how many times as long it takes when every processor does the same
@@ -29,30 +30,33 @@ public:
     /// `threads`: of a rank; `ranks`: of the host. Throws Error where the table has no kernels.
     LocalKernels(const CostTable& plain, int threads, int64_t ranks, double processors);
 
-    /// Between the two nearest amounts of work of the op, on logarithmic scales; in proportion to its work beyond. Rows
-    /// of the same type of numbers and of as many threads go first; of another number of threads by its ratio. Throws
-    /// Error where the op has no row and the table none that tells the machine's rate.
+    /// Of what was not measured the row whose shape is nearest, in logarithms of its sizes, by the ratio of their work;
+    /// of the same type of numbers, attributes and threads before others. Throws Error where the op has no row and the
+    /// table none that tells the machine's rate.
     const LocalPrice& price(const KernelSpec& spec);
     /// Of a copy in memory: twice its bytes, at the rate of kernels that move bytes.
     double copy_s(double bytes);
     /// Ranks of so many threads that can work at once.
     double at_once() const { return at_once_; }
-    /// "52 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by the machine's rates".
+    /// "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by ...".
     std::string sources() const;
 
 private:
     struct Row {
+        std::string attributes;
         KernelWork work;
         double amount = 0;  ///< FLOP, or bytes
         double alone_s = 0;
         int threads = 1, beside = 0;
     };
+    static Row row_of(const KernelSpec& spec);
     void find_crowding(const CostTable& plain);
     double alone(const KernelCost& row, Work work) const;
     double crowding(Work work) const;
     LocalPrice find(const KernelSpec& spec) const;
-    double scaled(const std::vector<Row>& rows, const KernelWork& work) const;
-    double by_rates(const KernelSpec& spec, const KernelWork& work) const;
+    double scaled(const std::vector<Row>& rows, const Row& asked) const;
+    double distance(const Row& row, const Row& asked) const;
+    double by_rates(const KernelSpec& spec, const Row& asked) const;
     void find_rates();
 
     const int threads_;
@@ -60,9 +64,10 @@ private:
     const int beside_;  ///< ranks at work beside one
     std::map<Work, double> crowding_;
     std::map<std::string, std::vector<Row>> exact_, by_op_;
+    std::map<Work, std::vector<Row>> by_kind_;
     double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< 0: no row tells
     std::map<std::string, LocalPrice> known_;
-    std::map<std::string, int> scaled_, rated_;  ///< how many specs of an op
+    std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< how many specs of an op
 };
 
 /// What the time of a launch goes by: FLOP of products and attention, else bytes.
