@@ -9,6 +9,7 @@ export XDG_CACHE_HOME=$work/cache
 long=${ORRERY_LONG:-}
 rounds=${REAL_RUNS_ROUNDS:-$([ -n "$long" ] && echo 5 || echo 1)}
 steps=${REAL_RUNS_STEPS:-$([ -n "$long" ] && echo 32 || echo 6)}
-python3 -B "$source_root/tests/jobs/real_runs.py" "$orrery" "$source_root" "$long" "$rounds" "$steps" \
-    "${REAL_RUNS_SECONDS:-$([ -n "$long" ] && echo 180 || echo 3)}" 2> progress.txt || { tail -n 5 progress.txt; fail "real runs"; }
+seconds=${REAL_RUNS_SECONDS:-$([ -n "$long" ] && echo 180 || echo 3)}
+python3 -B "$source_root/tests/jobs/real_runs.py" "$orrery" "$source_root" "$long" "$rounds" "$steps" "$seconds" \
+    2> progress.txt || { tail -n 5 progress.txt; fail "real runs"; }
 echo "1 passed, 0 failed"

@@ -62,6 +62,10 @@ refused 2 'no table of measured costs nowhere.json' simulate runs/a --table nowh
 echo '{"format": "other"}' > wrong.json
 refused 2 'wrong.json: it is no table of measured costs' simulate runs/a --table wrong.json
 refused 2 'simulate.table: no table of measured costs none.json' simulate runs/a --set simulate.table=none.json
+refused 2 'runs/a is a run of nowhere.lua, which is not there' simulate runs/a --set run.script=nowhere.lua
+cp -r runs/a runs/two
+sed -E 's/"hosts": *"1"/"hosts": "2"/' runs/a/costs.json > runs/two/costs.json
+refused 2 'the run had 2 hosts|--cluster FILE' simulate runs/two
 mkdir runs/empty
 refused 2 'runs/empty is no run' simulate runs/empty
 cp -r runs/a runs/young && rm runs/young/costs.json

@@ -101,6 +101,7 @@ TEST_CASE("local kernels: what other ranks cost is measured by kind of work") {
     LocalKernels kernels(table(), 1, 2, 2);
     CHECK(kernels.price(product(64)).crowding == Approx(1.5));  // of the one product that was timed both ways
     CHECK(kernels.price(gelu(1024)).crowding == 1);
+    CHECK(kernels.crowding_text() == "where all processors do the same it takes so many times as long: products 1.50");
     CHECK(kernels.price(product(256)).alone_s == Approx(4e-3));
     CostTable far = table();
     far.kernels[2].time.seconds = 9e-3;

@@ -20,10 +20,10 @@ CostTable costs_of_run(const std::string& run) {
     std::error_code ignored;
     const std::string file = fs::is_directory(run, ignored) ? run + "/costs.json" : run;
     if (!fs::exists(file, ignored))
-        throw Error(
-            fmt::format("--refit {}: there is no {}; a run writes it at its end, where it has trained a step "
-                        "behind its first",
-                        run, file));
+        throw Error(file == run ? fmt::format("--refit {}: no run's folder, and no table, has that name", run)
+                                : fmt::format("--refit {}: there is no {}; a run writes it at its end, where it has "
+                                              "trained a step behind its first",
+                                              run, file));
     CostTable table = read_costs(file);
     if (table.made_by != "run")
         throw Error(

@@ -52,6 +52,15 @@ Network contracts_of_run(const Compiled& compiled, const Settings& settings, dou
     return contracts;
 }
 
+/// Processors are shared by all ranks here, and those of two hosts are not.
+void require_one_host(const CostTable& measured) {
+    if (const double hosts = fact_of(measured, "hosts", 1); hosts > 1)
+        throw Error(
+            fmt::format("the run had {:.0f} hosts, and a forecast by measured costs is of one\n  give the "
+                        "machines as a cluster: --cluster FILE (configs/clusters)",
+                        hosts));
+}
+
 std::optional<CostTable> named_table(Config& config) {
     const std::string file = config.table("simulate").text("table", "");
     if (file.empty()) return std::nullopt;
@@ -113,6 +122,7 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
         const std::string file = given.script + "/costs.json";
         if (fs::exists(file, ignored)) {
             made.measured = read_costs(file);
+            require_one_host(*made.measured);
             add(*made.measured, file);
         } else if (plain.empty()) {
             throw Error(
@@ -139,6 +149,7 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
         const CostTable measured = read_costs(file);
         const std::optional<CostTable> table = table_to_compare(config, measured.machine);
         if (!table) return "";
+        require_one_host(measured);
         const CostTable plain = plain_costs(*table);
         const LocalForecast made = local_forecast(compiled, settings, plain, {});
         std::string text = text_of(compare(compiled.train(), made.run, made.rest_s, measured));

@@ -17,6 +17,19 @@ bool by_flops(Work work) {
            work == Work::attention_gradient;
 }
 
+std::string_view name_of(Work work) {
+    switch (work) {
+        case Work::bytes: return "moving bytes";
+        case Work::once: return "moving bytes once";
+        case Work::rows: return "looking rows up";
+        case Work::product: return "products";
+        case Work::weight_product: return "products of weights' gradients";
+        case Work::attention: return "attention";
+        case Work::attention_gradient: return "attention's gradient";
+    }
+    return "?";
+}
+
 /// Products of weights' gradients have rows of others to go by, and the other way round.
 Work kind_of(Work work) { return work == Work::weight_product ? Work::product : work; }
 
@@ -187,6 +200,13 @@ double LocalKernels::by_rates(const KernelSpec& spec, const Row& asked) const {
 }
 
 double LocalKernels::copy_s(double bytes) { return bytes_per_s_ > 0 ? 2 * bytes / bytes_per_s_ : 0; }
+
+std::string LocalKernels::crowding_text() const {
+    std::string text;
+    for (const auto& [work, times] : crowding_)
+        text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", name_of(work), times);
+    return text.empty() ? "" : "where all processors do the same it takes so many times as long: " + text;
+}
 
 std::string LocalKernels::sources() const {
     const auto all = static_cast<int64_t>(known_.size());

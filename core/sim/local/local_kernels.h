@@ -40,6 +40,8 @@ public:
     double at_once() const { return at_once_; }
     /// "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by ...".
     std::string sources() const;
+    /// By kind of work, what other ranks cost; "": no kernel was measured both with and without them.
+    std::string crowding_text() const;
 
 private:
     struct Row {

@@ -131,6 +131,7 @@ Demand LocalPrices::message(AxisId axis, int64_t bytes, int64_t from, int64_t to
 
 std::vector<std::string> LocalPrices::sources() const {
     std::vector<std::string> lines = {kernels_.sources()};
+    if (std::string crowding = kernels_.crowding_text(); !crowding.empty()) lines.push_back(std::move(crowding));
     std::vector<std::string> derived;
     for (const auto& [key, text] : used_) derived.push_back(text);
     if (!derived.empty()) lines.push_back("not measured: " + join(derived, ", "));
