@@ -264,6 +264,7 @@ int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& sign
         if (command.fresh) move_aside(checked->folder());
         checked->lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
     };
+    named_table(checked->settings(), checked->config());  // no surprise at the end
     const int64_t ranks = checked->settings().mesh.ranks();
     const bool threads = checked->ranks_are_threads();
     if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())

@@ -30,8 +30,8 @@ def pipe(schedule, stages, transport, micro=8, **more):
 
 # Of two neighbours the first calibrates, and the second is predicted without its being measured.
 ALL = [
+    ("one gpt 2 micro", of("shm", train__microbatches=2)),  # the shapes that dp2 has, without anybody beside
     ("one gpt", of("shm")),
-    ("one gpt 2 micro", of("shm", train__microbatches=2)),
     ("one llama", of("shm", model="llama")),
     ("one llama wide", of("shm", model="llama", embed=192, heads=6)),
     ("one qwen2", of("shm", model="qwen2", kv_heads=2)),

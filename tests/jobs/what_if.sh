@@ -66,6 +66,7 @@ refused 2 'runs/a is a run of nowhere.lua, which is not there' simulate runs/a -
 cp -r runs/a runs/two
 sed -E 's/"hosts": *"1"/"hosts": "2"/' runs/a/costs.json > runs/two/costs.json
 refused 2 'the run had 2 hosts|--cluster FILE' simulate runs/two
+refused 2 'simulate.table: no table of measured costs none.json' run runs/a --set simulate.table=none.json
 mkdir runs/empty
 refused 2 'runs/empty is no run' simulate runs/empty
 cp -r runs/a runs/young && rm runs/young/costs.json

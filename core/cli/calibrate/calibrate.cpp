@@ -221,6 +221,8 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     table.machine = machine_of(*all.device);
     table.facts = facts_of(all);
     measure(all, script, command, table);
+    if (!command.out.empty() || command.keep)
+        for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
     write_table(table, command);
     return 0;
 }

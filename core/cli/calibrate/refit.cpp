@@ -77,7 +77,6 @@ void write_table(const CostTable& table, const CalibrateCommand& command) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return;
     }
-    for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
     if (!command.out.empty()) write(table, text, command.out);
     if (!command.keep) return;
     const std::string file = kept_costs_path(table.machine);

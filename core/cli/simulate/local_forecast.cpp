@@ -61,21 +61,15 @@ void require_one_host(const CostTable& measured) {
                         hosts));
 }
 
-std::optional<CostTable> named_table(Config& config) {
-    const std::string file = config.table("simulate").text("table", "");
-    if (file.empty()) return std::nullopt;
+}  // namespace
+
+std::optional<CostTable> named_table(const Settings& settings, Config& config) {
+    if (settings.costs.empty()) return std::nullopt;
     try {
-        return read_costs(file);
+        return read_costs(settings.costs);
     } catch (const Error& problem) {
         throw Error(config.table("simulate").where("table"), fmt::format("simulate.table: {}", problem.what()));
     }
-}
-
-}  // namespace
-
-std::optional<CostTable> table_to_compare(Config& config, const std::string& machine) {
-    if (auto named = named_table(config)) return named;
-    return any_kept_costs() ? kept_costs(machine) : std::nullopt;
 }
 
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
@@ -113,8 +107,8 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
         plain.push_back(plain_costs(table));
         made.tables.push_back(from);
     };
-    if (const auto named = named_table(script.config()))
-        add(*named, script.config().table("simulate").text("table", ""));
+    if (const auto named = named_table(script.settings(), script.config()))
+        add(*named, script.settings().costs);
     else if (const auto kept = any_kept_costs() ? kept_costs(script.machine()) : std::nullopt)
         add(*kept, "what is kept for this machine");
     for (const std::string& file : how.tables) add(read_costs(file), file);
@@ -144,10 +138,11 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
 
 std::string closing_comparison(const Compiled& compiled, const Settings& settings, Config& config,
                                const std::string& file) {
-    if (config.table("simulate").text("table", "").empty() && !any_kept_costs()) return "";
+    if (settings.costs.empty() && !any_kept_costs()) return "";
     try {
         const CostTable measured = read_costs(file);
-        const std::optional<CostTable> table = table_to_compare(config, measured.machine);
+        std::optional<CostTable> table = named_table(settings, config);
+        if (!table) table = kept_costs(measured.machine);
         if (!table) return "";
         require_one_host(measured);
         const CostTable plain = plain_costs(*table);

@@ -41,8 +41,9 @@ struct LocalScript {
 /// Throws Error as `orrery check` does, and where there is no table at all.
 LocalScript local_script(const ScriptCommand& script, const SimulateCommand& how);
 
-/// The table that a run is held against: [simulate] table, else what is kept for `machine`; nullopt: neither is there.
-std::optional<CostTable> table_to_compare(Config& config, const std::string& machine);
+/// [simulate] table, which a run is held against; nullopt: none is named. Throws Error at the key where it cannot be
+/// read.
+std::optional<CostTable> named_table(const Settings& settings, Config& config);
 
 /// The closing lines of a run that has written its costs to `file`: predicted against measured. "" where there is no
 /// table to predict by; why not, where it cannot.
