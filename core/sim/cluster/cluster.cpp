@@ -93,6 +93,8 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     out.power_w = amount(table, "power_w");
     out.multiprocessors = count(table, "multiprocessors", 0);
     out.measured_as = table.text("measured_as", "");
+    out.matrix_share = amount(table, "matrix_share");
+    if (out.matrix_share > 1) out_of_range(table, "matrix_share", out.matrix_share, "at most 1");
     out.price_hour = amount(table, "price_per_hour");
     return out;
 }
