@@ -127,7 +127,7 @@ const std::vector<Word> old_words = {
      {"core/sim/prices.h", "core/sim/fair_share.h", "core/sim/fair_share.cpp", "core/sim/simulate.cpp",
       "core/sim/questions.h", "core/sim/questions.cpp", "core/sim/cluster_prices.h", "core/sim/kernel_prices.h",
       "core/sim/cluster/wires.h", "core/sim/cluster/wires.cpp", "core/sim/cluster/measured_wires.h",
-      "core/sim/cluster/measured_wires.cpp"}},
+      "core/sim/cluster/measured_wires.cpp", "core/sim/local/local_prices.h", "core/sim/local/local_prices.cpp"}},
     {R"(\bWish\b)", "Preference"},
     {R"(\bRule\b)", "FactorRule, or KernelRule"},
     {R"(\bRoles\b)", "LoopAnalysis"},

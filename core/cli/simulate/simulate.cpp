@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/simulate/forecast.h"
+#include "cli/simulate/what_if.h"
 #include "draw/picture.h"
 #include "run/control/job.h"
 
@@ -97,6 +98,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
 
 int simulate_command(const ScriptCommand& given, const SimulateCommand& command) {
     if (given.script_help) return show_options(given, Job{});
+    if (command.cluster.empty()) return what_if_command(given, command);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
     const Forecast made = forecast(given, cluster, command);
     const Plan& plan = made.compiled.train();
