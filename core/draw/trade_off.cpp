@@ -44,12 +44,14 @@ public:
             if (fits(way)) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
         if (best_ == 0)
             for (const TradeOff::Way& way : all.ways) best_ = best_ == 0 ? way.step_s : std::min(best_, way.step_s);
+        first_ = best_;  // what is faster does not fit
         for (const TradeOff::Way& way : all.ways) {
             if (!shown(way)) continue;
+            first_ = std::min(first_, way.step_s);
             slowest_ = std::max(slowest_, way.step_s);
             largest_ = std::max(largest_, way.memory_bytes);
         }
-        first_ = best_ * 0.97;
+        first_ -= 0.02 * std::max(slowest_ - first_, first_);
         last_ = std::max(slowest_, best_ * 1.1) + (std::max(slowest_, best_ * 1.1) - first_) * 0.03;
         top_ = 1.06 * std::max(largest_, all.memory_limit);
         if (top_ <= 0) top_ = 1;

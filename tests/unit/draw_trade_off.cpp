@@ -56,4 +56,12 @@ TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not co
         for (size_t k = 0; k < i; ++k)
             CHECK(std::hypot(rings[i].first - rings[k].first, rings[i].second - rings[k].second) > 18);
     CHECK(draw_svg(all) == svg);
+    // What is fast and does not fit is inside the axes, too.
+    all.ways.push_back({0.5, 120 * gib, 0, "too large"});
+    const std::string wider = draw_svg(all);
+    const std::regex unfit("class=\"unfit\" cx=\"([0-9.]+)\"");
+    int seen = 0;
+    for (std::sregex_iterator at(wider.begin(), wider.end(), unfit), end; at != end; ++at, ++seen)
+        CHECK(std::stod((*at)[1]) > 96 - (seen == 0 ? 96 : 0));
+    CHECK(seen > 1);
 }

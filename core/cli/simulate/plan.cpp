@@ -188,6 +188,20 @@ Judged judged_of(const std::string& text) {
     return j;
 }
 
+/// Each choice in a process; what they are given outlives the search.
+Search::Judge judge_of(const ScriptCommand& given, const Cluster& cluster, const PlanCommand& command,
+                       const SearchSpace& space) {
+    const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
+    return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
+        const auto of = [&](int64_t i) { return choices[static_cast<size_t>(i)]; };
+        in_processes(
+            static_cast<int64_t>(choices.size()), jobs,
+            [&](int64_t i) { return text_of(judged(given, cluster, command, of(i), space)); },
+            [&](int64_t i, const std::string& text) { done(static_cast<size_t>(i), judged_of(text)); },
+            [&](int64_t i) { return of(i).text(); });
+    };
+}
+
 void draw(const std::string& file, const std::string& title, const std::vector<std::string>& facts, const Found& found,
           double memory_limit) {
     TradeOff made{title, facts, {}, memory_limit};
@@ -275,16 +289,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
             probe.sets.push_back(set);
     const Forecast first = forecast(probe, cluster, command.simulate);
     const SearchSpace space = space_of(first, cluster, command, ranks, configured_samples(given));
-    const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
-    const auto judge = [&](const std::vector<Choice>& choices, const Search::Done& done) {
-        const auto of = [&](int64_t i) { return choices[static_cast<size_t>(i)]; };
-        in_processes(
-            static_cast<int64_t>(choices.size()), jobs,
-            [&](int64_t i) { return text_of(judged(given, cluster, command, of(i), space)); },
-            [&](int64_t i, const std::string& text) { done(static_cast<size_t>(i), judged_of(text)); },
-            [&](int64_t i) { return of(i).text(); });
-    };
-    const Found found = Search(space, judge, show).run();
+    const Found found = Search(space, judge_of(given, cluster, command, space), show).run();
     if (::isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "\r\033[K");
     const std::string title = fmt::format("{} on {}: {} ranks, {} sequences a step", first.compiled.name, cluster.name,
                                           count_text(ranks), count_text(space.batch));
@@ -294,8 +299,8 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
     if (!command.simulate.out.empty())
         draw(command.simulate.out, fmt::format("{} on {} ranks", first.compiled.name, count_text(ranks)),
-             {cluster.name, fmt::format("{} sequences a step; {}", count_text(space.batch), looked)}, found,
-             space.memory_limit);
+             {cluster.name, cluster.text(), fmt::format("{} sequences a step; {}", count_text(space.batch), looked)},
+             found, space.memory_limit);
     print_found(found, command);
     if (found.best.empty()) refuse(found, space);
     std::printf("\n%s", toml(found.best.front().choice, space).c_str());
