@@ -2,8 +2,10 @@
 """Training step of Orrery against PyTorch's, interleaved: medians of tokens/s, share of the matrix rate, memory.
 
     python3 bench/step.py --torch PYTHON [--models gpt,gpt2_124m] [--threads 1,2] [--dtypes f32] [--rounds 3]
+    python3 bench/step.py --before TREE                          # against another commit's tree, built there
 
-PYTHON is an interpreter that has PyTorch; without --torch only Orrery is timed. A round is one process of each side;
+PYTHON is an interpreter that has PyTorch; without --torch and --before only Orrery is timed. `before` is the ratio to
+TREE's medians. A round is one process of each side;
 the table has the median over rounds of each process' median step. MFU is model flops (6 N per token plus 12 T C per
 token and layer) over the best rate of products, of any kind, that the run knows. MiB is the peak of the
 process: Orrery's from its start, PyTorch's of the timed steps. Two ranks of one thread each are compared with one rank
@@ -38,7 +40,7 @@ def tokens_file(folder, vocab):
     return path
 
 
-def orrery(model, threads, dtype, ranks, steps, folder):
+def orrery(model, threads, dtype, ranks, steps, folder, tree=ROOT):
     m = MODELS[model]
     run = tempfile.mkdtemp(dir=folder)
     sets = {
@@ -47,7 +49,7 @@ def orrery(model, threads, dtype, ranks, steps, folder):
         "data.tokens_per_sequence": m["seq"], "data.vocab": m["vocab"], "data.validation": 0,
         "script.layers": m["layers"], "script.embed": m["embed"], "script.heads": m["heads"],
     }
-    command = [os.path.join(ROOT, "build", "orrery"), "run", os.path.join(ROOT, "scripts", "gpt.lua")]
+    command = [os.path.join(tree, "build", "orrery"), "run", os.path.join(tree, "scripts", "gpt.lua")]
     for key, value in sets.items():
         command += ["--set", f"{key}={value}"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -78,6 +80,7 @@ def median(rows, key):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--torch")
+    p.add_argument("--before", metavar="TREE")
     p.add_argument("--models", default="gpt,gpt2_124m")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--dtypes", default="f32")
@@ -87,13 +90,15 @@ def main():
     a = p.parse_args()
     print(f"{'model':<10} {'dtype':<5} {'thr':>3} {'orrery':>8} {'MFU':>6} {'MiB':>6}   "
           f"{'torch':>8} {'mode':<8} {'MiB':>6}"
-          f"   {'ratio':>6} {'2x1':>6}")
+          f"   {'ratio':>6} {'2x1':>6} {'before':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for model in a.models.split(","):
             for dtype in a.dtypes.split(","):
                 for threads in map(int, a.threads.split(",")):
-                    ours, split, peers = [], [], {}
+                    ours, split, before, peers = [], [], [], {}
                     for _ in range(a.rounds):
+                        if a.before:
+                            before.append(orrery(model, threads, dtype, 1, a.steps, folder, a.before))
                         ours.append(orrery(model, threads, dtype, 1, a.steps, folder))
                         if threads == 2:
                             split.append(orrery(model, 1, dtype, 2, a.steps, folder))
@@ -109,8 +114,8 @@ def main():
                                 f"{median(ours, 'tok_s') / median(peers[best], 'tok_s'):>6.2f}")
                     else:
                         row += f"{'-':>8} {'-':<8} {'-':>6}   {'-':>6}"
-                    if split:
-                        row += f" {median(split, 'tok_s') / median(ours, 'tok_s'):>6.2f}"
+                    row += f" {median(split, 'tok_s') / median(ours, 'tok_s'):>6.3f}" if split else f" {'-':>6}"
+                    row += f" {median(ours, 'tok_s') / median(before, 'tok_s'):>6.3f}" if before else f" {'-':>6}"
                     print(row, flush=True)
 
 

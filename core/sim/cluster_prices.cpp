@@ -44,6 +44,7 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
     rates.memory_share = constants.of("memory.share");
     if (const std::string name = "matrix." + accelerator.measured_as; constants.has(name))
         rates.matrix_share = constants.of(name);
+    if (accelerator.matrix_share > 0) rates.matrix_share = accelerator.matrix_share;
     return rates;
 }
 

@@ -193,7 +193,8 @@ private:
         for (size_t o = 0; o < std::min<size_t>(i.operands.size(), message ? 1 : 2); ++o)
             bytes = std::max(bytes, i.operands[o].type.bytes());
         const std::vector<int> actors = message ? std::vector<int>{what.actor} : meeting_actors(what);
-        const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, actors});
+        const bool mapped = !message && is_mapped(item);
+        const auto [place, fresh] = transfers_.try_emplace({i.axis, i.opcode, bytes, i.peer, mapped, actors});
         if (!fresh) return place->second;
         std::vector<int64_t> alike;
         for (const int actor : actors)
@@ -205,12 +206,24 @@ private:
             const int64_t own = std::find(group.begin(), group.end(), rank) - group.begin();
             const int peer = i.peer_of(own, static_cast<int64_t>(group.size()));
             place->second = prices_.message(i.axis, bytes, rank, group[static_cast<size_t>(peer)], alike);
+        } else if (mapped && group.size() > 1) {
+            const auto own = static_cast<size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
+            const auto size = static_cast<int64_t>(group.size());
+            const int64_t sent = bytes * (size - 1) / size * (i.opcode == Opcode::all_reduce ? 2 : 1);
+            place->second = prices_.message(i.axis, sent, rank, group[(own + 1) % group.size()], alike);
+            place->second.how = "mapped buffers";
         } else {
             place->second = prices_.collective(i.opcode, i.axis, bytes, group, alike);
         }
         if (!place->second.how.empty())
             carried_[{i.axis, fmt::format("{} {}", name_of(i.opcode), bytes)}] = place->second.how;
         return place->second;
+    }
+
+    bool is_mapped(int item) const {
+        const auto of_class = static_cast<size_t>(played_.class_of(item));
+        if (of_class >= options_.mapped.size() || options_.mapped[of_class].empty()) return false;
+        return options_.mapped[of_class][static_cast<size_t>(played_.issued(item).index)] != 0;
     }
 
     std::vector<int> meeting_actors(const ReplayItem& what) const {
@@ -312,7 +325,7 @@ private:
     std::vector<double> slow_;                                 ///< by actor
     std::vector<std::vector<std::optional<Demand>>> kernels_;  ///< by class and kernel
     std::map<std::pair<int, int64_t>, Demand> copies_;         ///< by actor and bytes
-    std::map<std::tuple<AxisId, Opcode, int64_t, int, std::vector<int>>, Demand> transfers_;
+    std::map<std::tuple<AxisId, Opcode, int64_t, int, bool, std::vector<int>>, Demand> transfers_;
     std::map<std::pair<AxisId, std::string>, std::string> carried_;
     std::vector<int64_t> begun_;  ///< by item: of messages and collectives, when the last partner was there
     std::unordered_map<int, int> partners_;

@@ -81,7 +81,8 @@ struct Cut {
 
 class Chunker {
 public:
-    Chunker(const RankClass& c, AxisId axis, int64_t chunks) : from_(c), to_(c), axis_(axis), chunks_(chunks) {
+    Chunker(const RankClass& c, AxisId axis, int64_t members, int64_t chunks)
+        : from_(c), to_(c), axis_(axis), members_(members), chunks_(chunks) {
         writers_.resize(c.buffers.size());
         readers_.resize(c.buffers.size());
         for (int i = 0; i < size(); ++i)
@@ -102,6 +103,9 @@ public:
         if (!cuts_.empty()) emit();
         return std::move(to_);
     }
+
+    /// By index in the new stream: a chunk of a collective. Empty where nothing was cut.
+    std::vector<char> take_chunks() { return std::move(chunks_of_); }
 
     int64_t cut() const {
         int64_t count = 0;
@@ -263,6 +267,7 @@ private:
         waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
         instruction.waits = std::move(waits);
         to_.stream.push_back(std::move(instruction));
+        chunks_of_.push_back(0);
         if (first_[at(from)] == none) first_[at(from)] = here;
         last_[at(from)] = here;
         return here;
@@ -289,8 +294,13 @@ private:
 
     void add_gather(const Cut& cut) {
         for (int64_t chunk = 0; chunk < chunks_; ++chunk)
-            add(cut.collective, collective(cut.collective, chunk),
-                chunk == 0 ? mapped(stream(cut.collective).waits, cut.collective) : std::vector<int>{});
+            add_chunk(cut.collective, chunk,
+                      chunk == 0 ? mapped(stream(cut.collective).waits, cut.collective) : std::vector<int>{});
+    }
+
+    void add_chunk(int of, int64_t chunk, std::vector<int> waits) {
+        add(of, collective(of, chunk), std::move(waits));
+        chunks_of_.back() = 1;
     }
 
     void add_kernels(const Cut& cut) {
@@ -309,18 +319,22 @@ private:
             if (cut.gathers) continue;
             std::vector<int> waits = chunk == 0 ? waits_at(cut.collective, place) : std::vector<int>{};
             waits.push_back(done);
-            add(cut.collective, collective(cut.collective, chunk), std::move(waits));
+            add_chunk(cut.collective, chunk, std::move(waits));
         }
     }
 
-    /// Flat, with the part of its elements.
+    /// Flat, with the part of its elements. Of as many chunks as members one is the rank's own, and none of a message:
+    /// the first product's of a gather, the last one's of a scatter.
     Instruction collective(int index, int64_t chunk) const {
         Instruction one = stream(index);
         const int64_t a = one.operands[0].type.count(), b = one.operands[1].type.count();
-        for (Operand& o : one.operands) {
-            const int64_t times = o.type.count() / std::min(a, b);
-            o.type.shape = {piece(std::min(a, b), chunks_, chunk) * times};
-        }
+        const bool exchanged = chunks_ == members_ && one.opcode != Opcode::all_reduce;
+        const int64_t own = one.opcode == Opcode::all_gather ? 0 : chunks_ - 1;
+        const auto part = [&](int64_t size) {
+            if (!exchanged) return piece(size, chunks_, chunk);
+            return chunk == own ? 0 : piece(size, chunks_ - 1, chunk < own ? chunk : chunk - (own == 0 ? 1 : 0));
+        };
+        for (Operand& o : one.operands) o.type.shape = {part(std::min(a, b)) * (o.type.count() / std::min(a, b))};
         return one;
     }
 
@@ -372,23 +386,27 @@ private:
     const RankClass& from_;
     RankClass to_;
     const AxisId axis_;
+    const int64_t members_;
     const int64_t chunks_;
     std::vector<std::vector<int>> writers_, readers_;  ///< by buffer
     std::vector<char> taken_;                          ///< by instruction: it is part of a cut
     std::vector<Cut> cuts_;
     std::vector<int> first_, last_;  ///< by instruction of the plan as it was: its chunks
+    std::vector<char> chunks_of_;    ///< by instruction of the new plan: a collective's
     std::map<std::pair<int, Shape>, int> kernels_;
 };
 
 }  // namespace
 
 TpChunked tp_chunked(const Plan& plan, AxisId axis, int64_t chunks) {
-    TpChunked made{plan, 0, 0};
+    TpChunked made{plan, 0, 0, std::vector<std::vector<char>>(plan.classes.size())};
     for (RankClass& c : made.plan.classes) {
         made.all += collectives_of(c, axis);
         if (chunks <= 1) continue;
-        Chunker chunker(plan.classes[static_cast<size_t>(&c - made.plan.classes.data())], axis, chunks);
+        const auto k = static_cast<size_t>(&c - made.plan.classes.data());
+        Chunker chunker(plan.classes[k], axis, plan.mesh.size(axis), chunks);
         c = chunker.run();
+        made.chunks[k] = chunker.take_chunks();
         made.cut += chunker.cut();
     }
     if (made.cut > 0) made.plan.fingerprint = for_prices_alone;

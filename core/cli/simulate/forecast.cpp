@@ -112,6 +112,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
         const TpChunked chunked = tp_chunked(plan, *tp, command.tp_chunks);
         made.cut = chunked.cut;
         made.cut_of = chunked.all;
+        options.mapped = chunked.chunks;
         made.run = simulate(chunked.plan, made.compiled.contracts, prices, options);
     } else {
         made.run = simulate(plan, made.compiled.contracts, prices, options);

@@ -1,6 +1,7 @@
 // Emitter: which place each value gets, and when a value is made in place of another.
 #include <algorithm>
 
+#include "plan/access.h"
 #include "plan/lower/buffers.h"
 #include "plan/lower/emit.h"
 #include "plan/repeat.h"
@@ -145,12 +146,38 @@ void Emitter::find_gradients() {
     }
 }
 
+/// What messages beside the last micro-batch may take: 1/32. In it the places that reduce-scatters write come to those
+/// that they read.
+constexpr int64_t most_more_memory = 32;
+
+/// A queued message of gradients runs beside the kernels of the last micro-batch, which would wait for it were its
+/// places theirs: how long these had to live so that none is. By buffer; those that need not live longer are left out.
+std::vector<std::pair<size_t, int>> Emitter::beside_messages() const {
+    const auto in_loop = [](const Instruction& i) { return i.fragment.micro >= 0; };
+    const auto& stream = out_.stream;
+    const auto loop = std::find_if(stream.rbegin(), stream.rend(), in_loop);
+    const int end = static_cast<int>(stream.rend() - loop) - 1;
+    std::vector<std::pair<size_t, int>> longer;
+    for (int at = repeats() ? out_.repeat.end : 0; at < end; ++at) {
+        const Instruction& i = stream[static_cast<size_t>(at)];
+        if (i.axis == none || in_loop(i) || is_message(i.opcode) || !contract(i.axis).queued) continue;
+        for (const Operand& o : i.operands) {
+            const Buffer& b = out_.buffers[static_cast<size_t>(o.buffer)];
+            if (b.arena == Arena::scratch && b.frames == none && b.last < end)
+                longer.emplace_back(static_cast<size_t>(o.buffer), end);
+        }
+    }
+    return longer;
+}
+
+/// Messages keep their places where that takes little more memory.
 void Emitter::place_scratch() {
     std::vector<Lifetime> lifetimes;
-    std::vector<size_t> ids;
+    std::vector<size_t> ids, index(out_.buffers.size());
     for (size_t i = 0; i < out_.buffers.size(); ++i) {
         const Buffer& b = out_.buffers[i];
         if (b.arena != Arena::scratch || b.first < 0 || b.frames != none) continue;
+        index[i] = lifetimes.size();
         lifetimes.push_back({b.bytes + slack(b), b.first, b.last});
         ids.push_back(i);
     }
@@ -158,7 +185,15 @@ void Emitter::place_scratch() {
         const std::vector<Lifetime> pools = pool_lifetimes(out_);
         lifetimes.insert(lifetimes.end(), pools.begin(), pools.end());
     }
-    const Placed placed = orrery::place_buffers(lifetimes);
+    Placed placed = orrery::place_buffers(lifetimes);
+    if (const auto longer = beside_messages(); !longer.empty()) {
+        for (const auto& [buffer, last] : longer) lifetimes[index[buffer]].last = last;
+        Placed apart = orrery::place_buffers(lifetimes);
+        if (apart.bytes <= placed.bytes + placed.bytes / most_more_memory) {
+            for (const auto& [buffer, last] : longer) out_.buffers[buffer].last = last;
+            placed = std::move(apart);
+        }
+    }
     for (Frames& f : out_.frames) f.offset = placed.offsets[ids.size() + static_cast<size_t>(f.pool)];
     for (Buffer& b : out_.buffers)
         if (b.frames != none) b.offset = address(out_, {static_cast<int>(&b - out_.buffers.data()), 0, {}, none, 0}, 0);

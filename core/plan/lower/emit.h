@@ -3,6 +3,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "plan/lower/lower.h"
@@ -49,6 +50,7 @@ private:
     void place_results();
     void place_buckets();
     void find_gradients();
+    std::vector<std::pair<size_t, int>> beside_messages() const;
     void place_scratch();
     bool repeats() const { return steady_ != nullptr; }
     int new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once = false);

@@ -276,9 +276,44 @@ private:
         }
     }
 
+    /// A collective that waits for one of another axis (a norm's gradient, scattered over dp and then summed over tp)
+    /// stands behind the loop where the loop has collectives of its own axis still to come: it would hold these up
+    /// until the other's message is over.
+    void behind_the_loop() {
+        std::map<AxisId, int> last;  // the loop's collectives
+        int end = none;
+        for (size_t at = 0; at < base_.size(); ++at) {
+            if (!in_loop(base_[at])) continue;
+            end = static_cast<int>(at);
+            const Op& op = program().op(base_[at].op);
+            if (op.kind != "transfer" && roles_.collective(op)) last[roles_.axis(op)] = end;
+        }
+        for (auto& [at, step] : attached_) {
+            const Op& op = program().op(step.op);
+            if (step.bucket != none || !roles_.collective(op) || at < 0 || at >= end) continue;
+            const auto loop = last.find(roles_.axis(op));
+            if (loop == last.end() || loop->second <= at || !waits_for_another_axis(step.op)) continue;
+            at = end;
+            for (ValueId output : op.outputs) made_at(roles_.instance(output, -1)) = at;
+        }
+    }
+
+    bool waits_for_another_axis(OpId id) const {
+        const AxisId own = roles_.axis(program().op(id));
+        const auto maker_of = [&](OpId op) { return program().value(program().op(op).inputs[0]).op; };
+        for (OpId at = maker_of(id); at != none && !program().op(at).inputs.empty(); at = maker_of(at)) {
+            const Op& maker = program().op(at);
+            if (roles_.collective(maker) && roles_.axis(maker) != own) return true;
+            if (!roles_.collective(maker) && !roles_.of(maker).absorbed && !hoisted_cast(at)) return false;
+        }
+        return false;
+    }
+
     /// What a reduce-scatter reads stays for as long as it may trail: were its place used at once, what is computed
     /// there would wait for it.
     void hold(const RunAhead& moved) {
+        chain();
+        behind_the_loop();
         chain();
         std::vector<std::pair<int, OpId>> scatters;
         std::map<OpId, size_t> steps;

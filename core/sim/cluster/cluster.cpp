@@ -91,7 +91,7 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
 Accelerator read_accelerator(const std::string& name, Config& table) {
     Accelerator out;
     out.name = name;
-    only(table, {"generation", "memory_gib", "memory_gb_s", "power_w", "multiprocessors", "measured_as",
+    only(table, {"generation", "memory_gib", "memory_gb_s", "power_w", "multiprocessors", "measured_as", "matrix_share",
                  "price_per_hour", "dense_tflops"});
     if (table.has("generation"))
         out.generation = word<Generation>(table, "generation",
@@ -114,6 +114,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     out.power_w = amount(table, "power_w", 1e5);
     out.multiprocessors = count(table, "multiprocessors", 0);
     out.measured_as = table.text("measured_as", "");
+    out.matrix_share = amount(table, "matrix_share", 1);
     out.price_hour = amount(table, "price_per_hour", 1e6);
     return out;
 }

@@ -18,6 +18,7 @@ struct Accelerator {
     double memory_bytes = 0, memory_bytes_s = 0;
     double power_w = 0;
     int64_t multiprocessors = 0;
+    double matrix_share = 0;  ///< part of dense_flops that the largest products reach; 0: not given
     std::string measured_as;  ///< whose rates in the table of constants it has: "H100-80G-SXM"; "": nobody's
     double price_hour = 0;    ///< 0: not given
 };
