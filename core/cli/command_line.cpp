@@ -94,11 +94,32 @@ void add_cluster(CLI::App& app, SimulateCommand& command) {
         ->check(CLI::Range(2, 64));
 }
 
+/// Without a cluster.
+void add_local(CLI::App& app, SimulateCommand& command) {
+    CLI::Option* const cluster = app.get_option("--cluster")->required(false);
+    for (const char* of_cluster : {"--cluster-nodes", "--software", "--tp-chunks"})
+        app.get_option(of_cluster)->needs(cluster);
+    app.add_option("--table", command.tables,
+                   "measured costs of this machine, as calibrate or a run writes; may repeat")
+        ->allow_extra_args(false)
+        ->excludes(cluster);
+    app.add_option("--link-gbit", command.link_gbit, "what if each rank had a link of so many Gbit/s each way")
+        ->check(CLI::PositiveNumber)
+        ->excludes(cluster);
+    app.add_option("--link-us", command.link_us, "and its messages took so long to come, in microseconds")
+        ->check(CLI::NonNegativeNumber)
+        ->excludes(cluster);
+    app.add_option("--processors", command.processors, "what if this host had so many processors")
+        ->check(CLI::PositiveNumber)
+        ->excludes(cluster);
+}
+
 CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& command) {
     CLI::App* simulate =
-        app.add_subcommand("simulate", "predict a step of a script on a cluster that is not here; start nothing");
-    add_script_options(*simulate, script, "experiment, a .lua file");
+        app.add_subcommand("simulate", "predict a step on a cluster that is not here, or on this one; start nothing");
+    add_script_options(*simulate, script, "experiment, a .lua file; on this machine also a run's folder");
     add_cluster(*simulate, command);
+    add_local(*simulate, command);
     simulate->add_option("--mapping", command.mapping, "axes from the one inside a node outwards, as in tp,dp,pp")
         ->delimiter(',');
     simulate
@@ -111,10 +132,12 @@ CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& co
     simulate->add_option("-o,--out", command.out, "draw the timeline to this .svg file");
     simulate->add_option("--trace", command.trace, "write the step of every rank for Perfetto to this .json file");
     simulate->add_flag("--json", command.json, "print the prediction as JSON");
+    for (const char* of_cluster : {"--mapping", "--restart-s"}) simulate->get_option(of_cluster)->needs("--cluster");
     add_examples(*simulate,
                  {"simulate scripts/gpt.lua --config configs/llama405b.toml --cluster configs/clusters/h100.toml "
                   "--cluster-nodes 2048",
-                  "simulate my.lua --config mine.toml --cluster configs/clusters/b300.toml -o step.svg"});
+                  "simulate my.lua --config mine.toml --cluster configs/clusters/b300.toml -o step.svg",
+                  "simulate runs/gpt --set run.transport=gloo --link-gbit 1"});
     return simulate;
 }
 
@@ -224,6 +247,10 @@ CLI::App* add_calibrate(CLI::App& app, ScriptCommand& script, CalibrateCommand& 
     add_script_options(*calibrate, script, "experiment, a .lua file: exactly its plan's kernels; none: a grid");
     calibrate->get_option("script")->required(false);
     calibrate->add_option("-o,--out", command.out, "JSON file; standard output if left out");
+    calibrate->add_flag("--keep", command.keep,
+                        "keep the table for this machine, in the user's cache folder: runs are held against it");
+    calibrate->add_option("--refit", command.refit,
+                          "measure nothing: runs' folders whose costs.json go into the table of -o or --keep");
     calibrate->add_option("--threads", command.rank_threads, "threads of a rank; 0: as `run` would have, or all")
         ->check(CLI::Range(0, 1024));
     calibrate->add_option("--transports", command.transports,
@@ -241,7 +268,8 @@ CLI::App* add_calibrate(CLI::App& app, ScriptCommand& script, CalibrateCommand& 
     calibrate->add_option("--wire-ranks", command.wire_ranks)->group("");
     calibrate->add_option("--wire-seconds", command.wire_seconds)->group("");
     add_examples(*calibrate, {"calibrate --threads 1 --transports shm,gloo --ranks 2,4 -o here.json",
-                              "calibrate scripts/gpt.lua --config configs/two_ranks.toml -o gpt.json"});
+                              "calibrate scripts/gpt.lua --config configs/two_ranks.toml -o gpt.json",
+                              "calibrate --threads 1 --keep", "calibrate --refit runs/gpt runs/mlp --keep"});
     return calibrate;
 }
 

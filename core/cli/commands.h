@@ -47,9 +47,9 @@ struct DrawCommand {
     int width = 0;  ///< columns; 0: the terminal's
 };
 
-/// One step of a script's plan on a cluster that is not here.
+/// One step of a script's plan on a cluster that is not here, or on this machine by measured costs.
 struct SimulateCommand {
-    std::string cluster;               ///< a TOML file, configs/clusters
+    std::string cluster;               ///< a TOML file, configs/clusters; "": this machine
     int64_t cluster_nodes = 0;         ///< of its one kind; 0: as many as the file says
     std::vector<std::string> mapping;  ///< axes, the innermost first
     std::string software = "compiled";
@@ -60,6 +60,10 @@ struct SimulateCommand {
     std::string out;         ///< an .svg file; "": none
     std::string trace;       ///< a .json file for Perfetto; "": none
     bool json = false;
+    // Of this machine.
+    std::vector<std::string> tables;    ///< of measured costs; later ones go first
+    double link_gbit = 0, link_us = 0;  ///< what if each rank had a link of this rate; 0: none but memory
+    int64_t processors = 0;             ///< what if the host had so many; 0: as measured
     /// One of many: the train step alone, without its proof, its steady state stored once.
     bool quick = false;
 };
@@ -90,13 +94,15 @@ struct ProductsCommand {
 
 /// Measured costs of this machine, as a table.
 struct CalibrateCommand {
-    std::string out;            ///< file; "": standard output
-    int64_t rank_threads = 0;   ///< 0: of a script what its run would have, else the processors allowed
-    std::string transports;     ///< "shm,gloo", "none"; "": of a script its own, else all that can run here
-    std::string ranks;          ///< "2,4"; "": of a script the sizes of its axes, else 2
-    double seconds = 90;        ///< of measuring, kernels and transports together
-    std::string dtype = "f32";  ///< of the grid
-    std::string wire;           ///< this process is the launcher or a rank of this transport's ranks
+    std::string out;                 ///< file; "": standard output
+    int64_t rank_threads = 0;        ///< 0: of a script what its run would have, else the processors allowed
+    std::string transports;          ///< "shm,gloo", "none"; "": of a script its own, else all that can run here
+    std::string ranks;               ///< "2,4"; "": of a script the sizes of its axes, else 2
+    double seconds = 90;             ///< of measuring, kernels and transports together
+    std::string dtype = "f32";       ///< of the grid
+    bool keep = false;               ///< in the user's cache folder, for this machine
+    std::vector<std::string> refit;  ///< runs' folders, or tables that they wrote: nothing is measured
+    std::string wire;                ///< this process is the launcher or a rank of this transport's ranks
     int64_t wire_ranks = 0;
     double wire_seconds = 0;
     std::vector<int64_t> bytes;  ///< sizes of messages; empty: the usual

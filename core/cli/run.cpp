@@ -16,6 +16,7 @@
 #include "cli/products/products.h"
 #include "cli/script_runner.h"
 #include "cli/signals.h"
+#include "cli/simulate/local_forecast.h"
 #include "cli/tell.h"
 #include "config/load.h"
 #include "run/checkpoint/shared_folder.h"
@@ -126,7 +127,9 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
         train({session, *store, metrics ? &*metrics : nullptr, script.dataset(), options, settings.seed, settings.keep,
                settings.weights, script.experiment().recipe->weights, script.later_programs(), settings.trace,
-               settings.trace_step, folder + "/costs.json"});
+               settings.trace_step, folder + "/costs.json",
+               first ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
+                     : std::function<std::string()>()});
         session.leave();
         sessions.met = false;
         ++sessions.trained;
@@ -261,6 +264,7 @@ int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& sign
         if (command.fresh) move_aside(checked->folder());
         checked->lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
     };
+    named_table(checked->settings(), checked->config());  // no surprise at the end
     const int64_t ranks = checked->settings().mesh.ranks();
     const bool threads = checked->ranks_are_threads();
     if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())

@@ -36,6 +36,11 @@ Config read_config(const ScriptCommand& command, std::string& script) {
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
         Config config = load_config(saved.string(), sets);
         script = config.table("run").require_text("script");
+        if (!fs::exists(script))
+            throw Error(
+                fmt::format("{} is a run of {}, which is not there, seen from {}\n  start where the run was "
+                            "started, or name the script: --set run.script={}/script.lua is its copy",
+                            folder.string(), script, fs::current_path().string(), folder.string()));
         return config;
     }
     script = command.script;

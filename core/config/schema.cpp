@@ -83,6 +83,9 @@ const std::vector<SchemaKey>& schema() {
         {"sample", "temperature", number, "0.8", "0 takes the likeliest token", 0},
         {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
         {"sample", "prompt", text, "\"\"", "text to continue"},
+        {"simulate", "table", text, "",
+         "table of measured costs of this machine that a run is held against at its end, and `orrery simulate` goes by "
+         "(default: the one that `orrery calibrate --keep` keeps)"},
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
         {"collectives", "*", text, "",
          "collective algorithm of an axis: a Lua module beside the script or of the library"},

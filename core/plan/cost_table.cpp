@@ -96,6 +96,7 @@ Json json_of(const KernelCost& kernel) {
     row["inputs"] = json_of(kernel.spec.inputs);
     row["outputs"] = json_of(kernel.spec.outputs);
     row["threads"] = kernel.threads;
+    if (kernel.beside > 0) row["beside"] = kernel.beside;
     add(row, kernel.time);
     return row;
 }
@@ -108,6 +109,7 @@ KernelCost kernel_of(const Json& row) {
     kernel.spec.outputs = types_of(row.at("outputs"));
     kernel.threads = static_cast<int>(whole_number(row.at("threads"), "threads"));
     kernel.time = measured_of(row);
+    if (row.contains("beside")) kernel.beside = static_cast<int>(whole_number(row["beside"], "beside"));
     return kernel;
 }
 

@@ -23,6 +23,7 @@ struct KernelCost {
     KernelSpec spec;
     int threads = 1;  ///< of the rank
     Measured time;
+    int beside = 0;  ///< other ranks of its host that worked meanwhile
 };
 
 /// One collective or message.

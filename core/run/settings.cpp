@@ -70,6 +70,7 @@ Settings read_settings(Config& config) {
     settings.overlap = overlap == "on" ? Overlap::on : overlap == "off" ? Overlap::off : Overlap::automatic;
     settings.trace = run.text("trace", "");
     settings.trace_step = run.integer("trace_step", 0);
+    settings.costs = config.table("simulate").text("table", "");
     const auto seconds = [&](const char* key) {
         return std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number(key, 30), 1e9) * 1000));
     };

@@ -42,12 +42,13 @@ struct Settings {
     std::string weights;                                ///< [checkpoint] load: safetensors file of a fresh start
     std::string trace;                                  ///< [run] trace: file of a traced step, "": none is
     int64_t trace_step = 0;                             ///< [run] trace_step; 0: a late one of the first ten
+    std::string costs;                                  ///< [simulate] table; "": what is kept, if anything
     Mesh mesh;                                          ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;
 };
 
-/// Reads [run], [mesh], [device], [checkpoint] and [transport.axis]. Throws Error with file:line:column.
+/// Reads [run], [mesh], [device], [checkpoint], [simulate] and [transport.axis]. Throws Error with file:line:column.
 Settings read_settings(Config& config);
 
 /// [sample], with the run's seed.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -51,13 +52,19 @@ void cover(int64_t begin, int64_t end, const std::vector<Span>& spans, size_t& f
     }
 }
 
+std::vector<int> one_each(const Plan& plan) {
+    std::vector<int> numbers(static_cast<size_t>(plan.mesh.ranks()));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+}
+
 class Simulation final : public ReplayPolicy {
 public:
     Simulation(const Plan& plan, const Network& contracts, Prices& prices, const SimulateOptions& options)
         : plan_(plan),
           prices_(prices),
           options_(options),
-          played_(plan, contracts, classes_by_distance(plan, options.slow), 1,
+          played_(plan, contracts, options.each_rank ? one_each(plan) : classes_by_distance(plan, options.slow), 1,
                   options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
           replay_(played_.view(), *this),
           share_([&](ResourceId resource) { return prices.capacity(resource); }),

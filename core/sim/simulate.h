@@ -19,6 +19,8 @@ struct SimulateOptions {
     /// Each kernel takes between 1 and 1 + jitter times as long, by chance of (seed, actor, instruction); 0: none.
     double jitter = 0;
     uint64_t seed = 1;
+    /// Each rank is an actor of its own: where ranks share processors, none may stand for others.
+    bool each_rank = false;
     /// By class, and by index in its stream; a class may have none: a collective that members write into each other's
     /// mapped buffers as kernels ask for it, as Transformer Engine's userbuffers do. It takes what a message to the
     /// next member takes of as many bytes as a ring of them sends, and no more.

@@ -8,9 +8,9 @@
 #include <memory>
 #include <set>
 
-#include "base/env.h"
 #include "base/processors.h"
 #include "base/text.h"
+#include "cli/calibrate/refit.h"
 #include "cli/calibrate/wires.h"
 #include "cli/products/products.h"
 #include "cli/script_runner.h"
@@ -200,6 +200,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Calibration& all
 
 int calibrate_command(const ScriptCommand& given, const CalibrateCommand& command) {
     ScriptCommand script = given;
+    if (!command.refit.empty()) return refit_command(given, command);
     if (script.script_help && !script.script.empty()) return show_options(script, Job{});
     script.sets = with_threads(given, command);
     if (!command.wire.empty()) {
@@ -220,16 +221,9 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     table.machine = machine_of(*all.device);
     table.facts = facts_of(all);
     measure(all, script, command, table);
-    const std::string text = cost_table_text(table);
-    if (command.out.empty()) {
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        return 0;
-    }
-    system_env()->replace_file(command.out, text);
-    for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
-    std::printf("%s: %s of kernels, %s of communication\n", command.out.c_str(),
-                plural(static_cast<int64_t>(table.kernels.size()), "row").c_str(),
-                plural(static_cast<int64_t>(table.wires.size()), "row").c_str());
+    if (!command.out.empty() || command.keep)
+        for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
+    write_table(table, command);
     return 0;
 }
 

@@ -48,6 +48,8 @@ struct Size {
     int64_t threads;  ///< of each rank: as many at every size
 };
 
+constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
+
 std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {
     if (!fs::is_regular_file(script.script))
         throw Error(fmt::format("scale: no script {}\n  name a Lua file", script.script));
@@ -59,7 +61,8 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
     const int64_t batch = config.table("train").integer("sequences_per_step", 0);
     if (batch == 0) throw Error("scale: train.sequences_per_step is not set; it is the batch of the smallest size");
     std::vector<Size> sizes;
-    for (const int64_t ranks : read_sizes(command.ranks)) {
+    const int64_t most = command.measure || !command.simulate ? most_started : most_simulated;
+    for (const int64_t ranks : read_sizes(command.ranks, most)) {
         if (ranks % others != 0)
             throw Error(fmt::format("scale: {} ranks do not divide by the {} of the mesh's other axes ({}); {} grows",
                                     ranks, others, settings.mesh.text(), command.axis));
@@ -77,17 +80,22 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
     return sizes;
 }
 
+/// What changes against the script's own configuration.
+std::vector<std::string> sets_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size) {
+    std::vector<std::string> sets = script.sets;
+    sets.push_back(fmt::format("mesh.{}={}", command.axis, size.members));
+    sets.push_back(fmt::format("train.sequences_per_step={}", size.sequences));
+    if (command.how.cluster.empty()) sets.push_back(fmt::format("run.threads_per_rank={}", size.threads));
+    return sets;
+}
+
 std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCommand& command, const Size& size,
                                       const fs::path& folder) {
     std::vector<std::string> arguments = {"/proc/self/exe", "run", script.script};
     if (!script.config.empty()) arguments.insert(arguments.end(), {"--config", script.config});
-    std::vector<std::string> sets = script.sets;
-    const auto set = [&](const char* key, const auto& value) { sets.push_back(fmt::format("{}={}", key, value)); };
-    set(("mesh." + command.axis).c_str(), size.members);
-    set("train.sequences_per_step", size.sequences);
-    set("train.steps", command.steps);
-    set("run.threads_per_rank", size.threads);
-    set("run.folder", '"' + folder.string() + '"');
+    std::vector<std::string> sets = sets_of(script, command, size);
+    sets.push_back(fmt::format("train.steps={}", command.steps));
+    sets.push_back(fmt::format("run.folder=\"{}\"", folder.string()));
     for (const char* quiet : {"train.log_every=1000000", "train.evaluate_every=0", "train.evaluate_batches=1",
                               "checkpoint.every_steps=0", "checkpoint.final=false"})
         sets.emplace_back(quiet);
@@ -133,6 +141,21 @@ ScaledRun middle(std::vector<ScaledRun> rounds) {
     return rounds[rounds.size() / 2];
 }
 
+std::vector<ScaledRun> measured_runs(const ScriptCommand& script, const ScaleCommand& command,
+                                     const std::vector<Size>& sizes) {
+    const ScratchFolder folder;
+    std::vector<std::vector<ScaledRun>> rounds(sizes.size());
+    for (int64_t round = 0; round < command.rounds; ++round)
+        for (size_t i = 0; i < sizes.size(); ++i) {
+            std::fprintf(stderr, "%s, %s a step ...\n", plural(sizes[i].ranks, "rank").c_str(),
+                         plural(sizes[i].sequences, "sequence").c_str());
+            rounds[i].push_back(run_size(script, command, sizes[i], folder.path / fmt::format("{}-{}", round, i)));
+        }
+    std::vector<ScaledRun> runs;
+    for (auto& of_size : rounds) runs.push_back(middle(std::move(of_size)));
+    return runs;
+}
+
 void write_picture(const std::string& path, const ScaleReport& report) {
     if (path.empty()) return;
     std::ofstream file(path, std::ios::trunc);
@@ -143,14 +166,14 @@ void write_picture(const std::string& path, const ScaleReport& report) {
 
 }  // namespace
 
-std::vector<int64_t> read_sizes(const std::string& text) {
+std::vector<int64_t> read_sizes(const std::string& text, int64_t most) {
     std::vector<int64_t> sizes;
     for (const std::string& part : split(text, ',')) {
         int64_t size = 0;
         const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), size);
-        if (fault != std::errc() || end != part.data() + part.size() || size < 1 || size > 1024 ||
+        if (fault != std::errc() || end != part.data() + part.size() || size < 1 || size > most ||
             (!sizes.empty() && size <= sizes.back()))
-            throw Error(fmt::format("--ranks {}: expected ascending numbers of ranks up to 1024, as 1,2,4", text));
+            throw Error(fmt::format("--ranks {}: expected ascending numbers of ranks up to {}, as 1,2,4", text, most));
         sizes.push_back(size);
     }
     return sizes;
@@ -190,22 +213,27 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
         throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
     if (!(command.target > 0 && command.target <= 1))
         throw Error(fmt::format("--target {}: expected a part of the ideal, above 0 and up to 1", command.target));
+    if (command.measure && !command.how.cluster.empty())
+        throw Error("--measure: runs are of this machine, and --cluster asks for another; leave one of them out");
     if (command.steps < 4) throw Error(fmt::format("--steps {}: expected 4 or more", command.steps));
     const std::vector<Size> sizes = sizes_of(script, command);
-    const ScratchFolder folder;
-    std::vector<std::vector<ScaledRun>> rounds(sizes.size());
-    for (int64_t round = 0; round < command.rounds; ++round)
-        for (size_t i = 0; i < sizes.size(); ++i) {
-            std::fprintf(stderr, "%s, %s a step ...\n", plural(sizes[i].ranks, "rank").c_str(),
-                         plural(sizes[i].sequences, "sequence").c_str());
-            rounds[i].push_back(run_size(script, command, sizes[i], folder.path / fmt::format("{}-{}", round, i)));
-        }
     ScaleReport report;
     report.title = fmt::format("{}: {} scaling over {}", fs::path(script.script).filename().string(),
                                command.strong ? "strong" : "weak", command.axis);
     report.strong = command.strong;
     report.target = command.target;
-    for (auto& of_size : rounds) report.runs.push_back(middle(std::move(of_size)));
+    std::vector<ScaledRun> simulated;
+    if (command.simulate)
+        for (const Size& size : sizes) {
+            ScriptCommand asked = script;
+            asked.sets = sets_of(script, command, size);
+            simulated.push_back(simulated_run(asked, command));
+            simulated.back().sequences = size.sequences;
+        }
+    report.simulated = command.simulate && !command.measure;
+    report.runs = report.simulated ? simulated : measured_runs(script, command, sizes);
+    if (command.simulate && command.measure)
+        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.tokens_per_s);
     std::fputs(scale_text(report).c_str(), stdout);
     write_picture(command.out, report);
     return report.reaches_target() ? 0 : 1;

@@ -19,9 +19,12 @@ struct ScaleCommand {
     double target = 0.8;            ///< the efficiency that is wanted
     std::string out;                ///< an .svg file; "": none
     int64_t limit_s = 1800;         ///< longest time of one run
+    bool simulate = false;          ///< predict each size; nothing runs, unless `measure`
+    bool measure = false;           ///< with `simulate`: run them, too
+    SimulateCommand how;            ///< of `simulate`: the cluster ("": this machine), its nodes, tables
 };
 
-/// One size of a script, measured.
+/// One size of a script, measured or predicted.
 struct ScaledRun {
     int64_t ranks = 1, sequences = 0;  ///< of a step
     double tokens_per_s = 0;
@@ -31,7 +34,8 @@ struct ScaledRun {
 };
 
 struct ScaleReport {
-    std::string title;  ///< "scripts/gpt.lua, weak scaling over dp"
+    std::string title;       ///< "scripts/gpt.lua, weak scaling over dp"
+    bool simulated = false;  ///< `runs` are predictions
     bool strong = false;
     double target = 0.8;
     std::vector<ScaledRun> runs;  ///< the smallest first, which the others are held against
@@ -47,7 +51,7 @@ struct ScaleReport {
 
 /// Runs the script on as many ranks of this host as each size has, in folders that are removed again; prints the
 /// table. Returns 0 when the last size reaches the target, 1 when it does not. Throws Error for mistakes before
-/// anything is run, and where a run fails.
+/// anything is run, and where a run fails. With `simulate` nothing runs unless `measure` asks for it.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Throughput, speed-up, efficiency and what grew against the first size, by points of the time.
@@ -55,8 +59,11 @@ std::string scale_text(const ScaleReport& report);
 /// The same as a picture: throughput over ranks beside the ideal and the target; below, where the time went.
 std::string scale_svg(const ScaleReport& report);
 
-/// "1,2,4" as sizes. Throws Error unless they are whole, above 0 and ascending.
-std::vector<int64_t> read_sizes(const std::string& text);
+/// A size as it is simulated: `sets` are those of `script` with what the size changes.
+ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command);
+
+/// "1,2,4" as sizes. Throws Error unless they are whole, above 0, up to `most` and ascending.
+std::vector<int64_t> read_sizes(const std::string& text, int64_t most = 1024);
 /// The closing table of a run's output, as ScaledRun::parts. Throws Error where there is none.
 std::map<std::string, double> read_breakdown(const std::string& output);
 

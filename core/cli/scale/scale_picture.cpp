@@ -51,7 +51,9 @@ public:
     std::string svg() {
         canvas_.text(margin, y_ += margin + 18, report_.title, "title");
         canvas_.text(margin, y_ += 20,
-                     report_.strong ? "the same batch at every size" : "the batch grows with the ranks", "fact");
+                     fmt::format("{}{}", report_.simulated ? "simulated; " : "",
+                                 report_.strong ? "the same batch at every size" : "the batch grows with the ranks"),
+                     "fact");
         throughput();
         parts();
         return canvas_.finish(left + wide + 200, y_ + margin, report_.title, style_sheet(names_.size()), "");
@@ -93,7 +95,7 @@ private:
                      fmt::format("target, {:.0f} %", 100 * report_.target), "small");
         curve("predicted", "guess", y, each,
               [&](size_t i) { return i < report_.predicted.size() ? report_.predicted[i] : std::optional<double>(); });
-        curve("measured", "mark", y, each,
+        curve(report_.simulated ? "predicted" : "measured", report_.simulated ? "guess" : "mark", y, each,
               [&](size_t i) { return std::optional<double>(report_.runs[i].tokens_per_s); });
         for (size_t i = 0; i < report_.runs.size(); ++i) {
             canvas_.text(x(i), y(each(i, report_.runs[i].tokens_per_s)) - 10,
@@ -117,7 +119,8 @@ private:
 
     /// A bar for each size.
     void parts() {
-        canvas_.heading(margin, y_ += 30, "Where rank 0's time went");
+        canvas_.heading(margin, y_ += 30,
+                        report_.simulated ? "Where the ranks' time goes" : "Where rank 0's time went");
         double at = margin;
         y_ += 12;
         size_t number = 0;

@@ -30,7 +30,7 @@ std::string what_grew(const ScaledRun& first, const ScaledRun& run) {
 
 std::string scale_text(const ScaleReport& report) {
     const bool predicted = !report.predicted.empty();
-    std::string text = fmt::format("{}, {}; target {:.0f} %\n", report.title,
+    std::string text = fmt::format("{}{}, {}; target {:.0f} %\n", report.title, report.simulated ? ", simulated" : "",
                                    report.strong ? "the same batch at every size" : "the batch grows with the ranks",
                                    100 * report.target);
     text += fmt::format("{:>6} {:>9} {:>10}{} {:>8} {:>10} {:>6}  {}\n", "ranks", "sequences", "tokens/s",

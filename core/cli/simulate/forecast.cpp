@@ -62,6 +62,8 @@ struct SimulateScript final : ScriptRunner {
     }
 };
 
+}  // namespace
+
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks) {
     std::map<int64_t, double> slow;
     for (const std::string& text : given) {
@@ -81,8 +83,6 @@ std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int6
     }
     return slow;
 }
-
-}  // namespace
 
 Cluster read_cluster(const std::string& path, int64_t nodes) {
     Config file = load_toml(path);

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ struct Forecast {
 
 /// A cluster's file; `nodes`: of its one kind, 0: as many as the file says. Throws Error with its place.
 Cluster read_cluster(const std::string& file, int64_t nodes);
+
+/// "RANK:TIMES", as --slow has them. Throws Error for what is none.
+std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks);
 
 /// Compiles the script for the cluster's transports and plays one train step. Throws Error as `orrery check` does, and
 /// where the mesh has more ranks than the cluster accelerators.

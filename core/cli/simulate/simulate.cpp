@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/simulate/forecast.h"
+#include "cli/simulate/what_if.h"
 #include "draw/picture.h"
 #include "run/control/job.h"
 #include "sim/predicted_trace.h"
@@ -108,6 +109,9 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
 
 int simulate_command(const ScriptCommand& given, const SimulateCommand& command) {
     if (given.script_help) return show_options(given, Job{});
+    if (command.cluster.empty() && !command.trace.empty())
+        throw Error("--trace: the trace is of a cluster's ranks\n  name its file with --cluster");
+    if (command.cluster.empty()) return what_if_command(given, command);
     if (!command.trace.empty() && command.tp_chunks > 0)
         throw Error("--trace with --tp-chunks: the trace is of the plan that `run` takes\n  leave one of them out");
     if (!command.trace.empty() && !std::ofstream(command.trace, std::ios::app))

@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/json.h"
+#include "base/processors.h"
 #include "base/text.h"
 #include "plan/access.h"
 #include "run/control/address.h"
@@ -73,6 +74,12 @@ Untimed untimed_in(Session& session) {
     return out;
 }
 
+/// Of this host, for all its ranks.
+int64_t processors_of(const Job& job) {
+    if (job.processors > 0) return job.processors * job.local_ranks;
+    return static_cast<int64_t>(allowed_processors().size());
+}
+
 std::vector<std::pair<std::string, std::string>> facts_of(Session& session, const std::vector<RankCosts>& ranks) {
     const Plan& plan = session.main().plan();
     std::set<std::string> hosts;
@@ -85,6 +92,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Session& session, cons
             {"mesh", plan.mesh.text()},
             {"ranks", std::to_string(ranks.size())},
             {"hosts", std::to_string(hosts.size())},
+            {"processors", std::to_string(processors_of(session.job()))},
             {"threads", std::to_string(plan.threads_per_rank)},
             {"transports", transports},
             {"products", session.products().name},
@@ -132,6 +140,9 @@ CostTable merge_costs(const Plan& plan, const std::vector<RankCosts>& ranks,
     Kernels kernels;
     std::map<std::tuple<AxisId, std::string, int64_t>, Wire> wires;
     std::map<Kind, double> spent;
+    std::map<std::string, int> on_host;
+    int beside = 0;
+    for (const RankCosts& rank : ranks) beside = std::max(beside, on_host[rank.host]++);
     double steps = 0, step_s = 0;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         steps += static_cast<double>(ranks[rank].steps);
@@ -150,7 +161,7 @@ CostTable merge_costs(const Plan& plan, const std::vector<RankCosts>& ranks,
     }
     if (untimed.kernels.empty())
         for (const auto& [spec, times] : kernels.rows())
-            table.kernels.push_back({spec, plan.threads_per_rank, measured(times)});
+            table.kernels.push_back({spec, plan.threads_per_rank, measured(times), beside});
     else
         table.notes.push_back("no kernels: " + untimed.kernels);
     for (const auto& [key, wire] : wires) {

@@ -60,6 +60,8 @@ public:
         if (saves && first <= run_.options.steps) save(run_.options.steps);
         if (first <= run_.options.steps) write_costs();
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
+        if (run_.close && first <= run_.options.steps)
+            if (const std::string said = run_.close(); !said.empty()) note(said);
         if (scaled() && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
                              run_.options.steps));

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 
 #include "run/checkpoint/checkpoint.h"
@@ -25,6 +26,8 @@ struct TrainingRun {
     std::string trace = {};  ///< file of a traced step, written by rank 0; "": none is
     int64_t trace_step = 0;  ///< 0: the tenth of this start, or its last
     std::string costs = {};  ///< file of what the steps took, written by rank 0 at the end; "": none
+    /// On rank 0, once `costs` is written: what else there is to say of it at the end.
+    std::function<std::string()> close = {};
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

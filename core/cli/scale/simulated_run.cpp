@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "cli/scale/scale.h"
+#include "cli/simulate/forecast.h"
+#include "cli/simulate/local_forecast.h"
+
+namespace orrery {
+namespace {
+
+/// By the cluster's rates and links.
+ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
+    const Cluster cluster = read_cluster(how.cluster, how.cluster_nodes);
+    const Forecast made = forecast(script, cluster, how);
+    require_memory(made.prediction);
+    ScaledRun run;
+    run.ranks = made.prediction.ranks;
+    run.tokens_per_s = made.prediction.tokens_per_s_rank * static_cast<double>(run.ranks);
+    run.mfu = made.prediction.mfu;
+    run.parts["compute"] = made.prediction.computing;
+    run.parts["waiting"] = made.prediction.waiting;
+    for (const auto& [axis, share] : made.prediction.exposed) run.parts["communication " + axis] = share;
+    return run;
+}
+
+/// By what was measured here.
+ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how) {
+    const LocalScript script = local_script(given, how);
+    const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, how);
+    const double step = made.step_s();
+    ScaledRun run;
+    run.ranks = script.compiled.mesh.ranks();
+    run.tokens_per_s = static_cast<double>(script.compiled.tokens_per_step) / step;
+    const double weight = 1 / static_cast<double>(run.ranks) / step;  // an actor a rank
+    for (const ActorTime& time : made.run.actors) {
+        run.parts["compute"] += time.computing * weight;
+        run.parts["waiting"] += time.waiting * weight;
+        for (const auto& [axis, seconds] : time.exposed)
+            run.parts["communication " + script.compiled.mesh.axis(axis).name] += seconds * weight;
+    }
+    run.parts["the rest"] = made.rest_s / step;
+    return run;
+}
+
+}  // namespace
+
+ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command) {
+    ScaledRun run =
+        command.how.cluster.empty() ? on_this_machine(script, command.how) : on_cluster(script, command.how);
+    if (!(run.tokens_per_s > 0))
+        throw Error("scale: the script's inputs are no tokens; there is no throughput to compare", Fault::failed);
+    std::erase_if(run.parts, [](const auto& part) { return part.second <= 0; });
+    return run;
+}
+
+}  // namespace orrery

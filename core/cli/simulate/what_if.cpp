@@ -1,0 +1,140 @@
+#include "cli/simulate/what_if.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <map>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/simulate/local_forecast.h"
+#include "sim/local/local_costs.h"
+
+namespace orrery {
+namespace {
+
+/// Shares of the step, means over all ranks.
+struct Shares {
+    double computing = 0, waiting = 0, rest = 0;
+    std::map<std::string, double> exposed;
+};
+
+Shares shares_of(const Mesh& mesh, const LocalForecast& made) {
+    Shares all;
+    const double step = made.step_s();
+    const double weight = 1 / static_cast<double>(made.run.actors.size()) / step;  // an actor a rank
+    for (const ActorTime& time : made.run.actors) {
+        all.computing += time.computing * weight;
+        all.waiting += time.waiting * weight;
+        for (const auto& [axis, seconds] : time.exposed) all.exposed[mesh.axis(axis).name] += seconds * weight;
+    }
+    all.rest = made.rest_s / step;
+    return all;
+}
+
+std::string of_transports(const LocalForecast& made) {
+    std::string text;
+    for (const auto& [axis, name] : made.transports) text += fmt::format(", {} by {}", axis, name);
+    return text;
+}
+
+std::string transports_fact(const LocalForecast& made) {
+    std::string text;
+    for (const auto& [axis, name] : made.transports)
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", axis, name);
+    return text;
+}
+
+std::string text_fact(const CostTable& table, const std::string& name) {
+    for (const auto& [fact, value] : table.facts)
+        if (fact == name) return value;
+    return "";
+}
+
+/// The plan, its transports and threads are those that the run was measured with, and nothing is supposed beside.
+bool as_it_was(const LocalScript& script, const LocalForecast& made, const SimulateCommand& command) {
+    return command.slow.empty() && command.jitter == 0 && command.link_gbit == 0 && command.link_us == 0 &&
+           command.processors == 0 &&
+           text_fact(*script.measured, "fingerprint") == script.compiled.train().fingerprint &&
+           text_fact(*script.measured, "transports") == transports_fact(made);
+}
+
+std::string ms(double seconds) { return fmt::format("{:.3f} ms", 1e3 * seconds); }
+
+std::string told_step(const LocalScript& script, const LocalForecast& made, bool unchanged) {
+    std::string text = fmt::format("step        {} predicted", ms(made.step_s()));
+    const double measured = script.measured ? total_of(*script.measured, "step") : 0;
+    if (measured > 0 && unchanged)
+        text += fmt::format(", {} measured ({:+.1f} %)", ms(measured), 100 * (made.step_s() / measured - 1));
+    if (measured > 0 && !unchanged)
+        text += fmt::format(", {:.2f} times the {} of the run as it was", made.step_s() / measured, ms(measured));
+    if (script.compiled.tokens_per_step > 0)
+        text += fmt::format("   {} tokens/s",
+                            short_text(static_cast<double>(script.compiled.tokens_per_step) / made.step_s()));
+    return text + "\n";
+}
+
+std::string told(const std::string& name, const LocalScript& script, const LocalForecast& made, bool unchanged) {
+    const Plan& plan = script.compiled.train();
+    const Mesh mesh = plan.mesh.with_microbatches(1);
+    std::string text =
+        fmt::format("{} on this machine: {}{} of {} on {}{}\n", name, mesh.axes().empty() ? "" : mesh.text() + ", ",
+                    plural(plan.mesh.ranks(), "rank"), plural(plan.threads_per_rank, "thread"),
+                    plural(static_cast<int64_t>(made.processors), "processor"), of_transports(made));
+    text += told_step(script, made, unchanged);
+    const Shares shares = shares_of(plan.mesh, made);
+    text += fmt::format("time        computing {:.1f} %", 100 * shares.computing);
+    for (const auto& [axis, share] : shares.exposed) text += fmt::format(", {} exposed {:.1f} %", axis, 100 * share);
+    text += fmt::format(", waiting for other ranks {:.1f} %, between two steps {:.1f} %\n", 100 * shares.waiting,
+                        100 * shares.rest);
+    text += fmt::format("memory      {} on a rank at most\n", bytes_text(script.compiled.largest_arenas().both()));
+    text += fmt::format("costs       {}\n", join(script.tables, ", "));
+    for (const std::string& source : made.sources) text += fmt::format("            {}\n", source);
+    return text;
+}
+
+Json as_json(const LocalScript& script, const LocalForecast& made, bool unchanged) {
+    const Shares shares = shares_of(script.compiled.mesh, made);
+    Json json = {{"ranks", script.compiled.mesh.ranks()},
+                 {"threads", script.compiled.train().threads_per_rank},
+                 {"processors", made.processors},
+                 {"step_s", made.step_s()},
+                 {"computing", shares.computing},
+                 {"exposed", shares.exposed},
+                 {"waiting", shares.waiting},
+                 {"rest", shares.rest},
+                 {"memory_bytes", script.compiled.largest_arenas().both()},
+                 {"tables", script.tables},
+                 {"sources", made.sources}};
+    if (script.compiled.tokens_per_step > 0)
+        json["tokens_per_s"] = static_cast<double>(script.compiled.tokens_per_step) / made.step_s();
+    if (!script.measured) return json;
+    json["measured_step_s"] = total_of(*script.measured, "step");
+    json["as_measured"] = unchanged;
+    return json;
+}
+
+}  // namespace
+
+int what_if_command(const ScriptCommand& given, const SimulateCommand& command) {
+    if (!command.out.empty())
+        throw Error(
+            "-o: a forecast of this machine is not drawn\n  leave it out; `orrery run --trace FILE` shows a step "
+            "as it was",
+            Fault::usage);
+    if (command.link_us > 0 && command.link_gbit <= 0)
+        throw Error("--link-us: of which link? give its rate, too, as in --link-gbit 1", Fault::usage);
+    const LocalScript script = local_script(given, command);
+    const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, command);
+    const bool unchanged = script.measured && as_it_was(script, made, command);
+    if (command.json) {
+        std::printf("%s\n", as_json(script, made, unchanged).dump(2).c_str());
+        return 0;
+    }
+    std::fputs(told(given.script, script, made, unchanged).c_str(), stdout);
+    if (unchanged)
+        std::fputs(text_of(compare(script.compiled.train(), made.run, made.rest_s, *script.measured)).c_str(), stdout);
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,57 @@
+#include "run/calibrate/kept_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/hash.h"
+#include "base/regular_file.h"
+#include "base/text.h"
+#include "orrery/error.h"
+#include "run/products/product_cache.h"
+
+namespace orrery {
+namespace {
+
+constexpr size_t most_bytes = size_t{64} << 20;
+
+std::string costs_folder() {
+    const std::string cache = cache_folder();
+    return cache.empty() ? "" : cache + "/costs";
+}
+
+}  // namespace
+
+std::string kept_costs_path(const std::string& machine) {
+    const std::string folder = costs_folder();
+    if (folder.empty()) return "";
+    std::vector<std::string> lines;
+    const std::vector<std::string> all = split(machine, '\n');
+    for (const std::string& line : all)
+        if (!trim(line).empty()) lines.emplace_back(trim(line));
+    std::sort(lines.begin(), lines.end());
+    return fmt::format("{}/{}.json", folder, sha256(join(lines, "\n")).substr(0, 16));
+}
+
+bool any_kept_costs() {
+    const std::string folder = costs_folder();
+    std::error_code ignored;
+    return !folder.empty() && std::filesystem::exists(folder, ignored) && !std::filesystem::is_empty(folder, ignored);
+}
+
+CostTable read_costs(const std::string& file) {
+    const RegularFile found(file);
+    if (!found.there()) throw Error(fmt::format("no table of measured costs {}\n  make one: orrery calibrate", file));
+    if (!found.problem().empty()) throw Error(fmt::format("{} {}", file, found.problem()));
+    return parse_cost_table(found.text(most_bytes), file);
+}
+
+std::optional<CostTable> kept_costs(const std::string& machine) {
+    const std::string file = kept_costs_path(machine);
+    std::error_code ignored;
+    if (file.empty() || !std::filesystem::exists(file, ignored)) return std::nullopt;
+    return read_costs(file);
+}
+
+}  // namespace orrery
