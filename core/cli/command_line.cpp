@@ -86,7 +86,7 @@ CLI::App* add_check(CLI::App& app, ScriptCommand& command) {
 void add_cluster(CLI::App& app, SimulateCommand& command) {
     app.add_option("--cluster", command.cluster, "TOML file of the cluster; see configs/clusters/")->required();
     app.add_option("--cluster-nodes", command.cluster_nodes, "so many nodes, instead of what the file says")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
     app.add_option("--software", command.software,
                    "what runs the kernels: compiled, eager, megatron, unfused or eight_bit");
     app.add_option("--tp-chunks", command.tp_chunks,
@@ -130,6 +130,7 @@ CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& co
     simulate->add_option("--restart-s", command.restart_s, "seconds from a failure until training goes on")
         ->check(CLI::NonNegativeNumber);
     simulate->add_option("-o,--out", command.out, "draw the timeline to this .svg file");
+    simulate->add_option("--trace", command.trace, "write the step of every rank for Perfetto to this .json file");
     simulate->add_flag("--json", command.json, "print the prediction as JSON");
     for (const char* of_cluster : {"--mapping", "--restart-s"}) simulate->get_option(of_cluster)->needs("--cluster");
     add_examples(*simulate,
@@ -145,12 +146,15 @@ CLI::App* add_plan(CLI::App& app, ScriptCommand& script, PlanCommand& command) {
     add_script_options(*plan, script, "experiment, a .lua file");
     add_cluster(*plan, command.simulate);
     plan->add_option("--ranks", command.ranks, "so many of the cluster's accelerators; all of them if left out")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
     plan->add_option("--most-tp", command.most_tp,
                      "the largest tp that is looked at; a node's accelerators if left out")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
     plan->add_option("--most-pp", command.most_pp, "the largest pp that is looked at; 64 if left out")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+    plan->add_option("--jobs", command.jobs, "choices that are looked at at the same time; one a processor if left out")
+        ->check(CLI::Range(1, 1024));
+    plan->add_option("-o,--out", command.simulate.out, "draw time against memory of all choices to this .svg file");
     plan->add_option("--keep", command.keep,
                      "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping")
         ->delimiter(',');

@@ -58,6 +58,7 @@ struct SimulateCommand {
     double jitter = 0;
     double restart_s = 300;  ///< from a failure until training goes on
     std::string out;         ///< an .svg file; "": none
+    std::string trace;       ///< a .json file for Perfetto; "": none
     bool json = false;
     // Of this machine.
     std::vector<std::string> tables;    ///< of measured costs; later ones go first
@@ -73,6 +74,7 @@ struct PlanCommand {
     int64_t ranks = 0;              ///< 0: all accelerators of the cluster
     int64_t most_tp = 0;            ///< 0: the accelerators of a node
     int64_t most_pp = 0;            ///< 0: 64
+    int64_t jobs = 0;               ///< choices that are looked at at the same time; 0: as many as processors
     std::vector<std::string> keep;  ///< options that stay as configured: mesh, samples, zero, ...
 };
 

@@ -226,6 +226,12 @@ int launch(const LaunchSpec& spec) {
     return watch.interrupted && weight(watch.code) < 3 ? 128 + SIGINT : watch.code;
 }
 
+void pin_rank(const Job& job, const std::string& transport) {
+    const std::vector<int> allowed = allowed_processors();
+    if (transport != "shm" || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
+}
+
 void check_nodes(const ScriptCommand& command) {
     if (command.nodes < 1) throw Error(fmt::format("--nodes {}: expected 1 or more", command.nodes));
     if (command.node_rank < 0 || command.node_rank >= command.nodes)

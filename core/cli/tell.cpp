@@ -71,15 +71,6 @@ Told tell(TcpRendezvous::Options options, const std::string& what, Milliseconds 
     }
 }
 
-TcpRendezvous::Options place_of(const Job& job) {
-    TcpRendezvous::Options options;
-    options.host = job.host;
-    options.port = job.port;
-    options.rank = job.rank;
-    options.token = {job.token, job.id, job.generation};
-    return options;
-}
-
 }  // namespace
 
 int end_rank(const Job& job, const std::string& what, int code, RendezvousServer* server) {

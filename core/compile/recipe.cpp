@@ -108,6 +108,21 @@ MarkedProgram made(const Recipe& recipe, const ProgramEntry& entry, const Mesh& 
     }
 }
 
+/// What evaluates and samples, behind the train step.
+void make_others(Experiment& made_of, const Mesh& mesh) {
+    const Recipe& recipe = *made_of.recipe;
+    made_of.programs.push_back(
+        made(recipe, {"eval", ProgramRole::evaluate, recipe.batch, false, -1, recipe.mean}, mesh, made_of.train()));
+    for (size_t i = 0; i < recipe.added.size(); ++i) {
+        const AddedProgram& added = recipe.added[i];
+        const ProgramEntry entry{added.name, ProgramRole::evaluate, recipe.batch,
+                                 false,      static_cast<int>(i),   added.mean};
+        made_of.programs.push_back(made(recipe, entry, mesh, made_of.train()));
+    }
+    MarkedProgram logits = made(recipe, {"logits", ProgramRole::logits, 1, false, -1}, mesh, made_of.train());
+    if (!logits.program.ops.empty()) made_of.programs.push_back(std::move(logits));
+}
+
 }  // namespace
 
 Program train_step(const Recipe& recipe, int64_t batch) {
@@ -132,7 +147,7 @@ ProgramEntry train_entry(const Recipe& recipe, int64_t batch) {
     return batch == recipe.batch ? full : at_batch(full, batch);
 }
 
-Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {
+Experiment make_experiment(Recipe given, Program step, const Mesh& mesh, bool step_alone) {
     Experiment made_of;
     made_of.recipe = std::make_shared<const Recipe>(std::move(given));
     const Recipe& recipe = *made_of.recipe;
@@ -140,16 +155,7 @@ Experiment make_experiment(Recipe given, Program step, const Mesh& mesh) {
     if (!smaller.empty()) check_repeats(recipe, step);
     made_of.programs.push_back(marked(recipe, train_entry(recipe, recipe.batch), mesh, std::move(step)));
     check_ramp(recipe, made_of.train(), smaller, mesh);
-    made_of.programs.push_back(
-        made(recipe, {"eval", ProgramRole::evaluate, recipe.batch, false, -1, recipe.mean}, mesh, made_of.train()));
-    for (size_t i = 0; i < recipe.added.size(); ++i) {
-        const AddedProgram& added = recipe.added[i];
-        const ProgramEntry entry{added.name, ProgramRole::evaluate, recipe.batch,
-                                 false,      static_cast<int>(i),   added.mean};
-        made_of.programs.push_back(made(recipe, entry, mesh, made_of.train()));
-    }
-    MarkedProgram logits = made(recipe, {"logits", ProgramRole::logits, 1, false, -1}, mesh, made_of.train());
-    if (!logits.program.ops.empty()) made_of.programs.push_back(std::move(logits));
+    if (!step_alone) make_others(made_of, mesh);
     made_of.mesh = made_of.programs.front().mesh;
     for (const AskedStrategy& asked : recipe.strategies)
         for (const auto& [key, word] : asked.words)

@@ -117,8 +117,8 @@ ProgramEntry train_entry(const Recipe& recipe, int64_t batch);
 
 /// Every program but the ramp's smaller steps, annotated for the mesh (without micro). `step`: what train_step gave for
 /// the full batch. Throws Error with script lines, also where a step of the ramp has fewer micro-batches than the
-/// pipeline's schedule orders.
-Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh);
+/// pipeline's schedule orders. `step_alone`: the full train step and nothing else.
+Experiment make_experiment(Recipe recipe, Program step, const Mesh& mesh, bool step_alone = false);
 /// A further program of the experiment. Throws Error with script lines.
 MarkedProgram make_program(const Experiment& experiment, const ProgramEntry& entry);
 /// Makes the ramp's smaller steps, too: the `most` smallest of them.

@@ -113,20 +113,19 @@ private:
     ReplayView view_;
 };
 
-/// Most (micro-batch, chunk) pairs alive at once on one rank.
+}  // namespace
+
 int64_t activation_peak(const std::vector<Slot>& slots) {
     std::map<std::pair<int64_t, int>, size_t> last;
     for (size_t i = 0; i < slots.size(); ++i) last[{slots[i].fragment.micro, slots[i].fragment.chunk}] = i;
     int64_t alive = 0, peak = 0;
     for (size_t i = 0; i < slots.size(); ++i) {
-        alive += slots[i].fragment.kind == Kind::forward;
+        alive += slots[i].fragment.kind == Fragment::Kind::forward;
         peak = std::max(peak, alive);
         alive -= last[{slots[i].fragment.micro, slots[i].fragment.chunk}] == i;
     }
     return peak;
 }
-
-}  // namespace
 
 double Timeline::bubble() const {
     int64_t all = 0;

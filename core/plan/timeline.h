@@ -32,6 +32,9 @@ struct Timeline {
 /// Time units that a fragment takes on a pipeline rank, 0 or more.
 using FragmentTime = std::function<int64_t(int rank, const Fragment& fragment)>;
 
+/// Timeline::peak of one rank, whose slots are in the order of their start.
+int64_t activation_peak(const std::vector<Slot>& slots);
+
 /// Does some rank run weight gradients as fragments of their own?
 bool splits_weights(const Schedule& schedule);
 /// F, B and W take one unit each; B takes two where weight gradients run with it.

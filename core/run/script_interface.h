@@ -61,6 +61,8 @@ public:
     virtual const Mesh& mesh() = 0;
     /// Sees every program of the script after each pass. Empty: nobody looks.
     virtual PassLook look() { return {}; }
+    /// The train step is all that is asked of the script: compile() gets no program to evaluate or sample.
+    virtual bool train_step_alone() const { return false; }
     /// Distributes, lowers and proves. Throws Error with script lines. Called by program:compile().
     virtual void compile(Experiment experiment) = 0;
     /// Bytes moved, peak memory, flops of the compiled experiment.

@@ -115,15 +115,10 @@ void Session::meet() {
         return;
     }
     need_descriptors(compiled_.mesh, joined_axes(compiled_.plans()));
-    const JobToken token{job_.token, job_.id, job_.generation};
     if (job_.serves) server_ = serve(job_);
-    TcpRendezvous::Options options;
-    options.host = job_.host;
-    options.port = job_.port;
-    options.rank = job_.rank;
+    TcpRendezvous::Options options = place_of(job_);
     options.world = job_.ranks;
     options.per_host = per_host(job_);
-    options.token = token;
     options.timeout = settings_.join_timeout;
     rendezvous_ = std::make_unique<TcpRendezvous>(options);
     exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.join_timeout);

@@ -21,6 +21,12 @@ double bytes_of_state(const Program& program) {
     return bytes;
 }
 
+std::vector<std::string> names_of(const std::map<std::string, double>& rates) {
+    std::vector<std::string> names;
+    for (const auto& [name, rate] : rates) names.push_back(name);
+    return names;
+}
+
 /// The slowest kind of accelerator that ranks sit on: a step waits for it.
 const Accelerator& accelerator_of(const Cluster& cluster, const Mapping& mapping, const std::string& precision) {
     const Accelerator* slowest = nullptr;
@@ -33,9 +39,10 @@ const Accelerator& accelerator_of(const Cluster& cluster, const Mapping& mapping
         if (!slowest || rate(one) < rate(*slowest)) slowest = &one;
     }
     if (rate(*slowest) <= 0)
-        throw Error(
-            fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}] of the cluster's file",
-                        slowest->name, precision, slowest->name));
+        throw Error(fmt::format(
+            "{0} has no rate for products of {1}; it has {2}\n  give it in [accelerator.{0}.dense_tflops] of "
+            "the cluster's file, or take another train.precision",
+            slowest->name, precision, join(names_of(slowest->dense_flops), ", ")));
     return *slowest;
 }
 
@@ -57,22 +64,15 @@ void add_failures(Prediction& p, const Compiled& compiled, const Cluster& cluste
     p.state_bytes = bytes_of_state(compiled.train().program);
     if (cluster.storage.write_bytes_s > 0) p.checkpoint_s = p.state_bytes / cluster.storage.write_bytes_s;
     const double rate = cluster.failures_per_s();
-    if (rate <= 0 || p.checkpoint_s <= 0) return;
+    if (rate <= 0) return;
     p.between_failures_s = 1 / rate;
+    if (p.checkpoint_s <= 0) return;
     const CheckpointTimes times{p.checkpoint_s, restart_s, p.between_failures_s};
     p.interval_s = best_checkpoint_interval(times);
     p.goodput = goodput(times, p.interval_s);
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::string duration(double s) {
-    if (s < 1e-3) return fmt::format("{:.1f} us", s * 1e6);
-    if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
-    if (s < 120) return fmt::format("{:.3f} s", s);
-    if (s < 7200) return fmt::format("{:.0f} min", s / 60);
-    return fmt::format("{:.1f} h", s / 3600);
-}
 
 }  // namespace
 
@@ -88,9 +88,11 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
     p.mfu = compiled.flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
     add_shares(p, compiled, run);
     p.memory_least = std::numeric_limits<int64_t>::max();
-    for (const ArenaBytes& arena : compiled.arenas()) {
-        p.memory_bytes = std::max(p.memory_bytes, arena.both());
-        p.memory_least = std::min(p.memory_least, arena.both());
+    const std::vector<ArenaBytes> arenas = compiled.arenas();
+    for (size_t k = 0; k < arenas.size(); ++k) {
+        if (arenas[k].both() > p.memory_bytes) p.memory_rank = compiled.train().classes[k].ranks.front();
+        p.memory_bytes = std::max(p.memory_bytes, arenas[k].both());
+        p.memory_least = std::min(p.memory_least, arenas[k].both());
     }
     p.memory_limit = std::numeric_limits<double>::infinity();
     for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
@@ -105,7 +107,7 @@ Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster
 
 std::string text(const Prediction& p, const std::string& title) {
     std::string out = title + "\n";
-    out += fmt::format("step        {}   ", duration(p.step_s));
+    out += fmt::format("step        {}   ", seconds_text(p.step_s));
     if (p.tokens_per_s_rank > 0)
         out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
     out += fmt::format("MFU {} of {:.0f} TFLOP/s ({})\n", percent(p.mfu), p.rate / 1e12, p.rate_of);
@@ -118,7 +120,9 @@ std::string text(const Prediction& p, const std::string& title) {
                        bytes_text(static_cast<int64_t>(p.memory_limit)), bytes_text(p.memory_least));
     const double tokens = p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks);
     if (p.energy_j > 0) {
-        out += fmt::format("energy      {}J a step at rated power", short_text(p.energy_j));
+        const std::string energy = short_text(p.energy_j);
+        out +=
+            fmt::format("energy      {}{}J a step at rated power", energy, energy.find(' ') < energy.size() ? "" : " ");
         out += tokens > 0 ? fmt::format(", {:.3g} J a token\n", p.energy_j / tokens) : "\n";
     }
     if (p.price > 0) {
@@ -127,21 +131,25 @@ std::string text(const Prediction& p, const std::string& title) {
     }
     if (p.checkpoint_s > 0)
         out += fmt::format("checkpoint  {} in {}", bytes_text(static_cast<int64_t>(p.state_bytes)),
-                           duration(p.checkpoint_s));
-    if (p.between_failures_s > 0)
-        out += fmt::format("; a failure every {}: best every {}, goodput {}", duration(p.between_failures_s),
-                           duration(p.interval_s), percent(p.goodput));
+                           seconds_text(p.checkpoint_s));
+    if (p.checkpoint_s > 0 && p.between_failures_s > 0)
+        out += fmt::format("; a failure every {}: best every {}, goodput {}", seconds_text(p.between_failures_s),
+                           seconds_text(p.interval_s), percent(p.goodput));
     if (p.checkpoint_s > 0) out += "\n";
+    if (p.checkpoint_s <= 0 && p.between_failures_s > 0)
+        out += fmt::format(
+            "failures    one every {}; goodput is not known: the cluster's file has no [storage] with "
+            "write_gb_s\n",
+            seconds_text(p.between_failures_s));
     return out;
 }
 
 void require_memory(const Prediction& p) {
     if (static_cast<double>(p.memory_bytes) <= p.memory_limit) return;
     throw Error(
-        fmt::format("a rank takes {}, its accelerator has {}: {} too much\n  split more (tp, pp, a higher ZeRO stage), "
-                    "take smaller "
-                    "micro-batches, or recompute; `orrery plan` looks for what fits",
-                    bytes_text(p.memory_bytes), bytes_text(static_cast<int64_t>(p.memory_limit)),
+        fmt::format("rank {} takes {}, its accelerator has {}: {} too much\n  split more (tp, pp, a higher ZeRO "
+                    "stage), take smaller micro-batches, or recompute; `orrery plan` looks for what fits",
+                    p.memory_rank, bytes_text(p.memory_bytes), bytes_text(static_cast<int64_t>(p.memory_limit)),
                     bytes_text(p.memory_bytes - static_cast<int64_t>(p.memory_limit))));
 }
 

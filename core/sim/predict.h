@@ -27,6 +27,7 @@ struct Prediction {
     double slowest_computing = 0;           ///< its share
 
     int64_t memory_bytes = 0, memory_least = 0;  ///< of the rank that takes most, and of the one that takes least
+    int64_t memory_rank = 0;                     ///< the first rank that takes most
     double memory_limit = 0;                     ///< bytes of one accelerator
     double energy_j = 0;                         ///< of a step, all accelerators at rated power; 0: not given
     double price = 0;                            ///< of a step; 0: not given

@@ -3,139 +3,55 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <deque>
 #include <limits>
-#include <set>
 #include <tuple>
 
 namespace orrery {
 namespace {
 
-struct Order {
-    std::string_view name;
-    int64_t chunks;
-};
-/// Of the library (scripts/orrery/schedules); gpipe is never better than 1f1b.
-constexpr std::array<Order, 6> orders = {
-    {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", 3}, {"interleaved", 4}, {"zb_h1", 0}, {"zbv", 0}}};
-constexpr std::array<std::string_view, 3> recomputes = {"none", "attention", "all"};
-constexpr std::array<int64_t, 5> sample_counts = {1, 2, 4, 8, 16};
+/// Choices of a round: what is judged without knowing what the others of it come to.
+constexpr size_t at_once = 8;
+/// A mesh that is slower than the best by more is looked at no closer.
+constexpr double near = 1.08;
+/// One step that made a mesh slower by more is not tried again beside its other options.
+constexpr double clearly = 1.02;
 
-template <class All, class Value>
-size_t place_of(const All& all, const Value& value) {
-    return static_cast<size_t>(std::find(all.begin(), all.end(), value) - all.begin());
+constexpr const char* no_room =
+    "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
+constexpr const char* too_slow =
+    "kernels at the best rate so far and the pipeline's bubble alone take longer than those told below";
+constexpr const char* too_far = "their meshes stay more than 8 % behind the fastest and were looked at no closer";
+
+double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
+
+enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
+
+/// Takes one option of another choice.
+void take(Choice& c, size_t option, const Choice& from) {
+    switch (option) {
+        case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
+        case samples: c.samples = from.samples; break;
+        case recompute: c.recompute = from.recompute; break;
+        case zero: c.zero = from.zero; break;
+        case sequence: c.sequence = from.sequence; break;
+        default: c.mapping = from.mapping;
+    }
+}
+
+/// Only that option's value, of any mesh.
+Choice value_of(const Choice& c, size_t option) {
+    Choice value;
+    take(value, option, c);
+    return value;
 }
 
 }  // namespace
 
-double Search::state_bytes(double parameters, const Choice& c) {
-    const double own = parameters / static_cast<double>(c.tp * c.pp), n = static_cast<double>(c.dp);
-    switch (c.zero) {
-        case 1: return own * (6 + 12 / n);
-        case 2: return own * (2 + 16 / n);
-        case 3: return own * 18 / n;
-        default: return own * 18;
-    }
-}
-
-double Search::bubble(const Choice& c, int64_t micros) {
-    if (c.pp == 1 || micros == 0) return 0;
-    const double p = static_cast<double>(c.pp - 1), m = static_cast<double>(micros);
-    if (c.schedule == "interleaved") return p / (static_cast<double>(std::max<int64_t>(c.chunks, 2)) * m);
-    if (c.schedule == "zb_h1") return p / (3 * m);
-    if (c.schedule == "zbv") return p / (6 * m);
-    return p / m;
-}
-
-bool Search::whole(const Choice& c) const {
-    if (c.dp * c.samples > space_.batch || space_.batch % (c.dp * c.samples) != 0) return false;
-    if (c.pp == 1) return true;
-    return c.schedule != "interleaved" || micros(c) % c.pp == 0;
-}
-
-/// Every mesh with the options that most take.
-std::vector<Choice> Search::meshes() const {
-    if (!space_.varies_mesh) return {space_.start};
-    std::vector<Choice> all;
-    for (int64_t tp = 1; tp <= std::min(space_.ranks, space_.most_tp); ++tp)
-        for (int64_t pp = 1; pp <= std::min(space_.ranks / tp, space_.most_pp); ++pp) {
-            if (space_.ranks % (tp * pp) != 0) continue;
-            Choice c = space_.start;
-            c.tp = tp;
-            c.pp = pp;
-            c.dp = space_.ranks / tp / pp;
-            if (space_.varies_zero) c.zero = c.dp > 1 ? 1 : 0;
-            if (space_.varies_sequence) c.sequence = tp > 1;
-            if (space_.varies_samples) c.samples = 1;
-            if (space_.varies_schedule) std::tie(c.schedule, c.chunks) = std::make_tuple("1f1b", int64_t{0});
-            if (whole(c)) all.push_back(c);
-        }
-    std::stable_sort(all.begin(), all.end(),
-                     [&](const Choice& a, const Choice& b) { return least_seconds(a) < least_seconds(b); });
-    return all;
-}
-
-/// The same with less memory: a higher ZeRO stage, then recomputation.
-std::optional<Choice> Search::smaller(const Choice& choice) const {
-    Choice c = choice;
-    if (space_.varies_recompute && c.recompute != recomputes.back()) {
-        c.recompute = recomputes[std::min(place_of(recomputes, c.recompute) + 1, recomputes.size() - 1)];
-        return c;
-    }
-    if (!space_.varies_zero || c.dp == 1 || c.zero == 3) return std::nullopt;
-    c.zero = c.pp > 1 ? c.zero + 1 : 3;  // ZeRO-2 and 3 reduce in each micro-batch
-    return c;
-}
-
-/// All that differ in one option, by option.
-std::vector<std::vector<Choice>> Search::beside(const Choice& choice) const {
-    std::vector<std::vector<Choice>> all;
-    const auto add = [&](auto change) {
-        Choice c = choice;
-        change(c);
-        if (c != choice && whole(c)) all.back().push_back(c);
-    };
-    all.emplace_back();
-    if (space_.varies_schedule && choice.pp > 1)
-        for (const Order& order : orders)
-            add([&](Choice& c) {
-                c.schedule = order.name;
-                c.chunks = order.chunks;
-            });
-    all.emplace_back();
-    if (space_.varies_samples)
-        for (const int64_t samples : sample_counts) add([&](Choice& c) { c.samples = samples; });
-    all.emplace_back();
-    if (space_.varies_recompute)
-        for (const std::string_view kind : recomputes) add([&](Choice& c) { c.recompute = kind; });
-    all.emplace_back();
-    if (space_.varies_zero && choice.dp > 1)
-        for (int64_t zero = 0; zero <= 3; ++zero) add([&](Choice& c) { c.zero = zero; });
-    all.emplace_back();
-    if (space_.varies_sequence && choice.tp > 1) add([&](Choice& c) { c.sequence = !c.sequence; });
-    all.emplace_back();
-    if (space_.varies_mapping && choice.pp > 1 && choice.dp > 1)
-        for (const char* order : {"", "tp,pp,dp"}) add([&](Choice& c) { c.mapping = order; });
-    return all;
-}
-
-/// Option by option, from the best so far, until none is faster.
-Choice Search::climb(Choice at) {
-    for (bool faster = true; faster;) {
-        faster = false;
-        const size_t options = beside(at).size();
-        for (size_t option = 0; option < options; ++option) {
-            const std::vector<Choice> values = beside(at)[option];
-            for (const Choice& next : values) {
-                const Judged* judged = look(next);
-                if (!judged || !fits(*judged) || judged->step_s >= known_.at(at).step_s) continue;
-                at = next;
-                faster = true;
-                break;  // the rest of the option in the next round
-            }
-        }
-    }
-    return at;
+int64_t Found::pruned() const {
+    int64_t sum = 0;
+    for (const auto& [reason, count] : left_out) sum += count;
+    return sum;
 }
 
 bool Search::fits(const Judged& judged) const {
@@ -143,86 +59,210 @@ bool Search::fits(const Judged& judged) const {
            (space_.memory_limit == 0 || static_cast<double>(judged.memory_bytes) <= space_.memory_limit);
 }
 
+const Judged* Search::fitting(const Choice& choice) const {
+    const auto known = known_.find(choice);
+    return known != known_.end() && fits(known->second) ? &known->second : nullptr;
+}
+
 double Search::least_seconds(const Choice& c) const {
     const double rate = rate_ > 0 ? std::min(space_.rate, 1.05 * rate_) : space_.rate;
     if (rate <= 0) return 0;
-    const double again = c.recompute == "all" ? 4.0 / 3 : 1;
-    return space_.flops * again / rate / static_cast<double>(space_.ranks) * (1 + bubble(c, micros(c)));
+    return space_.flops * factor_of(c) / rate / static_cast<double>(space_.ranks) * (1 + bubble(c, space_.micros(c)));
 }
 
 double Search::worst_kept() const {
-    std::vector<double> times;
-    for (const auto& [choice, judged] : known_)
-        if (fits(judged)) times.push_back(judged.step_s);
-    if (times.empty()) return std::numeric_limits<double>::infinity();
-    std::sort(times.begin(), times.end());
-    const double quarter = 1.25 * times.front();
-    return times.size() < space_.kept ? quarter : std::min(quarter, times[space_.kept - 1]);
+    if (best_.empty()) return std::numeric_limits<double>::infinity();
+    const double quarter = 1.25 * best_.front()->step_s;
+    return best_.size() < space_.kept ? quarter : std::min(quarter, best_[space_.kept - 1]->step_s);
 }
 
-/// nullptr: it cannot be among the best.
-const Judged* Search::look(const Choice& choice) {
-    const auto known = known_.find(choice);
-    if (known != known_.end()) return &known->second;
-    const bool too_large =
-        space_.memory_limit > 0 && state_bytes(space_.parameters, choice) * 0.75 > space_.memory_limit;
-    if (too_large || least_seconds(choice) > worst_kept()) {
-        pruned_[choice] = true;
-        return nullptr;
+bool Search::too_large(const Choice& choice) const {
+    if (space_.memory_limit <= 0) return false;
+    const double state = state_bytes(space_.parameters, choice);
+    if (state * 0.75 > space_.memory_limit) return true;
+    for (int64_t stage = 0; stage <= 3; ++stage) {
+        Choice other = choice;
+        other.zero = stage;
+        const auto known = known_.find(other);
+        if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
+        // What the formula says of the difference, and a quarter of it in favour of the choice.
+        const double more = state - state_bytes(space_.parameters, other);
+        const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
+        if (least > space_.memory_limit) return true;
     }
-    Judged judged = judge_(choice);
-    judged.choice = choice;
-    if (judged.computing_s > 0) {
-        const double again = choice.recompute == "all" ? 4.0 / 3 : 1;
-        rate_ = std::max(rate_, space_.flops * again / judged.computing_s / static_cast<double>(space_.ranks));
-    }
-    const Judged& kept = known_.emplace(choice, std::move(judged)).first->second;
-    const std::vector<const Judged*> best = fitting();
-    if (progress_) progress_(static_cast<int64_t>(known_.size()), left_, best.empty() ? nullptr : best.front());
-    return &kept;
+    return false;
 }
 
-std::vector<const Judged*> Search::fitting() const {
-    std::vector<const Judged*> all;
-    for (const auto& [choice, judged] : known_)
-        if (fits(judged)) all.push_back(&judged);
-    std::stable_sort(all.begin(), all.end(), [](const Judged* a, const Judged* b) { return a->step_s < b->step_s; });
+std::string Search::why_left_out(const Choice& choice) const {
+    if (too_large(choice)) return no_room;
+    return least_seconds(choice) > worst_kept() ? too_slow : "";
+}
+
+void Search::judge_round(const std::vector<Choice>& round) {
+    std::vector<Judged> all(round.size());
+    const Judged* best = best_.empty() ? nullptr : best_.front();
+    auto judged_so_far = static_cast<int64_t>(known_.size());
+    const auto done = [&](size_t place, Judged judged) {
+        judged.choice = round[place];
+        all[place] = std::move(judged);
+        if (fits(all[place]) && (!best || all[place].step_s < best->step_s)) best = &all[place];
+        if (progress_) progress_(++judged_so_far, left_, best);
+    };
+    judge_(round, done);
+    const auto faster = [](const Judged* a, const Judged* b) {
+        return std::tie(a->step_s, a->choice) < std::tie(b->step_s, b->choice);
+    };
+    for (Judged& judged : all) {
+        const Choice choice = judged.choice;
+        if (judged.computing_s > 0)
+            rate_ = std::max(rate_,
+                             space_.flops * factor_of(choice) / judged.computing_s / static_cast<double>(space_.ranks));
+        const Judged* kept = &known_.emplace(choice, std::move(judged)).first->second;
+        if (fits(*kept)) best_.insert(std::upper_bound(best_.begin(), best_.end(), kept, faster), kept);
+    }
+}
+
+/// Judges those that are not known and may be among the best, round by round.
+void Search::look(const std::vector<Choice>& choices) {
+    std::vector<Choice> round;
+    std::set<Choice> asked;
+    for (size_t i = 0; i < choices.size(); ++i) {
+        const Choice& c = choices[i];
+        if (known_.count(c) == 0 && asked.insert(c).second) {
+            if (std::string why = why_left_out(c); why.empty())
+                round.push_back(c);
+            else
+                left_out_[c] = std::move(why);
+        }
+        if (round.size() < at_once && i + 1 < choices.size()) continue;
+        if (!round.empty()) judge_round(round);
+        round.clear();
+    }
+}
+
+/// Every mesh until it fits, those that a formula expects to be fastest first.
+void Search::first_look() {
+    std::vector<Choice> first = space_.meshes();
+    std::stable_sort(first.begin(), first.end(),
+                     [&](const Choice& a, const Choice& b) { return least_seconds(a) < least_seconds(b); });
+    std::deque<Choice> waiting(first.begin(), first.end());
+    const auto with_less = [&](const Choice& choice) {
+        if (const auto less = space_.smaller(choice)) waiting.push_front(*less);
+    };
+    while (!waiting.empty()) {
+        std::vector<Choice> round;
+        while (round.size() < at_once && !waiting.empty()) {
+            const Choice c = waiting.front();
+            waiting.pop_front();
+            const std::string why = why_left_out(c);
+            if (why.empty()) round.push_back(c);
+            if (!why.empty()) left_out_[c] = why;
+            if (why == no_room) with_less(c);
+        }
+        left_ = static_cast<int64_t>(waiting.size());
+        if (!round.empty()) judge_round(round);
+        // Another option does not make a mesh possible that the model cannot have.
+        for (auto c = round.rbegin(); c != round.rend(); ++c)
+            if (const Judged& judged = known_.at(*c); !fits(judged) && judged.why_not.empty()) with_less(*c);
+    }
+}
+
+/// Of steps to more samples or less recomputation for which there is no room: the same with what gives some.
+std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
+    std::vector<Choice> all;
+    for (const Option option : {samples, recompute})
+        for (const Choice& choice : beside[option]) {
+            const auto known = known_.find(choice);
+            const bool unfit = known == known_.end() ? too_large(choice) : !fits(known->second);
+            if (!unfit || (known != known_.end() && !known->second.why_not.empty())) continue;
+            if (space_.varies_zero && choice.dp > 1 && choice.zero < 3) {
+                all.push_back(choice);
+                ++all.back().zero;
+                if (choice.zero == 1) all.push_back(choice), all.back().zero = 3;
+            }
+            if (const auto less = space_.smaller(choice); option == samples && less) all.push_back(*less);
+        }
     return all;
 }
 
-Found Search::run() {
-    const std::vector<Choice> first = meshes();
-    left_ = static_cast<int64_t>(first.size());
-    for (const Choice& mesh : first) {
-        --left_;
-        for (std::optional<Choice> c = mesh; c; c = smaller(*c)) {
-            const Judged* judged = look(*c);
-            if (judged && fits(*judged)) break;
-            if (judged && !judged->why_not.empty()) break;  // another option does not make the mesh possible
+/// From a choice that fits, step by step, until none is faster.
+Choice Search::climb(Choice at) {
+    std::set<std::pair<size_t, Choice>> slower;
+    for (;;) {
+        const double now = known_.at(at).step_s;
+        std::vector<std::vector<Choice>> beside = space_.beside(at);
+        std::vector<Choice> looked;
+        for (size_t option = 0; option < beside.size(); ++option) {
+            std::erase_if(beside[option], [&](const Choice& c) {
+                return slower.count({option, value_of(c, option)}) > 0;
+            });
+            looked.insert(looked.end(), beside[option].begin(), beside[option].end());
         }
+        look(looked);
+        Choice together = at;
+        int64_t improved = 0;
+        for (size_t option = 0; option < beside.size(); ++option) {
+            const Judged* best = nullptr;
+            for (const Choice& choice : beside[option]) {
+                const Judged* judged = fitting(choice);
+                if (judged && judged->step_s > clearly * now) slower.insert({option, value_of(choice, option)});
+                if (judged && judged->step_s < now && (!best || judged->step_s < best->step_s)) best = judged;
+            }
+            if (!best) continue;
+            take(together, option, best->choice);
+            ++improved;
+        }
+        std::vector<Choice> more = with_room(beside);
+        if (improved > 1 && space_.whole(together)) more.insert(more.begin(), together);
+        look(more);
+        looked.insert(looked.end(), more.begin(), more.end());
+        Choice next = at;
+        for (const Choice& choice : looked)
+            if (const Judged* judged = fitting(choice); judged && judged->step_s < known_.at(next).step_s)
+                next = choice;
+        if (next == at) return at;
+        at = next;
     }
-    std::set<std::tuple<int64_t, int64_t>> climbed;
+}
+
+Found Search::run() {
+    first_look();
+    std::set<std::tuple<int64_t, int64_t>> meshes;
     std::vector<Choice> tops;
-    for (const Judged* judged : fitting())
-        if (tops.size() < space_.climbs && climbed.emplace(judged->choice.tp, judged->choice.pp).second)
+    for (const Judged* judged : best_)
+        if (tops.size() < space_.climbs && meshes.emplace(judged->choice.tp, judged->choice.pp).second)
             tops.push_back(judged->choice);
     left_ = static_cast<int64_t>(tops.size());
-    for (const Choice& top : tops) {
+    for (size_t i = 0; i < tops.size(); ++i) {
         --left_;
-        climb(top);
+        Choice& top = tops[i];
+        if (const Judged* alike = fitting(space_.like(top, best_.front()->choice));
+            alike && alike->step_s < known_.at(top).step_s)
+            top = alike->choice;
+        if (known_.at(top).step_s <= near * best_.front()->step_s)
+            climb(top);
+        else
+            left_out_[top] = too_far;
+        if (i > 0) continue;
+        std::vector<Choice> alike;
+        for (size_t other = 1; other < tops.size(); ++other)
+            alike.push_back(space_.like(tops[other], best_.front()->choice));
+        look(alike);
     }
     Found found;
-    for (const Judged* judged : fitting())
+    for (const Judged* judged : best_)
         if (found.best.size() < space_.kept) found.best.push_back(*judged);
     std::map<std::string, const Judged*> reasons;
     for (const auto& [choice, judged] : known_) {
+        if (judged.why_not.empty()) found.all.push_back(judged);
         if (fits(judged)) continue;
         const Judged*& closest = reasons[judged.why_not];
         if (!closest || judged.memory_bytes < closest->memory_bytes) closest = &judged;
     }
     for (const auto& [reason, judged] : reasons) found.failed.push_back(*judged);
     found.compiled = static_cast<int64_t>(known_.size());
-    found.pruned = static_cast<int64_t>(pruned_.size());
+    for (const auto& [choice, reason] : left_out_)
+        if (known_.count(choice) == 0 || reason == too_far) ++found.left_out[reason];
     find_edges(found);
     return found;
 }
@@ -237,9 +277,10 @@ void Search::find_edges(Found& found) const {
          fmt::format("tp = {} is the largest that was looked at (--most-tp)", best.tp));
     edge(space_.varies_mesh && best.pp == space_.most_pp && space_.ranks > best.pp && best.pp > 1,
          fmt::format("pp = {} is the largest that was looked at (--most-pp)", best.pp));
-    edge(space_.varies_samples && best.samples == sample_counts.back(),
+    edge(space_.varies_samples && best.samples == most_samples,
          fmt::format("micro-batches of {} samples are the largest that were looked at", best.samples));
-    edge(space_.varies_schedule && best.pp > 1 && best.chunks == 4, "4 stages a rank are the most that were looked at");
+    edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,
+         fmt::format("{} stages a rank are the most that were looked at", most_chunks));
 }
 
 }  // namespace orrery

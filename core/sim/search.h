@@ -3,24 +3,14 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sim/choice.h"
+
 namespace orrery {
-
-/// One way to run a job on a cluster.
-struct Choice {
-    int64_t pp = 1, dp = 1, tp = 1;
-    int64_t samples = 1;  ///< of a micro-batch, on one member of dp
-    int64_t zero = 0;
-    std::string schedule = "1f1b";
-    int64_t chunks = 0;  ///< stages of a pipeline rank; 0: as many as the schedule needs
-    bool sequence = false;
-    std::string recompute = "none";
-    std::string mapping;  ///< axes, the innermost first; "": the mesh's own
-
-    auto operator<=>(const Choice&) const = default;
-};
 
 /// What a choice comes to.
 struct Judged {
@@ -33,37 +23,32 @@ struct Judged {
     std::string binds;         ///< what takes most of the time beside computing, or "memory"
 };
 
-/// What is searched, and what is known before anything is compiled.
-struct SearchSpace {
-    int64_t ranks = 1;
-    int64_t batch = 1;  ///< sequences of a step
-    int64_t most_tp = 8, most_pp = 1;
-    /// Mesh axes and options that are varied; the others stay as in `start`.
-    bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
-         varies_recompute = true, varies_mapping = true;
-    Choice start;
-    double memory_limit = 0;     ///< bytes of a rank; 0: not judged
-    double parameters = 0;       ///< of the model
-    double flops = 0, rate = 0;  ///< of a step; of one rank, that nothing exceeds
-    size_t climbs = 6;           ///< meshes that are looked at closely
-    size_t kept = 10;            ///< the best that are told
-};
-
 struct Found {
     std::vector<Judged> best;    ///< that fit, the fastest first
     std::vector<Judged> failed;  ///< of those that do not run or fit: the one of each reason that is closest
-    int64_t compiled = 0, pruned = 0;
-    std::vector<std::string> edges;  ///< where the best lies on the border of what was searched
+    std::vector<Judged> all;     ///< all that run, also those that do not fit
+    int64_t compiled = 0;        ///< that were judged
+    std::map<std::string, int64_t> left_out;  ///< that were not, by reason
+    std::vector<std::string> edges;           ///< where the best lies on the border of what was searched
+
+    int64_t pruned() const;
 };
 
-/// Looks for the fastest choices. Deterministic: every mesh with usual options first, each until it fits (ZeRO up,
-/// recomputation on), then the best meshes option by option until nothing is faster. Left out, without `judge`: what
-/// cannot fit by its parameters' state alone, and what could not be among the best (the tenth, a quarter slower than
-/// the first) if its kernels ran a twentieth faster than any seen so far and nothing but the pipeline's own bubble were
-/// lost. `progress`: after each choice, with the best so far.
+/// Looks for the fastest choices, in rounds of choices that are judged at once; what a round has depends on the rounds
+/// before it alone, so that how many are really judged at the same time changes nothing.
+///
+/// Every mesh with usual options first, each until it fits (recomputation on, ZeRO up); then from the fastest meshes,
+/// one step in each option and all that were faster together, until nothing is. A mesh beside the best one begins with
+/// the options of that, too, and goes on only while it is near it. Left out without `judge`: what cannot fit by its
+/// parameters' state, or by what it takes with another ZeRO stage; what could not be among the best (the tenth, a
+/// quarter slower than the first) if its kernels ran a twentieth faster than any seen so far and nothing but the
+/// pipeline's own bubble were lost.
 class Search {
 public:
-    using Judge = std::function<Judged(const Choice&)>;
+    /// Judges choices in any order, and hands each back with its place; all when it returns.
+    using Done = std::function<void(size_t place, Judged judged)>;
+    using Judge = std::function<void(const std::vector<Choice>& choices, const Done& done)>;
+    /// After each choice, with the best so far.
     using Progress = std::function<void(int64_t judged, int64_t left, const Judged* best)>;
 
     Search(SearchSpace space, Judge judge, Progress progress = {})
@@ -71,34 +56,30 @@ public:
 
     Found run();
 
-    /// Bytes that the state of `parameters` takes on a rank at least: landscape.md's 18/N and so on, of mixed
-    /// precision.
-    static double state_bytes(double parameters, const Choice& choice);
-    /// Part of a step that its pipeline loses at least: (p-1)/(v m) and so on over the work.
-    static double bubble(const Choice& choice, int64_t micros);
-    int64_t micros(const Choice& choice) const { return space_.batch / (choice.dp * choice.samples); }
-    /// Whether micro-batches are whole, and the schedule takes their number.
-    bool whole(const Choice& choice) const;
-
 private:
-    std::vector<Choice> meshes() const;
-    std::vector<std::vector<Choice>> beside(const Choice& choice) const;
+    void first_look();
     Choice climb(Choice at);
-    std::optional<Choice> smaller(const Choice& choice) const;
-    const Judged* look(const Choice& choice);
+    void look(const std::vector<Choice>& choices);
+    void judge_round(const std::vector<Choice>& round);
+    /// "": it is to be judged.
+    std::string why_left_out(const Choice& choice) const;
+    bool too_large(const Choice& choice) const;
     double least_seconds(const Choice& choice) const;
     double worst_kept() const;
-    void find_edges(Found& found) const;
-    std::vector<const Judged*> fitting() const;
     bool fits(const Judged& judged) const;
+    /// nullptr: not judged, or it does not fit.
+    const Judged* fitting(const Choice& choice) const;
+    std::vector<Choice> with_room(const std::vector<std::vector<Choice>>& beside) const;
+    void find_edges(Found& found) const;
 
     SearchSpace space_;
     Judge judge_;
     Progress progress_;
     std::map<Choice, Judged> known_;
-    std::map<Choice, bool> pruned_;
-    int64_t left_ = 0;
-    double rate_ = 0;  ///< the best of a rank so far, FLOP/s; recomputed ones count
+    std::vector<const Judged*> best_;  ///< of those that fit, the fastest first
+    std::map<Choice, std::string> left_out_;
+    int64_t left_ = 0;  ///< meshes to look at
+    double rate_ = 0;   ///< the best of a rank so far, FLOP/s; recomputed ones count
 };
 
 }  // namespace orrery

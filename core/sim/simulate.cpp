@@ -82,6 +82,7 @@ public:
                 throw Error(fmt::format("simulate: the step never ends: {} waits for ever; `orrery check` says why",
                                         describe(plan_, played_.class_of_actor(view.at(i).actor), played_.issued(i))),
                             Fault::failed);
+        const std::vector<int64_t> met = begun_;
         begin_groups();
         Simulated result;
         int64_t end = 0;
@@ -93,7 +94,7 @@ public:
             result.actors.push_back(account(actor, end));
             list_fragments(actor, result.fragments);
         }
-        if (options_.every_launch) list_items(result);
+        if (options_.every_launch) list_items(met, result);
         return result;
     }
 
@@ -255,15 +256,17 @@ private:
                          [](const auto& a, const auto& b) { return a.start < b.start; });
     }
 
-    void list_items(Simulated& result) const {
+    /// `met`: of each message when its own partner was there, whatever is in its group.
+    void list_items(const std::vector<int64_t>& met, Simulated& result) const {
         const ReplayView& view = played_.view();
+        for (int actor = 0; actor < view.actors(); ++actor) result.ranks_of.push_back(played_.ranks_of(actor));
         for (int i = 0; i < view.size(); ++i) {
             const ReplayItem& what = view.at(i);
             const bool transfer = played_.instruction(i).axis != none;
             const auto partner = partners_.find(i);
             result.items.push_back({what.actor, what.lane, seconds(replay_.started_at(i)),
-                                    seconds(transfer ? begun_[at(i)] : replay_.started_at(i)),
-                                    seconds(replay_.done_at(i)), played_.issued(i), what.length,
+                                    seconds(transfer ? met[at(i)] : replay_.started_at(i)), seconds(replay_.done_at(i)),
+                                    played_.issued(i), what.length,
                                     partner == partners_.end() ? none : partner->second});
         }
     }

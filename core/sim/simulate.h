@@ -63,7 +63,8 @@ struct Simulated {
     double step_s = 0;
     std::vector<SimulatedFragment> fragments;  ///< by actor, in the order of their start
     std::vector<ActorTime> actors;
-    std::vector<SimulatedItem> items;  ///< by actor, in the order of issue; empty without every_launch
+    std::vector<SimulatedItem> items;            ///< by actor, in the order of issue; empty without every_launch
+    std::vector<std::vector<int64_t>> ranks_of;  ///< by actor, ascending; empty without every_launch
     std::map<std::pair<AxisId, std::string>, std::string> carried;  ///< what carried (axis, opcode and bytes)
     int64_t events = 0;
 };

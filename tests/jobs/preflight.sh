@@ -44,6 +44,16 @@ done
 grep -q "^preflight of 2 ranks over shm, device cpu, storage in [.]; takes about" text.err ||
     fail "it says not what it does"
 echo "fit over $transports"
+# A cluster's file says what the machines do; flags say more. No processor has an H100's memory.
+h100=$source_root/configs/clusters/h100.toml
+preflight 1 cluster --ranks 1 --cluster "$h100" --expect storage_read_gb_s=0.000001
+grep -q "^expected ($h100, --expect): matrix_f32_tflops 67, matrix_bf16_tflops 989, memory_gb_s 3350, " cluster.txt &&
+    grep -q "^fit from: matrix rate 70 %, memory bandwidth 70 %, link inside a node 89 %, fabric 80 %" cluster.txt &&
+    grep -q "memory bandwidth: .* of 3.35 TB/s; at least 70 % is expected" cluster.txt ||
+    { cat cluster.txt; fail "what the cluster's file says is not held against the machine"; }
+preflight 1 cluster --ranks 1 --cluster "$h100" --json
+grep -q '"expected":{"from":"[^"]*h100.toml","bars":{[^}]*},"matrix_f32_tflops":67.0' cluster.txt ||
+    { cat cluster.txt; fail "the JSON does not say what was expected"; }
 
 # Under torchrun's variables, rank 1 on a processor of its own beside twenty busy loops. busy_rank: 0 when it was slow
 # and is named, 1 when it was not slow: others may keep the other processor as busy.
@@ -123,6 +133,7 @@ refused 'unknown key "intreface" in [transport.gloo]|did you mean "interface"' -
 refused '--set train.steps=4|does not read this' --set train.steps=4
 refused '--expect fabric=1: nothing of that name|fabric_gb_s' --expect fabric=1
 refused 'expected fabric_gb_s=NUMBER' --expect fabric_gb_s=fast
+refused 'nowhere.toml' --cluster nowhere.toml
 refused '--slow 2: expected a part' --slow 2
 refused '0 ranks; expected 1 to' --ranks 0
 refused 'needs --rendezvous HOST:PORT' --nodes 2 --transport gloo

@@ -56,15 +56,33 @@ refused 2 "RANK:TIMES" simulate --slow 8:2
 refused 2 "RANK:TIMES" simulate --slow 1:0.5
 refused 2 "no software" simulate --software magic
 refused 2 "no axis" simulate --mapping ep
-refused 2 "too much" simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
+refused 2 "rank 0 takes " simulate --set script.layers=64 --set script.embed=16384 --set script.heads=128
 refused 2 "No such file" $orrery simulate $gpt --config small.toml --cluster nowhere.toml
 sed 's/memory_gb_s/memory_gbs/' "$clusters/h100.toml" > wrong.toml
-refused 2 "missing accelerator.h100.memory_gb_s" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+refused 2 'did you mean "memory_gb_s"?' $orrery simulate $gpt --config small.toml --cluster wrong.toml
 
+head -c 3000 /dev/urandom > wrong.toml
+refused 2 "wrong.toml" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+: > wrong.toml
+refused 2 "missing accelerator, expected a table" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+refused 2 "is a folder" $orrery simulate $gpt --config small.toml --cluster "$clusters"
+refused 2 "cannot be written" simulate --trace no/such/folder.json
+simulate --set mesh.dp=1 | grep -q "^failures .*no \[storage\]" || fail "a failure rate without storage says nothing"
 { echo 'colour = "red"'; cat "$clusters/h100.toml"; } > wrong.toml
 refused 2 "colour" $orrery simulate $gpt --config small.toml --cluster wrong.toml
 
-$orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 > plan.txt || fail "no plan"
+plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
+plan --jobs 1 -o plan.svg > plan.txt || fail "no plan"
+grep -q "has 79.6 GiB" plan.svg && [ "$(grep -c 'class="lead"' plan.svg)" -gt 1 ] ||
+    fail "the plan's picture has no limit, or no numbers"
+# How many are judged at the same time changes nothing, not even the order of equals.
+plan --jobs 3 > plan3.txt || fail "no plan in processes"
+diff <(sed 's/, [0-9.]* s$//' plan.txt) <(sed 's/, [0-9.]* s$//' plan3.txt) || fail "--jobs changes the plan"
+grep -q "^left out: [0-9]* choices, as " plan.txt || { cat plan.txt; fail "nobody says what was left out and why"; }
+refused 2 ".svg" plan -o plan.png
+refused 2 "the mesh that --keep mesh keeps has 8" $orrery plan $gpt --config small.toml \
+    --cluster "$clusters/h100.toml" --keep mesh --ranks 7
+refused 2 "not in range 1 to 1000000" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks -5
 grep -q '^\[mesh\]' plan.txt || { cat plan.txt; fail "the plan says no TOML that runs it"; }
 sed -n '/^\[mesh\]/,$p' plan.txt > best.toml
 best=$(awk '/step s/ { getline; print $1 }' plan.txt)

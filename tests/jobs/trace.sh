@@ -14,11 +14,11 @@ must run.log run_tiny run 12 --trace step.json --set mesh.pp=2 --set train.micro
 grep -q "^trace of step 10: step.json, [0-9]* bars; ui.perfetto.dev shows it$" run.log ||
     { cat run.log; fail "the run does not tell of its trace"; }
 [ "$(grep -c "^trace of" run.log)" = 1 ] || fail "more than one trace"
-python3 - step.json 4 10 << 'CHECK' || fail "the trace"
+cat > check_trace.py << 'CHECK'
 import collections, json, sys
 trace = json.load(open(sys.argv[1]))
 ranks, step = int(sys.argv[2]), sys.argv[3]
-assert trace["otherData"]["step"] == step, trace["otherData"]
+assert trace["otherData"].get("step", "predicted") == step, trace["otherData"]
 events = trace["traceEvents"]
 threads = {e["tid"]: e["pid"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
 lanes = collections.defaultdict(set)
@@ -35,7 +35,8 @@ for e in bars:
     assert e["ts"] >= 0 and e["dur"] >= 0, e
     by_rank[e["pid"]].add(e["name"])
 for rank in range(ranks):
-    assert {"step 10", "matmul", "adamw", "all_reduce dp"} <= by_rank[rank], by_rank[rank]
+    whole = "predicted step" if step == "predicted" else "step " + step
+    assert {whole, "matmul", "adamw", "all_reduce dp"} <= by_rank[rank], by_rank[rank]
 assert any(".lua:" in e["args"].get("script", "") for e in bars), "no bar names a script line"
 sends = {e["id"]: e for e in events if e["ph"] == "s"}
 receives = {e["id"]: e for e in events if e["ph"] == "f"}
@@ -44,6 +45,17 @@ for id in sends:
     assert sends[id]["pid"] != receives[id]["pid"] and sends[id]["ts"] <= receives[id]["ts"], id
 print(len(bars), "bars,", len(sends), "messages")
 CHECK
+python3 check_trace.py step.json 4 10 || fail "the trace"
+
+# The predicted step comes from the same writer, and stands up to the same look.
+must simulated.log "$orrery" simulate "$source_root/scripts/gpt.lua" \
+    --cluster "$source_root/configs/clusters/h100.toml" --set mesh.pp=2 --set mesh.dp=2 \
+    --set train.microbatches=2 --set train.sequences_per_step=4 --set train.steps=12 \
+    --set train.precision=bf16 --set data.tokens_per_sequence=32 --set data.vocab=256 --set script.layers=2 \
+    --set script.embed=48 --set script.heads=3 --trace predicted.json
+grep -q "^trace of the predicted step: predicted.json, [0-9,]* bars; ui.perfetto.dev shows it$" simulated.log ||
+    { cat simulated.log; fail "simulate does not tell of its trace"; }
+python3 check_trace.py predicted.json 4 predicted || fail "the predicted trace"
 
 # Every run leaves its costs: of each kernel and message that a step has.
 python3 - run/costs.json << 'CHECK' || fail "costs.json"

@@ -96,6 +96,18 @@ TEST_CASE("cluster: bad files are refused with their place") {
     refused("count = 4", "count = 0", "c.toml:10:9", "node.n.count is 0, expected at least 1");
     refused("gb_s = 400", "gb_s = -1", "c.toml:13:8", "node.n.scale_up.gb_s is -1, expected more than 0");
     refused("memory_gib = 80\n", "", "c.toml:1", "missing accelerator.a.memory_gib");
+    // A misspelt key is named at its place, not the one that is missing for it.
+    refused("memory_gib = 80\n", "memory_gb = 80\n", "c.toml:3:1", "unknown key \"memory_gb\" in [accelerator.a]");
+    refused("memory_gb_s", "memory_gbs", "c.toml:4:1", "did you mean \"memory_gb_s\"?");
+    refused("[node.n.scale_up]", "[node.n.scaleup]", "c.toml", "unknown key \"scaleup\" in [node.n]");
+    refused("[fabric]", "[fabrik]", "c.toml", "did you mean \"fabric\"?");
+    refused("gb_s = 50", "gbps = 400", "c.toml:17:8", "unknown key \"gbps\" in [node.n.nics]");
+    // Numbers that no machine has.
+    refused("bf16 = 1000", "bf16 = 1e15", "c.toml:6", "at most 1e+06; is it in the unit that the key names?");
+    refused("memory_gib = 80", "memory_gib = inf", "c.toml:3",
+            "accelerator.a.memory_gib is the number inf, expected a finite");
+    refused("memory_gib = 80", "memory_gib = nan", "c.toml:3", "expected a finite");
+    refused("count = 4", "count = 4000000000000", "c.toml:10", "node.n.count is 4000000000000, expected at most");
     refused("gb_s = 400", "gb_s = 400\nspeed = 3", "c.toml:14", "unknown key \"speed\" in [node.n.scale_up]");
     refused("\"nvswitch\"", "\"nvswich\"", "c.toml:12:8", "did you mean \"nvswitch\"?");
     refused("accelerator = \"a\"", "accelerator = \"b\"", "c.toml:8", "it can be: a");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 using namespace orrery;
@@ -20,20 +21,26 @@ struct Formula {
         const double reached = 0.7 / (1 + 0.02 * tp / static_cast<double>(c.samples));
         const double again = c.recompute == "all" ? 4.0 / 3 : c.recompute == "attention" ? 1.05 : 1;
         j.computing_s = flops * again / (rate * reached * static_cast<double>(ranks));
-        j.step_s = j.computing_s * (1 + Search::bubble(c, static_cast<int64_t>(m)));
+        j.step_s = j.computing_s * (1 + bubble(c, static_cast<int64_t>(m)));
         j.step_s += 0.01 * (tp - 1) * (c.sequence ? 0.8 : 1);
         if (c.zero >= 2) j.step_s += 0.01 * m;
         if (c.zero == 1) j.step_s += 0.005;
         if (!c.mapping.empty()) j.step_s += 0.001;
         const double kept = c.recompute == "all" ? 0.1 : c.recompute == "attention" ? 0.7 : 1;
         const double alive = std::min(m, static_cast<double>(c.pp)) * static_cast<double>(c.samples);
-        j.memory_bytes =
-            static_cast<int64_t>(Search::state_bytes(parameters, c) +
-                                 kept * alive * 4e10 / tp / static_cast<double>(c.pp) * (c.sequence ? 0.7 : 1));
+        j.memory_bytes = static_cast<int64_t>(
+            state_bytes(parameters, c) + kept * alive * 4e10 / tp / static_cast<double>(c.pp) * (c.sequence ? 0.7 : 1));
         if (c.tp == 3) j.why_not = "heads: 64 are not 3 times something";
         return j;
     }
 };
+
+/// Hands them back from the last to the first, as processes may.
+Search::Judge each(const std::function<Judged(const Choice&)>& judge) {
+    return [judge](const std::vector<Choice>& choices, const Search::Done& done) {
+        for (size_t i = choices.size(); i-- > 0;) done(i, judge(choices[i]));
+    };
+}
 
 SearchSpace space(int64_t ranks, int64_t batch, const Formula& formula) {
     SearchSpace s;
@@ -50,7 +57,6 @@ SearchSpace space(int64_t ranks, int64_t batch, const Formula& formula) {
 /// The best of all there is, by looking at all of it.
 double best_of_all(const SearchSpace& s, const Formula& formula, int64_t& choices) {
     double best = std::numeric_limits<double>::infinity();
-    const Search whole(s, {});
     for (int64_t tp = 1; tp <= s.most_tp; ++tp)
         for (int64_t pp = 1; pp <= s.most_pp; ++pp) {
             if (s.ranks % (tp * pp) != 0) continue;
@@ -66,7 +72,7 @@ double best_of_all(const SearchSpace& s, const Formula& formula, int64_t& choice
                             for (const std::string recompute : {"none", "attention", "all"}) {
                                 const Choice c{pp,     s.ranks / tp / pp, tp,        samples, zero, name,
                                                chunks, sequence,          recompute, ""};
-                                if (!whole.whole(c)) continue;
+                                if (!s.whole(c)) continue;
                                 ++choices;
                                 const Judged j = formula.judge(c, s.ranks, s.batch);
                                 if (!j.why_not.empty() || static_cast<double>(j.memory_bytes) > s.memory_limit)
@@ -90,7 +96,7 @@ TEST_CASE("search: close to the best of all, with few looks, the same each time"
                 ++looks;
                 return formula.judge(c, s.ranks, s.batch);
             };
-            const Found found = Search(s, judge).run();
+            const Found found = Search(s, each(judge)).run();
             const double best = best_of_all(s, formula, choices);
             CAPTURE(memory, ranks, looks, choices);
             REQUIRE(found.best.empty() == std::isinf(best));
@@ -100,7 +106,7 @@ TEST_CASE("search: close to the best of all, with few looks, the same each time"
             CHECK(looks < choices / 4);
             for (size_t i = 1; i < found.best.size(); ++i) CHECK(found.best[i].step_s >= found.best[i - 1].step_s);
             for (const Judged& one : found.best) CHECK(static_cast<double>(one.memory_bytes) <= memory);
-            const Found again = Search(s, judge).run();
+            const Found again = Search(s, each(judge)).run();
             REQUIRE(again.best.size() == found.best.size());
             for (size_t i = 0; i < found.best.size(); ++i) CHECK(again.best[i].choice == found.best[i].choice);
         }
@@ -111,9 +117,9 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
     formula.memory = 1e9;
     SearchSpace s = space(16, 64, formula);
     const auto judge = [&](const Choice& c) { return formula.judge(c, s.ranks, s.batch); };
-    Found found = Search(s, judge).run();
+    Found found = Search(s, each(judge)).run();
     CHECK(found.best.empty());
-    CHECK(found.pruned > 0);
+    CHECK(found.pruned() > 0);
 
     formula.memory = s.memory_limit = 200e9;
     s.varies_mesh = s.varies_zero = false;
@@ -121,7 +127,7 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
     s.start.dp = 4;
     s.start.tp = 2;
     s.start.zero = 1;
-    found = Search(s, judge).run();
+    found = Search(s, each(judge)).run();
     REQUIRE(!found.best.empty());
     for (const Judged& one : found.best) {
         CHECK(one.choice.pp == 2);
@@ -130,7 +136,7 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
     s.varies_mesh = true;
     s.most_tp = 2;
     formula.memory = s.memory_limit = 120e9;
-    found = Search(s, judge).run();
+    found = Search(s, each(judge)).run();
     REQUIRE(!found.best.empty());
     if (found.best.front().choice.tp == 2)
         CHECK(std::any_of(found.edges.begin(), found.edges.end(),
@@ -139,15 +145,15 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
 
 TEST_CASE("search: closed forms of what choices lose and keep") {
     Choice c;
-    CHECK(Search::bubble(c, 8) == 0);
+    CHECK(bubble(c, 8) == 0);
     c.pp = 4;
-    CHECK(Search::bubble(c, 8) == 3.0 / 8);
+    CHECK(bubble(c, 8) == 3.0 / 8);
     c.schedule = "interleaved";
     c.chunks = 2;
-    CHECK(Search::bubble(c, 8) == 3.0 / 16);
+    CHECK(bubble(c, 8) == 3.0 / 16);
     c.schedule = "zb_h1";
-    CHECK(Search::bubble(c, 8) == 3.0 / 24);
+    CHECK(bubble(c, 8) == 3.0 / 24);
     c.dp = 8;
     c.zero = 3;
-    CHECK(Search::state_bytes(8e9, c) == 8e9 / 4 * 18 / 8);
+    CHECK(state_bytes(8e9, c) == 8e9 / 4 * 18 / 8);
 }

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "base/processors.h"
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -21,13 +20,6 @@ namespace orrery {
 namespace {
 
 constexpr auto limit = std::chrono::seconds(60);
-
-/// A core for each rank where there are enough, as mpirun does: two ranks on one core would time the scheduler.
-void pin(const Job& job) {
-    const std::vector<int> allowed = allowed_processors();
-    if (job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
-}
 
 /// What carries the bench. The plugins stay loaded.
 struct Backends {
@@ -89,14 +81,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
     std::unique_ptr<RendezvousServer> server;  // outlives this rank's connection: others may still need it
     if (job.serves) server = serve(job);
-    TcpRendezvous::Options options;
-    options.host = job.host;
-    options.port = job.port;
-    options.rank = job.rank;
-    options.token = {job.token, job.id, job.generation};
-    TcpRendezvous rendezvous(options);
-    // Not for a transport that works with threads of its own: they would share the rank's core.
-    if (bench.transport == "shm") pin(job);
+    TcpRendezvous rendezvous(place_of(job));
+    pin_rank(job, bench.transport);
     try {
         const auto [device, transport] = open_backends(bench, config);
         refuse_hosts(bench, *transport, job.local_ranks < job.ranks);

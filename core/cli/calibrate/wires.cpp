@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <span>
 
-#include "base/processors.h"
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/products/child.h"
@@ -25,22 +24,9 @@ WireBench bench_of(const CalibrateCommand& command) {
     return bench;
 }
 
-/// A processor for each rank, where there are enough: two on one would time the scheduler. Not for transports that work
-/// with threads of their own.
-void pin(const std::string& transport, const Job& job) {
-    const std::vector<int> allowed = allowed_processors();
-    if (transport != "shm" || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
-    run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
-}
-
 int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
-    TcpRendezvous::Options options;
-    options.host = job.host;
-    options.port = job.port;
-    options.rank = job.rank;
-    options.token = {job.token, job.id, job.generation};
-    TcpRendezvous rendezvous(options);
-    pin(command.wire, job);
+    TcpRendezvous rendezvous(place_of(job));
+    pin_rank(job, command.wire);
     try {
         const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
         Registry registry;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/preflight/cluster_figures.h"
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
@@ -129,6 +130,13 @@ PreflightOptions options_of(const PreflightCommand& command, const Settings& set
     return options;
 }
 
+/// The cluster's file, and the flags over it.
+ExpectedFigures expected_by(const PreflightCommand& command) {
+    if (command.cluster.empty()) return read_expected(command.expect);
+    Config file = load_toml(command.cluster);
+    return read_expected(command.expect, figures_of(Cluster(file)));
+}
+
 PreflightReport measure(const PreflightCommand& command, Backends& backends, const Job& job, Rendezvous* rendezvous) {
     const PreflightOptions options = options_of(command, backends.settings);
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
@@ -158,7 +166,13 @@ PreflightReport measure(const PreflightCommand& command, Backends& backends, con
         bars.storage_share = std::min(bars.storage_share, *command.slow);
         bars.latency_share = std::min(bars.latency_share, *command.slow);
     }
-    return preflight(rank, options, read_expected(command.expect), bars);
+    const ExpectedFigures expected = expected_by(command);
+    PreflightReport report = preflight(rank, options, expected, bars);
+    report.expected = expected;
+    report.bars = bars;
+    report.expected_from = command.cluster;
+    if (!command.expect.empty()) report.expected_from += report.expected_from.empty() ? "--expect" : ", --expect";
+    return report;
 }
 
 int print(const PreflightCommand& command, const PreflightReport& report) {
@@ -181,12 +195,7 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
 int run_rank(const PreflightCommand& command, const Job& job) {
     std::unique_ptr<RendezvousServer> server;  // outlives this rank's connection: others may still need it
     if (job.serves) server = serve(job);
-    TcpRendezvous::Options options;
-    options.host = job.host;
-    options.port = job.port;
-    options.rank = job.rank;
-    options.token = {job.token, job.id, job.generation};
-    TcpRendezvous rendezvous(options);
+    TcpRendezvous rendezvous(place_of(job));
     try {
         const auto backends = open_backends(command, job.ranks, job.local_ranks < job.ranks);
         const PreflightReport report = measure(command, *backends, job, &rendezvous);
@@ -225,7 +234,7 @@ int launched(const PreflightCommand& command, const Job& job) {
 }
 
 void check_flags(const PreflightCommand& command) {
-    read_expected(command.expect);
+    expected_by(command);
     if (command.slow && !(*command.slow > 0 && *command.slow < 1))
         throw Error(fmt::format("--slow {}: expected a part of the others' median, between 0 and 1", *command.slow));
     if (command.ranks && (*command.ranks < 1 || *command.ranks > most_ranks))
@@ -241,8 +250,13 @@ std::vector<std::string> expected_names() {
     return names;
 }
 
-ExpectedFigures read_expected(const std::vector<std::string>& texts) {
-    ExpectedFigures figures;
+std::vector<std::pair<std::string, double>> named(const ExpectedFigures& figures) {
+    std::vector<std::pair<std::string, double>> all;
+    for (const Expectable& one : expectable) all.emplace_back(one.name, figures.*one.part);
+    return all;
+}
+
+ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFigures figures) {
     for (const std::string& text : texts) {
         const size_t sign = text.find('=');
         const std::string name = text.substr(0, sign);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "run/preflight/preflight.h"
@@ -16,7 +17,8 @@ struct PreflightCommand {
     std::optional<int64_t> ranks;  ///< of all hosts together; left out: the mesh's, those of a launcher, or 2
     int64_t nodes = 1, node_rank = 0;
     std::string rendezvous;           ///< "host:port", for several nodes
-    std::vector<std::string> expect;  ///< "fabric_gb_s=50": what the machines are said to do
+    std::string cluster;              ///< TOML file of configs/clusters that says what the machines do; "": none
+    std::vector<std::string> expect;  ///< "fabric_gb_s=50": what the machines are said to do, over the cluster's
     std::optional<double> slow;       ///< of the others' median: less is too slow
     bool quick = false;
     bool json = false;
@@ -25,8 +27,10 @@ struct PreflightCommand {
 
 /// The keys of --expect.
 std::vector<std::string> expected_names();
-/// Reads "KEY=NUMBER" texts. Throws Error naming the text, and the keys there are.
-ExpectedFigures read_expected(const std::vector<std::string>& texts);
+/// Reads "KEY=NUMBER" texts over `figures`. Throws Error naming the text, and the keys there are.
+ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFigures figures = {});
+/// Key and value of what is expected, "matrix_bf16_tflops" with FLOP/s; 0 where nothing is.
+std::vector<std::pair<std::string, double>> named(const ExpectedFigures& figures);
 
 /// Starts the ranks of this host, or is one that a launcher has started; rank 0 prints what was found. Returns 0 when
 /// all is fit, 1 when something is not. Throws Error for mistakes of the command, before anything starts.

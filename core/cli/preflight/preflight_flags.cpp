@@ -18,9 +18,12 @@ CLI::App* add_preflight(CLI::App& app, PreflightCommand& command) {
     preflight->add_option("--nodes", command.nodes, "hosts that take part");
     preflight->add_option("--node-rank", command.node_rank, "which of them this is, from 0");
     preflight->add_option("--rendezvous", command.rendezvous, "host:port where node 0 listens");
+    preflight->add_option("--cluster", command.cluster,
+                          "TOML file of a cluster, configs/clusters, that says what the machines do");
     preflight
-        ->add_option("--expect", command.expect,
-                     "KEY=NUMBER that the machines are said to do; may repeat: " + join(expected_names(), ", "))
+        ->add_option(
+            "--expect", command.expect,
+            "KEY=NUMBER that the machines are said to do, over --cluster; may repeat: " + join(expected_names(), ", "))
         ->allow_extra_args(false);
     preflight->add_option(
         "--slow", command.slow,
@@ -32,7 +35,8 @@ CLI::App* add_preflight(CLI::App& app, PreflightCommand& command) {
         "Examples:\n"
         "  orrery preflight --quick --ranks 2 --transport shm\n"
         "  orrery preflight --transport ucx --ranks 16 --nodes 2 --node-rank 0 --rendezvous n1:29500\n"
-        "  srun -N 16 --ntasks-per-node 8 orrery preflight --device cuda --transport nccl --expect fabric_gb_s=50");
+        "  srun -N 16 --ntasks-per-node 8 orrery preflight --device cuda --transport nccl "
+        "--cluster configs/clusters/h100.toml");
     return preflight;
 }
 

@@ -156,6 +156,38 @@ std::string collectives_text(const PreflightFigures& figures) {
     return table.text() + "\n";
 }
 
+/// In parts of what is expected.
+std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
+    return {{"matrix rate", bars.matrix},
+            {"memory bandwidth", bars.memory},
+            {"link inside a node", bars.node_link},
+            {"fabric", bars.fabric},
+            {"storage", bars.storage}};
+}
+
+double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
+
+/// What the figures were held against.
+std::string expected_text(const PreflightReport& report) {
+    const std::string& device = report.figures.ranks.front().device;
+    std::vector<std::string> said, least;
+    for (const auto& [name, value] : named(expected_of(report.expected, device)))
+        if (value > 0) said.push_back(fmt::format("{} {:.4g}", name, value / unit_of(name)));
+    if (said.empty()) return "";
+    for (const auto& [name, part] : named(report.bars)) least.push_back(fmt::format("{} {:.0f} %", name, 100 * part));
+    return fmt::format("expected ({}): {}\nfit from: {}\n\n",
+                       report.expected_from.empty() ? "data sheet of " + device : report.expected_from,
+                       join(said, ", "), join(least, ", "));
+}
+
+Json expected_json(const PreflightReport& report) {
+    Json json = {{"from", report.expected_from}, {"bars", Json::object()}};
+    for (const auto& [name, value] : named(expected_of(report.expected, report.figures.ranks.front().device)))
+        if (value > 0) json[name] = value / unit_of(name);
+    for (const auto& [name, part] : named(report.bars)) json["bars"][name] = part;
+    return json;
+}
+
 Json json_of(const RankFigures& one) {
     return {{"host", one.host},
             {"node", one.node},
@@ -219,7 +251,7 @@ std::string preflight_text(const PreflightReport& report) {
     if (figures.pairs_left_out > 0)
         text += fmt::format("{} of {} links were left out: the time was over\n\n", figures.pairs_left_out,
                             figures.pairs_left_out + static_cast<int64_t>(figures.pairs.size()));
-    text += collectives_text(figures);
+    text += collectives_text(figures) + expected_text(report);
     const std::string times = report.measured == 1 ? "" : fmt::format(", parts {} times", report.measured);
     text += fmt::format(
         "{} (measured in {:.1f} s{})\n",
@@ -239,6 +271,7 @@ std::string preflight_json(const PreflightReport& report) {
                       {"seconds", report.seconds},
                       {"measured", report.measured},
                       {"nodes", figures.nodes},
+                      {"expected", expected_json(report)},
                       {"findings", list_of(report.findings)},
                       {"ranks", list_of(figures.ranks)},
                       {"pairs", list_of(figures.pairs)},

@@ -23,6 +23,7 @@ struct SimulateScript final : ScriptRunner {
 
     void print(const std::string&) override {}
     bool looks_only() const override { return true; }
+    bool train_step_alone() const override { return quick; }
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared.push_back(option.key);
@@ -47,7 +48,7 @@ struct SimulateScript final : ScriptRunner {
     CompileOptions training_options(Device* device) override {
         CompileOptions options = ScriptRunner::training_options(device);
         if (quick) {
-            options.proved = false;
+            options.proved = options.fingerprinted = false;
             options.written_micros = 0;
         }
         options.memory_bytes = 0;  // the cluster's memory is looked at behind the prediction, which says by how much
@@ -56,9 +57,6 @@ struct SimulateScript final : ScriptRunner {
 
     void compile(Experiment experiment) override {
         refuse_idle_axes(experiment, config_.table("mesh"));
-        if (quick)
-            std::erase_if(experiment.programs,
-                          [](const MarkedProgram& made) { return made.entry.role != ProgramRole::train; });
         experiment_ = std::move(experiment);
         compiled_ = compile_training(*experiment_, training_options(nullptr));
     }
@@ -109,6 +107,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
+    options.every_launch = !command.trace.empty();
     if (const auto tp = plan.mesh.find("tp"); tp && command.tp_chunks > 0) {
         const TpChunked chunked = tp_chunked(plan, *tp, command.tp_chunks);
         made.cut = chunked.cut;

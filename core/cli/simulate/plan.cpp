@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <set>
 
+#include "base/json.h"
+#include "base/processors.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/simulate/forecast.h"
+#include "cli/simulate/workers.h"
 #include "config/load.h"
+#include "draw/trade_off.h"
+#include "run/settings.h"
 #include "sim/cluster_prices.h"
 #include "sim/search.h"
 
@@ -94,6 +100,24 @@ int64_t configured_samples(const ScriptCommand& command) {
            config.table("train").integer("microbatches", 1);
 }
 
+/// Of all choices. A mesh that is kept says it.
+int64_t ranks_of(const ScriptCommand& given, const PlanCommand& command, const Cluster& cluster) {
+    int64_t ranks = command.ranks > 0 ? command.ranks : cluster.accelerators();
+    if (kept(command, "mesh")) {
+        Config config = load_config(given.config, given.sets);
+        const int64_t mesh = read_settings(config).mesh.ranks();
+        if (command.ranks > 0 && command.ranks != mesh)
+            throw Error(fmt::format("--ranks {}, but the mesh that --keep mesh keeps has {}\n  leave one of them out",
+                                    command.ranks, mesh));
+        ranks = mesh;
+    }
+    if (ranks > cluster.accelerators())
+        throw Error(fmt::format("{}: the cluster has {} accelerators, {} are missing",
+                                command.ranks > 0 ? fmt::format("--ranks {}", ranks) : plural(ranks, "rank"),
+                                cluster.accelerators(), ranks - cluster.accelerators()));
+    return ranks;
+}
+
 /// Plays the configuration as it is, which tells what the model and the script are.
 SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCommand& command, int64_t ranks,
                      int64_t samples) {
@@ -125,6 +149,122 @@ SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCo
     return space;
 }
 
+Judged judged(const ScriptCommand& given, const Cluster& cluster, const PlanCommand& command, const Choice& choice,
+              const SearchSpace& space) {
+    Judged made;
+    ScriptCommand script = given;
+    const Sets sets = sets_of(choice, space);
+    script.sets.insert(script.sets.end(), sets.begin(), sets.end());
+    SimulateCommand how = command.simulate;
+    how.quick = true;
+    if (!choice.mapping.empty()) how.mapping = split(choice.mapping, ',');
+    try {
+        const Prediction p = forecast(script, cluster, how).prediction;
+        made.step_s = p.step_s;
+        made.computing_s = p.computing * p.step_s;
+        made.mfu = p.mfu;
+        made.memory_bytes = p.memory_bytes;
+        made.binds = binds(p);
+    } catch (const Error& error) {
+        made.why_not = first_line(error.what());
+    }
+    return made;
+}
+
+/// On the way from a process; numbers come out as they went in.
+std::string text_of(const Judged& j) {
+    return message_text(Json{j.why_not, j.step_s, j.computing_s, j.mfu, j.memory_bytes, j.binds});
+}
+
+Judged judged_of(const std::string& text) {
+    const Json json = parse_json(text, {});
+    Judged j;
+    json.at(0).get_to(j.why_not);
+    json.at(1).get_to(j.step_s);
+    json.at(2).get_to(j.computing_s);
+    json.at(3).get_to(j.mfu);
+    json.at(4).get_to(j.memory_bytes);
+    json.at(5).get_to(j.binds);
+    return j;
+}
+
+/// Each choice in a process; what they are given outlives the search.
+Search::Judge judge_of(const ScriptCommand& given, const Cluster& cluster, const PlanCommand& command,
+                       const SearchSpace& space) {
+    const int64_t jobs = command.jobs > 0 ? command.jobs : static_cast<int64_t>(allowed_processors().size());
+    return [&, jobs](const std::vector<Choice>& choices, const Search::Done& done) {
+        const auto of = [&](int64_t i) { return choices[static_cast<size_t>(i)]; };
+        in_processes(
+            static_cast<int64_t>(choices.size()), jobs,
+            [&](int64_t i) { return text_of(judged(given, cluster, command, of(i), space)); },
+            [&](int64_t i, const std::string& text) { done(static_cast<size_t>(i), judged_of(text)); },
+            [&](int64_t i) { return of(i).text(); });
+    };
+}
+
+void draw(const std::string& file, const std::string& title, const std::vector<std::string>& facts, const Found& found,
+          double memory_limit) {
+    TradeOff made{title, facts, {}, memory_limit};
+    for (const Judged& judged : found.all) {
+        const auto told = std::find_if(found.best.begin(), found.best.end(),
+                                       [&](const Judged& best) { return best.choice == judged.choice; });
+        const int place = told == found.best.end() ? 0 : static_cast<int>(told - found.best.begin()) + 1;
+        made.ways.push_back({judged.step_s, static_cast<double>(judged.memory_bytes), place,
+                             fmt::format("{}; MFU {:.1f} %", judged.choice.text(), 100 * judged.mfu)});
+    }
+    std::ofstream out(file, std::ios::trunc);
+    out << draw_svg(made);
+    out.close();
+    if (!out) throw Error(fmt::format("cannot write {}", file), Fault::failed);
+}
+
+/// Of parameters, gradients and optimizer states alone, split as far as meshes of the space split them.
+std::string least_state(const SearchSpace& space) {
+    Choice most = space.start;
+    double least = state_bytes(space.parameters, most);
+    for (Choice c : space.meshes())
+        for (std::optional<Choice> smaller = c; smaller; smaller = space.smaller(*smaller))
+            if (const double bytes = state_bytes(space.parameters, *smaller); bytes < least) {
+                least = bytes;
+                most = *smaller;
+            }
+    return fmt::format(
+        "\n  the state of {} parameters alone takes about {} on a rank where it is least ({}), {} more than "
+        "the {} of its accelerator",
+        count_text(static_cast<int64_t>(space.parameters)), bytes_text(static_cast<int64_t>(least)), most.text(),
+        bytes_text(static_cast<int64_t>(least - space.memory_limit)),
+        bytes_text(static_cast<int64_t>(space.memory_limit)));
+}
+
+void print_found(const Found& found, const PlanCommand& command) {
+    for (const auto& [reason, count] : found.left_out)
+        std::printf("left out: %s, as %s\n", plural(count, "choice").c_str(), reason.c_str());
+    if (!found.best.empty())
+        std::printf("%10s %6s %10s  %4s %5s %4s %6s %5s  %-14s %-5s %-10s %-10s %s\n", "step s", "MFU %", "memory",
+                    "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
+    for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
+    if (command.simulate.tp_chunks > 0)
+        std::printf(
+            "times are of collectives of tp in %lld chunks beside their products, which `orrery run` cannot do\n",
+            static_cast<long long>(command.simulate.tp_chunks));
+    for (const std::string& edge : found.edges) std::printf("at the edge: %s\n", edge.c_str());
+}
+
+/// Where nothing fits: how far off the closest is, and what is wrong with the others.
+[[noreturn]] void refuse(const Found& found, const SearchSpace& space) {
+    const auto limit = static_cast<int64_t>(space.memory_limit);
+    std::string text = "nothing fits";
+    for (const Judged& judged : found.failed)
+        text +=
+            "\n  " + (judged.why_not.empty()
+                          ? fmt::format("{} too much where it is least: a rank takes {}, its accelerator has {} ({})",
+                                        bytes_text(judged.memory_bytes - limit), bytes_text(judged.memory_bytes),
+                                        bytes_text(limit), judged.choice.text())
+                          : judged.why_not);
+    if (found.failed.empty()) text += least_state(space);
+    throw Error(text + "\n  take more ranks, a smaller model, or another accelerator");
+}
+
 }  // namespace
 
 int plan_command(const ScriptCommand& given, const PlanCommand& command) {
@@ -132,17 +272,15 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         SimulateCommand none;
         return simulate_command(given, none);
     }
+    if (!command.simulate.out.empty() && !command.simulate.out.ends_with(".svg"))
+        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.simulate.out));
     for (const std::string& option : command.keep)
         if (options.count(option) == 0)
             throw Error(fmt::format("--keep {}: no such option{}", option,
                                     choices("there are", option, {options.begin(), options.end()})),
                         Fault::usage);
     const Cluster cluster = read_cluster(command.simulate.cluster, command.simulate.cluster_nodes);
-    const int64_t ranks = command.ranks > 0 ? command.ranks : cluster.accelerators();
-    if (ranks > cluster.accelerators())
-        throw Error(fmt::format("--ranks {}: the cluster has {} accelerators, {} are missing", ranks,
-                                cluster.accelerators(), ranks - cluster.accelerators()),
-                    Fault::usage);
+    const int64_t ranks = ranks_of(given, command, cluster);
     const auto begun = std::chrono::steady_clock::now();
     // One rank alone has no mesh that could be wrong for the model.
     ScriptCommand probe = given;
@@ -151,54 +289,20 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
             probe.sets.push_back(set);
     const Forecast first = forecast(probe, cluster, command.simulate);
     const SearchSpace space = space_of(first, cluster, command, ranks, configured_samples(given));
-    const auto judge = [&](const Choice& choice) {
-        Judged judged;
-        ScriptCommand script = given;
-        const Sets sets = sets_of(choice, space);
-        script.sets.insert(script.sets.end(), sets.begin(), sets.end());
-        SimulateCommand how = command.simulate;
-        how.quick = true;
-        if (!choice.mapping.empty()) how.mapping = split(choice.mapping, ',');
-        try {
-            const Forecast made = forecast(script, cluster, how);
-            judged.step_s = made.prediction.step_s;
-            judged.computing_s = made.prediction.computing * made.prediction.step_s;
-            judged.mfu = made.prediction.mfu;
-            judged.memory_bytes = made.prediction.memory_bytes;
-            judged.binds = binds(made.prediction);
-        } catch (const Error& error) {
-            judged.why_not = first_line(error.what());
-        }
-        return judged;
-    };
-    const Found found = Search(space, judge, show).run();
+    const Found found = Search(space, judge_of(given, cluster, command, space), show).run();
     if (::isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "\r\033[K");
-    std::printf("%s on %s: %s ranks, %s sequences a step; %s compiled, %s left out, %.1f s\n",
-                first.compiled.name.c_str(), cluster.name.c_str(), count_text(ranks).c_str(),
-                count_text(space.batch).c_str(), plural(found.compiled, "choice").c_str(),
-                count_text(found.pruned).c_str(),
+    const std::string title = fmt::format("{} on {}: {} ranks, {} sequences a step", first.compiled.name, cluster.name,
+                                          count_text(ranks), count_text(space.batch));
+    const std::string looked =
+        fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
+    std::printf("%s; %s, %.1f s\n", title.c_str(), looked.c_str(),
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    if (!found.best.empty()) {
-        std::printf("%10s %6s %10s  %4s %5s %4s %6s %5s  %-14s %-5s %-10s %-10s %s\n", "step s", "MFU %", "memory",
-                    "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
-        for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
-    }
-    if (command.simulate.tp_chunks > 0)
-        std::printf(
-            "times are of collectives of tp in %lld chunks beside their products, which `orrery run` cannot do\n",
-            static_cast<long long>(command.simulate.tp_chunks));
-    for (const std::string& edge : found.edges) std::printf("at the edge: %s\n", edge.c_str());
-    if (found.best.empty()) {
-        std::string text = "nothing fits";
-        for (const Judged& judged : found.failed)
-            text +=
-                judged.why_not.empty()
-                    ? fmt::format("\n  {} on a rank where it is least, {} there are (pp={} dp={} tp={} zero={})",
-                                  bytes_text(judged.memory_bytes), bytes_text(static_cast<int64_t>(space.memory_limit)),
-                                  judged.choice.pp, judged.choice.dp, judged.choice.tp, judged.choice.zero)
-                    : "\n  " + judged.why_not;
-        throw Error(text + "\n  take more ranks, a smaller model, or another accelerator");
-    }
+    if (!command.simulate.out.empty())
+        draw(command.simulate.out, fmt::format("{} on {} ranks", first.compiled.name, count_text(ranks)),
+             {cluster.name, cluster.text(), fmt::format("{} sequences a step; {}", count_text(space.batch), looked)},
+             found, space.memory_limit);
+    print_found(found, command);
+    if (found.best.empty()) refuse(found, space);
     std::printf("\n%s", toml(found.best.front().choice, space).c_str());
     return 0;
 }

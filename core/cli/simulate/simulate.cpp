@@ -10,6 +10,7 @@
 #include "cli/simulate/what_if.h"
 #include "draw/picture.h"
 #include "run/control/job.h"
+#include "sim/predicted_trace.h"
 
 namespace orrery {
 namespace {
@@ -31,31 +32,40 @@ Timeline timeline_of(const Plan& plan, const Simulated& run, double unit_s) {
                                          units(f.start), units(f.end)});
         timeline.busy[stage] += units(f.end) - units(f.start);
     }
+    for (size_t stage = 0; stage < timeline.ranks.size(); ++stage)
+        timeline.peak[stage] = activation_peak(timeline.ranks[stage]);
     timeline.makespan = units(run.step_s);
     return timeline;
 }
 
-/// One, two or five times a power of ten: about a thousandth of the step.
-double drawing_unit(double step_s) {
-    double unit = std::pow(10, std::floor(std::log10(step_s / 1000)));
-    for (const double times : {1.0, 2.0, 5.0})
-        if (step_s / (unit * times) <= 1000) return unit * times;
-    return unit * 10;
+/// The largest of which a step has at least a hundred.
+std::pair<double, std::string> drawing_unit(double step_s) {
+    for (const auto& [unit, name] : {std::pair{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}})
+        if (step_s >= 100 * unit) return {unit, name};
+    return {1e-9, "ns"};
 }
 
 void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run, const Prediction& predicted,
           const std::string& text) {
     if (!command.out.ends_with(".svg"))
         throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
-    const double unit = drawing_unit(run.step_s);
-    Picture made = picture(plan, timeline_of(plan, run, unit), fmt::format("{:g} us", unit * 1e6),
-                           static_cast<int64_t>(predicted.memory_limit));
+    const auto [unit, name] = drawing_unit(run.step_s);
+    Picture made = picture(plan, timeline_of(plan, run, unit), name, static_cast<int64_t>(predicted.memory_limit));
     made.facts = split(text, '\n');
     std::erase(made.facts, "");
     std::ofstream file(command.out, std::ios::trunc);
     file << draw_svg(made);
     file.close();
     if (!file) throw Error(fmt::format("cannot write {}", command.out), Fault::failed);
+}
+
+void write_trace(const std::string& file, const Forecast& made, const Cluster& cluster) {
+    std::ofstream out(file, std::ios::trunc);
+    const int64_t bars = write_trace(made.compiled.train(), made.run, cluster.name, out);
+    out.close();
+    if (!out) throw Error(fmt::format("cannot write {}", file), Fault::failed);
+    std::fprintf(stderr, "trace of the predicted step: %s, %s; ui.perfetto.dev shows it\n", file.c_str(),
+                 plural(bars, "bar").c_str());
 }
 
 /// "tp chunks": what of the step is a wish.
@@ -86,6 +96,7 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"checkpoint_interval_s", p.interval_s},
                  {"goodput", p.goodput},
                  {"carried", Json::object()}};
+    if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // nobody said how fast storage is
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
     if (command.tp_chunks > 0)
         json["tp_chunks"] = {{"chunks", command.tp_chunks}, {"cut", made.cut}, {"of", made.cut_of}, {"runs", false}};
@@ -98,7 +109,13 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
 
 int simulate_command(const ScriptCommand& given, const SimulateCommand& command) {
     if (given.script_help) return show_options(given, Job{});
+    if (command.cluster.empty() && !command.trace.empty())
+        throw Error("--trace: the trace is of a cluster's ranks\n  name its file with --cluster");
     if (command.cluster.empty()) return what_if_command(given, command);
+    if (!command.trace.empty() && command.tp_chunks > 0)
+        throw Error("--trace with --tp-chunks: the trace is of the plan that `run` takes\n  leave one of them out");
+    if (!command.trace.empty() && !std::ofstream(command.trace, std::ios::app))
+        throw Error(fmt::format("--trace {}: the file cannot be written", command.trace));
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
     const Forecast made = forecast(given, cluster, command);
     const Plan& plan = made.compiled.train();
@@ -111,6 +128,7 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     else
         std::printf("%smapping     %s\n", told.c_str(), made.mapping.c_str());
     if (!command.out.empty()) draw(command, plan, made.run, made.prediction, told);
+    if (!command.trace.empty()) write_trace(command.trace, made, cluster);
     require_memory(made.prediction);
     return 0;
 }

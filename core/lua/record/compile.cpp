@@ -35,7 +35,8 @@ int compile_program(lua_State* L) {
     if (traced.step.ops.empty()) fail(L, "compile: the program has no optimizer; call program:train_with first");
     State& state = state_of(L);
     check_script_table(state);
-    Experiment experiment = make_experiment(recipe_of(L, traced), traced.step, state.host().mesh());
+    Experiment experiment =
+        make_experiment(recipe_of(L, traced), traced.step, state.host().mesh(), state.host().train_step_alone());
     traced.compiled = true;
     lua_pushvalue(L, 1);
     luaL_ref(L, LUA_REGISTRYINDEX);  // the recipe calls its functions for as long as this Lua lives

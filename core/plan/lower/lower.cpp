@@ -175,7 +175,7 @@ Plan lower(Program fused, const Mesh& mesh, Persistent& persistent, const LowerO
         written = write_classes(plan, spread, persistent, options, &*steady);
     }
     if (!written) write_classes(plan, spread, persistent, options, nullptr);
-    plan.fingerprint = fingerprint(plan);
+    if (options.fingerprinted) plan.fingerprint = fingerprint(plan);
     return plan;
 }
 

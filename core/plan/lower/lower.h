@@ -48,6 +48,7 @@ struct LowerOptions {
     /// the executor then allocates them beside the arena.
     std::function<int64_t(const KernelSpec&)> workspace;
     int64_t written_micros = orrery::written_micros;
+    bool fingerprinted = true;  ///< false: the plan never runs
     /// No gather runs further ahead, whatever strategies ask for: to find what would fit in memory.
     PrefetchDepth prefetch_at_most{INT64_MAX, INT64_MAX};
 };

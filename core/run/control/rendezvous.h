@@ -113,6 +113,9 @@ private:
     std::unique_ptr<Link> link_;
 };
 
+/// How `job`'s rank reaches its store; what else is to be agreed on is left to the caller.
+TcpRendezvous::Options place_of(const Job& job);
+
 /// The store for ranks that are threads of one process: all share one object.
 class LocalRendezvous : public Rendezvous {
 public:

@@ -44,6 +44,15 @@ std::unique_ptr<RendezvousServer> serve(const Job& job) {
     return std::make_unique<RendezvousServer>(options);
 }
 
+TcpRendezvous::Options place_of(const Job& job) {
+    TcpRendezvous::Options options;
+    options.host = job.host;
+    options.port = job.port;
+    options.rank = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    return options;
+}
+
 namespace wire {
 namespace {
 

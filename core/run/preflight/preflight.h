@@ -46,6 +46,9 @@ struct PreflightReport {
     std::vector<PreflightFinding> findings;  ///< what is not fit; none: all is
     int measured = 1;                        ///< 1, and how often something was measured again
     double seconds = 0;
+    ExpectedFigures expected;  ///< what was said, before what is known of devices
+    PreflightBars bars;
+    std::string expected_from;  ///< who said it: "h100.toml, --expect"; "": nobody
 
     bool fit() const { return findings.empty(); }
 };

@@ -378,14 +378,6 @@ std::vector<PreflightFinding> judge(const PreflightFigures& figures, const Expec
 std::string flops_text(double flops_per_s) { return short_text(flops_per_s) + "FLOP/s"; }
 std::string bandwidth_text(double bytes_per_s) { return short_text(bytes_per_s) + "B/s"; }
 
-std::string seconds_text(double seconds) {
-    const double size = std::abs(seconds);
-    if (size >= 1 || size == 0) return fmt::format("{:.3g} s", seconds);
-    if (size >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
-    if (size >= 1e-6) return fmt::format("{:.3g} us", seconds * 1e6);
-    return fmt::format("{:.3g} ns", seconds * 1e9);
-}
-
 std::string rank_name(const PreflightFigures& figures, int64_t rank) {
     return fmt::format("rank {} (host {})", rank, figures.ranks[static_cast<size_t>(rank)].host);
 }

@@ -32,10 +32,9 @@ struct PreflightFinding {
 std::vector<PreflightFinding> judge(const PreflightFigures& figures, const ExpectedFigures& expected,
                                     const PreflightBars& bars);
 
-/// Rates and times for people: "52.1 GFLOP/s", "11.2 GB/s", "14.1 us".
+/// Rates for people: "52.1 GFLOP/s", "11.2 GB/s".
 std::string flops_text(double flops_per_s);
 std::string bandwidth_text(double bytes_per_s);
-std::string seconds_text(double seconds);
 /// "rank 3 (host n2)"
 std::string rank_name(const PreflightFigures& figures, int64_t rank);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 namespace orrery {
 
@@ -24,18 +25,35 @@ void need(Config& table, std::string_view key, std::string_view expected) {
     throw Error(table.where(key), fmt::format("{} is {}, expected {}", path_of(table, key), found, expected));
 }
 
+/// Before anything is read, so that a misspelt key is named, and not the one that is missing for it.
+void only(const Config& table, const std::vector<std::string>& known) {
+    const std::string place = table.path().empty() ? "" : " in [" + table.path() + "]";
+    for (const std::string& key : table.keys())
+        if (std::ranges::find(known, key) == known.end())
+            throw Error(table.where(key),
+                        fmt::format("unknown key {}{}{}", quote(key), place, choices("known here", key, known)));
+}
+
+/// What no machine has: a number in another unit, as a rule.
+void plausible(Config& table, std::string_view key, double value, double most) {
+    if (!(value <= most))
+        out_of_range(table, key, value, fmt::format("at most {:.6g}; is it in the unit that the key names?", most));
+}
+
 /// A number above 0, which must be there.
-double rate(Config& table, std::string_view key) {
+double rate(Config& table, std::string_view key, double most) {
     need(table, key, "a number above 0");
     const double value = table.number(key, 0);
     if (!(value > 0)) out_of_range(table, key, value, "more than 0");
+    plausible(table, key, value, most);
     return value;
 }
 
 /// A number that is not negative, 0 where it is left out.
-double amount(Config& table, std::string_view key) {
+double amount(Config& table, std::string_view key, double most) {
     const double value = table.number(key, 0);
     if (!(value >= 0)) out_of_range(table, key, value, "at least 0");
+    plausible(table, key, value, most);
     return value;
 }
 
@@ -43,6 +61,7 @@ int64_t count(Config& table, std::string_view key) {
     need(table, key, "a whole number of at least 1");
     const int64_t value = table.integer(key, 0);
     if (value < 1) out_of_range(table, key, static_cast<double>(value), "at least 1");
+    plausible(table, key, static_cast<double>(value), 1e6);
     return value;
 }
 
@@ -72,6 +91,8 @@ Config& needed_table(Config& parent, std::string_view key, std::string_view expe
 Accelerator read_accelerator(const std::string& name, Config& table) {
     Accelerator out;
     out.name = name;
+    only(table, {"generation", "memory_gib", "memory_gb_s", "power_w", "multiprocessors", "measured_as", "matrix_share",
+                 "price_per_hour", "dense_tflops"});
     if (table.has("generation"))
         out.generation = word<Generation>(table, "generation",
                                           {{"volta", Generation::volta},
@@ -84,30 +105,30 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())
             throw Error(flops.where(dtype), fmt::format("unknown dtype \"{}\" in [{}]{}", dtype, flops.path(),
                                                         choices("known here", dtype, dtypes)));
-        out.dense_flops[dtype] = rate(flops, dtype) * 1e12;
+        out.dense_flops[dtype] = rate(flops, dtype, 1e6) * 1e12;
     }
     if (out.dense_flops.empty())
         throw Error(flops.origin(), fmt::format("[{}] is empty, expected a rate, as bf16 = 989", flops.path()));
-    out.memory_bytes = rate(table, "memory_gib") * 1024 * 1024 * 1024;
-    out.memory_bytes_s = rate(table, "memory_gb_s") * 1e9;
-    out.power_w = amount(table, "power_w");
+    out.memory_bytes = rate(table, "memory_gib", 1e5) * 1024 * 1024 * 1024;
+    out.memory_bytes_s = rate(table, "memory_gb_s", 1e6) * 1e9;
+    out.power_w = amount(table, "power_w", 1e5);
     out.multiprocessors = count(table, "multiprocessors", 0);
     out.measured_as = table.text("measured_as", "");
-    out.matrix_share = amount(table, "matrix_share");
-    if (out.matrix_share > 1) out_of_range(table, "matrix_share", out.matrix_share, "at most 1");
-    out.price_hour = amount(table, "price_per_hour");
+    out.matrix_share = amount(table, "matrix_share", 1);
+    out.price_hour = amount(table, "price_per_hour", 1e6);
     return out;
 }
 
 ScaleUp read_scale_up(Config& table) {
     ScaleUp out;
+    only(table, {"kind", "gb_s", "nvls", "domain_accelerators"});
     out.kind = word<ScaleUp::Kind>(table, "kind",
                                    {{"nvswitch", ScaleUp::Kind::nvswitch},
                                     {"nvlink_mesh", ScaleUp::Kind::nvlink_mesh},
                                     {"pcie", ScaleUp::Kind::pcie},
                                     {"host", ScaleUp::Kind::host}});
     if (out.kind == ScaleUp::Kind::host) return out;
-    out.bytes_s = rate(table, "gb_s") * 1e9;
+    out.bytes_s = rate(table, "gb_s", 1e5) * 1e9;
     out.nvls = table.flag("nvls", false);
     if (out.nvls && out.kind != ScaleUp::Kind::nvswitch)
         throw Error(table.where("nvls"), fmt::format("{} is true without an NVSwitch\n  the switch is what adds; "
@@ -118,28 +139,31 @@ ScaleUp read_scale_up(Config& table) {
 
 Nics read_nics(Config& table) {
     Nics out;
+    only(table, {"kind", "count", "gb_s", "latency_us", "ordered"});
     out.kind = word<Nics::Kind>(
         table, "kind",
         {{"infiniband", Nics::Kind::infiniband}, {"ethernet", Nics::Kind::ethernet}, {"efa", Nics::Kind::efa}});
     out.count = count(table, "count");
-    out.bytes_s = rate(table, "gb_s") * 1e9;
-    out.latency_s = amount(table, "latency_us") * 1e-6;
+    out.bytes_s = rate(table, "gb_s", 1e5) * 1e9;
+    out.latency_s = amount(table, "latency_us", 1e6) * 1e-6;
     out.ordered = table.flag("ordered", out.kind != Nics::Kind::efa);
     return out;
 }
 
 /// Failures of one node a day, of either way to say it.
 double read_failures(Config& table) {
-    if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days") / 1000;
+    if (!table.has("mtbf_days")) return amount(table, "failures_per_1000_node_days", 1e6) / 1000;
     if (table.has("failures_per_1000_node_days"))
         throw Error(table.where("mtbf_days"),
                     fmt::format("{} beside failures_per_1000_node_days\n  leave one out", path_of(table, "mtbf_days")));
-    return 1 / rate(table, "mtbf_days");
+    return 1 / rate(table, "mtbf_days", 1e6);
 }
 
 NodeKind read_node(const std::string& name, Config& table, const std::map<std::string, Accelerator>& accelerators) {
     NodeKind out;
     out.name = name;
+    only(table, {"accelerator", "accelerators", "count", "processors", "failures_per_1000_node_days", "mtbf_days",
+                 "scale_up", "nics"});
     std::vector<std::pair<std::string, Accelerator>> known(accelerators.begin(), accelerators.end());
     out.accelerator = word<Accelerator>(table, "accelerator", known);
     out.accelerators = count(table, "accelerators");
@@ -164,16 +188,19 @@ NodeKind read_node(const std::string& name, Config& table, const std::map<std::s
 
 Fabric read_fabric(Config& table) {
     Fabric out;
+    only(table, {"kind", "rail_optimized", "nodes_per_leaf", "leaf_oversubscription", "nodes_per_pod",
+                 "pod_oversubscription", "nodes_per_router", "router_oversubscription", "nodes_per_group",
+                 "group_oversubscription", "hop_latency_us"});
     out.kind = word<Fabric::Kind>(table, "kind",
                                   {{"single_switch", Fabric::Kind::single_switch},
                                    {"fat_tree", Fabric::Kind::fat_tree},
                                    {"dragonfly", Fabric::Kind::dragonfly}});
-    out.hop_latency_s = amount(table, "hop_latency_us") * 1e-6;
+    out.hop_latency_s = amount(table, "hop_latency_us", 1e6) * 1e-6;
     if (out.kind == Fabric::Kind::single_switch) return out;
     const bool tree = out.kind == Fabric::Kind::fat_tree;
     if (tree) out.rails = table.flag("rail_optimized", false);
     const auto level = [&](const char* nodes, const char* over) {
-        Fabric::Level made{count(table, nodes), table.has(over) ? rate(table, over) : table.number(over, 1)};
+        Fabric::Level made{count(table, nodes), table.has(over) ? rate(table, over, 1e3) : table.number(over, 1)};
         if (made.oversubscription < 1)
             out_of_range(table, over, made.oversubscription, "at least 1, which is full rate");
         if (!out.levels.empty() && made.nodes <= out.levels.back().nodes)
@@ -199,6 +226,7 @@ std::string_view name_of(Fabric::Kind kind) {
 }  // namespace
 
 Cluster::Cluster(Config& file) {
+    only(file, {"name", "accelerator", "node", "fabric", "storage"});
     name = file.text("name", "");
     Config& accelerator_tables = needed_table(file, "accelerator", "a table for each kind, as [accelerator.h100]");
     std::map<std::string, Accelerator> accelerators;
@@ -211,8 +239,9 @@ Cluster::Cluster(Config& file) {
     if (nodes() > 1) need(file, "fabric", "a table with its kind");
     if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
     if (file.has("storage")) {
-        storage.read_bytes_s = rate(file.table("storage"), "read_gb_s") * 1e9;
-        storage.write_bytes_s = rate(file.table("storage"), "write_gb_s") * 1e9;
+        only(file.table("storage"), {"read_gb_s", "write_gb_s"});
+        storage.read_bytes_s = rate(file.table("storage"), "read_gb_s", 1e8) * 1e9;
+        storage.write_bytes_s = rate(file.table("storage"), "write_gb_s", 1e8) * 1e9;
     }
     file.reject_unused();
 }
