@@ -34,7 +34,7 @@ struct SearchSpace {
     double memory_limit = 0;     ///< bytes of a rank; 0: not judged
     double parameters = 0;       ///< of the model
     double flops = 0, rate = 0;  ///< of a step; of one rank, that nothing exceeds
-    size_t climbs = 6;           ///< meshes that are looked at closely
+    size_t climbs = 10;          ///< meshes that are looked at closely, where they come near the fastest
     size_t kept = 10;            ///< the best that are told
 
     int64_t micros(const Choice& choice) const { return batch / (choice.dp * choice.samples); }

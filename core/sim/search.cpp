@@ -147,14 +147,23 @@ void Search::first_look() {
                      [&](const Choice& a, const Choice& b) { return least_seconds(a) < least_seconds(b); });
     std::deque<Choice> waiting(first.begin(), first.end());
     const auto with_less = [&](const Choice& choice) {
-        if (const auto less = space_.smaller(choice)) waiting.push_front(*less);
+        Choice now = choice;
+        // Recomputation is no help where the state alone is too large.
+        if (space_.varies_zero && now.dp > 1 && now.zero < 3 &&
+            state_bytes(space_.parameters, now) > space_.memory_limit) {
+            now.zero = now.pp > 1 ? now.zero + 1 : 3;
+            waiting.push_front(now);
+        } else if (const auto less = space_.smaller(choice)) {
+            waiting.push_front(*less);
+        }
     };
     while (!waiting.empty()) {
         std::vector<Choice> round;
         while (round.size() < at_once && !waiting.empty()) {
             const Choice c = waiting.front();
             waiting.pop_front();
-            const std::string why = why_left_out(c);
+            const bool slow = !best_.empty() && least_seconds(at_best(c)) > best_.front()->step_s;
+            const std::string why = too_large(c) ? no_room : slow ? too_slow : "";
             if (why.empty()) round.push_back(c);
             if (!why.empty()) left_out_[c] = why;
             if (why == no_room) with_less(c);
@@ -225,13 +234,39 @@ Choice Search::climb(Choice at) {
     }
 }
 
+/// The mesh with the schedule that idles least, without recomputation.
+Choice Search::at_best(const Choice& choice) const {
+    Choice best = choice;
+    if (space_.varies_schedule) best.schedule = "zbv";
+    if (space_.varies_recompute) best.recompute = "none";
+    return best;
+}
+
+/// What the mesh might come to with other options than those that it was first looked at with.
+double Search::promise(const Judged& judged) const {
+    const int64_t micros = space_.micros(judged.choice);
+    const Choice least = at_best(judged.choice);
+    return judged.step_s * (1 + bubble(least, micros)) / (1 + bubble(judged.choice, micros)) * factor_of(least) /
+           factor_of(judged.choice);
+}
+
+/// The fastest of each mesh, by what they promise.
+std::vector<Choice> Search::promising() const {
+    std::set<std::tuple<int64_t, int64_t>> meshes;
+    std::vector<const Judged*> first;
+    for (const Judged* judged : best_)
+        if (meshes.emplace(judged->choice.tp, judged->choice.pp).second) first.push_back(judged);
+    std::stable_sort(first.begin(), first.end(),
+                     [&](const Judged* a, const Judged* b) { return promise(*a) < promise(*b); });
+    std::vector<Choice> tops;
+    for (const Judged* judged : first)
+        if (tops.size() < space_.climbs) tops.push_back(judged->choice);
+    return tops;
+}
+
 Found Search::run() {
     first_look();
-    std::set<std::tuple<int64_t, int64_t>> meshes;
-    std::vector<Choice> tops;
-    for (const Judged* judged : best_)
-        if (tops.size() < space_.climbs && meshes.emplace(judged->choice.tp, judged->choice.pp).second)
-            tops.push_back(judged->choice);
+    std::vector<Choice> tops = promising();
     left_ = static_cast<int64_t>(tops.size());
     for (size_t i = 0; i < tops.size(); ++i) {
         --left_;
@@ -239,7 +274,7 @@ Found Search::run() {
         if (const Judged* alike = fitting(space_.like(top, best_.front()->choice));
             alike && alike->step_s < known_.at(top).step_s)
             top = alike->choice;
-        if (known_.at(top).step_s <= near * best_.front()->step_s)
+        if (promise(known_.at(top)) <= near * best_.front()->step_s)
             climb(top);
         else
             left_out_[top] = too_far;

@@ -66,6 +66,9 @@ private:
     bool too_large(const Choice& choice) const;
     double least_seconds(const Choice& choice) const;
     double worst_kept() const;
+    Choice at_best(const Choice& choice) const;
+    double promise(const Judged& judged) const;
+    std::vector<Choice> promising() const;
     bool fits(const Judged& judged) const;
     /// nullptr: not judged, or it does not fit.
     const Judged* fitting(const Choice& choice) const;
