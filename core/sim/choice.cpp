@@ -17,7 +17,8 @@ size_t place_of(const std::string& recompute) {
 
 /// Schedules one step away, of the library (scripts/orrery/schedules); gpipe is never better than 1f1b.
 std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
-    if (c.schedule != "interleaved") return {{"1f1b", 0}, {"interleaved", 2}, {"zb_h1", 0}, {"zbv", 0}};
+    if (c.schedule != "interleaved")
+        return {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", most_chunks}, {"zb_h1", 0}, {"zbv", 0}};
     std::vector<std::pair<std::string, int64_t>> all = {{"1f1b", 0}, {"zb_h1", 0}, {"zbv", 0}};
     if (c.chunks < most_chunks) all.emplace_back("interleaved", c.chunks + 1);
     if (c.chunks > 2) all.emplace_back("interleaved", c.chunks - 1);
