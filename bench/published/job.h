@@ -5,7 +5,7 @@
 #include "compile/compile.h"
 #include "published/rows.h"
 #include "published/words.h"
-#include "sim/tp_chunks.h"
+#include "sim/manners/tp_chunks.h"
 
 namespace orrery::published {
 

@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "sim/cluster_prices.h"
 #include "sim/contracts.h"
-#include "sim/tp_chunks.h"
+#include "sim/manners/tp_chunks.h"
 
 namespace orrery {
 namespace {

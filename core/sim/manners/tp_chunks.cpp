@@ -1,4 +1,4 @@
-#include "sim/tp_chunks.h"
+#include "sim/manners/tp_chunks.h"
 
 #include <algorithm>
 #include <cassert>
