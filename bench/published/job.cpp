@@ -171,6 +171,9 @@ std::vector<Job> jobs_of(const Row& row) {
                 jobs.back().guessed = open;
             }
     }
+    if (jobs.empty())
+        throw Error(fmt::format("row {}: global_batch {} is no multiple of dp {}\n  state its micro_batch", row.id,
+                                row.batch, row.dp));
     return jobs;
 }
 

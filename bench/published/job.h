@@ -22,7 +22,7 @@ struct Job {
 };
 
 /// One job, or what a row that leaves something open may be, the likeliest fastest first. Throws Error where no mesh
-/// of this project is like the row's.
+/// of this project is like the row's; never empty.
 std::vector<Job> jobs_of(const Row& row);
 
 /// The plan of one train step under the contract of NCCL, with nothing allocated and no device asked.

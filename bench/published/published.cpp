@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -31,6 +32,14 @@ struct Options {
     bool graphs() const { return fit || halves || leave_out || quick || !explain.empty(); }
 };
 
+size_t every_of(const std::string& text) {
+    size_t every = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), every);
+    if (problem != std::errc() || end != text.data() + text.size() || every == 0)
+        throw Error(fmt::format("--every {}: expected a whole number of at least 1", text), Fault::usage);
+    return every;
+}
+
 Options read_options(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
@@ -56,7 +65,7 @@ Options read_options(int argc, char** argv) {
         else if (word == "--keep")
             options.keep = next();
         else if (word == "--every")
-            options.every = std::stoul(next());
+            options.every = every_of(next());
         else if (word.starts_with("-") || !options.file.empty())
             throw Error(fmt::format("what is {}?\n  published FILE.csv [--fit] [--unfitted] [--halves] [--leave-out] "
                                     "[--quick] [--every N] [--keep FOLDER] [--explain ROW] [--out FILE.csv]",
@@ -90,7 +99,11 @@ std::vector<Asked> read_rows(const Options& options) {
         asked.label = read_label(with, i);
         if (!asked.label.asked || seen++ % options.every != 0) continue;
         asked.why_not = missing_in(table, i);
-        if (asked.why_not.empty()) asked.row = read_row(table, i);
+        try {
+            if (asked.why_not.empty()) asked.row = read_row(table, i);
+        } catch (const Error& error) {
+            asked.why_not = error.what();
+        }
         asked.row.id = table.cell(i, "id");
         all.push_back(std::move(asked));
     }
@@ -313,6 +326,9 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) try { return run(read_options(argc, argv)); } catch (const Error& error) {
+    fmt::print(stderr, "published: {}\n", error.what());
+    return error.fault() == Fault::usage ? 2 : 1;
+} catch (const std::exception& error) {
     fmt::print(stderr, "published: {}\n", error.what());
     return 1;
 }

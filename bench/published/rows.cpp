@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -44,13 +45,35 @@ double number(const Table& table, size_t row, const std::string& column, double 
     return value;
 }
 
-int64_t count(const Table& table, size_t row, const std::string& column, int64_t fallback) {
-    return static_cast<int64_t>(number(table, row, column, static_cast<double>(fallback)));
+/// A column of counts, and the most that is no slip of the pen.
+struct Counted {
+    const char* column;
+    int64_t most;
+};
+
+/// Products of the bounds stay below 2^63: accelerators, tokens of a step, elements of a param.
+constexpr Counted counted[] = {
+    {"n_gpus", 1 << 20},   {"layers", 1 << 14},      {"hidden", 1 << 20}, {"heads", 1 << 16},
+    {"kv_heads", 1 << 16}, {"ffn", 1 << 24},         {"vocab", 1 << 26},  {"seq", 1 << 27},
+    {"tp", 1 << 12},       {"pp", 1 << 12},          {"cp", 1 << 12},     {"ep", 1 << 12},
+    {"dp", 1 << 20},       {"micro_batch", 1 << 20}, {"vp", 1 << 12},     {"global_batch", 1 << 28}};
+
+/// Of a column of `counted`; nullopt: the cell is empty.
+std::optional<int64_t> maybe(const Table& table, size_t row, const std::string& column) {
+    const std::string& text = table.cell(row, column);
+    if (text.empty()) return std::nullopt;
+    const double value = number(table, row, column, 0);
+    const auto known =
+        std::find_if(std::begin(counted), std::end(counted), [&](const Counted& one) { return one.column == column; });
+    const int64_t most = known->most;
+    if (!(value >= 1 && value <= static_cast<double>(most)) || value != std::floor(value))
+        throw Error(fmt::format("{}: row {}: {} is {}, expected a whole number from 1 to {}", table.path,
+                                table.cell(row, "id"), column, text, most));
+    return static_cast<int64_t>(value);
 }
 
-std::optional<int64_t> maybe(const Table& table, size_t row, const std::string& column) {
-    if (table.cell(row, column).empty()) return std::nullopt;
-    return count(table, row, column, 0);
+int64_t count(const Table& table, size_t row, const std::string& column, int64_t fallback) {
+    return maybe(table, row, column).value_or(fallback);
 }
 
 }  // namespace
@@ -119,7 +142,11 @@ Row read_row(const Table& table, size_t row) {
     r.dp = whole("dp", std::max<int64_t>(1, r.gpus / (r.tp * r.pp * r.cp)));
     r.micro_batch = maybe(table, row, "micro_batch"), r.chunks = maybe(table, row, "vp");
     r.batch = whole("global_batch", 0);
-    r.nic_bytes_per_s = 1e9 * number(table, row, "nic_GBps_per_gpu", 0);
+    const double nic = number(table, row, "nic_GBps_per_gpu", 0);
+    if (!(nic >= 0 && nic <= 1e6))
+        throw Error(
+            fmt::format("{}: row {}: nic_GBps_per_gpu is {}, expected GB/s, or nothing", table.path, r.id, nic));
+    r.nic_bytes_per_s = 1e9 * nic;
     return r;
 }
 

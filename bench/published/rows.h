@@ -48,7 +48,7 @@ struct Label {
 
 /// Why the row cannot be read as a configuration; "" where it can.
 std::string missing_in(const Table& table, size_t row);
-/// Throws Error naming row and column where a cell is no number.
+/// Throws Error naming row and column where a cell is no number, or a count none that a run can have.
 Row read_row(const Table& table, size_t row);
 Label read_label(const Table& table, size_t row);
 

@@ -63,6 +63,19 @@ TEST_CASE("published: a cell that is no number is named", "[published]") {
     }
 }
 
+TEST_CASE("published: a count that no run can have is named", "[published]") {
+    for (const char* column : {"n_gpus", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "tp", "pp",
+                               "cp", "ep", "dp", "micro_batch", "vp", "global_batch"})
+        for (const char* cell : {"0", "-2", "2.5", "nan", "inf", "1e12"}) {
+            const Table table = read_table(file_of(std::string("id,") + column + "\nthe-row," + cell + "\n"));
+            INFO(column << " = " << cell);
+            CHECK_THROWS_WITH(read_row(table, 0),
+                              Catch::Contains("the-row") && Catch::Contains(column) && Catch::Contains(cell));
+        }
+    CHECK_THROWS_WITH(read_row(read_table(file_of("id,nic_GBps_per_gpu\na,-1\n")), 0), Catch::Contains("nic_GBps"));
+    CHECK(read_row(read_table(file_of("id,tp,vp\na,8,\n")), 0).tp == 8);
+}
+
 TEST_CASE("published: words say what they say, denials first", "[published]") {
     Row row = row_of();
     row.tp = 2;
@@ -154,6 +167,10 @@ TEST_CASE("published: what a row leaves open is guessed from few candidates", "[
     const std::vector<Job> jobs = jobs_of(row);
     CHECK(jobs.size() == 4);  // 2 and 1 sequences divide the 2 of a rank; none and full
     for (const Job& job : jobs) CHECK(job.guessed);
+    row.batch = 12;  // of 8 ranks
+    CHECK_THROWS_WITH(jobs_of(row), Catch::Contains("global_batch 12") && Catch::Contains("dp 8"));
+    row.micro_batch = 1;
+    CHECK(jobs_of(row)[0].batches == Approx(0.75));
 }
 
 TEST_CASE("published: meshes that are not the row's, and what is not there yet, are refused", "[published]") {
