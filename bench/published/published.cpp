@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "base/env.h"
 #include "orrery/error.h"
 #include "published/accelerators.h"
 #include "published/fit.h"
@@ -110,7 +112,7 @@ std::vector<Asked> read_rows(const Options& options) {
     return all;
 }
 
-/// On all processors. What a row throws is why it is not predicted.
+/// On all processors. What a row throws is why it is not predicted; what was predicted before is gone.
 void for_each_row(std::vector<Asked>& all, const std::function<void(Asked&)>& use) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
@@ -120,6 +122,7 @@ void for_each_row(std::vector<Asked>& all, const std::function<void(Asked&)>& us
                 use(all[i]);
             } catch (const std::exception& error) {
                 all[i].why_not = error.what();
+                all[i].prediction.reset();
             }
         }
     };
@@ -190,31 +193,53 @@ Constants unfitted_kernels() {
     return constants;
 }
 
+void must_have_rows(const std::vector<const Asked*>& all) {
+    if (all.empty())
+        throw Error(
+            "there is no row to fit on: none has both a prediction and its iter_time_s\n  name a file with "
+            "measured rows; --leave-out takes two families");
+}
+
 Constants fit_on(const std::vector<const Asked*>& all) {
     std::vector<Sample> samples;
     for (const Asked* asked : all) {
         const Measured& measured = asked->label.measured;
         samples.push_back({&asked->jobs, asked->label.family, measured.step_s, measured.peak_gib});
     }
+    must_have_rows(all);
     return fit(samples, fit_memory(samples, unfitted_kernels()));
 }
 
+/// A regular file is replaced whole. What is none (a pipe, a device) is written to.
+void write_text(const std::string& text, const std::string& path) {
+    std::error_code unknown;
+    const auto kind = std::filesystem::symlink_status(path, unknown).type();
+    if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
+        system_env()->replace_file(path, text);
+        return;
+    }
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) throw Error("cannot write " + path, Fault::failed);
+}
+
 void write_predictions(const std::vector<Asked>& all, const std::string& path) {
-    std::ofstream file(path);
-    file << "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
+    std::string text =
+        "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
     for (const Asked& asked : all) {
         if (!asked.prediction) {
             std::string why = asked.why_not.substr(0, asked.why_not.find('\n'));
             std::replace(why.begin(), why.end(), '"', '\'');
-            file << fmt::format("{},,,,,,,,\"{}\"\n", asked.row.id, why);
+            text += fmt::format("{},,,,,,,,\"{}\"\n", asked.row.id, why);
             continue;
         }
         const Prediction& p = *asked.prediction;
         const Job job = asked.job();
-        file << fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
+        text += fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
                             p.peak_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute);
     }
-    if (!file) throw Error("cannot write " + path);
+    write_text(text, path);
 }
 
 void print_constants(const Constants& constants) {
@@ -295,6 +320,7 @@ int run(const Options& options) {
     std::vector<Asked> all = read_rows(options);
     if (options.graphs())
         for_each_row(all, [&](Asked& asked) { asked.jobs = prepare(asked.row, options.script, options.keep); });
+    if (options.fit || options.halves || options.leave_out) must_have_rows(judged(all));
     Constants constants;
     if (options.unfitted) {
         constants.forget_fit();
@@ -310,7 +336,7 @@ int run(const Options& options) {
     size_t ready = 0;
     for (const Asked& asked : all) {
         ready += asked.why_not.empty();
-        if (!asked.why_not.empty()) fmt::print("not predicted: {}: {}\n", asked.row.id, asked.why_not);
+        if (!asked.why_not.empty()) fmt::print(stderr, "not predicted: {}: {}\n", asked.row.id, asked.why_not);
     }
     fmt::print("{} of {} rows are predicted, {:.1f} s\n", ready, all.size(), passed());
     const std::vector<const Asked*> known = judged(all);
@@ -320,7 +346,7 @@ int run(const Options& options) {
     if (options.halves) halves(known);
     if (options.leave_out) leave_out(known);
     fmt::print("{:.1f} s\n", passed());
-    return 0;
+    return ready > 0 ? 0 : 1;
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "folders.h"
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -45,4 +48,49 @@ TEST_CASE("published: options that are none are the user's mistake", "[published
         CHECK(one.code == 2);
         CHECK(one.errors.find("published: ") == 0);
     }
+}
+
+TEST_CASE("published: a row that is not predicted is named with its reason, and none is a failure", "[published]") {
+    const std::string bad = "bad,H100-80G-SXM,8,2,64,4,128,512,32,,12,none,\n", out = path("out");
+    const Ran both = ran(std::string(good) + bad, "--out " + out);
+    CHECK(both.code == 0);
+    CHECK_THAT(both.errors, Catch::Contains("not predicted: bad: ") && Catch::Contains("global_batch 12"));
+    const std::string text = text_of(out);
+    CHECK_THAT(text, Catch::Contains("\ngood,0.") && Catch::Contains("\nbad,,,,,,,,\"row bad: global_batch 12"));
+    const Ran none = ran(bad, "--out " + out);
+    CHECK(none.code == 1);
+    CHECK_THAT(text_of(out), Catch::Contains("\nbad,,,") && !Catch::Contains("good"));
+}
+
+TEST_CASE("published: predictions that cannot be written are a failure", "[published]") {
+    if (fs::exists("/dev/full")) {
+        const Ran full = ran(good, "--out /dev/full");
+        CHECK(full.code == 1);
+        CHECK_THAT(full.errors, Catch::Contains("cannot write /dev/full"));
+        CHECK(fs::is_character_file("/dev/full"));
+    }
+    CHECK(ran(good, "--out " + path("no_such_folder") + "/out.csv").code != 0);
+    CHECK(ran(good, "--out /dev/stdout").code == 0);
+}
+
+TEST_CASE("published: nothing is fitted on no measured row", "[published]") {
+    for (const char* options : {"--fit", "--halves", "--leave-out"}) {
+        INFO(options);
+        const Ran one = ran(good, options);
+        CHECK(one.code == 2);
+        CHECK_THAT(one.errors, Catch::Contains("no row to fit on"));
+    }
+}
+
+TEST_CASE("published: a row of which graph and simulator differ is not predicted", "[published]") {
+    const std::string mine = path("mine"), other = path("other"), out = path("out");
+    fs::remove_all(mine), fs::remove_all(other);
+    const std::string longer = "good,H100-80G-SXM,2,2,64,4,128,512,64,1,2,none,\n";
+    REQUIRE(ran(longer, "--quick --keep " + other).code == 0);
+    REQUIRE(ran(good, "--explain good --keep " + mine).code == 0);
+    const fs::path graph = fs::directory_iterator(mine)->path();
+    fs::copy_file(fs::directory_iterator(other)->path(), graph, fs::copy_options::overwrite_existing);
+    const Ran one = ran(good, "--explain good --keep " + mine + " --out " + out);
+    CHECK(one.code == 1);
+    CHECK_THAT(text_of(out), Catch::Contains("\ngood,,,,,,,,\"its graph says"));
 }
