@@ -12,7 +12,7 @@ std::string plural(int64_t count, std::string_view what);
 std::string bytes_text(int64_t bytes);
 /// "1,234,567"
 std::string count_text(int64_t count);
-/// Four digits: "14.12 us", "2.5 ms", "1.234 s", "5 min", "12.5 h"
+/// Four digits, from 120 s on whole minutes, from two hours on one decimal: "14.12 us", "1.234 s", "5 min", "12.5 h"
 std::string seconds_text(double seconds);
 /// Three digits and a unit of thousands: "950", "10.7 M", "1.20 T"
 std::string short_text(double amount);

@@ -55,7 +55,7 @@ double state_bytes(double parameters, const Choice& choice);
 /// Part of a step that its pipeline loses at least: (p-1)/(v m) and so on over the work.
 double bubble(const Choice& choice, int64_t micros);
 
-/// The most of `sample_counts` and of stages a rank that are looked at.
+/// The most samples of a micro-batch and stages of a pipeline rank that are looked at.
 constexpr int64_t most_samples = 16, most_chunks = 4;
 
 }  // namespace orrery

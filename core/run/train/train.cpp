@@ -58,9 +58,9 @@ public:
         if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
         const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
         if (saves && first <= run_.options.steps) save(run_.options.steps);
-        if (first <= run_.options.steps) write_costs();
+        const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
-        if (run_.close && first <= run_.options.steps)
+        if (run_.close && counted)  // else a costs.json that is there is another run's
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (scaled() && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
@@ -100,12 +100,14 @@ private:
         traced_.reset();
     }
 
-    void write_costs() {
-        if (run_.costs.empty()) return;
+    /// Whether this rank has nothing to say against it: all but the first write nothing.
+    bool write_costs() {
+        if (run_.costs.empty()) return false;
         const int64_t counted = session_.main().steps_begun() - 1;
         const double mean = counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
         const std::string why_not = write_run_costs(session_, counted, mean, run_.costs);
         if (!why_not.empty()) note(why_not);
+        return why_not.empty();
     }
 
     void steps(int64_t first) {
