@@ -132,7 +132,7 @@ int options(lua_State* L) {
     std::vector<std::string> names;
     for (lua_Integer i = 1; lua_rawgeti(L, 3, i) != LUA_TNIL; ++i) {
         if (lua_type(L, 4) != LUA_TSTRING) fail(L, "o.options: options have names: write steps = 300");
-        Host::Option option{check_text(L, 4), "", ""};
+        Host::Option option{check_text(L, 4), "", "", ""};
         if (find_schema("script", option.key))
             fail(L, fmt::format("o.options: script.{} is the command's\n  give the option another name", option.key));
         lua_rawget(L, 1);
@@ -150,6 +150,8 @@ int options(lua_State* L) {
                                 option.key, type_text(L, 4), option.key, option.key));
         option.fallback = shown(L, 4);
         override_option(L, script, option.key);
+        option.value = luaL_tolstring(L, 4, nullptr);
+        lua_pop(L, 1);
         lua_setfield(L, 2, option.key.c_str());
         names.push_back(option.key);
         declared.push_back(std::move(option));

@@ -73,6 +73,7 @@ public:
     /// Options that the script declared, for `--help`; values come from [script] and --set script.KEY=VALUE.
     struct Option {
         std::string key, fallback, help;
+        std::string value;  ///< what it is here; a text without quotes
     };
     virtual void declare_options(const std::vector<Option>& options) = 0;
     /// print() of a script: once, from rank 0.

@@ -28,14 +28,16 @@ std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
 }  // namespace
 
 std::string Choice::text() const {
-    std::string out = fmt::format("pp={} dp={} tp={} samples={} zero={}", pp, dp, tp, samples, zero);
-    if (pp > 1) out += " " + schedule + (chunks > 0 ? fmt::format(" x{}", chunks) : "");
+    std::string out = fmt::format("pp={} dp={} tp={} samples={}", pp, dp, tp, samples);
+    if (zero >= 0) out += fmt::format(" zero={}", zero);
+    if (pp > 1 && !schedule.empty()) out += " " + schedule + (chunks > 0 ? fmt::format(" x{}", chunks) : "");
     if (sequence) out += " sequence";
-    if (recompute != "none") out += " recompute=" + recompute;
+    if (!recompute.empty() && recompute != "none") out += " recompute=" + recompute;
     return mapping.empty() ? out : out + " mapping=" + mapping;
 }
 
 double state_bytes(double parameters, const Choice& c) {
+    if (c.zero < 0) return 0;
     const double own = parameters / static_cast<double>(c.tp * c.pp), n = static_cast<double>(c.dp);
     switch (c.zero) {
         case 1: return own * (6 + 12 / n);
@@ -51,7 +53,7 @@ double bubble(const Choice& c, int64_t micros) {
     if (c.schedule == "interleaved") return p / (static_cast<double>(std::max<int64_t>(c.chunks, 2)) * m);
     if (c.schedule == "zb_h1") return p / (3 * m);
     if (c.schedule == "zbv") return p / (6 * m);
-    return p / m;
+    return c.schedule == "1f1b" || c.schedule == "gpipe" ? p / m : 0;
 }
 
 bool SearchSpace::whole(const Choice& c) const {

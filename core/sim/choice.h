@@ -9,13 +9,13 @@ namespace orrery {
 /// One way to run a job on a cluster.
 struct Choice {
     int64_t pp = 1, dp = 1, tp = 1;
-    int64_t samples = 1;  ///< of a micro-batch, on one member of dp
-    int64_t zero = 0;
-    std::string schedule = "1f1b";
-    int64_t chunks = 0;  ///< stages of a pipeline rank; 0: as many as the schedule needs
+    int64_t samples = 1;            ///< of a micro-batch, on one member of dp
+    int64_t zero = 0;               ///< -1: nobody knows
+    std::string schedule = "1f1b";  ///< "": nobody knows
+    int64_t chunks = 0;             ///< stages of a pipeline rank; 0: as many as the schedule needs
     bool sequence = false;
-    std::string recompute = "none";
-    std::string mapping;  ///< axes, the innermost first; "": the mesh's own
+    std::string recompute = "none";  ///< "": nobody knows
+    std::string mapping;             ///< axes, the innermost first; "": the mesh's own
 
     auto operator<=>(const Choice&) const = default;
     /// "pp=2 dp=8 tp=8 zero=1 interleaved x2"
@@ -50,9 +50,11 @@ struct SearchSpace {
     Choice like(const Choice& mesh, const Choice& options) const;
 };
 
-/// Bytes that the state of `parameters` takes on a rank at least: landscape.md's 18/N and so on, of mixed precision.
+/// Bytes that the state of `parameters` takes on a rank at least: landscape.md's 18/N and so on, of mixed precision. 0
+/// where nobody knows how it is split.
 double state_bytes(double parameters, const Choice& choice);
-/// Part of a step that its pipeline loses at least: (p-1)/(v m) and so on over the work.
+/// Part of a step that its pipeline loses at least: (p-1)/(v m) and so on over the work; 0 of a schedule that is none
+/// of the library's.
 double bubble(const Choice& choice, int64_t micros);
 
 /// The most samples of a micro-batch and stages of a pipeline rank that are looked at.

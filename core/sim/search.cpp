@@ -77,7 +77,7 @@ double Search::worst_kept() const {
 }
 
 bool Search::too_large(const Choice& choice) const {
-    if (space_.memory_limit <= 0) return false;
+    if (space_.memory_limit <= 0 || choice.zero < 0) return false;
     const double state = state_bytes(space_.parameters, choice);
     if (state * 0.75 > space_.memory_limit) return true;
     for (int64_t stage = 0; stage <= 3; ++stage) {

@@ -210,6 +210,9 @@ TEST_CASE("options are declared with defaults and set by [script]") {
     CHECK(host.declared[0].key == "fast");
     CHECK(host.declared[3].key == "steps");
     CHECK(host.declared[3].fallback == "300");
+    CHECK(host.declared[3].value == "5");
+    CHECK(host.declared[2].value == "x");
+    CHECK(host.declared[0].value == "false");
     CHECK(host.declared[3].help == "how many");
     const std::string script = "require 'orrery'.options { steps = 300 }";
     CHECK(has(failure(script, "[script]\nstep = 3\n"), "test.toml:2:8: the script has no option \"step\""));

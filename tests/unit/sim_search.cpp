@@ -160,6 +160,31 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
                           [](const std::string& edge) { return edge.find("--most-tp") != std::string::npos; }));
 }
 
+TEST_CASE("search: what is kept is judged as it is, and nothing is left out by what nobody knows") {
+    Formula formula;
+    formula.memory = 30e9;
+    SearchSpace s = space(64, 1536, formula);
+    s.varies_zero = s.varies_schedule = s.varies_recompute = false;
+    s.start.zero = 3;
+    s.start.schedule = "zbv";
+    s.start.recompute = "all";
+    const auto judge = [&](const Choice& c) { return formula.judge(c, s.ranks, s.batch); };
+    const Found found = Search(s, each(judge)).run();
+    REQUIRE(!found.best.empty());
+    for (const Judged& one : found.all) {
+        CHECK(one.choice.zero == 3);
+        CHECK(one.choice.schedule == "zbv");
+        CHECK(one.choice.recompute == "all");
+    }
+    s.start.zero = -1;
+    s.start.schedule = s.start.recompute = "";
+    s.memory_limit = 1;
+    const Found unknown = Search(s, each(judge)).run();
+    CHECK(unknown.left_out.empty());
+    CHECK(unknown.all.size() == s.meshes().size());
+    CHECK(unknown.all.front().choice.text() == "pp=1 dp=64 tp=1 samples=1");
+}
+
 TEST_CASE("search: closed forms of what choices lose and keep") {
     Choice c;
     CHECK(bubble(c, 8) == 0);
@@ -170,7 +195,11 @@ TEST_CASE("search: closed forms of what choices lose and keep") {
     CHECK(bubble(c, 8) == 3.0 / 16);
     c.schedule = "zb_h1";
     CHECK(bubble(c, 8) == 3.0 / 24);
+    c.schedule = "of my own";
+    CHECK(bubble(c, 8) == 0);
     c.dp = 8;
     c.zero = 3;
     CHECK(state_bytes(8e9, c) == 8e9 / 4 * 18 / 8);
+    c.zero = -1;
+    CHECK(state_bytes(8e9, c) == 0);
 }

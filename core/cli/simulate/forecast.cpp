@@ -18,7 +18,7 @@ namespace {
 struct SimulateScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
-    std::vector<std::string> declared;
+    std::map<std::string, std::string> declared;
     bool quick = false;
 
     void print(const std::string&) override {}
@@ -26,7 +26,7 @@ struct SimulateScript final : ScriptRunner {
     bool train_step_alone() const override { return quick; }
 
     void declare_options(const std::vector<Option>& options) override {
-        for (const Option& option : options) declared.push_back(option.key);
+        for (const Option& option : options) declared[option.key] = option.value;
     }
 
     void prepare() override {

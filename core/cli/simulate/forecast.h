@@ -15,9 +15,9 @@ struct Forecast {
     Compiled compiled;
     Simulated run;
     Prediction prediction;
-    std::string mapping;               ///< which rank sits where
-    int64_t cut = 0, cut_of = 0;       ///< collectives of tp that --tp-chunks cut, and all of them
-    std::vector<std::string> options;  ///< keys of [script] that the script declares
+    std::string mapping;                         ///< which rank sits where
+    int64_t cut = 0, cut_of = 0;                 ///< collectives of tp that --tp-chunks cut, and all of them
+    std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
 };
 
 /// A cluster's file; `nodes`: of its one kind, 0: as many as the file says. Throws Error with its place.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -72,14 +73,19 @@ std::string binds(const Prediction& p) {
     return most.empty() ? "computing" : fmt::format("{} {:.0f} %", most, 100 * share);
 }
 
-std::string row(const Judged& j) {
+/// `sequence`: the script declares it; what it does not declare, nobody knows.
+std::string row(const Judged& j, bool sequence) {
     const Choice& c = j.choice;
     return fmt::format("{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {}\n",
-                       j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.tp, c.samples, c.zero,
-                       c.pp == 1      ? "-"
-                       : c.chunks > 0 ? fmt::format("{} x{}", c.schedule, c.chunks)
-                                      : c.schedule,
-                       c.sequence ? "yes" : "no", c.recompute, c.mapping.empty() ? "-" : c.mapping, j.binds);
+                       j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.tp, c.samples,
+                       c.zero < 0 ? "-" : std::to_string(c.zero),
+                       c.pp == 1 || c.schedule.empty() ? "-"
+                       : c.chunks > 0                  ? fmt::format("{} x{}", c.schedule, c.chunks)
+                                                       : c.schedule,
+                       !sequence    ? "-"
+                       : c.sequence ? "yes"
+                                    : "no",
+                       c.recompute.empty() ? "-" : c.recompute, c.mapping.empty() ? "-" : c.mapping, j.binds);
 }
 
 /// Only where somebody looks.
@@ -118,13 +124,33 @@ int64_t ranks_of(const ScriptCommand& given, const PlanCommand& command, const C
     return ranks;
 }
 
+/// What does not vary is what the script makes of the configuration; what it declares no option for, nobody knows.
+void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
+    const auto text = [&](const char* key) {
+        const auto found = options.find(key);
+        return found == options.end() ? "" : found->second;
+    };
+    const auto number = [&](const char* key) {
+        const std::string of_key = text(key);
+        char* end = nullptr;
+        const int64_t value = std::strtoll(of_key.c_str(), &end, 10);
+        return of_key.empty() || *end != 0 ? -1 : value;
+    };
+    if (!space.varies_zero) space.start.zero = number("zero");
+    if (!space.varies_schedule) {
+        space.start.schedule = text("pipeline");
+        space.start.chunks = std::max<int64_t>(0, number("chunks"));
+        if (number("chunks") < 0 && space.start.schedule == "interleaved") space.start.schedule = "";
+    }
+    if (!space.varies_sequence) space.start.sequence = text("sequence") == "true";
+    if (!space.varies_recompute) space.start.recompute = text("recompute");
+}
+
 /// Plays the configuration as it is, which tells what the model and the script are.
 SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCommand& command, int64_t ranks,
                      int64_t samples) {
     SearchSpace space;
-    const auto declares = [&](const char* key) {
-        return std::find(first.options.begin(), first.options.end(), key) != first.options.end();
-    };
+    const auto declares = [&](const char* key) { return first.options.count(key) > 0; };
     space.ranks = ranks;
     space.batch = first.compiled.sizes.full();
     space.most_tp = command.most_tp > 0 ? command.most_tp : cluster.kinds.front().accelerators;
@@ -136,6 +162,7 @@ SearchSpace space_of(const Forecast& first, const Cluster& cluster, const PlanCo
     space.varies_sequence = declares("sequence") && !kept(command, "sequence");
     space.varies_recompute = declares("recompute") && !kept(command, "recompute");
     space.varies_mapping = !kept(command, "mapping");
+    keep_options(space, first.options);
     const Mesh& mesh = first.compiled.mesh;
     const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
     space.start.pp = size("pp");
@@ -236,13 +263,13 @@ std::string least_state(const SearchSpace& space) {
         bytes_text(static_cast<int64_t>(space.memory_limit)));
 }
 
-void print_found(const Found& found, const PlanCommand& command) {
+void print_found(const Found& found, const PlanCommand& command, bool sequence) {
     for (const auto& [reason, count] : found.left_out)
         std::printf("left out: %s, as %s\n", plural(count, "choice").c_str(), reason.c_str());
     if (!found.best.empty())
         std::printf("%10s %6s %10s  %4s %5s %4s %6s %5s  %-14s %-5s %-10s %-10s %s\n", "step s", "MFU %", "memory",
                     "pp", "dp", "tp", "sample", "zero", "schedule", "seq", "recompute", "mapping", "binds");
-    for (const Judged& judged : found.best) std::fputs(row(judged).c_str(), stdout);
+    for (const Judged& judged : found.best) std::fputs(row(judged, sequence).c_str(), stdout);
     if (command.simulate.tp_chunks > 0)
         std::printf(
             "times are of collectives of tp in %lld chunks beside their products, which `orrery run` cannot do\n",
@@ -261,7 +288,7 @@ void print_found(const Found& found, const PlanCommand& command) {
                                         bytes_text(judged.memory_bytes - limit), bytes_text(judged.memory_bytes),
                                         bytes_text(limit), judged.choice.text())
                           : judged.why_not);
-    if (found.failed.empty()) text += least_state(space);
+    if (found.failed.empty() && space.start.zero >= 0) text += least_state(space);
     throw Error(text + "\n  take more ranks, a smaller model, or another accelerator");
 }
 
@@ -301,7 +328,7 @@ int plan_command(const ScriptCommand& given, const PlanCommand& command) {
         draw(command.simulate.out, fmt::format("{} on {} ranks", first.compiled.name, count_text(ranks)),
              {cluster.name, cluster.text(), fmt::format("{} sequences a step; {}", count_text(space.batch), looked)},
              found, space.memory_limit);
-    print_found(found, command);
+    print_found(found, command, first.options.count("sequence") > 0);
     if (found.best.empty()) refuse(found, space);
     std::printf("\n%s", toml(found.best.front().choice, space).c_str());
     return 0;
