@@ -81,8 +81,10 @@ diff <(sed 's/, [0-9.]* s$//' plan.txt) <(sed 's/, [0-9.]* s$//' plan3.txt) || f
 grep -q "^left out: [0-9]* choices, as " plan.txt || { cat plan.txt; fail "nobody says what was left out and why"; }
 # What --keep holds is what the configuration says.
 plan --keep zero,schedule,recompute,sequence --set script.zero=3 --set 'script.pipeline="zbv"' \
-    --set 'script.recompute="all"' --set script.sequence=true > kept.txt || { cat kept.txt; fail "no plan of what is kept"; }
-awk '/step s/ { getline; exit !($8 == 3 && ($9 == "zbv" || $4 == 1) && / yes / && / all /) }' kept.txt ||
+    --set 'script.recompute="all"' --set script.sequence=true > kept.txt ||
+    { cat kept.txt; fail "no plan of what is kept"; }
+# step, MFU, memory and its unit, pp, dp, tp, samples, ZeRO stage, schedule
+awk '/step s/ { getline; exit !($9 == 3 && ($10 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
     { cat kept.txt; fail "the plan tells other options than those that it keeps"; }
 refused 2 ".svg" plan -o plan.png
 refused 2 "the mesh that --keep mesh keeps has 8" $orrery plan $gpt --config small.toml \
