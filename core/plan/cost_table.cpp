@@ -107,6 +107,7 @@ KernelCost kernel_of(const Json& row) {
     for (const auto& [key, value] : row.at("attributes").items()) kernel.spec.attributes.set(key, attribute_of(value));
     kernel.spec.inputs = types_of(row.at("inputs"));
     kernel.spec.outputs = types_of(row.at("outputs"));
+    if (kernel.spec.outputs.empty()) throw Error(kernel.spec.op + " has no outputs");
     kernel.threads = static_cast<int>(whole_number(row.at("threads"), "threads"));
     kernel.time = measured_of(row);
     if (row.contains("beside")) kernel.beside = static_cast<int>(whole_number(row["beside"], "beside"));

@@ -72,8 +72,10 @@ KernelWork work_of(const KernelSpec& spec) {
         work.type = spec.inputs[0].dtype;
         work.first = static_cast<double>(spec.inputs[0].count());
     }
-    const bool product = work.work == Work::product || work.work == Work::weight_product;
-    if (product && spec.inputs.size() < 2) work.work = Work::bytes;
+    // A table's row may lack operands that a plan's kernel has.
+    const bool pairs = work.work == Work::product || work.work == Work::weight_product ||
+                       work.work == Work::attention || work.work == Work::attention_gradient;
+    if ((pairs && spec.inputs.size() < 2) || (work.work == Work::rows && spec.outputs.empty())) work.work = Work::bytes;
     if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
     if (work.work == Work::attention || work.work == Work::attention_gradient) read_attention(spec, work);
     if (work.work == Work::rows) work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());
@@ -170,9 +172,10 @@ double KernelPrices::products_of(const KernelWork& work) const {
     // A plan of 8-bit products has its casts as kernels of their own; a software's stand here.
     const bool eight = work.type == DType::f8e4m3 || work.type == DType::f8e5m2;
     if (eight && rates_.eight_bit_flops <= 0)
-        throw Error(fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
-                                "\"bf16\"",
-                                rates_.name));
+        throw Error(
+            fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
+                        "\"bf16\"",
+                        rates_.name));
     double rate = rates_.matrix_flops * rates_.matrix_share * (half ? 1 : work.type == DType::f64 ? 0.0625 : 0.5);
     double casts = 0;
     if (narrow || eight) rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;

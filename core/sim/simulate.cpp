@@ -21,6 +21,8 @@ namespace orrery {
 namespace {
 
 constexpr double ticks_per_s = 1e12;  // the engine's time: picoseconds, up to 100 days
+/// Longer than any step: a rate of 0, or a flag that is out of all reason.
+constexpr double most_s = 100 * 86400.0;
 constexpr int compute_lane = 0;
 
 double seconds(int64_t ticks) { return static_cast<double>(ticks) / ticks_per_s; }
@@ -101,6 +103,7 @@ public:
     int64_t cost(int item) override {
         const Instruction& i = played_.instruction(item);
         const Demand& demand = i.axis == none ? work_of(item) : answer(questions_.of_transfer(item));
+        require_sane(item, demand);
         if (i.axis != none && played_.view().at(item).kind == ReplayItem::Kind::work) begun_[at(item)] = replay_.now();
         if (demand.loads.empty()) return ticks(demand.fixed_s + demand.least_s);
         share_.begin(demand, item, seconds(replay_.now()));
@@ -139,6 +142,17 @@ private:
             }
             slow_.push_back(by);
         }
+    }
+
+    void require_sane(int item, const Demand& demand) const {
+        double takes = demand.fixed_s + demand.least_s;
+        for (const Demand::Load& load : demand.loads) takes += load.amount / prices_.capacity(load.resource);
+        if (takes >= 0 && takes <= most_s) return;
+        const int actor = played_.view().at(item).actor;
+        throw Error(
+            fmt::format("simulate: {} takes {} s, expected 0 s to 100 days\n  look at the rates in the "
+                        "cluster's file or the rows of the table, and at --slow, --jitter and the links",
+                        describe(plan_, played_.class_of_actor(actor), played_.issued(item)), takes));
     }
 
     /// Of the launches and copies of an item: those without loads pass one after the other, and what loads there are

@@ -152,3 +152,13 @@ TEST_CASE("constants: at most 40, each within its range and of a name of its own
     }
     CHECK_THROWS_AS(constants.of("matrix.unheard"), Error);
 }
+
+TEST_CASE("kernel prices: rows that lack operands count their bytes") {
+    for (const char* op : {"attention", "attention_grad", "matmul", "matmul_dw", "embedding", "add"})
+        for (const bool with_one : {false, true}) {
+            CAPTURE(op, with_one);
+            KernelSpec spec{op, {}, {}, {}};
+            if (with_one) spec.inputs = {{DType::f32, {}}};
+            CHECK(work_of(spec).bytes >= 0);
+        }
+}

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <tuple>
 
 #include "lua/fake_host.h"
@@ -282,4 +284,25 @@ TEST_CASE("simulate: a straggler's groups are told apart from the rest") {
                 CHECK(one.computing == time.computing);
                 CHECK(one.waiting == time.waiting);
             }
+}
+
+TEST_CASE("simulate: what takes no time that a step can take is an error") {
+    Plan plan;
+    plan.mesh = Mesh({{"dp", 2}});
+    RankClass c;
+    c.ranks = {0, 1};
+    c.stream = {launch(c, 1), transfer(Opcode::all_reduce, 0, 8, {0})};
+    plan.classes = {c};
+    const double inf = std::numeric_limits<double>::infinity();
+    for (const Demand& wrong : {Demand{inf, {}, 0, ""}, Demand{std::nan(""), {}, 0, ""}, Demand{1e18, {}, 0, ""},
+                                Demand{-1, {}, 0, ""}, Demand{0, {{0, 1e300}}, 0, ""}}) {
+        Listed prices;
+        prices.transfer = [&](int64_t) { return wrong; };
+        CHECK_THROWS_WITH(simulate(plan, {{"dp", queued()}}, prices), Catch::Contains("expected 0 s to 100 days"));
+    }
+    Listed prices;
+    CHECK(simulate(plan, {{"dp", queued()}}, prices).step_s == 1);
+    SimulateOptions options;
+    options.jitter = std::nan("");
+    CHECK_THROWS_WITH(simulate(plan, {{"dp", queued()}}, prices, options), Catch::Contains("takes nan s"));
 }
