@@ -72,7 +72,23 @@ struct Rope {
     std::int64_t batch = 0, seq = 0, heads = 0, dim = 0, start = 0;
     double theta = 0;  ///< the base of the wavelengths; to be given
     bool inverse = false;
+    double factor = 1;  ///< of the wavelengths: of all, or with original_positions of the long ones
+    double low_freq_factor = 0, high_freq_factor = 0;
+    std::int64_t original_positions = 0;
 };
+
+/// Angle between neighbouring positions of the pair (x[i], x[i + dim/2]): f = theta^(-2i/dim), scaled as
+/// `ROPE_INIT_FUNCTIONS` of transformers has "linear" (f / factor) and "llama3": b f + (1 - b) f / factor, where b
+/// grows from 0 to 1 as original_positions over the wavelength goes from low_freq_factor to high_freq_factor. Always
+/// inlined, so that a copy compiled for AVX-512 never serves a machine without it.
+[[gnu::always_inline]] inline double turn(const Rope& s, std::int64_t i) {
+    const double plain = __builtin_pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+    if (s.original_positions == 0) return plain / s.factor;
+    const double turns = static_cast<double>(s.original_positions) * plain / 6.283185307179586477;
+    double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+    return plain * (kept + (1 - kept) / s.factor);
+}
 
 /// The table row range that is held: rows start .. start+rows-1 of the vocabulary.
 struct Embedding {

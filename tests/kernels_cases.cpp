@@ -271,6 +271,15 @@ void ropes(Cases& c, Type f, i64 dim) {
     const Operand x{f, {2, 11, 3, dim}};
     c.add("rope", {{"theta", 10000.0}, {"start", i64{4000}}}, {x}, {x});
     c.add("rope", {{"theta", 500000.0}, {"inverse", true}, {"offset", Sizes{0, 11, 0, 0}}}, {x}, {x});
+    c.add("rope", {{"theta", 10000.0}, {"factor", 2.5}}, {x}, {x});
+    c.add("rope",
+          {{"theta", 500000.0},
+           {"start", i64{9000}},
+           {"factor", 8.0},
+           {"low_freq_factor", 1.0},
+           {"high_freq_factor", 4.0},
+           {"original_positions", i64{8192}}},
+          {x}, {x});
 }
 
 void losses(Cases& c, Type f, i64 rows, i64 vocab) {

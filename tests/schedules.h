@@ -1,5 +1,8 @@
 #pragma once
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "orrery/schedule.h"
 
@@ -29,6 +32,30 @@ inline Schedule hand_1f1b(int64_t stages, int64_t micro) {
         for (int64_t m = micro - warm; m < micro; ++m) rank.order.push_back({Fragment::Kind::backward, m, 0});
     }
     return schedule;
+}
+
+/// From the orders of its ranks as text.
+inline Schedule by_hand(std::string name, const std::vector<const char*>& orders,
+                        std::vector<std::vector<int>> stages = {}) {
+    Schedule schedule{std::move(name), {}, std::move(stages), {}};
+    for (const char* order : orders) schedule.ranks.push_back(RankSchedule::parse(order));
+    return schedule;
+}
+
+/// Two ranks of two stages each, four micro-batches.
+inline Schedule hand_interleaved() {
+    return by_hand("interleaved", {"F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
+                                   "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"});
+}
+
+/// The same with weight gradients apart; the first rank has the first and the last stage.
+inline Schedule hand_vee() {
+    return by_hand("vee",
+                   {"F0 F1 F2 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3 B0 W0 F2.1 B2.1 W2.1 B1 W1 F3.1 B3.1 "
+                    "W3.1 B2 W2 B3 W3",
+                    "F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 F3 B1 W1 F3.1 B2.1 W2.1 B2 B3.1 "
+                    "B3 W2 W3.1 W3"},
+                   {{0, 3}, {1, 2}});
 }
 
 }  // namespace orrery::test

@@ -30,18 +30,12 @@ public:
         const RankClass& c = view_.class_of_actor(what.actor);
         for (int position = what.source; position < what.source + what.length; ++position) {
             const Instruction& i = c.stream[static_cast<size_t>(issued_at(c, position).index)];
-            if (const int one = price(questions_.of_work(what.actor, i)); one != none) add(amounts, one);
+            if (const int one = price(questions_.of_work(what.actor, i)); one != none) add_to(amounts, one, 1);
         }
         return amounts;
     }
 
 private:
-    static void add(Amounts& all, int price) {
-        for (auto& [known, times] : all)
-            if (known == price) return void(times += 1);
-        all.emplace_back(price, 1.0F);
-    }
-
     int price(int question) {
         while (static_cast<int>(of_questions_.size()) <= question)
             of_questions_.push_back(find(questions_.at(static_cast<int>(of_questions_.size()))));

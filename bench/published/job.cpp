@@ -62,16 +62,18 @@ Job job_with(const Row& row, const Words& words, int64_t micro_batch, int64_t ch
     return job;
 }
 
+Mesh mesh_in(Config& config) {
+    std::vector<Axis> axes;
+    Config& mesh = config.table("mesh");
+    for (const std::string& axis : mesh.keys()) axes.push_back({axis, mesh.integer(axis, 1), false});
+    return Mesh(axes);
+}
+
 /// What a script of a row may ask for: nothing is started, and its program is kept.
 class PlanHost : public Host {
 public:
     PlanHost(const std::string& toml, const std::string& name, const Loader& loader, Registry& registry)
-        : config_(parse_config(toml, name)), loader_(loader), registry_(registry) {
-        std::vector<Axis> axes;
-        Config& mesh = config_.table("mesh");
-        for (const std::string& axis : mesh.keys()) axes.push_back({axis, mesh.integer(axis, 1), false});
-        mesh_ = Mesh(axes);
-    }
+        : config_(parse_config(toml, name)), loader_(loader), registry_(registry), mesh_(mesh_in(config_)) {}
 
     Config& config() override { return config_; }
     std::unique_ptr<Strategy> make_strategy(std::string_view name, Config& options, const Origin& asked) override {
@@ -179,10 +181,7 @@ std::vector<Job> jobs_of(const Row& row) {
 
 Mesh mesh_of(const Job& job) {
     Config config = parse_config(job.toml, job.row.id);
-    std::vector<Axis> axes;
-    Config& mesh = config.table("mesh");
-    for (const std::string& axis : mesh.keys()) axes.push_back({axis, mesh.integer(axis, 1), false});
-    return Mesh(axes).with_microbatches(job.micros);
+    return mesh_in(config).with_microbatches(job.micros);
 }
 
 Network contracts_of(const Mesh& mesh) {

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <type_traits>
 
+#include "base/env.h"
 #include "base/hash.h"
 #include "orrery/error.h"
 
@@ -95,6 +97,19 @@ std::string path_of(const std::string& folder, const std::string& key) {
 
 }  // namespace
 
+std::string text_of_scripts(const std::string& folder) {
+    std::set<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+        if (entry.path().extension() == ".lua") files.insert(entry.path().lexically_relative(folder));
+    const auto env = system_env();
+    std::string text;
+    for (const std::string& file : files) {
+        const std::string code = env->read_file(folder + "/" + file);
+        text += file + " " + std::to_string(code.size()) + "\n" + code;
+    }
+    return text;
+}
+
 std::optional<Kept> kept_graph(const std::string& folder, const std::string& key) {
     std::ifstream file(path_of(folder, key), std::ios::binary);
     if (!file) return std::nullopt;
@@ -108,10 +123,9 @@ void keep_graph(const std::string& folder, const std::string& key, const Kept& k
     Kept copy = kept;
     Writer writer;
     pass(writer, copy);
-    std::filesystem::create_directories(folder);
-    std::ofstream file(path_of(folder, key), std::ios::binary);
-    file.write(writer.bytes.data(), static_cast<std::streamsize>(writer.bytes.size()));
-    if (!file) throw Error("cannot write a graph to " + folder);
+    const auto env = system_env();
+    env->make_folders(folder);
+    env->replace_file(path_of(folder, key), writer.bytes);
 }
 
 }  // namespace orrery::published

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <optional>
 
+#include "base/hash.h"
+#include "lua/script.h"
 #include "published/accelerators.h"
 #include "published/keep.h"
 #include "published/prices.h"
@@ -19,6 +21,12 @@ constexpr double gib = 1024.0 * 1024 * 1024;
 std::string text_of_file(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// What the script requires; it does not change while this runs.
+const std::string& library_code() {
+    static const std::string hash = sha256(text_of_scripts((script_library("") / "orrery").string()));
+    return hash;
 }
 
 Prediction prediction_of(const Job& job, double step_s, int64_t plan_bytes, const Constants& constants) {
@@ -61,7 +69,7 @@ Prediction predict(const Row& row, const std::string& script, const Constants& c
 
 std::vector<Prepared> prepare(const Row& row, const std::string& script, const std::string& keep) {
     std::vector<Prepared> all;
-    const std::string code = keep.empty() ? "" : text_of_file(script);
+    const std::string code = keep.empty() ? "" : text_of_file(script) + library_code();
     for (Job& job : jobs_of(row)) {
         Prepared one;
         one.mesh = mesh_of(job);

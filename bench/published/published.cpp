@@ -7,15 +7,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
-#include "base/env.h"
+#include "base/files/result_file.h"
 #include "orrery/error.h"
 #include "published/accelerators.h"
 #include "published/fit.h"
@@ -44,9 +43,11 @@ size_t every_of(const std::string& text) {
 
 Options read_options(int argc, char** argv) {
     Options options;
+    std::set<std::string> valued;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto next = [&] {
+            if (!valued.insert(word).second) throw Error(word + " is there twice", Fault::usage);
             if (i + 1 == argc) throw Error(word + " takes a value", Fault::usage);
             return std::string(argv[++i]);
         };
@@ -61,7 +62,7 @@ Options read_options(int argc, char** argv) {
         else if (word == "--quick")
             options.quick = true;
         else if (word == "--out")
-            options.out = next();
+            require_writable(word, options.out = next());
         else if (word == "--explain")
             options.explain = next();
         else if (word == "--keep")
@@ -210,20 +211,6 @@ Constants fit_on(const std::vector<const Asked*>& all) {
     return fit(samples, fit_memory(samples, unfitted_kernels()));
 }
 
-/// A regular file is replaced whole. What is none (a pipe, a device) is written to.
-void write_text(const std::string& text, const std::string& path) {
-    std::error_code unknown;
-    const auto kind = std::filesystem::symlink_status(path, unknown).type();
-    if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) {
-        system_env()->replace_file(path, text);
-        return;
-    }
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) throw Error("cannot write " + path, Fault::failed);
-}
-
 void write_predictions(const std::vector<Asked>& all, const std::string& path) {
     std::string text =
         "id,predicted_step_s,predicted_tok_s_gpu,predicted_peak_gib,guessed,micro_batch,vp,recompute,why_not\n";
@@ -239,7 +226,7 @@ void write_predictions(const std::vector<Asked>& all, const std::string& path) {
         text += fmt::format("{},{:.5g},{:.5g},{:.4g},{},{},{},{},\n", asked.row.id, p.step_s, p.tokens_per_s,
                             p.peak_gib, job.guessed ? "guessed" : "", job.micro_batch, job.chunks, job.recompute);
     }
-    write_text(text, path);
+    write_result(path, text);
 }
 
 void print_constants(const Constants& constants) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,6 +84,8 @@ public:
         const std::string fresh = path + ".new." + std::to_string(::getpid()) + "." + std::to_string(other);
         try {
             const File file(fresh, O_WRONLY | O_CREAT | O_EXCL, "write");
+            struct stat old {};
+            if (::stat(path.c_str(), &old) == 0) (void)::fchmod(file.number, old.st_mode & 0777);
             write_all(file.number, contents, path);
             if (::fsync(file.number) != 0) fail("flush", path, errno);
             if (::rename(fresh.c_str(), path.c_str()) != 0) fail("replace", path, errno);

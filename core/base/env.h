@@ -24,7 +24,7 @@ public:
     virtual std::string random_bytes(size_t count) = 0;
 
     virtual std::string read_file(const std::string& path) = 0;
-    /// The file has the old or the new contents, never a mixture, also after a power cut.
+    /// The file has the old or the new contents, never a mixture, also after a power cut. Its mode stays as it was.
     virtual void replace_file(const std::string& path, std::string_view contents) = 0;
     virtual void append_file(const std::string& path, std::string_view contents) = 0;
     virtual bool exists(const std::string& path) = 0;

@@ -1,8 +1,10 @@
 #include "base/hash.h"
 
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/params.h>
 
 #include <array>
 #include <cstring>
@@ -63,6 +65,34 @@ std::string sha256(std::span<const std::byte> bytes) {
     return digest.hex();
 }
 std::string sha256(std::string_view text) { return sha256(bytes_of(text)); }
+
+Hmac::Hmac(std::string_view key) {
+    EVP_MAC* hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
+    need(hmac != nullptr, "hmac");
+    auto* context = EVP_MAC_CTX_new(hmac);
+    EVP_MAC_free(hmac);  // the context has its own reference
+    context_.reset(context);
+    char digest[] = "SHA256";
+    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0), OSSL_PARAM_construct_end()};
+    const auto* bytes = reinterpret_cast<const unsigned char*>(key.data());
+    need(context != nullptr && EVP_MAC_init(context, bytes, key.size(), params) == 1, "hmac");
+}
+Hmac::~Hmac() = default;
+Hmac::Hmac(Hmac&&) noexcept = default;
+Hmac& Hmac::operator=(Hmac&&) noexcept = default;
+void Hmac::Free::operator()(void* context) const { EVP_MAC_CTX_free(static_cast<EVP_MAC_CTX*>(context)); }
+
+std::array<char, 32> Hmac::of(std::initializer_list<std::string_view> parts) {
+    auto* context = static_cast<EVP_MAC_CTX*>(context_.get());
+    std::array<char, 32> mac{};
+    bool good = EVP_MAC_init(context, nullptr, 0, nullptr) == 1;
+    for (const std::string_view part : parts)
+        good = good && EVP_MAC_update(context, reinterpret_cast<const unsigned char*>(part.data()), part.size()) == 1;
+    size_t size = 0;
+    good = good && EVP_MAC_final(context, reinterpret_cast<unsigned char*>(mac.data()), &size, mac.size()) == 1;
+    need(good && size == mac.size(), "hmac");
+    return mac;
+}
 
 std::string hmac_sha256(std::string_view key, std::string_view message) {
     std::string raw(32, '\0');

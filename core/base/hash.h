@@ -1,6 +1,8 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,6 +37,23 @@ private:
 /// 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
 std::string sha256(std::string_view text);
+
+/// HMAC-SHA256 under one key, for many messages: the key's part is computed once.
+class Hmac {
+public:
+    explicit Hmac(std::string_view key);
+    ~Hmac();
+    Hmac(Hmac&&) noexcept;
+    Hmac& operator=(Hmac&&) noexcept;
+    /// Of the parts one after the other; 32 raw bytes.
+    std::array<char, 32> of(std::initializer_list<std::string_view> parts);
+
+private:
+    struct Free {
+        void operator()(void* context) const;
+    };
+    std::unique_ptr<void, Free> context_;
+};
 
 /// 32 raw bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);

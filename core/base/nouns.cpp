@@ -3,6 +3,7 @@
 #include "orrery/communicator.h"
 #include "orrery/data.h"
 #include "orrery/device.h"
+#include "orrery/rendezvous.h"
 #include "orrery/strategy.h"
 
 namespace orrery {
@@ -18,18 +19,61 @@ void Device::use_products(std::string_view name) {
     throw Error("products \"" + std::string(name) + "\": the device has one kind");
 }
 Rendezvous::~Rendezvous() = default;
+RendezvousService::~RendezvousService() = default;
+RendezvousBackend::~RendezvousBackend() = default;
 Transport::~Transport() = default;
 Strategy::~Strategy() = default;
 CheckpointStore::~CheckpointStore() = default;
 std::vector<Stray> CheckpointStore::strays() { return {}; }
 
+DataOrder::~DataOrder() = default;
+std::string DataOrder::told(int64_t) const { return ""; }
 DataSource::~DataSource() = default;
+bool DataSource::over(std::vector<DataPart>) { return false; }
+std::unique_ptr<DataOrder> DataSource::order(double held_out, uint64_t seed, const Origin& asked) const {
+    return permuted_order(*this, held_out, seed, asked);
+}
+std::string DataSource::where(int64_t sample) const { return place() + ": sample " + std::to_string(sample); }
 std::string DataSource::path() const { return ""; }
 std::string DataSource::require_unchanged() { return ""; }
 std::vector<std::pair<std::string, int64_t>> DataSource::identity() const { return {{"data_samples", samples()}}; }
 int64_t DataSource::vocabulary() const {
     throw Error(place() + " has no ids, and so no vocabulary\n  give the model its sizes in the script");
 }
+
+std::string StoreContract::text() const {
+    std::string all = survives == Survives::power_cut ? "survives a power cut"
+                      : survives == Survives::process ? "survives its processes"
+                                                      : "survives nothing";
+    all += shared == Shared::hosts  ? ", shared by hosts"
+           : shared == Shared::host ? ", shared by the processes of a host"
+                                    : ", of one process";
+    all += links ? ", links" : ", copies";
+    all += fences ? ", fences" : ", fences nobody";
+    return all;
+}
+
+StoreContract CheckpointStore::contract() const { return {}; }
+
+void CheckpointStore::link(int64_t step, std::string_view key, int64_t from, std::string_view from_key) {
+    const int64_t bytes = size(from, from_key);
+    if (bytes < 0)
+        throw Error(place() + ": step " + std::to_string(from) + " has no object \"" + std::string(from_key) + "\"",
+                    Fault::failed);
+    std::vector<std::byte> whole(static_cast<size_t>(bytes));
+    get(from, from_key, 0, whole);
+    put(step, key, whole);
+}
+
+void CheckpointStore::pin(int64_t, std::string_view) {
+    throw Error(place() + ": this store keeps no pins", Fault::failed);
+}
+void CheckpointStore::unpin(int64_t) {}
+std::string CheckpointStore::pin_of(int64_t) { return ""; }
+bool CheckpointStore::claim(int64_t) { return true; }
+int64_t CheckpointStore::generation() { return 0; }
+void CheckpointStore::act_for(int64_t) {}
+int64_t CheckpointStore::free_bytes() { return -1; }
 
 void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) {
     std::vector<std::byte> whole;
@@ -59,6 +103,7 @@ std::string TransportContract::text() const {
         all += ", one host";
     if (staging) all += ", stages memory of other devices";
     if (!aborts) all += ", aborts reach no peer";
+    if (authenticates) all += ", authenticates";
     return all;
 }
 

@@ -14,7 +14,7 @@ namespace orrery {
 namespace {
 constexpr size_t bits = sizeof(unsigned long) * CHAR_BIT;
 constexpr size_t most_threads = 4;
-}
+}  // namespace
 
 std::vector<int> allowed_processors() {
     for (size_t processors = 1024; processors <= 1 << 20; processors *= 2) {
@@ -43,6 +43,8 @@ bool run_on(const std::vector<int>& processors) {
            0;
 }
 
+int64_t most_measured_ranks() { return 64 * static_cast<int64_t>(allowed_processors().size()); }
+
 std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t ranks, int64_t threads) {
     const auto all = static_cast<int64_t>(processors.size());
     if (ranks < 1 || ranks * std::max<int64_t>(1, threads) > all) return {};
@@ -54,22 +56,25 @@ std::vector<std::vector<int>> shares(const std::vector<int>& processors, int64_t
 }
 
 void in_parallel(size_t count, const std::function<void(size_t)>& each) {
+    in_parallel(count, std::min(allowed_processors().size(), most_threads), [&](size_t, size_t i) { each(i); });
+}
+
+void in_parallel(size_t count, size_t threads, const std::function<void(size_t, size_t)>& each) {
     std::vector<std::exception_ptr> errors(count);
     std::atomic<size_t> next{0};
-    const auto work = [&] {
+    const auto work = [&](size_t thread) {
         for (size_t i = next++; i < count; i = next++) {
             try {
-                each(i);
+                each(thread, i);
             } catch (...) {
                 errors[i] = std::current_exception();
             }
         }
     };
     {
-        std::vector<std::jthread> threads;
-        const size_t most = std::min({count, allowed_processors().size(), most_threads});
-        for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
-        work();
+        std::vector<std::jthread> others;
+        for (size_t t = 1; t < std::min(count, threads); ++t) others.emplace_back(work, t);
+        work(0);
     }
     for (const std::exception_ptr& error : errors)
         if (error) std::rethrow_exception(error);

@@ -12,9 +12,13 @@
 #include "ir/describe.h"
 #include "plan/lint.h"
 #include "run/checkpoint/pretrained.h"
+#include "run/checkpoint/saved_state.h"
 #include "run/data/input_feed.h"
+#include "run/export/published_record.h"
+#include "run/metrics/recorded_results.h"
 #include "run/record/step_trace.h"
-#include "run/train/metrics.h"
+#include "run/retention/chosen_step.h"
+#include "run/retention/room.h"
 
 namespace orrery {
 namespace {
@@ -102,6 +106,7 @@ struct CheckScript : ScriptRunner {
         compile_evaluation();
         if (dump) dump->plans(compiled(), plans);
         look_at();
+        PublishedRecord::of(experiment_->train(), experiment_->recipe->weights);  // throws where it cannot be kept
         if (!settings_.weights.empty())
             check_weights(experiment_->train(), settings_.weights, experiment_->recipe->weights);
     }
@@ -136,7 +141,7 @@ struct CheckScript : ScriptRunner {
 
     /// Makes every backend that the configuration has a table for: only the plugin knows its keys.
     void check_tables() {
-        for (const std::string kind : {"device", "store", "transport"}) {
+        for (const std::string kind : {"device", "store", "transport", "rendezvous"}) {
             Config& tables = config_.table(kind);
             for (const std::string& name : tables.keys()) {
                 const bool is_table = std::holds_alternative<std::shared_ptr<Config>>(tables.find(name)->data);
@@ -157,11 +162,21 @@ struct CheckScript : ScriptRunner {
                 if (kind == "device") registry_.device(name, options.origin())(options);
                 if (kind == "store") registry_.store(name, options.origin())(options, folder() + "/checkpoints");
                 if (kind == "transport") registry_.transport(name, options.origin())(options);
+                if (kind == "rendezvous") registry_.rendezvous(name, options.origin())(options);
                 options.reject_unused();
             }
         }
     }
 };
+
+/// A place that cannot be looked at is the configuration's mistake before anything has begun.
+int64_t steps_in(CheckpointStore& store, const Origin& where) {
+    try {
+        return static_cast<int64_t>(store.steps().size());
+    } catch (const Error& problem) {
+        throw Error(where, fmt::format("{}\n  choose another run.folder", problem.what()));
+    }
+}
 
 /// The same before ranks start: bad data is an error, too, and the script prints nothing.
 struct LaunchScript final : CheckScript {
@@ -177,7 +192,21 @@ struct LaunchScript final : CheckScript {
 
     void look_at() override {
         dataset();
-        check_resume(settings_, config_, *open_store(), command_.fresh);
+        const auto store = open_store();
+        check_resume(settings_, config_, *store, command_.fresh);
+        Config& checkpoint = config_.table("checkpoint");
+        require_every_kept(settings_.keep, *training_, checkpoint.where("keep_every_steps"));
+        require_evaluated(settings_.keep, *training_, checkpoint.where("keep_best"));
+        if (const int64_t from = command_.from_step; from >= 0 && went_on_before(*store, from).empty()) {
+            require_step("--from-step", from, *store);
+            require_way("--from-step", from, *store, *training_);
+        }
+        if (command_.node_rank == 0) {
+            const Origin where = config_.table("run").where("folder");
+            const auto there = command_.fresh ? 0 : steps_in(*store, where);
+            require_room(*store, there, compiled().train().program, *training_, where);
+        }
+        if (tokenizer_ && !command_.fresh) require_kept(*tokenizer_, folder());
         check_trace(settings_.trace, settings_.trace_step, training_->steps, command_.node_rank == 0);
     }
 

@@ -18,16 +18,25 @@
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
-#include "cli/bench/bench_collectives.h"
+#include "cli/bench/bench_flags.h"
+#include "cli/calibrate/calibrate_flags.h"
+#include "cli/checkpoints/checkpoints.h"
 #include "cli/commands.h"
+#include "cli/data/data.h"
+#include "cli/evaluate/evaluate_flags.h"
+#include "cli/export/export_command.h"
+#include "cli/flag_checks.h"
 #include "cli/launch.h"
 #include "cli/preflight/preflight_flags.h"
 #include "cli/scale/scale_flags.h"
 #include "cli/signals.h"
+#include "cli/simulate/simulate_flags.h"
+#include "cli/tokenize/tokenize_flags.h"
 #include "compile/pipeline.h"
 #include "config/load.h"
 #include "config/toml_text.h"
 #include "lua/script.h"
+#include "run/checkpoint/manifest.h"
 #include "run/control/job.h"
 #include "run/control/stop_request.h"
 
@@ -43,27 +52,38 @@ void add_script_options(CLI::App& app, ScriptCommand& command, const char* what)
     app.add_flag("-h,--help", command.script_help, "print this help and the options that the script declares");
 }
 
-/// Lines shown behind a command's options.
-void add_examples(CLI::App& app, const std::vector<std::string>& lines) {
-    std::string text = "Examples:";
-    for (const std::string& line : lines) text += "\n  orrery " + line;
-    app.footer(text);
-}
-
 CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     CLI::App* run = app.add_subcommand("run", "train: start the ranks of this host and run a script on them");
     add_script_options(*run, command, "experiment, a .lua file");
-    run->add_flag("--fresh", command.fresh, "start over: move what the run's folder holds aside");
+    CLI::Option* fresh = run->add_flag("--fresh", command.fresh, "start over: move what the run's folder holds aside");
+    run->add_option("--from-step", command.from_step,
+                    "go on from the checkpoint of this step; newer ones stay, marked as suspect")
+        ->check(whole_number_from(0, Manifest::last_step))
+        ->excludes(fresh);
     run->add_option_function<std::string>(
-        "--trace", [&command](const std::string& file) { command.sets.push_back("run.trace=" + toml_string(file)); },
-        "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which");
+           "--trace", [&command](const std::string& file) { command.sets.push_back("run.trace=" + toml_string(file)); },
+           "write a trace of one step of all ranks to this file, for ui.perfetto.dev; run.trace_step says which")
+        ->check(file_name());
     run->add_option("--nodes", command.nodes, "hosts that take part");
     run->add_option("--node-rank", command.node_rank, "which of them this is, from 0");
     run->add_option("--rendezvous", command.rendezvous, "host:port where node 0 listens");
+    CLI::Option* restarts =
+        run->add_option(
+               "--restarts", command.restarts,
+               "start failed ranks again from the newest checkpoint, so often after each cause without a new step")
+            ->check(whole_number_from(0, 1000));
+    run->add_option("--spares", command.spares, "with --restarts: launchers that wait for the loss of a node")
+        ->check(whole_number_from(0, 1000));
+    run->add_option("--wait-node", command.wait_node_s, "with --restarts: seconds that a missing node is waited for")
+        ->check(number_from(1, 1e6))
+        ->needs(restarts);
     add_examples(*run, {"run scripts/gpt.lua --config configs/quickstart.toml",
                         "run scripts/gpt.lua --config configs/quickstart.toml --trace step.json",
                         "run scripts/gpt.lua --config configs/four_ranks.toml --set train.steps=500",
-                        "run my.lua --config two.toml --nodes 2 --node-rank 0 --rendezvous n1:29500"});
+                        "run scripts/gpt.lua --config configs/four_ranks.toml --restarts 3",
+                        "run my.lua --config two.toml --nodes 2 --node-rank 0 --rendezvous n1:29500",
+                        "run my.lua --config two.toml --nodes 2 --node-rank 2 --spares 1 --restarts 9 --rendezvous "
+                        "n1:29500"});
     return run;
 }
 
@@ -75,92 +95,12 @@ CLI::App* add_check(CLI::App& app, ScriptCommand& command) {
         check->add_option("--print", command.show, "print only this of the train step: program or plan")
             ->check(CLI::IsMember({"program", "plan"}));
     check->add_option("--rank", command.rank, "with --print plan: of the class of this rank")
-        ->check(CLI::NonNegativeNumber)
+        ->check(whole_number_from(0, 1'000'000'000))
         ->needs(print);
     add_examples(*check, {"check scripts/gpt.lua --config configs/llama70b.toml",
                           "check scripts/gpt.lua --config configs/four_ranks.toml --dump passes",
                           fmt::format("check passes/gpt/{:02}-{}.ir", passes().size(), passes().back().name)});
     return check;
-}
-
-void add_cluster(CLI::App& app, SimulateCommand& command) {
-    app.add_option("--cluster", command.cluster, "TOML file of the cluster; see configs/clusters/")->required();
-    app.add_option("--cluster-nodes", command.cluster_nodes, "so many nodes, instead of what the file says")
-        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-    app.add_option("--software", command.software,
-                   "what runs the kernels: compiled, eager, megatron, unfused or eight_bit");
-    app.add_option("--tp-chunks", command.tp_chunks,
-                   "what if collectives of tp ran in so many chunks beside their products; `run` cannot do that")
-        ->check(CLI::Range(2, 64));
-}
-
-/// Without a cluster.
-void add_local(CLI::App& app, SimulateCommand& command) {
-    CLI::Option* const cluster = app.get_option("--cluster")->required(false);
-    for (const char* of_cluster : {"--cluster-nodes", "--software", "--tp-chunks"})
-        app.get_option(of_cluster)->needs(cluster);
-    app.add_option("--table", command.tables,
-                   "measured costs of this machine, as calibrate or a run writes; may repeat")
-        ->allow_extra_args(false)
-        ->excludes(cluster);
-    app.add_option("--link-gbit", command.link_gbit, "what if each rank had a link of so many Gbit/s each way")
-        ->check(CLI::PositiveNumber)
-        ->excludes(cluster);
-    app.add_option("--link-us", command.link_us, "and its messages took so long to come, in microseconds")
-        ->check(CLI::NonNegativeNumber)
-        ->excludes(cluster);
-    app.add_option("--processors", command.processors, "what if this host had so many processors")
-        ->check(CLI::PositiveNumber)
-        ->excludes(cluster);
-}
-
-CLI::App* add_simulate(CLI::App& app, ScriptCommand& script, SimulateCommand& command) {
-    CLI::App* simulate =
-        app.add_subcommand("simulate", "predict a step on a cluster that is not here, or on this one; start nothing");
-    add_script_options(*simulate, script, "experiment, a .lua file; on this machine also a run's folder");
-    add_cluster(*simulate, command);
-    add_local(*simulate, command);
-    simulate->add_option("--mapping", command.mapping, "axes from the one inside a node outwards, as in tp,dp,pp")
-        ->delimiter(',');
-    simulate
-        ->add_option("--slow", command.slow, "RANK:TIMES, a rank whose kernels take so many times as long; may repeat")
-        ->allow_extra_args(false);
-    simulate->add_option("--jitter", command.jitter, "kernels take up to this part longer, by chance")
-        ->check(CLI::Range(0.0, 10.0));
-    simulate->add_option("--restart-s", command.restart_s, "seconds from a failure until training goes on")
-        ->check(CLI::NonNegativeNumber);
-    simulate->add_option("-o,--out", command.out, "draw the timeline to this .svg file");
-    simulate->add_option("--trace", command.trace, "write the step of every rank for Perfetto to this .json file");
-    simulate->add_flag("--json", command.json, "print the prediction as JSON");
-    for (const char* of_cluster : {"--mapping", "--restart-s"}) simulate->get_option(of_cluster)->needs("--cluster");
-    add_examples(*simulate,
-                 {"simulate scripts/gpt.lua --config configs/llama405b.toml --cluster configs/clusters/h100.toml "
-                  "--cluster-nodes 2048",
-                  "simulate my.lua --config mine.toml --cluster configs/clusters/b300.toml -o step.svg",
-                  "simulate runs/gpt --set run.transport=gloo --link-gbit 1"});
-    return simulate;
-}
-
-CLI::App* add_plan(CLI::App& app, ScriptCommand& script, PlanCommand& command) {
-    CLI::App* plan = app.add_subcommand("plan", "search the fastest mesh and strategies for a script on a cluster");
-    add_script_options(*plan, script, "experiment, a .lua file");
-    add_cluster(*plan, command.simulate);
-    plan->add_option("--ranks", command.ranks, "so many of the cluster's accelerators; all of them if left out")
-        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-    plan->add_option("--most-tp", command.most_tp,
-                     "the largest tp that is looked at; a node's accelerators if left out")
-        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-    plan->add_option("--most-pp", command.most_pp, "the largest pp that is looked at; 64 if left out")
-        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-    plan->add_option("--jobs", command.jobs, "choices that are looked at at the same time; one a processor if left out")
-        ->check(CLI::Range(1, 1024));
-    plan->add_option("-o,--out", command.simulate.out, "draw time against memory of all choices to this .svg file");
-    plan->add_option("--keep", command.keep,
-                     "stays as configured: mesh, samples, zero, schedule, sequence, recompute, mapping")
-        ->delimiter(',');
-    add_examples(*plan, {"plan scripts/gpt.lua --config configs/llama70b.toml --cluster configs/clusters/h100.toml",
-                         "plan my.lua --cluster configs/clusters/b300.toml --keep zero,recompute"});
-    return plan;
 }
 
 CLI::App* add_verify(CLI::App& app, ScriptCommand& command) {
@@ -182,11 +122,12 @@ CLI::App* add_sample(CLI::App& app, ScriptCommand& command) {
     CLI::App* sample = app.add_subcommand("sample", "draw text from a run's newest checkpoint");
     add_script_options(*sample, command, "the run's folder, or the script with its config");
     sample->add_option("-p,--prompt", command.sample.prompt, "text to go on from");
-    sample->add_option("-n,--tokens", command.sample.tokens, "tokens to draw")->check(CLI::PositiveNumber);
+    sample->add_option("-n,--tokens", command.sample.tokens, "tokens to draw")
+        ->check(whole_number_from(1, 1'000'000'000));
     sample->add_option("-t,--temperature", command.sample.temperature, "0: the likeliest token")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_from(0, 1e6));
     sample->add_option("--top-k", command.sample.top_k, "draw among the k likeliest, 0: all")
-        ->check(CLI::NonNegativeNumber);
+        ->check(whole_number_from(0, 1'000'000'000));
     sample->add_option("--seed", command.sample.seed, "same seed, same text");
     add_examples(*sample, {"sample runs/quickstart --prompt \"In the beginning\" --tokens 300 --temperature 0.7"});
     return sample;
@@ -196,16 +137,18 @@ CLI::App* add_draw(CLI::App& app, ScriptCommand& script, DrawCommand& command) {
     CLI::App* draw = app.add_subcommand("draw", "show a plan: timeline, memory and layouts, as text or SVG");
     add_script_options(*draw, script, "experiment, a .lua file");
     draw->get_option("script")->required(false);
-    draw->add_option("-o,--out", command.out, "write FILE.svg instead of text");
+    draw->add_option("-o,--out", command.out, "write FILE.svg instead of text")->check(file_name());
     draw->add_option("--schedule", command.schedule, "instead of a script: 1f1b, my.lua, or a file of F0 B0 ...");
     draw->add_option("--stages", command.stages, "with --schedule: ranks of the pipeline")
         ->check(CLI::Range(0, 1 << 20));
-    draw->add_option("--micro", command.micro, "with --schedule: micro-batches")->check(CLI::NonNegativeNumber);
+    draw->add_option("--micro", command.micro, "with --schedule: micro-batches")
+        ->check(whole_number_from(0, 1'000'000'000));
     draw->add_option("--chunks", command.chunks, "with --schedule: stages of each rank; 0: as many as it needs")
         ->check(CLI::Range(0, 1024));
     draw->add_option("--by", command.by, "length of a fragment: unit or flops")
         ->check(CLI::IsMember({"unit", "flops"}));
-    draw->add_option("--width", command.width, "columns of the text; 0: the terminal's")->check(CLI::NonNegativeNumber);
+    draw->add_option("--width", command.width, "columns of the text; 0: the terminal's")
+        ->check(whole_number_from(0, 1'000'000));
     draw->add_option("--colour", command.colour, "auto, always or never")
         ->check(CLI::IsMember({"auto", "always", "never"}));
     add_examples(*draw, {"draw scripts/gpt.lua --config configs/quickstart.toml",
@@ -239,110 +182,6 @@ CLI::App* add_products(CLI::App& app, ProductsCommand& command) {
         ->allow_extra_args(false);
     add_examples(*products, {"products --threads 1 --types f32,bf16"});
     return products;
-}
-
-CLI::App* add_calibrate(CLI::App& app, ScriptCommand& script, CalibrateCommand& command) {
-    CLI::App* calibrate = app.add_subcommand(
-        "calibrate", "measure this machine's kernels by shape and transports by size, as a table for `simulate`");
-    add_script_options(*calibrate, script, "experiment, a .lua file: exactly its plan's kernels; none: a grid");
-    calibrate->get_option("script")->required(false);
-    calibrate->add_option("-o,--out", command.out, "JSON file; standard output if left out");
-    calibrate->add_flag("--keep", command.keep,
-                        "keep the table for this machine, in the user's cache folder: runs are held against it");
-    calibrate->add_option("--refit", command.refit,
-                          "measure nothing: runs' folders whose costs.json go into the table of -o or --keep");
-    calibrate->add_option("--threads", command.rank_threads, "threads of a rank; 0: as `run` would have, or all")
-        ->check(CLI::Range(0, 1024));
-    calibrate->add_option("--transports", command.transports,
-                          "transport plugins: shm,gloo; none: no communication; left out: those of the script, or all");
-    calibrate->add_option("--ranks", command.ranks, "how many ranks communicate: 2,4; left out: as the script, or 2");
-    calibrate->add_option("--seconds", command.seconds, "time to measure for, in all")
-        ->check(CLI::Range(0.01, 86400.0));
-    calibrate->add_option("--dtype", command.dtype, "of the grid: f32, bf16 or f16")
-        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-    calibrate->add_option("--bytes", command.bytes, "sizes of messages; left out: 1 KiB to 64 MiB")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
-    calibrate->add_option("--wire", command.wire)->group("");  // the processes that this command starts
-    calibrate->add_option("--wire-ranks", command.wire_ranks)->group("");
-    calibrate->add_option("--wire-seconds", command.wire_seconds)->group("");
-    add_examples(*calibrate, {"calibrate --threads 1 --transports shm,gloo --ranks 2,4 -o here.json",
-                              "calibrate scripts/gpt.lua --config configs/two_ranks.toml -o gpt.json",
-                              "calibrate --threads 1 --keep", "calibrate --refit runs/gpt runs/mlp --keep"});
-    return calibrate;
-}
-
-struct BenchCommand {
-    CollectiveBench bench;
-    std::string begin = "1K", end = "256M", dtype = "f32", op = "sum", config;
-    int average = 1;
-    std::vector<std::string> sets, arguments;
-};
-
-CLI::App* add_bench(CLI::App& app, BenchCommand& command) {
-    CLI::App* bench = app.add_subcommand("bench", "time a collective between processes, in nccl-tests' columns");
-    bench->add_option("collective", command.bench.collective, "which one")
-        ->required()
-        ->check(CLI::IsMember(bench_collective_names()));
-    bench->add_option("-b,--begin", command.begin, "smallest size, as 1K or 16M; 0: empty ones first");
-    bench->add_option("-e,--end", command.end, "largest size");
-    bench->add_option("-f,--factor", command.bench.factor, "each size is this many times the last")
-        ->check(CLI::Range(2, 1024));
-    bench->add_option("-n,--iters", command.bench.iterations, "iterations; 0 chooses by size");
-    bench->add_option("-w,--warmup", command.bench.warmup, "iterations before timing");
-    bench->add_option("-c,--check", command.bench.check, "compare the results");
-    bench->add_option("-a,--average", command.average, "whose time: 0 rank 0, 1 the mean, 2 the fastest, 3 the slowest")
-        ->check(CLI::Range(0, 3));
-    bench->add_option("--transport", command.bench.transport, "transport plugin");
-    bench->add_option("--ranks", command.bench.ranks,
-                      "processes on all hosts together; 2, or those that srun, mpirun or torchrun has started");
-    bench->add_option("--nodes", command.bench.nodes, "hosts that take part");
-    bench->add_option("--node-rank", command.bench.node_rank, "which of them this is, from 0");
-    bench->add_option("--rendezvous", command.bench.rendezvous, "host:port where node 0 listens");
-    bench->add_option("--dtype", command.dtype, "f32, bf16, f16, f64, i32, i8 ...");
-    bench->add_option("--op", command.op, "sum, max or min")->check(CLI::IsMember({"sum", "max", "min"}));
-    bench->add_option("--config", command.config, "TOML file with [transport.NAME]");
-    bench->add_option("-s,--set", command.sets, "table.key=value")->allow_extra_args(false);
-    add_examples(*bench, {"bench all_reduce --transport shm --ranks 2 -b 1K -e 256M",
-                          "bench send_receive --transport gloo --dtype bf16",
-                          "bench all_reduce --transport gloo --ranks 8 --nodes 2 --node-rank 0 --rendezvous n1:1234"});
-    return bench;
-}
-
-std::vector<std::string> types() {
-    std::vector<std::string> names;
-    using enum DType;
-    for (const DType type : {f32, bf16, f16, f64, i32, i64, u32, u16, u8}) names.emplace_back(name_of(type));
-    names.emplace_back("i8");
-    return names;
-}
-
-/// A file may be a run's, with tables that the bench has no use for; what is set for the bench itself must be read.
-void refuse_idle_sets(const std::vector<std::string>& sets) {
-    for (const std::string& set : sets) {
-        const bool read =
-            set.starts_with("transport.") || set.starts_with("device.cpu.") || set.starts_with("plugins.");
-        if (!read || set.starts_with("transport.axis."))
-            throw Error(
-                "--set " + set +
-                ": the bench does not read this\n  it reads transport.NAME.KEY, device.cpu.KEY and plugins.path");
-    }
-}
-
-int bench_command(BenchCommand& command) {
-    command.bench.begin = parse_size(command.begin);
-    command.bench.end = parse_size(command.end);
-    command.bench.signed_bytes = command.dtype == "i8";
-    const auto dtype = command.bench.signed_bytes ? DType::u8 : parse_dtype(command.dtype);
-    if (!dtype)
-        throw Error("--dtype " + command.dtype + ": no such type" + choices("there are", command.dtype, types()));
-    command.bench.dtype = *dtype;
-    command.bench.op = command.op == "max" ? ReduceOp::max : command.op == "min" ? ReduceOp::min : ReduceOp::sum;
-    command.bench.average = static_cast<CollectiveBench::Average>(command.average);
-    refuse_idle_sets(command.sets);
-    Config config = load_config(command.config, command.sets);
-    return bench_collectives(command.bench, config, command.arguments);
 }
 
 void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
@@ -413,24 +252,47 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
     CLI::App* check = add_check(app, script);
     CLI::App* verify = add_verify(app, script);
     CLI::App* sample = add_sample(app, script);
+    EvaluateCommand evaluation;
+    CLI::App* evaluate =
+        app.add_subcommand("evaluate", "perplexity of a text, accuracy on choices: of a run or a folder");
+    add_script_options(*evaluate, script, "the run's folder, a published model's, or a script with its config");
+    add_evaluate_flags(*evaluate, evaluation);
     CLI::App* draw = add_draw(app, script, drawing);
-    CLI::App* tokens = app.add_subcommand("tokenize", "write a token file from text, one token a byte");
-    tokens->add_option("text", tokenize.text, "text file")->required();
-    tokens->add_option("bin", tokenize.bin, "token file to write")->required();
-    tokens->add_option("--token-bytes", tokenize.token_bytes, "2 or 4")->check(CLI::IsMember({2, 4}));
+    CLI::App* tokens = app.add_subcommand("tokenize", "write token files from text");
+    add_tokenize_flags(*tokens, tokenize);
+    ExportCommand exported;
+    CLI::App* to_publish = app.add_subcommand("export", "write a checkpoint as a published model");
+    add_export_flags(*to_publish, exported);
+    CheckpointsCommand checkpoints;
+    CLI::App* kept = app.add_subcommand("checkpoints", "list, show, verify, pin, prune and copy a run's checkpoints");
+    add_checkpoints_flags(*kept, checkpoints);
+    DataCommand read;
+    CLI::App* data = app.add_subcommand("data", "print the samples that a step of a run is made of");
+    add_script_options(*data, script, "the folder of a run, or an experiment, a .lua file");
+    add_data_flags(*data, read);
     CLI::App* plugins = app.add_subcommand("plugins", "list the plugins, and why one cannot load");
     plugins->add_option("folder", folders, "further folders to look in");
     SimulateCommand simulated;
-    CLI::App* simulate = add_simulate(app, script, simulated);
+    CLI::App* simulate =
+        app.add_subcommand("simulate", "predict a step on a cluster that is not here, or on this one; start nothing");
+    add_script_options(*simulate, script, "experiment, a .lua file; on this machine also a run's folder");
+    add_simulate_flags(*simulate, simulated);
     PlanCommand planned;
-    CLI::App* plan = add_plan(app, script, planned);
+    CLI::App* plan = app.add_subcommand(
+        "plan", "search the fastest mesh and strategies for a script, on a cluster or on this machine");
+    add_script_options(*plan, script, "experiment, a .lua file; on this machine also a run's folder");
+    add_plan_flags(*plan, planned);
     NewPluginCommand fresh;
     CLI::App* new_plugin = add_new_plugin(app, fresh);
     ProductsCommand products;
     CLI::App* kinds = add_products(app, products);
     CalibrateCommand calibration;
-    CLI::App* calibrate = add_calibrate(app, script, calibration);
-    add_bench(app, bench);
+    CLI::App* calibrate = app.add_subcommand(
+        "calibrate", "measure this machine's kernels by shape and transports by size, as a table for `simulate`");
+    add_script_options(*calibrate, script, "experiment, a .lua file: exactly its plan's kernels; none: a grid");
+    add_calibrate_flags(*calibrate, calibration);
+    CLI::App* times = app.add_subcommand("bench", "time a collective between processes, in nccl-tests' columns");
+    add_bench_flags(*times, bench);
     CLI::App* look = add_preflight(app, preflight);
     ScaleCommand sizes;
     CLI::App* scale = app.add_subcommand("scale", "run a script on several numbers of ranks and compare them");
@@ -452,14 +314,18 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
         std::printf("%s\n", app.get_subcommands().at(0)->help().c_str());
         if (script.script.empty()) return 0;
     }
-    if (run->parsed()) return run_command(script);     // trains on when nobody reads
+    if (run->parsed()) return run_command(script);                                 // trains on when nobody reads
+    if (evaluate->parsed()) return written(evaluate_command(script, evaluation));  // takes signals as run does
+    if (to_publish->parsed()) return written(export_command(exported));            // has a folder to remove
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);  // the others have nothing to save: a signal ends them
+    if (kept->parsed()) return written(checkpoints_command(checkpoints));
     if (check->parsed()) return written(check_command(script));
     if (verify->parsed()) return written(verify_command(script));
     if (sample->parsed()) return written(sample_command(script));
     if (draw->parsed()) return written(draw_command(script, drawing));
     if (simulate->parsed()) return written(simulate_command(script, simulated));
     if (plan->parsed()) return written(plan_command(script, planned));
+    if (data->parsed()) return written(data_command(script, read));
     if (tokens->parsed()) return written(tokenize_command(tokenize));
     if (plugins->parsed()) return written(plugins_command(folders));
     if (new_plugin->parsed()) return written(new_plugin_command(fresh));

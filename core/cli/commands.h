@@ -21,12 +21,16 @@ struct ScriptCommand {
     std::string config;                  ///< TOML file, "" for defaults
     std::vector<std::string> sets;       ///< "table.key=value", later ones win
     bool fresh = false;                  ///< run: move what the folder holds aside and start over
+    int64_t from_step = -1;              ///< run: the checkpoint to go on from; -1: the newest good one
     bool script_help = false;            ///< print the options that the script declares
     std::string dump;                    ///< check: the folder for programs after each pass and plans
     std::string show;                    ///< check: "program" or "plan", and nothing else
     int64_t rank = -1;                   ///< check: of that plan; -1: all classes
     int64_t nodes = 1, node_rank = 0;    ///< nodes 0 (check): as many hosts as it takes
     std::string rendezvous;              ///< "host:port", for several nodes
+    int64_t spares = 0;                  ///< run: nodes that wait for the loss of another, numbered from `nodes` on
+    double wait_node_s = 300;            ///< run: longest wait for a node that is missing
+    int64_t restarts = 0;                ///< run: after a failure, of each cause without a new step between
     std::vector<std::string> arguments;  ///< the whole command line, for the rank processes
     SampleFlags sample;
     VerifyOptions verify;
@@ -34,8 +38,16 @@ struct ScriptCommand {
 };
 
 struct TokenizeCommand {
-    std::string text, bin;
-    int token_bytes = 2;
+    std::vector<std::string> files;         ///< texts, "-" for standard input; without `out` a text and a token file
+    std::string out;                        ///< for out.bin, out.idx
+    std::string tokenizer;                  ///< a folder or a tokenizer.json; "": a byte a token
+    std::string field, prompt, completion;  ///< keys of lines of JSON; "": whole files
+    std::string end;                        ///< the token between documents; "": the folder's end of text
+    int threads = 0;                        ///< 0: a thread a processor
+    int token_bytes = 2;                    ///< without `out`
+
+    /// Files are lines of JSON.
+    bool lines() const { return !field.empty() || !prompt.empty(); }
 };
 
 /// A picture of a script's plan, or of a bare schedule.
@@ -64,15 +76,16 @@ struct SimulateCommand {
     std::vector<std::string> tables;    ///< of measured costs; later ones go first
     double link_gbit = 0, link_us = 0;  ///< what if each rank had a link of this rate; 0: none but memory
     int64_t processors = 0;             ///< what if the host had so many; 0: as measured
+    bool searched = false;  ///< of a search, in which meshes without tp have nothing that `tp_chunks` could cut
     /// One of many: the train step alone, without its proof, its steady state stored once.
     bool quick = false;
 };
 
-/// A search for the fastest ways to run a script on a cluster.
+/// A search for the fastest ways to run a script on a cluster, or without one on this machine.
 struct PlanCommand {
     SimulateCommand simulate;
-    int64_t ranks = 0;              ///< 0: all accelerators of the cluster
-    int64_t most_tp = 0;            ///< 0: the accelerators of a node
+    int64_t ranks = 0;              ///< 0: all accelerators of the cluster; here one a processor
+    int64_t most_tp = 0;            ///< 0: the accelerators of a node; here all ranks
     int64_t most_pp = 0;            ///< 0: 64
     int64_t jobs = 0;               ///< choices that are looked at at the same time; 0: as many as processors
     std::vector<std::string> keep;  ///< options that stay as configured: mesh, samples, zero, ...
@@ -94,15 +107,15 @@ struct ProductsCommand {
 
 /// Measured costs of this machine, as a table.
 struct CalibrateCommand {
-    std::string out;                 ///< file; "": standard output
-    int64_t rank_threads = 0;        ///< 0: of a script what its run would have, else the processors allowed
-    std::string transports;          ///< "shm,gloo", "none"; "": of a script its own, else all that can run here
-    std::string ranks;               ///< "2,4"; "": of a script the sizes of its axes, else 2
-    double seconds = 90;             ///< of measuring, kernels and transports together
-    std::string dtype = "f32";       ///< of the grid
-    bool keep = false;               ///< in the user's cache folder, for this machine
-    std::vector<std::string> refit;  ///< runs' folders, or tables that they wrote: nothing is measured
-    std::string wire;                ///< this process is the launcher or a rank of this transport's ranks
+    std::optional<std::string> out;         ///< file; none: standard output
+    int64_t rank_threads = 0;               ///< 0: of a script what its run would have, else the processors allowed
+    std::optional<std::string> transports;  ///< "shm,gloo", "none"; none: of a script its own, else all that run here
+    std::string ranks;                      ///< "2,4"; "": of a script the sizes of its axes, else 2
+    double seconds = 90;                    ///< of measuring, kernels and transports together
+    std::string dtype = "f32";              ///< of the grid
+    bool keep = false;                      ///< in the user's cache folder, for this machine
+    std::vector<std::string> refit;         ///< runs' folders, or tables that they wrote: nothing is measured
+    std::string wire;                       ///< this process is the launcher or a rank of this transport's ranks
     int64_t wire_ranks = 0;
     double wire_seconds = 0;
     std::vector<int64_t> bytes;  ///< sizes of messages; empty: the usual
@@ -122,6 +135,8 @@ int check_command(const ScriptCommand& command);
 int verify_command(const ScriptCommand& command);
 int sample_command(const ScriptCommand& command);
 int draw_command(const ScriptCommand& script, const DrawCommand& command);
+/// Throws Error unless the file of -o is named .svg and can be written; "": there is none.
+void require_svg(const std::string& file);
 int simulate_command(const ScriptCommand& script, const SimulateCommand& command);
 int plan_command(const ScriptCommand& script, const PlanCommand& command);
 int new_plugin_command(const NewPluginCommand& command);

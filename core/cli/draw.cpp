@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/files/result_file.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
@@ -168,20 +169,22 @@ void show(const Picture& picture, const DrawCommand& command) {
         std::fputs(draw_text(picture, style).c_str(), stdout);
         return;
     }
-    if (!command.out.ends_with(".svg"))
-        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
-    std::ofstream file(command.out, std::ios::trunc);
-    file << draw_svg(picture);
-    file.close();
-    if (!file) throw Error(fmt::format("cannot write {}", command.out), Fault::failed);
+    write_result(command.out, draw_svg(picture));
     std::printf("%s: %s\n", command.out.c_str(), picture.title.c_str());
 }
 
 }  // namespace
 
+void require_svg(const std::string& file) {
+    if (file.empty()) return;
+    if (!file.ends_with(".svg")) throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", file));
+    require_writable("-o", file);
+}
+
 int draw_command(const ScriptCommand& given, const DrawCommand& command) {
     ScriptCommand script = given;
     script.nodes = 0;  // as many as it takes
+    require_svg(command.out);
     if (!command.schedule.empty()) {
         if (!script.script.empty())
             throw Error("draw a script or --schedule, not both: a script says its own schedule");

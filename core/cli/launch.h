@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "orrery/rendezvous.h"
 #include "run/control/job.h"
 
 namespace orrery {
@@ -29,6 +30,8 @@ struct LaunchSpec {
     std::function<bool(int64_t rank, const std::string& how)> gone = {};
     /// Whether it has: one that has not cannot know that another failed, and is not blamed when its time is over.
     std::function<bool(int64_t rank)> joined = {};
+    /// How the ranks meet.
+    std::shared_ptr<RendezvousBackend> meeting = {};
 };
 
 /// Starts the ranks and waits for all. Where ranks save, SIGUSR1 is forwarded, and SIGTERM, SIGINT and SIGHUP as

@@ -9,19 +9,28 @@
 #include <thread>
 
 #include "base/env.h"
+#include "base/files/result_file.h"
 #include "base/limits.h"
 #include "base/processors.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/products/products.h"
+#include "cli/ranks.h"
+#include "cli/run_record/kept.h"
+#include "cli/run_record/run_record.h"
 #include "cli/script_runner.h"
 #include "cli/signals.h"
 #include "cli/simulate/local_forecast.h"
+#include "cli/supervise/node_check.h"
+#include "cli/supervise/notice.h"
+#include "cli/supervise/supervise.h"
 #include "cli/tell.h"
 #include "config/load.h"
 #include "run/checkpoint/shared_folder.h"
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
+#include "run/export/published_record.h"
+#include "run/retention/chosen_step.h"
 #include "run/session.h"
 #include "run/train/train.h"
 
@@ -40,7 +49,7 @@ void move_aside(std::string folder) {
             fmt::format("--fresh: {} is no run's folder: it has no config.toml\n  choose another run.folder, or move "
                         "it aside yourself",
                         folder));
-    const FolderLock lock(folder);
+    const FolderLock launcher(folder, FolderLock::launcher), lock(folder);
     int n = 1;
     while (fs::exists(fmt::format("{}.{}", folder, n), problem)) ++n;
     fs::rename(folder, fmt::format("{}.{}", folder, n), problem);
@@ -54,25 +63,21 @@ void refuse_stopped() {
         throw Error(fmt::format("stopped by signal {}: start again to go on", stop_signal()), Fault::requeue);
 }
 
-/// What a process knows of the sessions that it has been in.
-struct Sessions {
-    int64_t begun = 0, trained = 0;
-    bool met = false;                          ///< the others learn from the present one why this rank ends
-    std::unique_ptr<RendezvousServer> server;  ///< when this rank serves it: for every session of the script
-};
-
 /// A script may train more than once: each time is a session of its own, over one store.
 Job next_session(Job job, Sessions& sessions) {
     job.session = sessions.begun++;
-    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(job);
+    if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
     job.serves = false;
     return job;
 }
 
-/// Joins the other ranks that run `compiled` on the mesh of `settings`.
+}  // namespace
+
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions) {
     bool& met = sessions.met = false;
+    if (script.job().ranks > 1 && !sessions.backend)
+        sessions.backend = make_rendezvous(settings.rendezvous, script.config(), script.registry());
     const ProductSearch search = product_search(settings, script.config(), script.job());
     try {
         return std::make_unique<Session>(settings, script.config(), script.registry(),
@@ -84,52 +89,9 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
     }
 }
 
-/// A checkpoint goes on under the settings of now; what it was trained with until now is in the folder.
-void tell_changes(const std::string& folder, const Config& now) {
-    const std::string saved = folder + "/config.toml";
-    if (!fs::exists(saved)) return;
+void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part) {
     try {
-        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
-        if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
-    } catch (const Error& error) {
-        std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
-    }
-}
-
-void prepare_folder(const std::string& folder, const std::string& script, const Config& config) {
-    const auto env = system_env();
-    const std::string resolved = render(config), copy = folder + "/script.lua";
-    env->replace_file(folder + "/config.toml", resolved);
-    std::error_code ignored;
-    if (!fs::equivalent(script, copy, ignored)) env->replace_file(copy, env->read_file(script));
-    std::printf("%s\n", resolved.c_str());
-    std::fflush(stdout);
-}
-
-/// This rank's part of a training; ends with its session.
-void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
-                const TrainOptions& options) {
-    const Settings& settings = script.settings();
-    const std::string folder = script.folder();
-    const bool first = script.job().rank == 0;
-    std::unique_ptr<FolderLock> lock;
-    if (first) lock = script.lock_folder();
-    const auto store = script.open_store();
-    // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
-    if (sessions.begun == 0) check_resume(settings, script.config(), *store, false);
-    if (first && !store->steps().empty()) tell_changes(folder, script.config());
-    if (first) prepare_folder(folder, script.script(), script.config());
-    const auto met = meet(script, settings, compiled, std::move(device), sessions);
-    Session& session = *met;
-    try {
-        if (store->place().starts_with(folder)) require_shared(session, folder);
-        std::optional<MetricsWriter> metrics;
-        if (first) metrics.emplace(folder + "/metrics.jsonl", stdout);
-        train({session, *store, metrics ? &*metrics : nullptr, script.dataset(), options, settings.seed, settings.keep,
-               settings.weights, script.experiment().recipe->weights, script.later_programs(), settings.trace,
-               settings.trace_step, folder + "/costs.json",
-               first ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
-                     : std::function<std::string()>()});
+        part();
         session.leave();
         sessions.met = false;
         ++sessions.trained;
@@ -143,6 +105,148 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
         else
             session.fail(explain(error));
         throw Error(script.of_rank(explain(error)), fault);
+    }
+}
+
+namespace {
+
+/// A checkpoint goes on under the settings of now; what it was trained with until now is in the folder.
+void tell_changes(const std::string& folder, const Config& now) {
+    const std::string saved = folder + "/config.toml";
+    if (!fs::exists(saved)) return;
+    try {
+        const std::string changed = changes(load_config(saved), now, {"train", "script"}, 5);
+        if (!changed.empty()) std::fprintf(stderr, "resumed with other settings than before: %s\n", changed.c_str());
+    } catch (const Error& error) {
+        std::fprintf(stderr, "resumed; the settings before are not known: %s\n", error.what());
+    }
+}
+
+/// `published`: how the model is published, for exports.
+void prepare_folder(ScriptRunner& script, const std::string& folder, const std::string& published) {
+    system_env()->replace_file(folder + "/config.toml", render(script.config()));
+    system_env()->replace_file(folder + "/published.json", published + "\n");
+    keep_lua(script, folder);
+}
+
+MetricsPlaces places_of(const Settings& settings, const std::string& folder) {
+    return {folder + "/metrics.jsonl", settings.tensorboard ? folder + "/tensorboard" : "", settings.prometheus,
+            folder};
+}
+
+/// Before anything is made.
+void require_places(const Settings& settings) {
+    const std::string& file = settings.prometheus;
+    if (file.empty()) return;
+    if (!file.ends_with(".prom"))  // and what is there would be lost
+        throw Error(fmt::format(
+            "metrics.prometheus {}: node_exporter reads names that end in .prom alone\n  name it {}.prom", file, file));
+    require_writable("metrics.prometheus", file);
+}
+
+/// Of this host.
+void require_notice(ScriptRunner& script) {
+    const std::string& file = script.settings().notice_file;
+    const std::string problem = file.empty() ? "" : notice_problem(file);
+    if (!problem.empty())
+        throw Error(script.config().table("run").where("notice_file"),
+                    fmt::format("run.notice_file: {} {}", file, problem));
+}
+
+/// Takes a generation of the run for good: what acts for an older one commits no more.
+int64_t mint(CheckpointStore& store, int64_t after) {
+    for (;;) {
+        const int64_t next = std::max(after, store.generation()) + 1;
+        if (store.claim(next)) return next;
+    }
+}
+
+/// The generation that a launcher of ours has taken, else one that rank 0 takes.
+int64_t generation_of(const ScriptRunner& script, Session& session, CheckpointStore& store) {
+    const Job& job = script.job();
+    if (job.launcher == "orrery" && job.generation > 0) return job.generation;
+    const std::string taken = job.rank == 0 ? std::to_string(mint(store, job.generation)) : "";
+    return std::stoll(session.from_first("generation", taken, WaitLimit::files));
+}
+
+/// `record`: rank 0's, null elsewhere.
+void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, CheckpointStore& store,
+              const TrainOptions& options, const std::string& published, RunRecord* record, OwnPlace* told) {
+    const Settings& settings = script.settings();
+    const std::string folder = script.folder();
+    if (store.place().starts_with(folder)) require_shared(session, folder);
+    const Json hosts = hosts_of(session);
+    const int64_t generation = generation_of(script, session, store);
+    store.act_for(generation);
+    if (record) record->add({{"hosts", hosts}, {"generation", generation}});
+    std::optional<MetricsWriter> metrics;
+    if (record) metrics.emplace(places_of(settings, folder), stdout);
+    // A script that trains again goes on with its own checkpoints, and so does a job that was started again.
+    const bool begins = session.job().session == 0 && !(told && told->again());
+    const int64_t from = begins ? script.command().from_step : -1;
+    if (record && from >= 0 && went_on_before(store, from).empty())
+        require_way("--from-step", from, store, options);  // no launcher of ours has looked
+    train({session,
+           store,
+           metrics ? &*metrics : nullptr,
+           script.dataset(),
+           options,
+           settings.seed,
+           settings.keep,
+           settings.weights,
+           script.experiment().recipe->weights,
+           published,
+           from,
+           record ? [&] { prepare_folder(script, folder, published); } : std::function<void()>(),
+           script.later_programs(),
+           settings.trace,
+           settings.trace_step,
+           settings.grace_s,
+           folder + "/costs.json",
+           told ? [told](int64_t step) { told->resumed(step); } : std::function<void(int64_t)>(),
+           told ? [told](int64_t step) { told->finished(step); } : std::function<void(int64_t)>(),
+           record ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
+                  : std::function<std::string()>(),
+           record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>()});
+}
+
+/// This rank's part of a training; ends with its session.
+void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<Device> device, Sessions& sessions,
+                const TrainOptions& options) {
+    const bool first = script.job().rank == 0;
+    if (first) require_places(script.settings());
+    std::unique_ptr<FolderLock> launcher, lock;
+    const Job& job = script.job();
+    if (first && job.assigned && job.launcher != "orrery") launcher = script.lock_folder(FolderLock::launcher);
+    if (first) lock = script.lock_folder();
+    const auto store = script.open_store();
+    // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
+    if (sessions.begun == 0) check_resume(script.settings(), script.config(), *store, false);
+    if (first && !store->steps().empty()) tell_changes(script.folder(), script.config());
+    std::string published;
+    if (first) {
+        if (script.tokenizer()) keep_tokenizer(*script.tokenizer(), script.folder());
+        auto how = PublishedRecord::of(script.experiment().train(), script.experiment().recipe->weights);
+        if (!script.settings().weights.empty()) how.take_dtype(script.settings().weights);
+        published = how.text();
+        std::printf("%s\n", render(script.config()).c_str());
+        std::fflush(stdout);
+    }
+    std::optional<NoticeWatch> notice;
+    if (script.job().local_rank == 0 && !script.settings().notice_file.empty())
+        notice.emplace(script.settings().notice_file);
+    std::optional<RunRecord> record;
+    if (first) record.emplace(script.folder(), start_of(script));
+    try {
+        const auto met = meet(script, script.settings(), compiled, std::move(device), sessions);
+        in_session(script, *met, sessions, [&] {
+            train_in(*met, script, compiled, *store, options, published, record ? &*record : nullptr,
+                     sessions.told.get());
+        });
+        if (first) end_run_record("done", 0);
+    } catch (const std::exception& error) {
+        if (first) end_run_record(explain(error), exit_code(fault_of(error)));
+        throw;
     }
 }
 
@@ -167,7 +271,7 @@ struct RankScript final : ScriptRunner {
     std::string sample(const SampleOptions& options) override {
         if (job_.rank != 0) return "";
         refuse_unsaved();
-        return sample_newest(*this, options);
+        return sample_newest(*this, compile_sampling(true), options).text;
     }
 
     void prepare() override {
@@ -184,22 +288,23 @@ struct RankScript final : ScriptRunner {
                                     settings_.ranks, job_.launcher, job_.local_ranks, settings_.mesh.text(),
                                     settings_.mesh.ranks()));
         ScriptRunner::prepare();
+        if (job_.ranks > 1) sessions.backend = make_rendezvous(settings_.rendezvous, config_, registry_);
     }
 };
 
 /// The rank that is this process.
-int run_alone(const ScriptCommand& command, const Job& job, Sessions& sessions) {
-    RankScript(command, job, sessions).run_script();
+int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
+    ranks.rank(job, sessions);
     refuse_stopped();
     return 0;
 }
 
 /// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
-int run_as_threads(const ScriptCommand& command, int64_t ranks) {
-    RendezvousServer::Options options;
+int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks) {
+    ServeOptions options;
     options.world = ranks;
     options.token = {make_secret(), job_name(command), 0};
-    RendezvousServer server(options);
+    const auto server = serve(backend, options);
     std::mutex order;
     std::exception_ptr first;
     std::vector<std::thread> threads;
@@ -210,10 +315,10 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
             job.token = options.token.secret;
             job.rank = job.local_rank = rank;
             job.ranks = job.local_ranks = ranks;
-            job.port = server.port();
+            job.port = server->port();
             try {
                 Sessions sessions;
-                RankScript(command, job, sessions).run_script();
+                work.rank(job, sessions);
             } catch (...) {
                 ends_by_itself();
                 const std::lock_guard lock(order);
@@ -226,8 +331,37 @@ int run_as_threads(const ScriptCommand& command, int64_t ranks) {
     return 0;
 }
 
-int start_ranks(const ScriptCommand& command, const ScriptRunner& checked, const std::function<void()>& claim,
-                SignalTaker& signals) {
+/// What a launcher that restarts the job is told.
+int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked, LaunchSpec spec,
+                  const std::function<void()>& claim) {
+    if (checked.settings().resume == Resume::never)
+        throw Error(checked.config().table("run").where("resume"),
+                    fmt::format("run.resume = \"never\" and --restarts {}: a restart goes on from a checkpoint\n"
+                                "  leave one of them out; --fresh starts over, once",
+                                command.restarts));
+    const bool lasts = !checked.data() || checked.open_store()->contract().survives != StoreContract::Survives::nothing;
+    if (!lasts)
+        throw Error(
+            checked.config().table("run").where("store"),
+            fmt::format("run.store = \"{}\" and --restarts {}: its checkpoints end with the ranks, so that each "
+                        "restart would begin at step 1\n  take a store that outlives them, as posix",
+                        checked.settings().store, command.restarts));
+    Supervision options;
+    options.policy.restarts = command.restarts;
+    options.policy.nodes = command.nodes;
+    options.policy.spares = command.spares;
+    options.policy.wait_node_s = command.wait_node_s;
+    options.node = command.node_rank;
+    options.check = [&] { return node_problem(command, checked.folder()); };
+    options.claim = claim;
+    options.disk_timeout_s = checked.settings().disk_timeout_s;
+    options.folder = [&] { return checked.data() ? checked.folder() : ""; };
+    if (work.mint) options.mint = [&](int64_t after) { return work.mint(checked, after); };
+    return supervise(std::move(spec), options);
+}
+
+int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRunner& checked,
+                const std::function<void()>& claim, SignalTaker& signals) {
     const Settings& settings = checked.settings();
     const int64_t ranks = settings.mesh.ranks();
     need_descriptors(settings.mesh, checked.joined());
@@ -238,61 +372,96 @@ int start_ranks(const ScriptCommand& command, const ScriptRunner& checked, const
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     spec.taken_by = &signals;
+    if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry());
+    if (command.restarts > 0) return restart_ranks(command, work, checked, std::move(spec), claim);
     return launch_meeting(std::move(spec), command.node_rank, claim);
 }
 
 /// One rank that a launcher has started.
-int run_rank(const ScriptCommand& command, const Job& job) {
+int run_rank(const RankCommand& ranks, const Job& job) {
     Sessions sessions;
+    sessions.told = OwnPlace::of_environment();
     try {
-        return run_alone(command, job, sessions);
+        const int code = run_alone(ranks, job, sessions);
+        if (sessions.told) sessions.told->done();
+        return code;
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
+        if (sessions.told) sessions.told->failed(fault, explain(error));
         // The session has told the others, or nobody was there.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
         here.session = sessions.trained;
-        return end_rank(here, explain(error), exit_code(fault), sessions.server.get());
+        return end_rank(here, explain(error), exit_code(fault), sessions.backend, sessions.server.get());
     }
 }
 
-int launch_ranks(const ScriptCommand& command, const Job& job, SignalTaker& signals) {
-    const auto checked = check_launch(command, job);
+int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Job& job, SignalTaker& signals) {
+    const auto checked = work.check(job);
     const auto claim = [&] {
-        if (!checked->data()) return;
-        if (command.fresh) move_aside(checked->folder());
-        checked->lock_folder();  // is it free, and can it be written? Rank 0 will lock it for the run
+        if (work.claim) work.claim(*checked);
     };
-    named_table(checked->settings(), checked->config());  // no surprise at the end
     const int64_t ranks = checked->settings().mesh.ranks();
     const bool threads = checked->ranks_are_threads();
     if (const std::string left_out = nodes_left_out(); ranks > 1 && command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
-    if (ranks > 1 && !threads) return start_ranks(command, *checked, claim, signals);
+    if (threads && command.restarts > 0)
+        throw Error(
+            fmt::format("--restarts {}: the ranks are threads of this process (transport threads): what ends one ends "
+                        "all, and nobody is left to start them\n"
+                        "  take another transport, as shm",
+                        command.restarts));
+    if ((ranks > 1 && !threads) || command.restarts > 0) return start_ranks(command, work, *checked, claim, signals);
     claim();
-    if (ranks > 1) return run_as_threads(command, ranks);
+    if (ranks > 1) {
+        const auto backend = make_rendezvous(checked->settings().rendezvous, checked->config(), checked->registry());
+        return run_as_threads(command, work, *backend, ranks);
+    }
     Sessions sessions;
-    return run_alone(command, job, sessions);
+    return run_alone(work, job, sessions);
 }
 
 }  // namespace
 
-int run_command(const ScriptCommand& command) {
+int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     const Job job = job_from_environment();
     SignalTaker signals(job.ranks > 1 ? fmt::format("[rank {}] ", job.rank) : "");
     if (command.script_help) return show_options(command, job);
     check_nodes(command);
     if (job.assigned) {
         if (job.launcher != "orrery") refuse_launch_flags(command, job.launcher);
-        return run_rank(command, job);
+        return run_rank(work, job);
     }
-    if (command.nodes == 1) return launch_ranks(command, job, signals);
+    if (command.nodes == 1) return launch_ranks(command, work, job, signals);
     try {
-        return launch_ranks(command, job, signals);
+        return launch_ranks(command, work, job, signals);
     } catch (const std::exception& error) {
         return end_launcher(command, explain(error), exit_code(fault_of(error)));
     }
+}
+
+int run_command(const ScriptCommand& command) {
+    std::unique_ptr<FolderLock> held;  // to the end, also while no rank runs
+    RankCommand work;
+    work.rank = [&](const Job& job, Sessions& sessions) { RankScript(command, job, sessions).run_script(); };
+    work.check = [&](const Job& job) -> std::unique_ptr<ScriptRunner> {
+        auto checked = check_launch(command, job);
+        named_table(checked->settings(), checked->config());  // no surprise at the end
+        if (command.node_rank == 0) require_places(checked->settings());
+        require_notice(*checked);
+        return checked;
+    };
+    work.claim = [&](ScriptRunner& checked) {
+        if (!checked.data()) return;
+        if (command.fresh) move_aside(checked.folder());
+        held = checked.lock_folder(FolderLock::launcher);
+        checked.lock_folder();  // is it free? Rank 0 will lock it for the run
+    };
+    work.mint = [](ScriptRunner& checked, int64_t after) {
+        return checked.data() ? mint(*checked.open_store(), after) : after + 1;
+    };
+    return run_on_ranks(command, work);
 }
 
 }  // namespace orrery

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "cli/run_record/kept_script.h"
 #include "config/load.h"
 #include "ir/op.h"
 #include "lua/script.h"
@@ -37,10 +38,10 @@ Config read_config(const ScriptCommand& command, std::string& script) {
         Config config = load_config(saved.string(), sets);
         script = config.table("run").require_text("script");
         if (!fs::exists(script))
-            throw Error(
-                fmt::format("{} is a run of {}, which is not there, seen from {}\n  start where the run was "
-                            "started, or name the script: --set run.script={}/script.lua is its copy",
-                            folder.string(), script, fs::current_path().string(), folder.string()));
+            throw Error(fmt::format(
+                "{} is a run of {}, which is not there, seen from {}\n  start where the run was "
+                "started, or name the script: --set run.script={} is its copy",
+                folder.string(), script, fs::current_path().string(), kept_script_of(folder.string(), config)));
         return config;
     }
     script = command.script;
@@ -51,6 +52,11 @@ Config read_config(const ScriptCommand& command, std::string& script) {
     return load_config(command.config, sets);
 }
 
+/// Not asked of the device: its limits are measured at the first call.
+SnapshotPlace snapshot_place(const Settings& settings) {
+    return settings.device == "cpu" ? SnapshotPlace::device : SnapshotPlace::host;
+}
+
 }  // namespace
 
 ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
@@ -58,6 +64,7 @@ ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
       job_(job),
       config_(read_config(command, script_)),
       settings_(read_settings(config_)),
+      tokenizer_(choose_tokenizer(config_)),
       loader_(and_plugin_folders(config_.table("plugins").texts("path"))) {}
 
 void ScriptRunner::run_script() {
@@ -76,6 +83,8 @@ void ScriptRunner::load_plugins() {
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
     loader_.load("store", settings_.store, registry_, run.where("store"));
+    if (settings_.mesh.ranks() > 1)
+        loader_.load("rendezvous", settings_.rendezvous, registry_, run.where("rendezvous"));
 }
 
 void ScriptRunner::choose_transport() {
@@ -94,12 +103,10 @@ void ScriptRunner::choose_transport() {
         return serves(registry_.transport(name, device)(options)->contract(), settings_.device);
     };
     if (serves_device(settings_.transport)) return;
-    const std::string kind = "transport/";
     std::vector<std::string> found;
     std::string reasons;
-    for (const std::string& plugin : loader_.names()) {
-        if (plugin.rfind(kind, 0) != 0) continue;
-        const std::string name = plugin.substr(kind.size());
+    const std::vector<std::string> transports = names_of("transport", loader_.names());
+    for (const std::string& name : transports) {
         try {
             if (serves_device(name)) found.push_back(name);
         } catch (const Error& problem) {
@@ -134,7 +141,13 @@ std::unique_ptr<Strategy> ScriptRunner::make_strategy(std::string_view name, Con
 
 std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Config& options, const Origin& asked) {
     loader_.load("data", name, registry_, asked);
-    return registry_.data(name, asked)(options, asked);
+    auto source = registry_.data(name, asked)(options, asked);
+    if (tokenizer_ && name == "text" && source->complete())
+        throw Error(tokenizer_->asked,
+                    fmt::format("the tokens of {} are bytes, those of the tokenizer {} are not\n  write its ids with "
+                                "`orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",
+                                source->path(), tokenizer_->path, source->path(), tokenizer_->path));
+    return source;
 }
 
 const OpDef& ScriptRunner::use_op(std::string_view name, const Origin& asked) {
@@ -189,6 +202,8 @@ std::unique_ptr<Device> ScriptRunner::device_or_note(const Job& job, const Setti
 CompileOptions ScriptRunner::training_options(Device* device) {
     CompileOptions options = compile_options(settings_, job_, device, contracts_, collectives_);
     options.look = look();
+    const int64_t every = config_.table("checkpoint").integer("every_steps", 0);
+    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place(settings_);
     return options;
 }
 
@@ -267,8 +282,8 @@ std::function<CompiledProgram(const ProgramEntry&)> ScriptRunner::later_programs
     };
 }
 
-ScriptRunner::Sampling ScriptRunner::compile_sampling() {
-    Sampling sampling{settings_, nullptr, {}};
+ScriptRunner::Sampling ScriptRunner::compile_sampling(bool shorter) {
+    Sampling sampling{settings_, nullptr, {}, {}, {}};
     sampling.settings.mesh = Mesh();
     sampling.device = counting_device(Job{}, sampling.settings);
     CompileOptions options = compile_options(sampling.settings, Job{}, sampling.device.get(), {}, {});
@@ -276,7 +291,31 @@ ScriptRunner::Sampling ScriptRunner::compile_sampling() {
     sampling.compiled = orrery::compile_sampling(*experiment_, options);
     if (!sampling.device) refuse_without_kernels(sampling.compiled, settings_.device);
     if (sampling.device) refuse_elsewhere(sampling.compiled, *sampling.device);
+    if (shorter) add_shorter(sampling, options);
     return sampling;
+}
+
+void ScriptRunner::add_shorter(Sampling& sampling, const CompileOptions& options) {
+    constexpr int64_t least = 64;
+    const Program& whole = sampling.compiled.programs.front().plan.program;
+    const auto tokens = whole.find("tokens");
+    if (!tokens) return;
+    const auto places = std::make_shared<Persistent>(sampling.compiled.persistent);
+    for (int64_t length = least; length < whole.value(*tokens).type.shape.back(); length *= 2) try {
+            const ProgramEntry entry = at_length(experiment_->find("logits")->entry, length);
+            MarkedProgram made;
+            experiment_->recipe->later([&] { made = make_program(*experiment_, entry); });
+            sampling.shorter.push_back({length, [options, places, made = std::move(made)] {
+                                            return std::make_shared<const CompiledProgram>(
+                                                compile_shorter(made, *places, options));
+                                        }});
+        } catch (const Error& error) {  // the script has the length of a sequence in it
+            sampling.notes.push_back(
+                fmt::format("the whole window is computed for each token, as the script records no "
+                            "shorter one: {}",
+                            error.what()));
+            return;
+        }
 }
 
 const Compiled& ScriptRunner::compiled() const {
@@ -295,6 +334,14 @@ void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
     data_ = data;
     opened_.reset();
     if (experiment_) data_->ids = vocabulary_of(experiment_->train());
+    if (experiment_ && tokenizer_) require_rows(*tokenizer_, data_->ids);
+    if (!compiled_) return;
+    const bool copies =  // the script may have said so in its call alone
+        options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
+    if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
+    add_snapshot(*compiled_, copies ? snapshot_place(settings_) : SnapshotPlace::none, settings_.memory_bytes);
+    if (const int64_t bytes = compiled_->largest_snapshot(); bytes > 0)
+        print(fmt::format("snapshot of saves beside the steps: {} more on a rank at most", bytes_text(bytes)));
 }
 
 const Dataset& ScriptRunner::dataset() {
@@ -319,9 +366,9 @@ std::string ScriptRunner::folder() const {
                                      : "runs/" + (compiled_ ? compiled_->name : std::string("orrery"));
 }
 
-std::unique_ptr<FolderLock> ScriptRunner::lock_folder() {
+std::unique_ptr<FolderLock> ScriptRunner::lock_folder(const std::string& name) {
     try {
-        return std::make_unique<FolderLock>(folder());
+        return std::make_unique<FolderLock>(folder(), name);
     } catch (const Error& problem) {
         throw Error(config_.table("run").where("folder"), fmt::format("run.folder: {}", problem.what()));
     }

@@ -13,8 +13,10 @@
 #include "plugin/loader.h"
 #include "run/checkpoint/folder_lock.h"
 #include "run/control/job.h"
+#include "run/sample.h"
 #include "run/script_interface.h"
 #include "run/settings.h"
+#include "run/text/kept_tokenizer.h"
 
 namespace orrery {
 
@@ -40,15 +42,21 @@ public:
     void train(const DataSpec& data, const TrainOptions& options) override;
     std::string sample(const SampleOptions&) override { return ""; }
     void declare_options(const std::vector<Option>&) override {}
+    void required(const std::string& file, const std::string& text) override { required_[file] = text; }
     /// On rank 0.
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
     /// The Lua file, also where the command names a run's folder.
     const std::string& script() const { return script_; }
+    const ScriptCommand& command() const { return command_; }
+    /// What it has read by `require` so far: files, as they lie below its folder or the library's, and their text.
+    const std::map<std::string, std::string>& required() const { return required_; }
     const Job& job() const { return job_; }
     const Settings& settings() const { return settings_; }
+    const std::optional<ChosenTokenizer>& tokenizer() const { return tokenizer_; }
     const Registry& registry() const { return registry_; }
+    const Loader& loader() const { return loader_; }
     /// Throws Error when the script has compiled no program.
     const Compiled& compiled() const;
     const Experiment& experiment() const { return *experiment_; }
@@ -66,9 +74,9 @@ public:
 
     /// The run's folder; known once the experiment is compiled.
     std::string folder() const;
-    /// Makes that folder and keeps other runs out of it. Throws Error at [run] folder when one is in it, or when it
-    /// cannot be written.
-    std::unique_ptr<FolderLock> lock_folder();
+    /// Makes that folder and keeps other runs out of it, by either lock. Throws Error at [run] folder when one is in
+    /// it, or when it cannot be written.
+    std::unique_ptr<FolderLock> lock_folder(const std::string& name = FolderLock::job);
     /// The checkpoints of that folder.
     std::unique_ptr<CheckpointStore> open_store();
     /// Some axis' transport joins threads of one process only.
@@ -81,8 +89,11 @@ public:
         Settings settings;
         std::unique_ptr<Device> device;  ///< nullptr where counting_device makes none
         Compiled compiled;
+        std::vector<ShorterWindow> shorter;
+        std::vector<std::string> notes;
     };
-    Sampling compile_sampling();
+    /// `shorter`: windows of 64, 128 ... positions, too, where the script records them; while it runs.
+    Sampling compile_sampling(bool shorter = false);
 
 protected:
     /// Before the script runs: loads the plugins.
@@ -102,6 +113,7 @@ protected:
     void refuse_elsewhere(const Compiled& compiled, Device& device);
     /// Of this run's mesh.
     virtual CompileOptions training_options(Device* device);
+    void add_shorter(Sampling& sampling, const CompileOptions& options);
     /// Behind train(): compiles what evaluates the rest of the held-out data, behind the last full batch. Throws Error
     /// at an input that the data does not fill.
     void compile_evaluation();
@@ -113,6 +125,7 @@ protected:
     Job job_;
     Config config_;
     Settings settings_;
+    std::optional<ChosenTokenizer> tokenizer_;
     Loader loader_;
     Registry registry_;
     Network contracts_;
@@ -123,13 +136,15 @@ protected:
     std::optional<Dataset> opened_;  ///< of data_
     std::optional<TrainOptions> training_;
     std::vector<std::string> notes_;
+    std::map<std::string, std::string> required_;
     std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
 };
 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what
 /// only several GPUs' own ranks can tell. Returns the script, which has run (`check.cpp`).
 std::unique_ptr<ScriptRunner> check_launch(const ScriptCommand& command, const Job& job);
-/// Text from the newest checkpoint of the script's run.
-std::string sample_newest(ScriptRunner& script, const SampleOptions& options);
+/// Text from the newest checkpoint of the script's run (`evaluate/sample.cpp`).
+SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
+                          const std::function<void(std::string_view)>& say = {});
 
 }  // namespace orrery

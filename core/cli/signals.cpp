@@ -12,14 +12,53 @@
 #include <cstring>
 #include <memory>
 #include <semaphore>
+#include <utility>
 
 #include "base/signals.h"
+#include "cli/run_record/run_record.h"
 #include "orrery/error.h"
 #include "run/control/stop_request.h"
 
 namespace orrery {
 
+namespace {
+
+/// Last words have a second: what they are told to may have stopped reading, and a disk may hang.
+template <class Say>
+[[noreturn]] void leave(int signal, Say say) {
+    const auto said = std::make_shared<std::binary_semaphore>(0);
+    std::thread([said, say = std::move(say)] {
+        say();
+        said->release();
+    }).detach();
+    (void)said->try_acquire_for(std::chrono::seconds(1));
+    ::_exit(stopped_code(signal));
+}
+
+}  // namespace
+
 int stopped_code(int signal) { return signal == SIGINT ? 128 + SIGINT : 75; }
+
+HeldSignals::HeldSignals() {
+    const sigset_t held = stop_signals();
+    file_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (file_ < 0) throw Error(fmt::format("cannot take signals: {}", std::strerror(errno)), Fault::failed);
+    before_ = hold_stop_signals();
+    struct sigaction ignored {};
+    ignored.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignored, &pipe_);
+}
+
+HeldSignals::~HeldSignals() {
+    ::close(file_);
+    ::sigaction(SIGPIPE, &pipe_, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int HeldSignals::take() {
+    signalfd_siginfo info{};
+    return ::read(file_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
 
 SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
     ::signal(SIGPIPE, SIG_IGN);
@@ -51,22 +90,26 @@ void SignalTaker::run() {
         pollfd both[2] = {{signals_, POLLIN, 0}, {stop_, POLLIN, 0}};
         ::poll(both, 2, -1);
         signalfd_siginfo info{};
-        while (::read(signals_, &info, sizeof info) == sizeof info) take(static_cast<int>(info.ssi_signo));
+        while (::read(signals_, &info, sizeof info) == sizeof info) {
+            // A launcher of ours forwards SIGINT as SIGTERM, as a terminal may have sent it here, too.
+            const bool interrupted = info.ssi_signo == SIGTERM && info.ssi_code == SI_QUEUE && info.ssi_int == SIGINT;
+            take(static_cast<int>(info.ssi_signo), interrupted ? SIGINT : static_cast<int>(info.ssi_signo));
+        }
         if (both[1].revents) return;
     }
 }
 
-void SignalTaker::take(int signal) {
-    if (signal == SIGINT && interrupted_) ::_exit(stopped_code(SIGINT));
-    interrupted_ = interrupted_ || signal == SIGINT;
-    if (!ask_to_stop(signal)) end(signal);
+void SignalTaker::take(int came, int meant) {
+    if (came == SIGINT && interrupted_)
+        leave(came, [] { end_run_record("stopped by a second signal 2", stopped_code(SIGINT)); });
+    interrupted_ = interrupted_ || came == SIGINT;
+    if (!ask_to_stop(meant)) end(meant);
 }
 
-/// Last words have a second: what they are told to may have stopped reading.
 void SignalTaker::end(int signal) {
-    const auto said = std::make_shared<std::binary_semaphore>(0);
-    std::thread([said, line = fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to go on\n",
-                                          who_, signal)] {
+    std::string line =
+        fmt::format("orrery: {}stopped by signal {} with nothing to save: start again to go on\n", who_, signal);
+    leave(signal, [signal, line = std::move(line)] {
         const auto say = [&] {
             [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
         };
@@ -74,12 +117,10 @@ void SignalTaker::end(int signal) {
         const bool reads = ::poll(&reader, 1, 0) == 1;  // the others may take all of that second
         if (reads) say();
         tell_stopped();
+        end_run_record(fmt::format("stopped by signal {} with nothing to save", signal), stopped_code(signal));
         if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
         if (!reads) say();
-        said->release();
-    }).detach();
-    (void)said->try_acquire_for(std::chrono::seconds(1));
-    ::_exit(stopped_code(signal));
+    });
 }
 
 }  // namespace orrery

@@ -1,4 +1,5 @@
 #pragma once
+#include <csignal>
 #include <string>
 #include <thread>
 
@@ -6,7 +7,8 @@ namespace orrery {
 
 /// Takes the stop signals that hold_stop_signals() holds, on a thread of its own and by signalfd. A run that has
 /// something to save is asked to (run/control/stop_request.h) and ends by itself; else the process ends at once, with
-/// 75, or 130 for SIGINT. A second SIGINT ends it at once with 130 in any case. SIGPIPE is ignored from here on: what
+/// 75, or 130 for SIGINT. A second SIGINT ends it with 130 in any case, within
+/// a second also where its folder's disk hangs. SIGPIPE is ignored from here on: what
 /// nobody reads is dropped.
 class SignalTaker {
 public:
@@ -19,13 +21,32 @@ public:
 
 private:
     void run();
-    void take(int signal);
+    /// `meant`: the signal that the job got.
+    void take(int came, int meant);
     [[noreturn]] void end(int signal);
 
     const std::string who_;
     int signals_ = -1, stop_ = -1;
     bool interrupted_ = false;
     std::thread thread_;
+};
+
+/// While one lives, stop signals wait to be taken by its owner, and SIGPIPE is ignored: for a command that has started
+/// programs or made files which must go before it ends. Those that nobody has taken come at its end.
+class HeldSignals {
+public:
+    HeldSignals();
+    ~HeldSignals();
+    HeldSignals(const HeldSignals&) = delete;
+    /// Readable when one has come; for poll.
+    int file() const { return file_; }
+    /// The next one, 0: none has come.
+    int take();
+
+private:
+    sigset_t before_;
+    struct sigaction pipe_;
+    int file_ = -1;
 };
 
 /// What a process ends with that is stopped by a signal: 130 after SIGINT, else 75, "to be queued again".

@@ -8,10 +8,13 @@
 #include <functional>
 #include <thread>
 
+#include "config/load.h"
 #include "orrery/error.h"
+#include "plugin/loader.h"
 #include "run/control/address.h"
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
+#include "run/settings.h"
 
 namespace orrery {
 namespace {
@@ -38,17 +41,17 @@ std::string failed(const std::string& who, const std::string& what) {
 }
 
 /// Serves a job that is over, for those who come to join it.
-void serve_end(RendezvousServer::Options options, const std::string& why) {
+void serve_end(RendezvousBackend& backend, ServeOptions options, const std::string& why) {
     options.lost = why;
     options.linger = 0ms;
     try {
-        const RendezvousServer server(options);
+        const auto server = serve(backend, options);
         stay(stays, [] { return false; });
     } catch (const Error&) {  // its place is taken: nobody of this job will come
     }
 }
 
-std::string wait_lost(const TcpRendezvous& rendezvous, Milliseconds limit) {
+std::string wait_lost(const Rendezvous& rendezvous, Milliseconds limit) {
     stay(limit, [&] { return !rendezvous.lost().empty(); });
     return rendezvous.lost();
 }
@@ -56,24 +59,62 @@ std::string wait_lost(const TcpRendezvous& rendezvous, Milliseconds limit) {
 enum class Told : uint8_t { now, before, not_at_all };
 
 /// `before`: another one has failed of the same.
-Told tell(TcpRendezvous::Options options, const std::string& what, Milliseconds limit) {
+Told tell(RendezvousBackend& backend, JoinOptions options, const std::string& what, Milliseconds limit) {
     options.timeout = limit;
     options.give_up = hurried;
     try {
-        TcpRendezvous rendezvous(options);
-        if (const std::string lost = wait_lost(rendezvous, 100ms); !lost.empty())
+        const auto rendezvous = backend.join(options);
+        if (const std::string lost = wait_lost(*rendezvous, 100ms); !lost.empty())
             return lost.ends_with(" failed: " + what.substr(0, most_told)) ? Told::before : Told::now;
-        rendezvous.fail(what.substr(0, most_told));
-        wait_lost(rendezvous, 1000ms);  // it has arrived
+        rendezvous->fail(what.substr(0, most_told));
+        wait_lost(*rendezvous, 1000ms);  // it has arrived
         return Told::now;
     } catch (const Error&) {
         return Told::not_at_all;
     }
 }
 
+/// nullptr: there is none, and nobody can be told.
+std::shared_ptr<RendezvousBackend> any_meeting(const std::function<Config()>& read) {
+    try {
+        return meeting_of(read);
+    } catch (const Error&) {
+        return nullptr;
+    }
+}
+
+/// Without it nobody can be told either; what is wrong with it is said already.
+std::optional<std::string> any_token() {
+    try {
+        return user_token();
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+}
+
 }  // namespace
 
-int end_rank(const Job& job, const std::string& what, int code, RendezvousServer* server) {
+std::shared_ptr<RendezvousBackend> meeting_by(Config& config) {
+    const std::string name = config.table("run").text("rendezvous", Settings().rendezvous);
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    Registry registry;
+    loader.load("rendezvous", name, registry, config.table("run").where("rendezvous"));
+    return make_rendezvous(name, config, registry);
+}
+
+std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& read) {
+    Config config;
+    try {
+        config = read();
+        return meeting_by(config);
+    } catch (const Error&) {
+        Config none;
+        return meeting_by(none);
+    }
+}
+
+int end_rank(const Job& job, const std::string& what, int code, const std::shared_ptr<RendezvousBackend>& known,
+             RendezvousService* server) {
     ends_by_itself();
     const std::string said = job.ranks > 1 ? fmt::format("[rank {}] {}", job.rank, what) : what;
     if (job.ranks == 1 || job.serves) print(said);
@@ -83,16 +124,17 @@ int end_rank(const Job& job, const std::string& what, int code, RendezvousServer
         stay(stays, [] { return false; });
         return code;
     }
+    const auto backend = known ? known : any_meeting([] { return Config(); });
     if (job.serves) {
-        RendezvousServer::Options options = options_of(job, 0);
+        ServeOptions options = options_of(job, 0);
         options.home = job.rank;
-        serve_end(options, failed("rank 0", what));
+        if (backend) serve_end(*backend, options, failed("rank 0", what));
         return code;
     }
-    const Told told = tell(place_of(job), what, 2s);
+    const Told told = backend ? tell(*backend, place_of(job), what, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
     // After a session of theirs the others may have ended, with the place where they met.
-    if (told == Told::not_at_all && job.session == 0) tell(place_of(job), what, 28s);
+    if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), what, 28s);
     return code;
 }
 
@@ -100,37 +142,38 @@ int end_launcher(const ScriptCommand& command, const std::string& what, int code
     ends_by_itself();
     print(what);
     const auto place = parse_place(command.rendezvous);
-    const auto token = user_token();
-    if (!place || !token || command.node_rank < 0) return code;
+    const auto token = any_token();
+    const auto backend = any_meeting([&] { return load_config(command.config, command.sets); });
+    if (!place || !token || command.node_rank < 0 || !backend) return code;
     if (command.node_rank == 0) {
-        RendezvousServer::Options options;
+        ServeOptions options;
         options.host = place->host;
         options.port = place->port;
         options.token = {*token, job_name(command), 0};
-        serve_end(options, failed("the launcher of node 0", what));
+        serve_end(*backend, options, failed("the launcher of node 0", what));
         return code;
     }
-    TcpRendezvous::Options options;
+    JoinOptions options;
     options.host = place->host;
     options.port = place->port;
     options.rank = -1 - command.node_rank;
     options.token = {*token, job_name(command), 0};
-    tell(options, what, 30s);
+    tell(*backend, options, what, 30s);
     return code;
 }
 
-void tell_end(RendezvousServer& server, const std::string& what) {
+void tell_end(RendezvousService& server, const std::string& what) {
     server.fail(failed("the launcher of node 0", what));
 }
 
-void tell_gone(const Job& shared, int64_t node, int64_t rank, const std::string& how) {
-    TcpRendezvous::Options options = place_of(shared);
+void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t node, int64_t rank, const std::string& how) {
+    JoinOptions options = place_of(shared);
     options.rank = -1 - node;
     options.timeout = 1s;
     try {
-        TcpRendezvous rendezvous(options);
-        rendezvous.gone(rank, how);
-        wait_lost(rendezvous, 500ms);
+        const auto rendezvous = backend.join(options);
+        rendezvous->gone(rank, how);
+        wait_lost(*rendezvous, 500ms);
     } catch (const Error&) {  // node 0 has ended: its ranks know why
     }
 }

@@ -18,10 +18,14 @@
 namespace orrery {
 namespace {
 
-Plan compile_one(const Program& program, const Mesh& mesh, Persistent& persistent, const CompileOptions& options) {
-    Plan plan = plan_of(distribute(program, mesh, options), mesh, persistent, options);
-    if (options.proved) prove(plan, options);
-    return plan;
+CompiledProgram compile_one(const ProgramEntry& entry, const Program& program, const Mesh& mesh, Persistent& persistent,
+                            const CompileOptions& options) {
+    CompiledProgram made{entry, plan_of(distribute(program, mesh, options), mesh, persistent, options)};
+    if (!options.proved) return made;
+    prove(made.plan, options);
+    made.snapshots = snapshots_of(made.plan);
+    check_snapshots(made.plan, made.snapshots);
+    return made;
 }
 
 bool is_smaller_step(const ProgramEntry& entry, int64_t full) {
@@ -58,16 +62,26 @@ size_t largest_class(const std::vector<ArenaBytes>& arenas) {
     return static_cast<size_t>(std::max_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
 }
 
-/// What the session allocates: the places of all programs, and the scratch that they take turns in.
+/// What a rank of the class has in the device's memory.
+int64_t in_device(const Compiled& compiled, const ArenaBytes& arenas, size_t k) {
+    return arenas.both() + (compiled.snapshot == SnapshotPlace::device ? compiled.snapshot_bytes(k) : 0);
+}
+
+/// What the session allocates: the places of all programs, the scratch that they take turns in, and the snapshot.
 void judge_memory(const Compiled& compiled, int64_t memory_bytes) {
     const std::vector<ArenaBytes> arenas = compiled.arenas();
     const size_t k = largest_class(arenas);
-    if (memory_bytes <= 0 || arenas[k].both() <= memory_bytes) return;
-    throw MemoryError(fmt::format(
+    const int64_t needs = in_device(compiled, arenas[k], k);
+    if (memory_bytes <= 0 || needs <= memory_bytes) return;
+    std::string text = fmt::format(
         "the session needs {}{}, device.memory_gib is {:.6g}: {} too much\n  {} for the params, states, inputs and "
         "results of all its programs, {} of scratch for the largest of them",
-        bytes_text(arenas[k].both()), whose(compiled, k), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
-        bytes_text(arenas[k].both() - memory_bytes), bytes_text(arenas[k].persistent), bytes_text(arenas[k].scratch)));
+        bytes_text(needs), whose(compiled, k), static_cast<double>(memory_bytes) / (1024.0 * 1024 * 1024),
+        bytes_text(needs - memory_bytes), bytes_text(arenas[k].persistent), bytes_text(arenas[k].scratch));
+    if (needs > arenas[k].both())
+        text += fmt::format(", {} for the snapshot of saves beside the steps (none: checkpoint.async = false)",
+                            bytes_text(needs - arenas[k].both()));
+    throw MemoryError(text);
 }
 
 }  // namespace
@@ -155,6 +169,18 @@ ArenaBytes Compiled::largest_arenas() const {
     return all[largest_class(all)];
 }
 
+int64_t Compiled::snapshot_bytes(size_t rank_class) const {
+    const auto& snapshots = programs.front().snapshots;
+    return snapshot == SnapshotPlace::none || snapshots.empty() ? 0 : snapshots[rank_class].bytes;
+}
+
+int64_t Compiled::largest_snapshot() const { return snapshot_bytes(largest_class(arenas())); }
+
+void add_snapshot(Compiled& compiled, SnapshotPlace place, int64_t memory_bytes) {
+    compiled.snapshot = place;
+    judge_memory(compiled, memory_bytes);
+}
+
 CompiledProgram compile_program(const Experiment& experiment, const MarkedProgram& made, Persistent& places,
                                 const CompileOptions& given) {
     CompileOptions options = given;
@@ -162,7 +188,7 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
     options.status_word = made.entry.role == ProgramRole::train;
     if (experiment.schedule) options.schedule = &*experiment.schedule;
     try {
-        return {made.entry, compile_one(made.program, made.mesh, places, options)};
+        return compile_one(made.entry, made.program, made.mesh, places, options);
     } catch (const Error& error) {
         if (!is_smaller_step(made.entry, experiment.recipe->batch)) throw;
         const std::string text =
@@ -175,7 +201,7 @@ CompiledProgram compile_program(const Experiment& experiment, const MarkedProgra
 
 namespace {
 
-Compiled compile_programs(const Experiment& experiment, const CompileOptions& options) {
+Compiled of_experiment(const Experiment& experiment, const CompileOptions& options) {
     Compiled compiled;
     compiled.name = experiment.recipe->name;
     compiled.contracts = options.contracts;
@@ -188,6 +214,12 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
     compiled.flops_per_step = model_flops(experiment.train());
     compiled.ramp = experiment.recipe->ramp;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
+    compiled.snapshot = options.snapshot;
+    return compiled;
+}
+
+Compiled compile_programs(const Experiment& experiment, const CompileOptions& options) {
+    Compiled compiled = of_experiment(experiment, options);
     for (const MarkedProgram& made : experiment.programs)
         if (made.entry.role != ProgramRole::logits) {
             compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
@@ -244,6 +276,17 @@ Compiled compile_training(const Experiment& experiment, const CompileOptions& op
     }
 }
 
+Compiled compile_alone(const Experiment& experiment, const std::vector<MarkedProgram>& programs,
+                       const CompileOptions& options) {
+    Compiled compiled = of_experiment(experiment, options);
+    for (const MarkedProgram& made : programs) {
+        compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
+        narrow(compiled.ids, ids_of(made.program));
+    }
+    judge_memory(compiled, options.memory_bytes);
+    return compiled;
+}
+
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options) {
     const MarkedProgram* logits = experiment.find("logits");
     if (!logits)
@@ -256,9 +299,13 @@ Compiled compile_sampling(const Experiment& experiment, const CompileOptions& op
     compiled.contracts = options.contracts;
     compiled.parameters = parameters_of(logits->program);
     compiled.programs.push_back(
-        {logits->entry, compile_one(logits->program, compiled.mesh, compiled.persistent, options)});
+        compile_one(logits->entry, logits->program, compiled.mesh, compiled.persistent, options));
     judge_memory(compiled, options.memory_bytes);
     return compiled;
+}
+
+CompiledProgram compile_shorter(const MarkedProgram& made, Persistent& places, const CompileOptions& options) {
+    return compile_one(made.entry, made.program, Mesh(), places, options);
 }
 
 void require_scratch(const Compiled& compiled, const CompiledProgram& step) {
@@ -318,6 +365,11 @@ std::string summary(const Compiled& compiled) {
     text += fmt::format("session: {}{}, {} for the places of {} programs and {} of scratch",
                         bytes_text(arenas[most].both()), whose(compiled, most), bytes_text(arenas[most].persistent),
                         compiled.plans().size(), bytes_text(arenas[most].scratch));
+    if (const int64_t bytes = compiled.snapshot_bytes(most); bytes > 0)
+        text += fmt::format("; {} more{} for the snapshot of saves beside the steps", bytes_text(bytes),
+                            compiled.snapshot == SnapshotPlace::device
+                                ? fmt::format(", {} in all,", bytes_text(arenas[most].both() + bytes))
+                                : " in the host's memory, filled at the step's end,");
     if (arenas.size() == 1) return text;
     const auto least = static_cast<size_t>(std::min_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
     return text + fmt::format("; {}{}, where it is least", bytes_text(arenas[least].both()), whose(compiled, least));

@@ -31,6 +31,7 @@ struct Compiled {
     int64_t tokens_per_step = 0;
     std::map<std::string, IdRange> ids;  ///< by input: what all programs have rows and logits for
     int64_t evaluated = 0;               ///< held-out samples that its programs evaluate
+    SnapshotPlace snapshot = SnapshotPlace::none;
 
     /// nullptr when there is none of the name.
     const CompiledProgram* find(std::string_view name) const;
@@ -43,6 +44,10 @@ struct Compiled {
     std::vector<ArenaBytes> arenas() const { return arena_bytes(persistent, plans()); }
     /// On the ranks that take most.
     ArenaBytes largest_arenas() const;
+    /// Of the ranks of a class, 0 where none is taken.
+    int64_t snapshot_bytes(size_t rank_class) const;
+    /// On the ranks whose arenas are the largest.
+    int64_t largest_snapshot() const;
 };
 
 /// What ranks must have alike of one program.
@@ -63,14 +68,22 @@ inline WireBytes wire_bytes_of(const Compiled& compiled) { return {compiled.cont
 /// Distributes, lowers and proves all of the experiment's programs but logits, for its mesh. Throws Error when the
 /// arenas of the session, which hold the places of all these, are larger than `memory_bytes`.
 Compiled compile_training(const Experiment& experiment, const CompileOptions& options);
+/// The same for programs that evaluate, made of the experiment, without the train step: the first holds the params.
+Compiled compile_alone(const Experiment& experiment, const std::vector<MarkedProgram>& programs,
+                       const CompileOptions& options);
 /// The same for `logits`, on one rank.
 Compiled compile_sampling(const Experiment& experiment, const CompileOptions& options);
+/// One of them more, of fewer positions (at_length), over the places of the others.
+CompiledProgram compile_shorter(const MarkedProgram& made, Persistent& places, const CompileOptions& options);
 /// The same for one program more, whose places `places` gets where it has none of the name that are large enough.
 CompiledProgram compile_program(const Experiment& experiment, const MarkedProgram& made, Persistent& places,
                                 const CompileOptions& options);
 /// Makes and compiles one that `compiled` lacks.
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,
                  const CompileOptions& options);
+
+/// From here on the session has a snapshot, there. Throws Error where it does not fit.
+void add_snapshot(Compiled& compiled, SnapshotPlace place, int64_t memory_bytes);
 
 /// Throws Error where a step of the ramp needs more scratch than the programs that a run begins with: its arena is made
 /// for those.

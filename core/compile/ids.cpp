@@ -35,7 +35,8 @@ std::map<std::string, IdRange> ids_of(const Program& recorded) {
         const Shape& shape = recorded.value(rows.at(static_cast<size_t>(lookup.rows.index))).type.shape;
         const int64_t dim = lookup.dim_attribute.empty() ? lookup.dim : op.attributes.integer(lookup.dim_attribute);
         IdRange& range = ranges[recorded.value(input).name];
-        range.count = fewest(range.count, dim < 0 ? shape.back() : shape.at(static_cast<size_t>(dim)));
+        const int64_t size = dim < 0 ? shape.back() : shape.at(static_cast<size_t>(dim));
+        range.count = fewest(range.count, fewest(size, op.attributes.integer("ids")));
         if (!lookup.skips) range.least = 0;
     }
     return ranges;

@@ -27,7 +27,7 @@ void record(Program& p, const PassInput& in) {
     const ProgramRole role = in.entry.role;
     const bool added = in.entry.added >= 0;
     p = added ? in.recipe->added[static_cast<size_t>(in.entry.added)].forward(in.entry.batch)
-              : in.recipe->forward(role == ProgramRole::train, in.entry.batch);
+              : in.recipe->forward(role == ProgramRole::train, in.entry.batch, in.entry.length);
     p.name = in.recipe->name;
     if (added)
         p.name += "." + in.recipe->added[static_cast<size_t>(in.entry.added)].name;

@@ -18,9 +18,10 @@ struct CompileOptions : LowerOptions {
     int64_t memory_bytes = 0;                       ///< of one rank; 0: not judged
     /// Whether the device has this kernel: ops that would be fused to one it lacks stay as they are. Empty: it has all.
     std::function<bool(const KernelSpec&)> runs;
-    bool proved = true;  ///< false: the plan never runs, one of many that a planner looks at
+    bool proved = true;        ///< false: the plan never runs, one of many that a planner looks at
     bool status_word = false;  ///< ranks tell each other whether to go on: of train steps
-    PassLook look;             ///< may be empty
+    SnapshotPlace snapshot = SnapshotPlace::none;
+    PassLook look;  ///< may be empty
 };
 
 AxisCarriers carriers_of(const CompileOptions& options);

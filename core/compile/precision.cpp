@@ -27,6 +27,10 @@ public:
         program_.ops.clear();
         program_.ops.reserve(old.size() + program_.values.size() / 2);
         for (Op& op : old) rewrite(std::move(op));
+        // The host reads the numbers of a step as f32.
+        for (Result& result : program_.results)
+            if (value(result.value).type == TensorType{compute_, {}} && value(result.value).op != none)
+                result.value = cast_of(result.value, DType::f32, program_.op(value(result.value).op));
     }
 
 private:
@@ -52,21 +56,24 @@ private:
     }
 
     ValueId low_copy(ValueId id, const Op& reader) {
-        const auto [place, fresh] = copies_.emplace(id, none);
-        if (!fresh) return place->second;
+        if (const auto made = copies_.find(id); made != copies_.end()) return made->second;
+        return copies_[id] = cast_of(id, compute_, reader);
+    }
+
+    /// Made where `near` is.
+    ValueId cast_of(ValueId id, DType type, const Op& near) {
         const auto copy = static_cast<ValueId>(program_.values.size());
-        place->second = copy;
         Op cast;
         cast.kind = "cast";
-        cast.attributes = {{"dtype", std::string(name_of(compute_))}};
+        cast.attributes = {{"dtype", std::string(name_of(type))}};
         cast.inputs = {id};
         cast.outputs = {copy};
-        cast.phase = reader.phase;
-        cast.scope = reader.scope;
+        cast.phase = near.phase;
+        cast.scope = near.scope;
         cast.origin = value(id).origin;
         Value result;
-        if (!value(id).name.empty()) result.name = fmt::format("{}.{}", value(id).name, name_of(compute_));
-        result.type = {compute_, value(id).type.shape};
+        if (!value(id).name.empty()) result.name = fmt::format("{}.{}", value(id).name, name_of(type));
+        result.type = {type, value(id).type.shape};
         result.dims = value(id).dims;
         result.op = static_cast<OpId>(program_.ops.size());
         result.origin = value(id).origin;

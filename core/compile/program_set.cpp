@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "ir/describe.h"
@@ -35,10 +36,27 @@ std::vector<InputDecl> declared_inputs(const Program& program) {
     return all;
 }
 
+Quotient quotient_of(std::string_view name) {
+    return {std::string(name), fmt::format("{}.sum", name), fmt::format("{}.count", name)};
+}
+
+std::vector<Quotient> quotients(const Program& program) {
+    constexpr std::string_view suffix = ".sum";
+    std::vector<Quotient> all;
+    for (const Result& result : program.results) {
+        if (!result.name.ends_with(suffix)) continue;
+        Quotient made = quotient_of(std::string_view(result.name).substr(0, result.name.size() - suffix.size()));
+        if (program.result(made.count)) all.push_back(std::move(made));
+    }
+    return all;
+}
+
 std::vector<ResultDecl> declared_results(const Program& program) {
+    std::set<std::string> sum_up = {"loss_sum", "count"};
+    for (const Quotient& quotient : quotients(program)) sum_up.insert({quotient.sum, quotient.count});
     std::vector<ResultDecl> all;
     for (const Result& result : program.results) {
-        const bool sums = result.name == "loss_sum" || result.name == "count";
+        const bool sums = sum_up.contains(result.name);
         all.push_back({result.name, program.value(result.value).type, result.name == "loss_sum" ? "nats" : "", sums});
     }
     return all;
@@ -61,6 +79,13 @@ ProgramEntry at_batch(const ProgramEntry& full, int64_t batch) {
     part.name = fmt::format("{} of {}", full.name, batch);
     part.batch = batch;
     return part;
+}
+
+ProgramEntry at_length(const ProgramEntry& entry, int64_t length) {
+    ProgramEntry other = entry;
+    other.name = fmt::format("{} of {} positions", entry.name, length);
+    other.length = length;
+    return other;
 }
 
 std::vector<Calls> calls_for(const ProgramEntry& full, int64_t samples, int64_t microbatches, int64_t ways) {

@@ -7,6 +7,7 @@
 #include "orrery/mesh.h"
 #include "orrery/plan.h"
 #include "orrery/program.h"
+#include "plan/snapshot.h"
 
 namespace orrery {
 
@@ -25,6 +26,7 @@ struct ProgramEntry {
     bool whole = false;  ///< every rank computes all samples: no strategy splits the inputs
     int added = -1;      ///< which of Recipe::added; -1: the model's own
     bool mean = false;   ///< the script gave no count: the sum is a mean over the batch's samples
+    int64_t length = 0;  ///< the size of the inputs' dim "seq"; 0: as the script declares them
 
     bool operator==(const ProgramEntry&) const = default;
 };
@@ -54,6 +56,15 @@ struct ResultDecl {
     bool adds_up = false;   ///< over calls: the total is the sum; otherwise each call's stands alone
 };
 
+/// What a script declares in its forward pass (o.result): two results, NAME.sum and NAME.count, f32[], which add up
+/// over micro-batches, ranks and calls as the loss and its count do. What is told is their quotient.
+struct Quotient {
+    std::string name, sum, count;
+};
+Quotient quotient_of(std::string_view name);
+/// In the order of the results.
+std::vector<Quotient> quotients(const Program& program);
+
 Filler filler_of(const Value& input);
 std::vector<InputDecl> declared_inputs(const Program& program);
 std::vector<ResultDecl> declared_results(const Program& program);
@@ -69,6 +80,7 @@ struct MarkedProgram {
 struct CompiledProgram {
     ProgramEntry entry;
     Plan plan;
+    std::vector<SnapshotPlan> snapshots = {};  ///< by class; proved with the plan
 };
 
 /// "eval: tokens i32[batch=8,seq=64] (data) -> loss_sum f32[] nats, adds up; count f32[], adds up".
@@ -76,6 +88,9 @@ std::string declared(const CompiledProgram& program);
 
 /// The entry of a full program at a smaller batch: "eval of 3".
 ProgramEntry at_batch(const ProgramEntry& full, int64_t batch);
+
+/// The same at other sizes of the dim "seq": "logits of 64 positions".
+ProgramEntry at_length(const ProgramEntry& entry, int64_t length);
 
 /// The entries that a row of `samples` samples is evaluated with, each and how often. `batch`: of a full call,
 /// `microbatches` of it; `ways`: how many shards of the batch the mesh makes. No sample is left out or taken twice.

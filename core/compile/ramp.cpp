@@ -41,7 +41,12 @@ const BatchSizes::Stage& BatchSizes::stage(int64_t step) const {
 
 int64_t BatchSizes::samples_before(int64_t step) const {
     const Stage& here = stage(step);
-    return here.sample + (step - here.step) * here.batch;
+    int64_t samples = 0;
+    if (__builtin_mul_overflow(step - here.step, here.batch, &samples) ||
+        __builtin_add_overflow(samples, here.sample, &samples))
+        throw Error(fmt::format("step {} of {} samples each lies beyond 2^63 samples\n  ask for an earlier step", step,
+                                here.batch));
+    return samples;
 }
 
 std::vector<int64_t> BatchSizes::sizes() const {

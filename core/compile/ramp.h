@@ -25,7 +25,7 @@ public:
 
     int64_t full() const { return stages_.empty() ? 0 : stages_.back().batch; }
     int64_t batch(int64_t step) const { return stage(step).batch; }
-    /// Samples that the steps before this one have drawn.
+    /// Samples that the steps before this one have drawn. Throws Error where they are more than 2^63 - 1.
     int64_t samples_before(int64_t step) const;
     /// Every size that some step takes, ascending; the last is the full batch.
     std::vector<int64_t> sizes() const;

@@ -24,6 +24,8 @@ struct WeightSource {
     int dim = -1;            ///< a part of the stored tensor along this dim; -1: all of it
     int64_t start = 0;
     int64_t size = 0;
+    int padded = -1;  ///< the dim of the stored tensor that has `rows`, of which the param has more: zeros behind it
+    int64_t rows = 0;
     Origin origin;
 };
 
@@ -37,6 +39,8 @@ struct PublishedWeights {
     std::vector<WeightSource> sources;  ///< every param of train once, or empty: the script names no source
     std::vector<std::string> ignore;    ///< tensors that no param is read from: "*.attn.bias", * is any letters
     std::vector<WeightCopy> copies;     ///< the same, where bit-equal to the other
+    std::string prefix = {};            ///< names that begin with it may stand without it: "transformer."
+    std::string published = {};         ///< JSON: what `orrery export` writes beside them, see run/export; "": nothing
 };
 
 /// A strategy that a script asked for.
@@ -66,8 +70,9 @@ struct Recipe {
     int64_t batch = 0;    ///< samples of a full step: the size of the inputs' dim "batch"
     Origin trace_origin;  ///< the script's line that asked for the program
     Origin train_origin;  ///< and for its training
-    /// Records the model: results loss_sum and count. `batch`: the size of every dim "batch".
-    std::function<Program(bool training, int64_t batch)> forward;
+    /// Records the model: results loss_sum and count. `batch`: the size of every dim "batch"; `length`: of every dim
+    /// "seq", 0: as declared.
+    std::function<Program(bool training, int64_t batch, int64_t length)> forward;
     bool mean = false;  ///< the model gives no count: its loss is a mean over the batch
     /// Records the optimizer behind a differentiated program.
     std::function<Program(Program)> update;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -14,8 +15,10 @@ public:
     KeyScan(std::string_view toml, const std::string& name) : toml_(toml), name_(name) {}
 
     void run() {
+        if (toml_.starts_with("\xef\xbb\xbf")) at_ = line_start_ = key_start_ = 3;  // a byte order mark
         while (at_ < toml_.size()) {
             const char c = toml_[at_];
+            if (static_cast<unsigned char>(c) >= 0x80) refuse_character();
             if (c == '"' || c == '\'') {
                 skip_string(c);
                 continue;
@@ -47,6 +50,18 @@ private:
                     fmt::format("key or value too long: more than {} dotted parts or {} bytes\n  "
                                 "shorten it; strings may be longer when they are quoted",
                                 max_key_parts, max_key_bytes));
+    }
+
+    /// Bare keys and values are ASCII. toml++ would look whether it is a space, in code that some characters take to
+    /// where none can get.
+    [[noreturn]] void refuse_character() const {
+        size_t end = at_ + 1;
+        while (end < toml_.size() && (static_cast<unsigned char>(toml_[end]) & 0xc0) == 0x80) ++end;
+        throw Error(
+            {"", name_, line_, static_cast<int>(at_ - line_start_) + 1},
+            fmt::format("bad TOML: {} outside of quotes and comments\n  put it in quotes; is it a space of a web "
+                        "page?",
+                        quote(toml_.substr(at_, end - at_))));
     }
 
     void skip_comment() {

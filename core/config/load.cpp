@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #define TOML_HEADER_ONLY 1
+// It asserts that a key follows "[" and then says itself what does: "[!]" is the user's mistake, not ours.
+#define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
 #include "base/regular_file.h"
@@ -206,8 +208,9 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     const size_t dot = key.rfind('.');
     const SchemaKey* known = find_schema(key.substr(0, dot), key.substr(dot + 1));
     if (text.empty()) refuse_no_value(known, origin);
-    const bool as_text = text.empty() || (bare(text) && known && known->kind == ConfigKind::text);
-    check_toml_bounds(key + "=1", "--set " + set);
+    const bool ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+    const bool as_text = text.empty() || (bare(text) && (!ascii || (known && known->kind == ConfigKind::text)));
+    check_toml_bounds(key + (bare(text) ? "=1" : "=" + text), "--set " + set);
     try {
         if (!as_text) return toml::parse(key + " = " + text);
     } catch (const toml::parse_error& error) {

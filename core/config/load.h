@@ -32,6 +32,9 @@ std::string render(const Config& config);
 std::string changes(const Config& before, const Config& now, std::initializer_list<std::string_view> tables,
                     size_t most);
 
+/// Of plugins' names those of a kind, without it: "gloo" of "transport/gloo".
+std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names);
+
 /// Throws when a table [transport.X], [device.X], [store.X] or a backend named in [run] or [transport.axis] is not
 /// among `names` ("transport/gloo", as Registry::names gives them), or when [transport.axis] names no axis of [mesh].
 void check_backends(const Config& config, const std::vector<std::string>& names);

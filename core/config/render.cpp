@@ -103,14 +103,6 @@ void flatten(const Config& table, std::vector<std::pair<std::string, std::string
     }
 }
 
-std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names) {
-    std::vector<std::string> out;
-    for (const std::string& name : names)
-        if (name.size() > kind.size() && name.starts_with(kind) && name[kind.size()] == '/')
-            out.push_back(name.substr(kind.size() + 1));
-    return out;
-}
-
 void check_name(std::string_view kind, std::string_view name, const Origin& where,
                 const std::vector<std::string>& all) {
     const std::vector<std::string> known = names_of(kind, all);
@@ -159,9 +151,17 @@ std::string changes(const Config& before, const Config& now, std::initializer_li
     return join(all, ", ") + (rest > 0 ? fmt::format(" and {} more", rest) : "");
 }
 
+std::vector<std::string> names_of(std::string_view kind, const std::vector<std::string>& names) {
+    std::vector<std::string> out;
+    for (const std::string& name : names)
+        if (name.size() > kind.size() && name.starts_with(kind) && name[kind.size()] == '/')
+            out.push_back(name.substr(kind.size() + 1));
+    return out;
+}
+
 void check_backends(const Config& config, const std::vector<std::string>& names) {
     const Config* run = below(config, "run");
-    for (std::string_view kind : {"device", "transport", "store"}) {
+    for (std::string_view kind : {"device", "transport", "store", "rendezvous"}) {
         const ConfigValue* value = run ? run->find(kind) : nullptr;
         if (value) check_name(kind, std::get<std::string>(value->data), value->origin, names);
         const Config* tables = below(config, kind);

@@ -26,6 +26,8 @@ const std::vector<SchemaKey>& schema() {
          "if shm "
          "does not"},
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
+        {"run", "rendezvous", text, "\"tcp\"",
+         "rendezvous plugin by which the ranks meet; where they do is said by --rendezvous or their launcher"},
         {"run", "folder", text, "",
          "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
          "the name that the script traces its program under)"},
@@ -51,6 +53,14 @@ const std::vector<SchemaKey>& schema() {
          "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "
          "refuse one that has none",
          anything, "auto|never|required"},
+        {"run", "grace_s", number, "",
+         "seconds from a signal or notice to the end of the machine: a step and a save that do not fit are left out "
+         "(default: there is time for both)",
+         0.001},
+        {"run", "notice_file", text, "",
+         "file whose appearance asks the run to stop, as SIGTERM does; each host looks for it"},
+        {"run", "disk_timeout_s", number, "600",
+         "with --restarts: longest wait of a rank for a disk, in one piece, before the ranks are started anew", 0.001},
         {"run", "trace", text, "",
          "file for a trace of one step of all ranks, which ui.perfetto.dev shows: kernels, messages, waits"},
         {"run", "trace_step", integer, "0", "the step of it; 0: the tenth of this start, or its last", 0},
@@ -68,17 +78,40 @@ const std::vector<SchemaKey>& schema() {
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},
         {"data", "path", text, "", "text file or token file (.bin)"},
-        {"data", "token_bytes", integer, "2", "bytes of one token of a token file: 2 or 4", 2},
+        {"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""},
+        {"data", "token_bytes", integer, "2", "bytes of one token of a token file that does not say it: 2 or 4", 2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
+        {"data", "tokenizer", text, "",
+         "tokenizer of the ids: a published folder or its tokenizer.json; data.vocab follows from it (default: the one "
+         "in the folder of checkpoint.load)"},
         {"data", "validation", number, "0.05",
          "share of the samples kept for evaluation, at most 0.5: one block of 16 in round(1/share)", 0},
+        {"data", "validation_path", text, "", "a file to evaluate; no share is held out then"},
         {"device", "memory_gib", number, "", "memory of one device; plans that need more are refused", 0},
         {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
+        {"checkpoint", "every", text, "\"steps\"",
+         "steps: as every_steps says; auto: the interval with which most gets done, from what a save costs and how "
+         "often nodes fail",
+         anything, "steps|auto"},
+        {"checkpoint", "mtbf_days", number, "", "days that a node runs between two failures, for every = \"auto\"", 0},
+        {"checkpoint", "async", flag, "true",
+         "saves run beside the steps, from a copy of params and states; false: the step waits for them"},
         {"checkpoint", "final", flag, "true",
          "a checkpoint at the end; false, for benchmarks: the run leaves none of it"},
-        {"checkpoint", "keep", integer, "2", "verified checkpoints that stay", 2},
-        {"checkpoint", "load", text, "", "safetensors file of initial weights"},
+        {"checkpoint", "keep", integer, "2", "the newest verified checkpoints that stay", 2},
+        {"checkpoint", "keep_every_steps", integer, "0", "and those of steps that this divides; 0: none for that", 0},
+        {"checkpoint", "keep_hourly", integer, "0", "and the newest of each of the last so many hours that have one",
+         0},
+        {"checkpoint", "keep_daily", integer, "0", "and the newest of each of the last so many days (UTC)", 0},
+        {"checkpoint", "keep_best", integer, "0",
+         "and those of the least loss on held-out data, of the steps that were evaluated", 0},
+        {"checkpoint", "load", text, "",
+         "initial weights: a safetensors file, or a folder with model.safetensors or its index"},
+        {"metrics", "tensorboard", flag, "true", "event files for TensorBoard, in tensorboard/ of the run's folder"},
+        {"metrics", "prometheus", text, "",
+         "file for the newest numbers in Prometheus' text format, which node_exporter's textfile collector reads where "
+         "its name ends in .prom"},
         {"sample", "tokens", integer, "256", "tokens to sample", 1},
         {"sample", "temperature", number, "0.8", "0 takes the likeliest token", 0},
         {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
@@ -110,7 +143,7 @@ const SchemaKey* find_schema(std::string_view table, std::string_view key) {
 }
 
 namespace {
-const std::vector<std::string_view> backends = {"transport", "device", "store"};
+const std::vector<std::string_view> backends = {"transport", "device", "store", "rendezvous"};
 
 std::string_view parent_of(std::string_view table) {
     const size_t dot = table.rfind('.');

@@ -76,11 +76,10 @@ public:
     }
 
 private:
-    bool fits(const TradeOff::Way& way) const {
-        return all_.memory_limit == 0 || way.memory_bytes <= all_.memory_limit;
-    }
+    bool fits(const TradeOff::Way& way) const { return all_.fits(way); }
     bool shown(const TradeOff::Way& way) const {
-        return way.step_s <= 2 * best_ && (all_.memory_limit == 0 || way.memory_bytes <= 2 * all_.memory_limit);
+        const double limit = all_.limit_of(way);
+        return way.step_s <= 2 * best_ && (limit == 0 || way.memory_bytes <= 2 * limit);
     }
     double x(double step_s) const { return left + wide * (step_s - first_) / (last_ - first_); }
     double y(double bytes) const { return from_ + high * (1 - bytes / top_); }
@@ -227,10 +226,9 @@ std::vector<bool> pareto_front(const TradeOff& all) {
         return one.step_s != other.step_s ? one.step_s < other.step_s : one.memory_bytes < other.memory_bytes;
     });
     std::vector<bool> front(all.ways.size(), false);
-    double least = all.memory_limit > 0 ? std::nextafter(all.memory_limit, 2 * all.memory_limit)
-                                        : std::numeric_limits<double>::infinity();
+    double least = std::numeric_limits<double>::infinity();
     for (const size_t i : order) {
-        if (!(all.ways[i].memory_bytes < least)) continue;
+        if (!all.fits(all.ways[i]) || !(all.ways[i].memory_bytes < least)) continue;
         front[i] = true;
         least = all.ways[i].memory_bytes;
     }

@@ -1,4 +1,4 @@
-#include "orrery/rule.h"
+#include "orrery/infer.h"
 
 namespace orrery {
 

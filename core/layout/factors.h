@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "orrery/rule.h"
+#include "orrery/infer.h"
 #include "orrery/layout.h"
 
 namespace orrery {

@@ -41,12 +41,16 @@ int run_train(lua_State* L) {
         fail(L, "run:train: steps is missing\n  give it here or as train.steps in the configuration");
     options.evaluate_every = fields.integer("evaluate_every", 0).value_or(train.integer("evaluate_every", 0));
     options.evaluate_batches = fields.integer("evaluate_batches", 0).value_or(train.integer("evaluate_batches", 8));
-    options.checkpoint_every =
-        fields.integer("checkpoint_every", 0).value_or(host.config().table("checkpoint").integer("every_steps", 0));
+    const Settings settings = read_settings(host.config());
+    const auto every = fields.integer("checkpoint_every", 0);
+    options.checkpoint_every = every.value_or(host.config().table("checkpoint").integer("every_steps", 0));
     options.checkpoint_final = host.config().table("checkpoint").flag("final", true);
+    options.checkpoint_async = settings.async_saves;
+    if (settings.auto_saves && !every) options.checkpoint_mtbf_s = settings.node_mtbf_s;
     options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
     fields.finish();
     const auto paused = state_of(L).pause();
+    batch_of(data);
     host.train(data.spec, options);
     return 0;
 }

@@ -91,6 +91,7 @@ void State::open_libraries() {
     lua_newtable(L_);  // package.loaded, by module name
     lua_newtable(L_);  // orrery.native
     open_config(L_);
+    open_published_config(L_);
     open_values(L_);
     open_ops(L_);
     open_trace(L_);
@@ -263,9 +264,14 @@ Schedule State::schedule(Pipeline& pipeline, int64_t ranks, int64_t microbatches
 
 void State::run_text(std::string_view text, const std::string& shown) { run_chunk(std::string(text), shown); }
 
+namespace {
+/// Whether a module is the library's.
+bool is_ours(const std::string& module) { return module == "orrery" || module.starts_with("orrery."); }
+}  // namespace
+
 std::vector<std::filesystem::path> State::places(const std::string& module, std::vector<std::string>& shown) const {
     const std::string path = join(split(module, '.'), "/");
-    const bool ours = module == "orrery" || module.starts_with("orrery.");
+    const bool ours = is_ours(module);
     std::vector<std::filesystem::path> out;
     for (const std::string& name : {path + ".lua", path + "/init.lua"}) {
         out.push_back((ours ? library_ : folder_) / name);
@@ -304,7 +310,9 @@ void State::require(lua_State* L, const std::string& module) {
         if (!std::filesystem::is_regular_file(tried[i])) continue;
         {
             const Loading loading(loading_, module);  // a pcall may go on after a failure
-            load_text(L, read_file(tried[i], shown[i]), shown[i]);
+            const std::string text = read_file(tried[i], shown[i]);
+            host_.required(tried[i].lexically_relative(is_ours(module) ? library_ : folder_).string(), text);
+            load_text(L, text, shown[i]);
             lua_call(L, 0, 1);
         }
         if (lua_isnil(L, -1))

@@ -103,6 +103,7 @@ void check_script_table(State& state);
 // Each file of this folder adds its classes and its functions to the table on top of the stack, `orrery.native`.
 void open_errors(lua_State* L);
 void open_config(lua_State* L);
+void open_published_config(lua_State* L);
 void open_values(lua_State* L);
 void open_ops(lua_State* L);
 void open_trace(lua_State* L);

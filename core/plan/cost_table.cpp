@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -14,6 +15,20 @@ namespace {
 
 constexpr const char* format_name = "orrery costs";
 constexpr int64_t version = 1;
+
+// Beyond these nothing was measured, and sums of such numbers would lose their sense.
+constexpr int64_t most_ranks = 1 << 24, most_counted = int64_t{1} << 50;
+constexpr double most_seconds = 1e9;
+
+/// Facts that are numbers, as text.
+struct NumberFact {
+    const char* name;
+    int64_t least, most;
+};
+constexpr NumberFact number_facts[] = {
+    {"processors", 1, most_ranks}, {"ranks", 1, most_ranks},   {"hosts", 1, most_ranks},
+    {"threads", 0, most_ranks},    {"steps", 0, most_counted},
+};
 
 /// JSON knows no number that is not finite: {"number": "-inf"}.
 Json json_of(const Attribute& attribute) {
@@ -44,6 +59,7 @@ TensorType type_of(const std::string& text) {
         throw Error(fmt::format("{} is no type, as f32[8,512] is", quote(text)));
     TensorType type{*dtype, {}};
     const std::string sizes = text.substr(open + 1, text.size() - open - 2);
+    double elements = 1;
     if (sizes.empty()) return type;
     for (const std::string& size : split(sizes, ',')) {
         int64_t value = -1;
@@ -51,8 +67,51 @@ TensorType type_of(const std::string& text) {
         if (fault != std::errc() || end != size.data() + size.size() || value < 0)
             throw Error(fmt::format("{} has the size {}", quote(text), quote(size)));
         type.shape.push_back(value);
+        elements *= std::max(1.0, static_cast<double>(value));
     }
+    if (elements > static_cast<double>(most_counted))
+        throw Error(fmt::format("{} has more than {} elements", quote(text), most_counted));
     return type;
+}
+
+std::string shown(const Json& value) {
+    const std::string text = message_text(value);
+    return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+const Json& object_of(const Json& json, const char* key) {
+    const Json& value = json.at(key);
+    if (!value.is_object()) throw Error(fmt::format("{} is {}, expected an object", key, shown(value)));
+    return value;
+}
+
+const Json& list_of(const Json& json, const char* key) {
+    const Json& value = json.at(key);
+    if (!value.is_array()) throw Error(fmt::format("{} is {}, expected a list", key, shown(value)));
+    return value;
+}
+
+std::string string_of(const Json& value, const std::string& key) {
+    if (!value.is_string()) throw Error(fmt::format("{} is {}, expected text", key, shown(value)));
+    return value.get<std::string>();
+}
+
+int64_t count_of(const Json& row, const char* key, int64_t least, int64_t most) {
+    const int64_t count = whole_number(row.at(key), key);
+    if (count < least || count > most) throw Error(fmt::format("{} is {}, expected {} to {}", key, count, least, most));
+    return count;
+}
+
+std::string fact_of(const Json& value, const std::string& name) {
+    const auto* const number = std::ranges::find(number_facts, name, &NumberFact::name);
+    if (number == std::end(number_facts)) return string_of(value, "facts." + name);
+    int64_t count = -1;
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (fault != std::errc() || end != text.data() + text.size() || count < number->least || count > number->most)
+        throw Error(fmt::format("facts.{} is {}, expected a whole number as text, \"{}\" to \"{}\"", name, shown(value),
+                                number->least, number->most));
+    return text;
 }
 
 Json json_of(const std::vector<TensorType>& types) {
@@ -72,22 +131,27 @@ void add(Json& row, const Measured& time) {
     if (time.least_s) row["least_seconds"] = *time.least_s;
     if (time.spread) row["spread"] = *time.spread;
     row["samples"] = time.samples;
+    if (time.in_turns) row["in_turns"] = true;
 }
 
-double seconds_of(const Json& value) {
-    const double seconds = value.get<double>();
-    if (!std::isfinite(seconds) || seconds < 0) throw Error(fmt::format("{} is no time", value.dump()));
+/// Seconds, or a spread of them.
+double seconds_of(const Json& value, const std::string& key) {
+    const double seconds = value.is_number() ? value.get<double>() : -1;
+    if (!(seconds >= 0 && seconds <= most_seconds))
+        throw Error(fmt::format("{} is {}, expected a number from 0 to {:g}", key, shown(value), most_seconds));
     return seconds;
 }
 
 std::optional<double> optional_of(const Json& row, const char* key) {
     if (!row.contains(key)) return std::nullopt;
-    return seconds_of(row[key]);
+    return seconds_of(row[key], key);
 }
 
 Measured measured_of(const Json& row) {
-    return {seconds_of(row.at("seconds")), optional_of(row, "least_seconds"), optional_of(row, "spread"),
-            whole_number(row.at("samples"), "samples")};
+    Measured time{seconds_of(row.at("seconds"), "seconds"), optional_of(row, "least_seconds"),
+                  optional_of(row, "spread"), count_of(row, "samples", 0, most_counted)};
+    if (row.contains("in_turns")) row["in_turns"].get_to(time.in_turns);
+    return time;
 }
 
 Json json_of(const KernelCost& kernel) {
@@ -103,14 +167,15 @@ Json json_of(const KernelCost& kernel) {
 
 KernelCost kernel_of(const Json& row) {
     KernelCost kernel;
-    kernel.spec.op = row.at("op").get<std::string>();
-    for (const auto& [key, value] : row.at("attributes").items()) kernel.spec.attributes.set(key, attribute_of(value));
-    kernel.spec.inputs = types_of(row.at("inputs"));
-    kernel.spec.outputs = types_of(row.at("outputs"));
+    kernel.spec.op = string_of(row.at("op"), "op");
+    for (const auto& [key, value] : object_of(row, "attributes").items())
+        kernel.spec.attributes.set(key, attribute_of(value));
+    kernel.spec.inputs = types_of(list_of(row, "inputs"));
+    kernel.spec.outputs = types_of(list_of(row, "outputs"));
     if (kernel.spec.outputs.empty()) throw Error(kernel.spec.op + " has no outputs");
-    kernel.threads = static_cast<int>(whole_number(row.at("threads"), "threads"));
+    kernel.threads = static_cast<int>(count_of(row, "threads", 0, most_ranks));
     kernel.time = measured_of(row);
-    if (row.contains("beside")) kernel.beside = static_cast<int>(whole_number(row["beside"], "beside"));
+    if (row.contains("beside")) kernel.beside = static_cast<int>(count_of(row, "beside", 0, most_ranks));
     return kernel;
 }
 
@@ -124,13 +189,13 @@ Json json_of(const WireCost& wire) {
 }
 
 WireCost wire_of(const Json& row) {
-    return {row.at("transport").get<std::string>(),
-            row.at("op").get<std::string>(),
-            whole_number(row.at("ranks"), "ranks"),
-            whole_number(row.at("bytes"), "bytes"),
+    return {string_of(row.at("transport"), "transport"),
+            string_of(row.at("op"), "op"),
+            count_of(row, "ranks", 1, most_ranks),
+            count_of(row, "bytes", 0, most_counted),
             measured_of(row),
             optional_of(row, "processor_seconds"),
-            row.value("axis", std::string()),
+            row.contains("axis") ? string_of(row["axis"], "axis") : "",
             optional_of(row, "mean_seconds")};
 }
 
@@ -145,7 +210,7 @@ std::string rows_text(const std::vector<Row>& rows) {
 template <class Row>
 std::vector<Row> rows_of(const Json& json, const char* key, Row (*read)(const Json&)) {
     std::vector<Row> rows;
-    for (const Json& row : json.at(key)) {
+    for (const Json& row : list_of(json, key)) {
         try {
             rows.push_back(read(row));
         } catch (const std::exception& problem) {
@@ -163,14 +228,15 @@ CostTable table_of(const Json& json) {
     if (const int64_t found = whole_number(json.at("version"), "its version"); found != version)
         throw Error(fmt::format("it has version {}, expected {}", found, version));
     CostTable table;
-    table.made_by = json.at("made_by").get<std::string>();
-    table.device = json.at("device").get<std::string>();
-    for (const auto& [name, value] : json.at("machine").items())
-        table.machine += name + "=" + value.get<std::string>() + "\n";
-    for (const auto& [name, value] : json.at("facts").items()) table.facts.emplace_back(name, value.get<std::string>());
-    for (const auto& [name, value] : json.at("step_seconds").items())
-        table.totals.emplace_back(name, seconds_of(value));
-    table.notes = json.at("notes").get<std::vector<std::string>>();
+    table.made_by = string_of(json.at("made_by"), "made_by");
+    table.device = string_of(json.at("device"), "device");
+    for (const auto& [name, value] : object_of(json, "machine").items())
+        table.machine += name + "=" + string_of(value, "machine." + name) + "\n";
+    for (const auto& [name, value] : object_of(json, "facts").items())
+        table.facts.emplace_back(name, fact_of(value, name));
+    for (const auto& [name, value] : object_of(json, "step_seconds").items())
+        table.totals.emplace_back(name, seconds_of(value, "step_seconds." + name));
+    for (const Json& note : list_of(json, "notes")) table.notes.push_back(string_of(note, "a note"));
     table.kernels = rows_of<KernelCost>(json, "kernels", kernel_of);
     table.wires = rows_of<WireCost>(json, "communication", wire_of);
     return table;
@@ -220,6 +286,15 @@ std::string spec_text(const KernelSpec& spec) {
     text += " ->";
     for (const TensorType& type : spec.outputs) text += " " + type.text();
     return text;
+}
+
+std::string machine_key(const std::string& machine) {
+    std::vector<std::string> lines;
+    const std::vector<std::string> all = split(machine, '\n');
+    for (const std::string& line : all)
+        if (!trim(line).empty()) lines.emplace_back(trim(line));
+    std::sort(lines.begin(), lines.end());
+    return join(lines, "\n");
 }
 
 std::string machine_of(Device& device) {

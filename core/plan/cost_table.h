@@ -16,6 +16,7 @@ struct Measured {
     std::optional<double> least_s = {};  ///< the fastest
     std::optional<double> spread = {};   ///< (third - first quartile) / median
     int64_t samples = 0;
+    bool in_turns = false;  ///< of a run with more threads than processors: others had them meanwhile
 };
 
 /// One launch of a kernel on a device, alone.
@@ -58,6 +59,8 @@ CostTable parse_cost_table(std::string_view text, const std::string& file);
 
 /// "matmul {trans_b=true} f32[8,512] f32[64,512] -> f32[8,64]": equal for equal specs alone, and for messages.
 std::string spec_text(const KernelSpec& spec);
+/// What a machine says of itself, in one form: its lines trimmed and sorted, without empty ones.
+std::string machine_key(const std::string& machine);
 
 /// The identity of a device's machine: ProductKinds::machine, or its name where it has none.
 std::string machine_of(Device& device);

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 namespace dll = boost::dll;
 
 constexpr std::string_view prefix = "liborrery_", suffix = ".so", absent_suffix = ".why", section_prefix = ".orrery.";
-constexpr std::string_view kinds[] = {"data", "device", "op", "store", "strategy", "transport"};
+constexpr std::string_view kinds[] = {"data", "device", "op", "rendezvous", "store", "strategy", "transport"};
 
 struct Found {
     std::string kind, name;
@@ -220,6 +220,7 @@ void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
     if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));
+    if (file.kind == "rendezvous") to.add_rendezvous(file.name, from.rendezvous(file.name, {}));
     if (file.kind == "data") to.add_data(file.name, from.data(file.name, {}));
     if (file.kind != "op") return;
     add_plugin_ops("op/" + file.name, loaded.version, from);  // before anything of it is in the registry
@@ -240,7 +241,9 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
         others.push_back(file.name);
         if (file.name != name) continue;
         try {
-            move_into(registry, file, load_file(file));
+            const Loaded made = load_file(file);
+            move_into(registry, file, made);
+            loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run});
         } catch (const Error& problem) {
             throw Error(asked, "cannot load " + shown(file.path) + "\n  " + problem.what(), problem.fault());
         }

@@ -45,12 +45,15 @@ public:
     std::vector<PluginReport> list() const;
 
     const std::vector<std::string>& folders() const { return folders_; }
+    /// What it has put into registries, in that order: name, path and version.
+    const std::vector<PluginReport>& loaded() const { return loaded_; }
 
 private:
     /// Of swish_gate_grad: swish_gate_grad, swish_gate or swish, the first that there is; "".
     std::string plugin_of(std::string_view op) const;
 
     std::vector<std::string> folders_;
+    mutable std::vector<PluginReport> loaded_;
 };
 
 /// `plugins` beside liborrery.so (build tree) or `orrery/plugins` beside it (installed), whichever exist.

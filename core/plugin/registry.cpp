@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "orrery/data.h"
 #include "orrery/op.h"
+#include "orrery/rendezvous.h"
 
 namespace orrery {
 
@@ -49,6 +50,9 @@ void Registry::add_store(std::string name, StoreFactory make) {
     add(stores_, "store", std::move(name), std::move(make));
 }
 void Registry::add_data(std::string name, DataFactory make) { add(data_, "data", std::move(name), std::move(make)); }
+void Registry::add_rendezvous(std::string name, RendezvousFactory make) {
+    add(rendezvous_, "rendezvous", std::move(name), std::move(make));
+}
 void Registry::add_op(OpDef op) {
     const std::string name(op.name);
     for (const auto& known : ops_)
@@ -77,6 +81,9 @@ const StoreFactory& Registry::store(std::string_view name, const Origin& asked) 
 const DataFactory& Registry::data(std::string_view name, const Origin& asked) const {
     return find(data_, "data", name, asked);
 }
+const RendezvousFactory& Registry::rendezvous(std::string_view name, const Origin& asked) const {
+    return find(rendezvous_, "rendezvous", name, asked);
+}
 
 std::vector<std::string> Registry::names() const {
     std::vector<std::string> names;
@@ -85,6 +92,7 @@ std::vector<std::string> Registry::names() const {
     collect(strategies_, "strategy", names);
     collect(stores_, "store", names);
     collect(data_, "data", names);
+    collect(rendezvous_, "rendezvous", names);
     for (const auto& op : ops_) names.push_back("op/" + std::string(op->name));
     std::sort(names.begin(), names.end());
     return names;

@@ -25,11 +25,20 @@ struct Executor::Launch {
     int send = none;                                ///< of the sends in a repeated stretch
 };
 
+namespace {
+double thread_seconds() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+}  // namespace
+
 /// What the walk drives: the device's compute queue and the communicators.
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
     explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {
+        if (e.counts_processor_) given = thread_seconds();
         e.joins_.clear();
         std::fill(e.begun_.begin(), e.begun_.end(), char{0});
         begin = e.device_.record(0);
@@ -39,6 +48,7 @@ struct Executor::Machine {
     const bool captures;  ///< nothing runs: all work must hang together by events, and nothing may wait here
     Event begin;          ///< of the step, behind the inputs' copy: what each communicator's first message goes behind
     Clock::time_point last;
+    double given = 0;  ///< to this thread up to then, where it counts
 
     const Instruction& instruction(int index) const { return e.class_.stream[static_cast<size_t>(index)]; }
     Launch& launch(int index) const { return e.launches_[static_cast<size_t>(index)]; }
@@ -50,6 +60,10 @@ struct Executor::Machine {
         e.costs_[static_cast<size_t>(cost)].all.add(std::chrono::duration<double>(now - last).count());
         if (e.record_) e.record_->spans.push_back({span.what, span.position, span.awaited, {last, now}});
         last = now;
+        if (!e.counts_processor_) return;
+        const double until = thread_seconds();
+        if (e.costs_[static_cast<size_t>(cost)].kind == Time::Kind::compute) e.processor_s_ += until - given;
+        given = until;
     }
     /// The instruction's own work.
     void charge(int index) {
@@ -84,6 +98,12 @@ struct Executor::Machine {
         spend(0, span);
     }
 
+    /// What it writes may still be copied.
+    void copied(int index) {
+        if (!e.copy_ || !e.copy_->wait_for(e.parts_before_[static_cast<size_t>(index)])) return;
+        spend(0, {StepRecord::What::copied});
+    }
+
     /// A message that goes to another queue may wait for it.
     void mark(int index) {
         if (launch(index).marked) e.event({index, e.run_}) = e.device_.record(0);
@@ -91,6 +111,7 @@ struct Executor::Machine {
 
     void kernel(int index) {
         at_hand(index);
+        copied(index);
         const Launch& l = launch(index);
         e.device_.launch(0, *l.kernel, std::span<const Tensor>(e.tensors_.data() + l.first, l.count), l.workspace);
         mark(index);
@@ -99,6 +120,7 @@ struct Executor::Machine {
 
     void copy(int index) {
         at_hand(index);
+        copied(index);
         const Tensor& from = tensor(index, 0);
         e.device_.copy(0, tensor(index, 1).data, from.data, from.bytes());
         mark(index);
@@ -110,6 +132,7 @@ struct Executor::Machine {
     /// What the message goes behind, and nothing else. Several events are joined on a queue beside its own.
     Event after(int index) {
         at_hand(index);
+        copied(index);
         const Instruction& i = instruction(index);
         Event all;
         if (e.joins_.size() == 1) {
@@ -403,6 +426,12 @@ void Executor::guarded(Walked walked) {
     } catch (const std::exception& error) {  // a plugin's own kind
         throw Error(fmt::format("rank {}: {}\n  {}", rank_, error.what(), place(Fault::failed)), Fault::failed);
     }
+}
+
+void Executor::copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before) {
+    assert(!device_.captures() && parts_before.size() == class_.stream.size());
+    copy_ = &copy;
+    parts_before_ = std::move(parts_before);
 }
 
 void Executor::run(const void* inputs, void* results) {

@@ -13,6 +13,7 @@
 #include "plan/host_places.h"
 #include "plan/repeat.h"
 #include "run/capture_vote.h"
+#include "run/copy_progress.h"
 
 namespace orrery {
 
@@ -25,6 +26,7 @@ struct StepRecord {
         wait,      ///< before `position`, until what `awaited` does was done
         end,       ///< for the last messages, for sends and for the device; results copied out
         captured,  ///< the whole step, launched at once
+        copied,    ///< until what the next instruction writes was copied for a save
     };
     struct Span {
         What what = What::work;
@@ -90,6 +92,10 @@ public:
     /// The local part of an input, param, state or result. Throws Error for any other value.
     Tensor tensor(ValueId value) const;
 
+    /// From here on waits, before it issues instruction i, until parts_before[i] parts of the copy are made. Not where
+    /// steps are captured.
+    void copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before);
+
     /// Fills it in the next call of run(inputs, results), and only in that: room is made now, not inside the step.
     void record(StepRecord& record);
 
@@ -109,10 +115,15 @@ public:
         Opcode opcode = Opcode::kernel;            ///< communication, and copies
         AxisId axis = none;                        ///< communication
         int64_t bytes = 0;                         ///< copies, messages; collectives: of the larger tensor
-        CallTimes all = {}, first = {};                 ///< on the rank's thread; of these in the first step
+        CallTimes all = {}, first = {};            ///< on the rank's thread; of these in the first step
         CallTimes beside = {}, first_beside = {};  ///< the same of collectives that a CommunicationThread ran
     };
     const std::vector<Cost>& costs() const { return costs_; }
+    /// Where ranks take turns on processors a kernel's time says little of it: counts what the rank's thread was given,
+    /// too. A system call an instruction.
+    void count_processor_time() { counts_processor_ = true; }
+    /// Of all kernels and copies but the first step's, in seconds; 0: not counted.
+    double processor_seconds() const { return processor_s_ - first_processor_s_; }
     /// The instruction at hand, by its number among all that a step issues, and where that is a wait for a collective
     /// beside the kernels the collective that runs; any thread may ask, for a report about a hang.
     int position() const;
@@ -181,7 +192,11 @@ private:
     bool replays_ = false;  ///< the step at hand is one launch
     std::string not_captured_;
     std::vector<Cost> costs_;
+    bool counts_processor_ = false;
+    double processor_s_ = 0, first_processor_s_ = 0;
     StepRecord* record_ = nullptr;  ///< of the step at hand
+    CopyProgress* copy_ = nullptr;
+    std::vector<int64_t> parts_before_;  ///< by instruction, of the copy
     std::atomic<int> position_{0};
     CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};

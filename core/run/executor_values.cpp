@@ -36,6 +36,7 @@ void Executor::keep_first() {
         cost.first = cost.all;
         cost.first_beside = cost.beside;
     }
+    first_processor_s_ = processor_s_;
 }
 
 std::vector<Executor::Time> Executor::times() const {
@@ -51,7 +52,7 @@ std::vector<Executor::Time> Executor::times() const {
 }
 
 void Executor::record(StepRecord& record) {
-    int64_t most = 3 + issues(class_);
+    int64_t most = 3 + issues(class_);  // and a copy that is under way holds it now and then
     for (size_t i = 0; i < class_.stream.size(); ++i)
         most += times_of(class_, i) * static_cast<int64_t>(class_.stream[i].waits.size());
     record.spans.clear();

@@ -39,7 +39,8 @@ bool has_kernels_beside(const Plan& plan, int64_t rank, const std::string& axis)
     return false;
 }
 
-bool has_spare_processors(const Settings& settings, const Job& job) {
+bool has_spare_processors(const Settings& settings, const Job& job, int64_t processors) {
+    if (processors > 0) return processors / std::max<int64_t>(1, job.local_ranks) > std::max<int64_t>(1, job.threads);
     const auto allowed = static_cast<int64_t>(allowed_processors().size());
     int64_t own = allowed / std::max<int64_t>(1, job.local_ranks);
     if (const int64_t given = std::max(job.processors, job.threads); given > 0) own = std::min(given, allowed);
@@ -47,10 +48,10 @@ bool has_spare_processors(const Settings& settings, const Job& job) {
 }
 
 Overlapping overlapping(const Settings& settings, const Job& job, const Network& contracts,
-                        const std::vector<const Plan*>& plans) {
+                        const std::vector<const Plan*>& plans, int64_t processors) {
     Overlapping out;
     const bool on = settings.overlap == Overlap::on;
-    if (settings.overlap == Overlap::off || (!on && !has_spare_processors(settings, job))) return out;
+    if (settings.overlap == Overlap::off || (!on && !has_spare_processors(settings, job, processors))) return out;
     const std::set<std::string> messages = with_messages(settings, job.rank, plans);
     std::set<std::string> axes = joined_axes(plans);
     for (const auto& [axis, contract] : contracts) axes.insert(axis);

@@ -7,33 +7,13 @@
 #include <cstring>
 #include <numeric>
 #include <random>
-#include <sstream>
 
+#include "compile/ids.h"
 #include "run/data/input_feed.h"
 #include "run/host_side.h"
 
 namespace orrery {
 namespace {
-
-std::vector<int32_t> tokens_of(const std::string& prompt, int64_t vocab) {
-    std::vector<int32_t> tokens;
-    if (vocab == 256) {
-        for (unsigned char c : prompt.empty() ? std::string("\n") : prompt) tokens.push_back(c);
-        return tokens;
-    }
-    std::istringstream in(prompt.empty() ? "0" : prompt);
-    for (std::string word; in >> word;) {
-        char* end = nullptr;
-        const long id = std::strtol(word.c_str(), &end, 10);
-        if (*end != '\0' || id < 0 || id >= vocab)
-            throw Error(
-                fmt::format("prompt: \"{}\" is no token id below {}; a model with a vocabulary other than 256 "
-                            "takes ids separated by spaces",
-                            word, vocab));
-        tokens.push_back(static_cast<int32_t>(id));
-    }
-    return tokens;
-}
 
 /// Index of the drawn entry. Temperature 0 takes the largest.
 int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19937_64& random) {
@@ -63,47 +43,106 @@ int32_t draw(std::vector<float>& logits, const SampleOptions& options, std::mt19
     return order[i];
 }
 
+/// A logits program at work: tokens in, the row of the last one out.
+class Window {
+public:
+    Window(Session& session, Executor& executor)
+        : session_(session),
+          executor_(executor),
+          program_(executor.plan().program),
+          block_(session.device(), executor.inputs().bytes) {
+        const auto input = program_.find("tokens"), result = program_.result("logits");
+        if (!input || !result)
+            throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
+                                    program_.name));
+        const std::optional<int64_t> at = executor.inputs().offset(*input);
+        if (!at) throw Error(fmt::format("sample: program {} has no place for its input on this rank", program_.name));
+        at_ = *at;
+        logits_ = executor.tensor(*result);
+        positions_ = program_.value(*input).type.shape.back();
+        std::memset(block_.data(), 0, static_cast<size_t>(executor.inputs().bytes));
+    }
+
+    int64_t positions() const { return positions_; }
+    int64_t columns() const { return logits_.shape.back(); }
+
+    /// Of the last tokens, as many as there are positions.
+    void run(const std::vector<int32_t>& tokens, uint64_t seed, int64_t step, std::vector<float>& row) {
+        const auto used = std::min<int64_t>(positions_, static_cast<int64_t>(tokens.size()));
+        std::vector<int32_t> padded(static_cast<size_t>(positions_), 0);
+        std::copy(tokens.end() - used, tokens.end(), padded.begin());
+        std::memcpy(block_.data() + at_, padded.data(), padded.size() * sizeof(int32_t));
+        set_step(program_, executor_.inputs(), seed, step, block_.data());
+        executor_.run(block_.data());
+        const auto count = static_cast<int64_t>(row.size());  // words come first
+        Tensor last{static_cast<float*>(logits_.data) + (used - 1) * columns(), logits_.dtype, {count}};
+        session_.download(row.data(), last);
+    }
+
+private:
+    Session& session_;
+    Executor& executor_;
+    const Program& program_;
+    HostMemory block_;
+    Tensor logits_;
+    int64_t at_ = 0, positions_ = 0;
+};
+
+/// The least window that holds the text so far, or the whole one.
+class Windows {
+public:
+    Windows(Session& session, std::vector<ShorterWindow> shorter)
+        : session_(session), shorter_(std::move(shorter)), whole_(session, session.main()) {
+        made_.resize(shorter_.size());
+    }
+
+    const Window& whole() const { return whole_; }
+
+    Window& for_length(size_t tokens) {
+        for (size_t i = 0; i < shorter_.size(); ++i) {
+            if (shorter_[i].positions < static_cast<int64_t>(tokens)) continue;
+            if (!made_[i]) made_[i] = std::make_unique<Window>(session_, session_.add(shorter_[i].compile()));
+            return *made_[i];
+        }
+        return whole_;
+    }
+
+private:
+    Session& session_;
+    std::vector<ShorterWindow> shorter_;
+    std::vector<std::unique_ptr<Window>> made_;
+    Window whole_;
+};
+
 }  // namespace
 
-std::string draw_text(Session& session, const SampleOptions& options) {
-    const Program& program = session.compiled().programs.front().plan.program;
-    const auto input = program.find("tokens"), result = program.result("logits");
-    if (!input || !result)
-        throw Error(fmt::format("program \"{}\" needs an input \"tokens\" and a result \"logits\" to sample from",
-                                program.name));
-    Executor& executor = session.main();
-    const Tensor logits = executor.tensor(*result);
-    const int64_t length = program.value(*input).type.shape.back(), vocab = logits.shape.back();
-    const HostPlaces& places = executor.inputs();
-    const HostMemory block(session.device(), places.bytes);
-    const std::optional<int64_t> window = places.offset(*input);
-    if (!window) throw Error(fmt::format("sample: program {} has no place for its input on this rank", program.name));
-    std::memset(block.data(), 0, static_cast<size_t>(places.bytes));
-    std::vector<int32_t> tokens = tokens_of(options.prompt, vocab);
-    const size_t given = tokens.size();
+SampledText sample_text(Session& session, const SampleOptions& options, const TokenText& words,
+                        std::vector<ShorterWindow> shorter, const std::function<void(std::string_view)>& say) {
+    Windows windows(session, std::move(shorter));
+    const int64_t columns = windows.whole().columns(), known = vocabulary_of(session.main().plan().program);
+    const int64_t vocab = known > 0 ? std::min(known, columns) : columns;
+    std::vector<int32_t> tokens = words.prompt(options.prompt);
     std::mt19937_64 random(options.seed);
-    std::vector<float> all(static_cast<size_t>(logits.count())), row(static_cast<size_t>(vocab));
-    for (int64_t i = 0; i < options.tokens; ++i) {
-        const auto used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
-        std::vector<int32_t> padded(static_cast<size_t>(length), 0);
-        std::copy(tokens.end() - used, tokens.end(), padded.begin());
-        std::memcpy(block.data() + *window, padded.data(), padded.size() * sizeof(int32_t));
-        set_step(program, places, options.seed, i + 1, block.data());
-        executor.run(block.data());
-        session.download(all.data(), logits);
-        const float* from = all.data() + (used - 1) * vocab;
-        row.assign(from, from + vocab);
+    std::vector<float> row(static_cast<size_t>(vocab));
+    SampledText out;
+    TokenText::Printer printer(words);
+    const auto print = [&](const std::string& text) {
+        if (say && !text.empty()) say(text);
+        out.text += text;
+    };
+    if (!options.prompt.empty())
+        for (const int32_t token : tokens) print(printer.put(token));
+    for (int64_t i = 0; i < options.tokens && !out.ended; ++i) {
+        windows.for_length(tokens.size()).run(tokens, options.seed, i + 1, row);
+        for (int64_t id = 0; id < vocab; ++id)
+            if (!words.stands(id)) row[static_cast<size_t>(id)] = -INFINITY;
         tokens.push_back(draw(row, options, random));
+        out.ended = words.ends(tokens.back());
+        if (!out.ended) print(printer.put(tokens.back()));
     }
-    std::string text;
-    const size_t first = options.prompt.empty() ? given : 0;
-    for (size_t i = first; i < tokens.size(); ++i) {
-        if (vocab == 256)
-            text.push_back(static_cast<char>(tokens[i]));
-        else
-            text += (text.empty() ? "" : " ") + std::to_string(tokens[i]);
-    }
-    return text;
+    print(printer.finish());
+    if (out.ended) out.end = words.end();
+    return out;
 }
 
 }  // namespace orrery

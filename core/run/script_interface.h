@@ -18,8 +18,11 @@ struct TrainOptions {
     int64_t steps = 0;
     int64_t evaluate_every = 0;  ///< steps; an evaluation also ends the run when evaluate_batches > 0
     int64_t evaluate_batches = 0;
-    int64_t checkpoint_every = 0;  ///< steps; a checkpoint also ends the run
-    bool checkpoint_final = true;  ///< but for one that measures
+    int64_t checkpoint_every = 0;   ///< steps; a checkpoint also ends the run
+    bool checkpoint_final = true;   ///< but for one that measures
+    bool checkpoint_async = false;  ///< the periodic ones run beside the steps
+    /// Above 0, of a node: checkpoint_every follows from it and from what a save costs.
+    double checkpoint_mtbf_s = 0;
     int64_t log_every = 1;
     Origin origin;
 };
@@ -76,6 +79,8 @@ public:
         std::string value;  ///< what it is here; a text without quotes
     };
     virtual void declare_options(const std::vector<Option>& options) = 0;
+    /// A file that the script's `require` has read: "orrery/nn.lua", below the library or the script's folder.
+    virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
     /// print() of a script: once, from rank 0.
     virtual void print(const std::string& line) = 0;
     /// The script is in a call that nothing can interrupt: ends the process, with exit code 1 and this text. Comes on

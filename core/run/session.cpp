@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <thread>
 
@@ -21,6 +22,11 @@ namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
 constexpr auto settled = std::chrono::milliseconds(300);  // by then news of a lost rank has come
+
+/// More threads on this host than processors.
+bool takes_turns(const Job& job, const Plan& plan) {
+    return job.local_ranks * std::max(1, plan.threads_per_rank) > processors_of_host(job);
+}
 
 }  // namespace
 
@@ -44,7 +50,7 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
                  std::unique_ptr<Device> device, bool* met, const ProductSearch* search)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
-    meet();
+    meet(config, registry);
     if (met) *met = true;
     try {
         start(config, registry, std::move(device), search);
@@ -73,6 +79,7 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     assemble(config, registry);
     for (const Plan* plan : compiled_.plans()) executors_.push_back(context_->executor(*plan));
+    if (takes_turns(job_, compiled_.train())) main().count_processor_time();
     watch();
     if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
 }
@@ -99,9 +106,16 @@ Executor& Session::train_with(std::shared_ptr<const CompiledProgram> program) {
     const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, plans);
     std::unique_ptr<Executor> made = context_->executor(program->plan, beside.axes);
     if (watch_) watch_->replace(main(), *made);
+    if (takes_turns(job_, program->plan)) made->count_processor_time();
     executors_.front() = std::move(made);
     step_ = std::move(program);
     return main();
+}
+
+Executor& Session::add(std::shared_ptr<const CompiledProgram> program) {
+    assert(job_.ranks == 1);  // nobody else is asked whether its plan is the same
+    auto executor = context_->executor(program->plan);
+    return *added_.emplace_back(std::move(program), std::move(executor)).second;
 }
 
 Session::~Session() {
@@ -109,18 +123,19 @@ Session::~Session() {
     if (rendezvous_) rendezvous_->tell_position({});
 }
 
-void Session::meet() {
+void Session::meet(Config& config, const Registry& registry) {
     if (job_.ranks == 1) {
         answer_.emplace(std::function<void()>());
         return;
     }
     need_descriptors(compiled_.mesh, joined_axes(compiled_.plans()));
-    if (job_.serves) server_ = serve(job_);
-    TcpRendezvous::Options options = place_of(job_);
+    backend_ = make_rendezvous(settings_.rendezvous, config, registry);
+    if (job_.serves) server_ = serve(*backend_, job_);
+    JoinOptions options = place_of(job_);
     options.world = job_.ranks;
     options.per_host = per_host(job_);
     options.timeout = settings_.join_timeout;
-    rendezvous_ = std::make_unique<TcpRendezvous>(options);
+    rendezvous_ = backend_->join(options);
     exchange_.emplace(*rendezvous_, std::to_string(job_.session), job_.rank, job_.ranks, settings_.join_timeout);
     answer_.emplace([this] { tell_stopped(); });
 }
@@ -139,14 +154,7 @@ bool Session::other_stopped() const {
 }
 
 void Session::agree(const std::string& topic, const Agreement& parts) {
-    if (!rendezvous_) return;
-    std::vector<std::string> texts = exchange(topic, host_name() + "\n" + encode(parts)), hosts;
-    for (std::string& text : texts) {
-        const size_t line = std::min(text.find('\n'), text.size() - 1);
-        hosts.push_back(text.substr(0, line));
-        text.erase(0, line + 1);
-    }
-    require_agreement(texts, hosts);
+    if (exchange_) require_agreement(*exchange_, topic, parts, host_name());
 }
 
 std::vector<std::string> Session::exchange(const std::string& topic, const std::string& text, WaitLimit limit) {
@@ -157,9 +165,32 @@ std::vector<std::string> Session::to_first(const std::string& topic, const std::
     return exchange_ ? exchange_->to_first(topic, text, limit) : std::vector{text};
 }
 
+std::string Session::from_first(const std::string& topic, const std::string& text, WaitLimit limit) {
+    return exchange_ ? exchange_->from_first(topic, text, limit) : text;
+}
+
+std::unique_ptr<Exchange> Session::exchange_beside(const std::string& name) {
+    if (!rendezvous_) return nullptr;
+    auto made = std::make_unique<Exchange>(*rendezvous_, fmt::format("{}-{}", job_.session, name), job_.rank,
+                                           job_.ranks, settings_.join_timeout);
+    made->wait_for(bound_, "run.timeout_s");
+    return made;
+}
+
 void Session::assemble(Config& config, const Registry& registry) {
     const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, compiled_.plans());
     notes_ = beside.notes;
+    if (job_.local_ranks < job_.ranks) {
+        std::map<std::string, bool> proved;  // by the transport's name
+        for (const auto& [axis, contract] : compiled_.contracts)
+            if (compiled_.mesh.size(axis) > 1) proved[settings_.transport_of(axis)] = contract.authenticates;
+        for (const auto& [name, good] : proved)
+            notes_.push_back(fmt::format(
+                "transport {} {}", name,
+                good ? "authenticates its members"
+                     : "does not authenticate its members: whoever reaches its ports may speak; keep others off that "
+                       "network"));
+    }
     RankSetting setting{job_.rank, *device_, settings_.device, compiled_.persistent, compiled_.plans()};
     std::map<std::string, std::shared_ptr<Transport>> transports;
     setting.transport = [&](const Axis& axis) {
@@ -191,7 +222,7 @@ void Session::watch() {
     const bool alike = compiled_.ramp.start == 0;  // a step says nothing about one of a larger batch
     watch_ = std::make_unique<StepWatch>(job_.rank, std::move(executors),
                                          StepBound(bound_, alike && !settings_.timeout_given));
-    rendezvous_->tell_position([this] { return watch_->look(); });
+    rendezvous_->tell_position([this] { return watch_->look().told(); });
 }
 
 void Session::initialize(uint64_t seed) {

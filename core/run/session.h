@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/compile.h"
@@ -50,6 +51,8 @@ public:
     /// From here on main() runs this train step; the executor before it is gone, params and states stay. Throws Error
     /// when the arenas are too small for it, and Fault::peer naming a rank whose plan of it differs. Collective.
     Executor& train_with(std::shared_ptr<const CompiledProgram> program);
+    /// Of a program that was compiled later, over the same params; the session keeps both. In a job of one rank.
+    Executor& add(std::shared_ptr<const CompiledProgram> program);
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
@@ -74,6 +77,10 @@ public:
     void agree(const std::string& topic, const Agreement& parts);
     /// The same on rank 0, nothing elsewhere.
     std::vector<std::string> to_first(const std::string& topic, const std::string& text, WaitLimit limit);
+    /// Rank 0's text on every rank. Collective.
+    std::string from_first(const std::string& topic, const std::string& text, WaitLimit limit);
+    /// Another one, whose rounds do not mix with the session's: for one further thread. nullptr in a job of one rank.
+    std::unique_ptr<Exchange> exchange_beside(const std::string& name);
     /// Tells the others why this rank gives up.
     void fail(const std::string& why);
     /// Ends in agreement: from here on, a closing connection is no loss.
@@ -85,7 +92,7 @@ public:
     bool other_stopped() const;
 
 private:
-    void meet();
+    void meet(Config& config, const Registry& registry);
     void tell_stopped();
     void start(Config& config, const Registry& registry, std::unique_ptr<Device> device, const ProductSearch* search);
     void assemble(Config& config, const Registry& registry);
@@ -95,8 +102,9 @@ private:
     Job job_;
     Compiled compiled_;
     std::chrono::milliseconds bound_{0};  ///< of a wait inside a step
-    std::unique_ptr<RendezvousServer> server_;
-    std::unique_ptr<TcpRendezvous> rendezvous_;
+    std::unique_ptr<RendezvousBackend> backend_;
+    std::unique_ptr<RendezvousService> server_;
+    std::unique_ptr<Member> rendezvous_;
     std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
     ProductChoice products_;
@@ -104,6 +112,7 @@ private:
     std::optional<RankContext> context_;
     std::shared_ptr<const CompiledProgram> step_;       ///< what main() runs, where train_with has made it so
     std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans(), main() first
+    std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
 };

@@ -8,6 +8,7 @@
 #include "base/processors.h"
 #include "base/text.h"
 #include "orrery/error.h"
+#include "orrery/rendezvous.h"
 
 namespace orrery {
 namespace {
@@ -48,6 +49,30 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
     return names;
 }
 
+/// How often saves are made, and beside the steps or not.
+void read_saves(Config& table, Settings& settings) {
+    settings.async_saves = table.flag("async", true);
+    settings.auto_saves = table.text("every", "steps") == "auto";
+    if (table.has("mtbf_days")) {
+        const double days = table.number("mtbf_days", 0);
+        if (!(days > 0))
+            throw Error(table.where("mtbf_days"), fmt::format("checkpoint.mtbf_days = {}: expected more than 0", days));
+        settings.node_mtbf_s = 86400 * days;
+    }
+    if (!settings.auto_saves) return;
+    if (const int64_t every = table.integer("every_steps", 0); every > 0)
+        throw Error(
+            table.where("every"),
+            fmt::format("checkpoint.every = \"auto\" and checkpoint.every_steps = {} both say how often\n  leave "
+                        "one of them out",
+                        every));
+    if (settings.node_mtbf_s == 0)
+        throw Error(table.where("every"),
+                    "checkpoint.every = \"auto\" goes by how often nodes fail, and nothing says it\n  set "
+                    "checkpoint.mtbf_days (1000 over the failures_per_1000_node_days of configs/clusters), or "
+                    "checkpoint.every_steps instead of every");
+}
+
 }  // namespace
 
 const std::string& Settings::transport_of(const std::string& axis) const {
@@ -61,6 +86,7 @@ Settings read_settings(Config& config) {
     settings.device = run.text("device", settings.device);
     settings.transport = run.text("transport", settings.transport);
     settings.store = run.text("store", settings.store);
+    settings.rendezvous = run.text("rendezvous", settings.rendezvous);
     settings.folder = run.text("folder", "");
     settings.seed = static_cast<uint64_t>(run.integer("seed", 1));
     settings.ranks = run.integer("ranks", 0);
@@ -77,6 +103,9 @@ Settings read_settings(Config& config) {
     settings.join_timeout = seconds("join_timeout_s");
     settings.timeout_given = run.has("timeout_s");
     settings.timeout = seconds("timeout_s");
+    settings.grace_s = run.number("grace_s", 0);
+    settings.notice_file = run.text("notice_file", "");
+    settings.disk_timeout_s = run.number("disk_timeout_s", 600);
     const std::string resume = run.text("resume", "auto");
     settings.resume = resume == "never" ? Resume::never : resume == "required" ? Resume::required : Resume::automatic;
     settings.mesh = read_mesh(config.table("mesh"));
@@ -87,7 +116,10 @@ Settings read_settings(Config& config) {
                     fmt::format("{}.threads: the threads of a rank are part of its plan\n  set run.threads_per_rank",
                                 backend.path()));
     settings.memory_bytes = static_cast<int64_t>(device.number("memory_gib", 0) * (int64_t{1} << 30));
-    settings.keep = config.table("checkpoint").integer("keep", 2);
+    settings.tensorboard = config.table("metrics").flag("tensorboard", settings.tensorboard);
+    settings.prometheus = config.table("metrics").text("prometheus", "");
+    settings.keep = read_retention(config);
+    read_saves(config.table("checkpoint"), settings);
     settings.weights = config.table("checkpoint").text("load", "");
     settings.axis_transport = by_axis(config.table("transport").table("axis"), settings.mesh);
     Config& collectives = config.table("collectives");
@@ -102,6 +134,16 @@ Settings read_settings(Config& config) {
 Origin transport_origin(const Settings& settings, Config& config, const std::string& axis) {
     return settings.axis_transport.count(axis) > 0 ? config.table("transport").table("axis").where(axis)
                                                    : config.table("run").where("transport");
+}
+
+RetentionPolicy read_retention(Config& config) {
+    Config& table = config.table("checkpoint");
+    RetentionPolicy keep = table.integer("keep", RetentionPolicy::least);
+    keep.every_steps = table.integer("keep_every_steps", 0);
+    keep.hourly = table.integer("keep_hourly", 0);
+    keep.daily = table.integer("keep_daily", 0);
+    keep.best = table.integer("keep_best", 0);
+    return keep;
 }
 
 SampleOptions read_sample(Config& config) {
@@ -163,6 +205,13 @@ std::unique_ptr<Device> make_device(const Settings& settings, Config& config, co
     auto device = registry.device(settings.device, config.table("run").where("device"))(options);
     options.reject_unused();
     return device;
+}
+
+std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Config& config, const Registry& registry) {
+    Config& options = config.table("rendezvous").table(name);
+    auto backend = registry.rendezvous(name, config.table("run").where("rendezvous"))(options);
+    options.reject_unused();
+    return backend;
 }
 
 int threads_of(const Settings& settings, const Job& job) {

@@ -10,6 +10,7 @@
 #include "orrery/registry.h"
 #include "plan/network.h"
 #include "run/control/job.h"
+#include "run/retention/retention.h"
 #include "run/script_interface.h"
 
 namespace orrery {
@@ -25,6 +26,7 @@ struct Settings {
     std::string device = "cpu";            ///< [run] device
     std::string transport = "shm";         ///< [run] transport
     std::string store = "posix";           ///< [run] store
+    std::string rendezvous = "tcp";        ///< [run] rendezvous
     std::string folder;                    ///< [run] folder; "" until the experiment has a name
     uint64_t seed = 1;                     ///< [run] seed
     int64_t ranks = 0;                     ///< [run] ranks of one host; 0: as the mesh and --nodes say
@@ -38,18 +40,30 @@ struct Settings {
     std::chrono::milliseconds join_timeout{30'000};     ///< [run] join_timeout_s: longest wait for a rank to come
     std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer that has joined
     bool timeout_given = false;                         ///< false: inside a step the plan decides
-    int64_t keep = 2;                                   ///< [checkpoint] keep
-    std::string weights;                                ///< [checkpoint] load: safetensors file of a fresh start
-    std::string trace;                                  ///< [run] trace: file of a traced step, "": none is
-    int64_t trace_step = 0;                             ///< [run] trace_step; 0: a late one of the first ten
-    std::string costs;                                  ///< [simulate] table; "": what is kept, if anything
-    Mesh mesh;                                          ///< [mesh], axes of size 1 included
+    double grace_s = 0;         ///< [run] grace_s: from the request to stop to the end of all; 0: it is not known
+    std::string notice_file;    ///< [run] notice_file: asks to stop when it appears; "": none
+    double disk_timeout_s = 0;  ///< [run] disk_timeout_s
+    RetentionPolicy keep;       ///< [checkpoint] keep, keep_*
+    bool async_saves = true;    ///< [checkpoint] async
+    bool auto_saves = false;    ///< [checkpoint] every = "auto"
+    double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days; 0: it is not there
+    std::string weights;        ///< [checkpoint] load: safetensors file or folder of a fresh start
+    std::string trace;          ///< [run] trace: file of a traced step, "": none is
+    int64_t trace_step = 0;     ///< [run] trace_step; 0: a late one of the first ten
+    bool tensorboard = true;    ///< [metrics] tensorboard: event files beside metrics.jsonl
+    std::string prometheus;     ///< [metrics] prometheus: file for node_exporter's textfile collector, "": none
+    std::string costs;          ///< [simulate] table; "": what is kept, if anything
+    Mesh mesh;                  ///< [mesh], axes of size 1 included
 
     const std::string& transport_of(const std::string& axis) const;
 };
 
-/// Reads [run], [mesh], [device], [checkpoint], [simulate] and [transport.axis]. Throws Error with file:line:column.
+/// Reads [run], [mesh], [device], [checkpoint], [metrics], [simulate] and [transport.axis]. Throws Error with
+/// file:line:column.
 Settings read_settings(Config& config);
+
+/// Of [checkpoint].
+RetentionPolicy read_retention(Config& config);
 
 /// [sample], with the run's seed.
 SampleOptions read_sample(Config& config);
@@ -68,6 +82,9 @@ void check_resume(const Settings& settings, Config& config, CheckpointStore& sto
 /// The device of this process, from its plugin, with the threads that a rank may use. Throws Error at an unknown key of
 /// [device.NAME].
 std::unique_ptr<Device> make_device(const Settings& settings, Config& config, const Registry& registry, const Job& job);
+
+/// How the ranks meet, from its plugin. Throws Error at an unknown key of [rendezvous.NAME].
+std::unique_ptr<RendezvousBackend> make_rendezvous(const std::string& name, Config& config, const Registry& registry);
 
 /// Threads of each rank of this host: [run] threads_per_rank; else what its launcher says; else the processors that
 /// this process may run on (see taskset), shared by the ranks of the host.

@@ -51,7 +51,7 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
                              const Constants& constants, const std::string& software,
                              const std::vector<MeasuredKernel>& measured)
-    : cluster_(cluster), mapping_(mapping), wires_(cluster, mesh, mapping, constants) {
+    : cluster_(cluster), mapping_(mapping), like_(cluster.as_fast()), wires_(cluster, mesh, mapping, constants) {
     for (const NodeKind& kind : cluster.kinds)
         kernels_.emplace_back(rates_of(kind.accelerator, constants), software_of(software, constants), measured);
 }

@@ -32,6 +32,9 @@ public:
     Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) override {
         return wires_.message(axis, bytes, from, to, alike);
     }
+    int kind(int64_t rank) const override {
+        return like_.size() == 1 ? 0 : like_[static_cast<size_t>(cluster_.place(mapping_.slot(rank)).kind)];
+    }
     double capacity(ResourceId resource) const override { return wires_.capacity(resource); }
     const ClusterWires& wires() const { return wires_; }
 
@@ -42,6 +45,7 @@ private:
 
     const Cluster& cluster_;
     const Mapping& mapping_;
+    const std::vector<int> like_;        ///< by kind of node, the first that is as fast
     std::vector<KernelPrices> kernels_;  ///< by kind of node
     ClusterWires wires_;
 };

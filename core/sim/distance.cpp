@@ -1,6 +1,9 @@
 #include "sim/distance.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace orrery {
@@ -39,16 +42,20 @@ std::vector<int> refined(const Mesh& mesh, AxisId axis, int64_t stride, const st
 
 }  // namespace
 
-std::vector<int> classes_by_distance(const Plan& plan, const std::map<int64_t, double>& slow) {
+std::vector<int> classes_by_distance(const Plan& plan, const std::map<int64_t, double>& slow,
+                                     const std::vector<int>& kinds) {
     const Mesh& mesh = plan.mesh;
-    std::vector<std::pair<int, double>> keys(static_cast<size_t>(mesh.ranks()));
+    const auto kind_of = [&](size_t rank) { return kinds.empty() ? 0 : kinds[rank]; };
+    std::vector<std::tuple<int, double, int>> keys(static_cast<size_t>(mesh.ranks()));
     for (size_t k = 0; k < plan.classes.size(); ++k)
         for (const int64_t rank : plan.classes[k].ranks) {
             const auto found = slow.find(rank);
-            keys[static_cast<size_t>(rank)] = {static_cast<int>(k), found == slow.end() ? 1 : found->second};
+            const auto at = static_cast<size_t>(rank);
+            keys[at] = {static_cast<int>(k), found == slow.end() ? 1 : found->second, kind_of(at)};
         }
     std::vector<int> classes = numbered(keys);
-    if (slow.empty()) return classes;
+    const bool one_kind = std::adjacent_find(kinds.begin(), kinds.end(), std::not_equal_to<>()) == kinds.end();
+    if (slow.empty() && one_kind) return classes;
     for (std::vector<int> before; before != classes;) {
         before = classes;
         int64_t stride = 1;

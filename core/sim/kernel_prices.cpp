@@ -62,6 +62,11 @@ constexpr std::array<Tile, 6> tiles = {
 
 }  // namespace
 
+bool multiplies(Work work) {
+    return work == Work::product || work == Work::weight_product || work == Work::attention ||
+           work == Work::attention_gradient;
+}
+
 KernelWork work_of(const KernelSpec& spec) {
     const OpDef* def = find_op_def(spec.op);
     KernelWork work;
@@ -73,9 +78,8 @@ KernelWork work_of(const KernelSpec& spec) {
         work.first = static_cast<double>(spec.inputs[0].count());
     }
     // A table's row may lack operands that a plan's kernel has.
-    const bool pairs = work.work == Work::product || work.work == Work::weight_product ||
-                       work.work == Work::attention || work.work == Work::attention_gradient;
-    if ((pairs && spec.inputs.size() < 2) || (work.work == Work::rows && spec.outputs.empty())) work.work = Work::bytes;
+    if ((multiplies(work.work) && spec.inputs.size() < 2) || (work.work == Work::rows && spec.outputs.empty()))
+        work.work = Work::bytes;
     if (work.work == Work::product || work.work == Work::weight_product) read_product(spec, work);
     if (work.work == Work::attention || work.work == Work::attention_gradient) read_attention(spec, work);
     if (work.work == Work::rows) work.bytes = 2 * static_cast<double>(spec.outputs[0].bytes());

@@ -48,13 +48,15 @@ struct MeasuredKernel {
 
 /// What of a launch its price depends on.
 struct KernelWork {
-    Work work = Work::bytes;  ///< what its time goes by (orrery/op.h)
-    DType type = DType::f32;  ///< of the first operand
-    double bytes = 0;         ///< of all operands, once each; of what looks rows up, of these
-    double first = 0;         ///< elements of the first operand
-    double batch = 1, m = 0, n = 0, k = 0;                        ///< products
+    Work work = Work::bytes;                ///< what its time goes by (orrery/op.h)
+    DType type = DType::f32;                ///< of the first operand
+    double bytes = 0;                       ///< of all operands, once each; of what looks rows up, of these
+    double first = 0;                       ///< elements of the first operand
+    double batch = 1, m = 0, n = 0, k = 0;  ///< products
     double heads = 0, rows = 0, columns = 0, head = 0, seen = 0;  ///< attention; scores of a head and sequence
 };
+/// Its time goes by FLOP: a product or attention, forward or backward.
+bool multiplies(Work work);
 /// Asks the op table; of an op that nobody knows, the bytes.
 KernelWork work_of(const KernelSpec& spec);
 

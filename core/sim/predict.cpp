@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/failures/checkpoint_interval.h"
 #include "base/text.h"
@@ -27,33 +26,39 @@ std::vector<std::string> names_of(const std::map<std::string, double>& rates) {
     return names;
 }
 
-/// The slowest kind of accelerator that ranks sit on: a step waits for it.
-const Accelerator& accelerator_of(const Cluster& cluster, const Mapping& mapping, const std::string& precision) {
-    const Accelerator* slowest = nullptr;
-    const auto rate = [&](const Accelerator& a) {
-        const auto found = a.dense_flops.find(precision);
-        return found == a.dense_flops.end() ? 0.0 : found->second;
-    };
-    for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
-        const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
-        if (!slowest || rate(one) < rate(*slowest)) slowest = &one;
-    }
-    if (rate(*slowest) <= 0)
+double rate_of(const Accelerator& accelerator, const std::string& precision) {
+    const auto found = accelerator.dense_flops.find(precision);
+    if (found == accelerator.dense_flops.end() || found->second <= 0)
         throw Error(fmt::format(
             "{0} has no rate for products of {1}; it has {2}\n  give it in [accelerator.{0}.dense_tflops] of "
             "the cluster's file, or take another train.precision",
-            slowest->name, precision, join(names_of(slowest->dense_flops), ", ")));
-    return *slowest;
+            accelerator.name, precision, join(names_of(accelerator.dense_flops), ", ")));
+    return found->second;
 }
 
-void add_shares(Prediction& p, const Compiled& compiled, const Simulated& run) {
-    double ranks = 0;
-    for (const ActorTime& time : run.actors) ranks += static_cast<double>(time.ranks);
+/// Each rank against the memory of its own kind.
+void find_memory(Prediction& p, const Compiled& compiled, const Cluster& cluster, const Mapping& mapping) {
+    const std::vector<ArenaBytes> arenas = compiled.arenas();
+    bool first = true;
+    for (size_t k = 0; k < arenas.size(); ++k) {
+        const int64_t bytes = arenas[k].both();
+        p.memory_least = first ? bytes : std::min(p.memory_least, bytes);
+        for (const int64_t rank : compiled.train().classes[k].ranks) {
+            const double limit = cluster.kind_of(mapping.slot(rank)).accelerator.memory_bytes;
+            if (!first && limit != p.memory_limit) p.several_kinds = true;
+            // Less is left: as a difference, which is exact where limits are equal.
+            if (first || static_cast<double>(bytes - p.memory_bytes) > limit - p.memory_limit) {
+                p.memory_rank = rank;
+                p.memory_bytes = bytes;
+                p.memory_limit = limit;
+            }
+            first = false;
+        }
+    }
+}
+
+void find_slowest(Prediction& p, const Simulated& run) {
     for (const ActorTime& time : run.actors) {
-        const double weight = static_cast<double>(time.ranks) / ranks / run.step_s;
-        p.computing += time.computing * weight;
-        p.waiting += time.waiting * weight;
-        for (const auto& [axis, seconds] : time.exposed) p.exposed[compiled.mesh.axis(axis).name] += seconds * weight;
         if (time.computing / run.step_s <= p.slowest_computing) continue;
         p.slowest_computing = time.computing / run.step_s;
         p.slowest = time.rank;
@@ -76,28 +81,44 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 }  // namespace
 
+StepShares shares_of(const Simulated& run, const Mesh& mesh, double step_s) {
+    StepShares shares;
+    double ranks = 0;
+    for (const ActorTime& time : run.actors) ranks += static_cast<double>(time.ranks);
+    for (const ActorTime& time : run.actors) {
+        const double weight = static_cast<double>(time.ranks) / ranks / step_s;
+        shares.computing += time.computing * weight;
+        shares.waiting += time.waiting * weight;
+        for (const auto& [axis, seconds] : time.exposed) shares.exposed[mesh.axis(axis).name] += seconds * weight;
+    }
+    return shares;
+}
+
+double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision) {
+    const double first = rate_of(cluster.kinds.front().accelerator, precision);
+    double mean = first;  // exactly, where all are alike
+    const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
+    for (size_t k = 0; k < by_kind.size() && by_kind[k] > 0; ++k)
+        mean += (rate_of(cluster.kinds[k].accelerator, precision) - first) * static_cast<double>(by_kind[k]) /
+                static_cast<double>(ranks);
+    return mean;
+}
+
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s) {
     Prediction p;
     p.ranks = compiled.mesh.ranks();
     p.step_s = run.step_s;
     p.tokens_per_s_rank = static_cast<double>(compiled.tokens_per_step) / run.step_s / static_cast<double>(p.ranks);
-    const Accelerator& accelerator = accelerator_of(cluster, mapping, precision);
     p.rate_of = precision;
-    p.rate = accelerator.dense_flops.at(precision);
+    p.rate = mean_rate(cluster, mapping.ranks(), precision);
     p.mfu = compiled.flops_per_step / run.step_s / static_cast<double>(p.ranks) / p.rate;
-    add_shares(p, compiled, run);
-    p.memory_least = std::numeric_limits<int64_t>::max();
-    const std::vector<ArenaBytes> arenas = compiled.arenas();
-    for (size_t k = 0; k < arenas.size(); ++k) {
-        if (arenas[k].both() > p.memory_bytes) p.memory_rank = compiled.train().classes[k].ranks.front();
-        p.memory_bytes = std::max(p.memory_bytes, arenas[k].both());
-        p.memory_least = std::min(p.memory_least, arenas[k].both());
-    }
-    p.memory_limit = std::numeric_limits<double>::infinity();
+    static_cast<StepShares&>(p) = shares_of(run, compiled.mesh, run.step_s);
+    find_slowest(p, run);
+    find_memory(p, compiled, cluster, mapping);
     for (int64_t rank = 0; rank < mapping.ranks(); ++rank) {
         const Accelerator& one = cluster.kind_of(mapping.slot(rank)).accelerator;
-        p.memory_limit = std::min(p.memory_limit, one.memory_bytes);
+        if (rate_of(one, precision) != p.rate) p.several_kinds = true;
         p.energy_j += one.power_w * run.step_s;
         p.price += one.price_hour / 3600 * run.step_s;
     }
@@ -110,14 +131,16 @@ std::string text(const Prediction& p, const std::string& title) {
     out += fmt::format("step        {}   ", seconds_text(p.step_s));
     if (p.tokens_per_s_rank > 0)
         out += fmt::format("{} tokens/s a rank   ", count_text(std::llround(p.tokens_per_s_rank)));
-    out += fmt::format("MFU {} of {:.0f} TFLOP/s ({})\n", percent(p.mfu), p.rate / 1e12, p.rate_of);
+    out += fmt::format("MFU {} of {:.0f} TFLOP/s ({}{})\n", percent(p.mfu), p.rate / 1e12, p.rate_of,
+                       p.several_kinds ? ", on average" : "");
     out += fmt::format("time        computing {}", percent(p.computing));
     for (const auto& [axis, share] : p.exposed) out += fmt::format(", {} exposed {}", axis, percent(share));
     out += fmt::format(", waiting for other ranks {}\n", percent(p.waiting));
     if (p.ranks > 1)
         out += fmt::format("            most on rank {}: computing {}\n", p.slowest, percent(p.slowest_computing));
-    out += fmt::format("memory      {} of {} on a rank at most, {} at least\n", bytes_text(p.memory_bytes),
-                       bytes_text(static_cast<int64_t>(p.memory_limit)), bytes_text(p.memory_least));
+    out += fmt::format("memory      {} of {} on {} at most, {} at least\n", bytes_text(p.memory_bytes),
+                       bytes_text(static_cast<int64_t>(p.memory_limit)),
+                       p.several_kinds ? fmt::format("rank {}", p.memory_rank) : "a rank", bytes_text(p.memory_least));
     const double tokens = p.tokens_per_s_rank * p.step_s * static_cast<double>(p.ranks);
     if (p.energy_j > 0) {
         const std::string energy = short_text(p.energy_j);

@@ -20,8 +20,9 @@ class ActorTrace {
 public:
     ActorTrace(const Plan& plan, const Simulated& run, size_t actor)
         : plan_(plan), class_(plan.classes[static_cast<size_t>(run.actors[actor].of_class)]) {
-        for (const SimulatedItem& item : run.items)
-            if (item.actor == static_cast<int>(actor)) items_.push_back(&item);
+        for (const SimulatedItem& item :
+             std::ranges::equal_range(run.items, static_cast<int>(actor), {}, &SimulatedItem::actor))
+            items_.push_back(&item);
         std::map<std::string, int> lanes;
         for (const SimulatedItem* item : items_) {
             places_[position_of(class_, item->first)] = item;

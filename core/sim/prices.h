@@ -43,6 +43,9 @@ public:
                               const std::vector<int64_t>& alike) = 0;
     /// A message of `bytes`. `alike`: the ranks that send the same to partners of their own at the same time.
     virtual Demand message(AxisId axis, int64_t bytes, int64_t from, int64_t to, const std::vector<int64_t>& alike) = 0;
+    /// Ranks of different numbers sit on different kinds of node: their kernels, copies and links are asked about
+    /// apart.
+    virtual int kind(int64_t) const { return 0; }
     /// Of each ResourceId that an answer has named, in its unit a second.
     virtual double capacity(ResourceId resource) const = 0;
 };

@@ -1,6 +1,7 @@
 #include "sim/questions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/access.h"
 
@@ -21,9 +22,16 @@ Demand Question::answered_by(Prices& prices) const {
     return {};
 }
 
-Questions::Questions(const Plan& plan, const PlanView& view, const Mapped& mapped)
+Questions::Questions(const Plan& plan, const PlanView& view, const Mapped& mapped, const std::vector<int>& kinds)
     : plan_(plan), view_(view), mapped_(mapped) {
-    for (const RankClass& c : plan.classes) kernels_.emplace_back(c.kernels.size(), none);
+    std::map<std::pair<const RankClass*, int>, size_t> known;
+    for (int actor = 0; actor < view.view().actors(); ++actor) {
+        const RankClass& c = view.class_of_actor(actor);
+        const int kind = kinds.empty() ? 0 : kinds[static_cast<size_t>(view.ranks_of(actor).front())];
+        const auto [place, fresh] = known.try_emplace({&c, kind}, kernels_.size());
+        if (fresh) kernels_.emplace_back(c.kernels.size(), none);
+        rows_.push_back(place->second);
+    }
 }
 
 int Questions::add(Question question) {
@@ -43,12 +51,10 @@ int Questions::of_work(int actor, const Instruction& i) {
         }
         return place->second;
     }
-    const RankClass& c = view_.class_of_actor(actor);
-    const auto of_class = static_cast<size_t>(&c - plan_.classes.data());
-    int& known = kernels_[of_class][static_cast<size_t>(i.kernel)];
+    int& known = kernels_[rows_[static_cast<size_t>(actor)]][static_cast<size_t>(i.kernel)];
     if (known == none) {
         Question one;
-        one.spec = &c.kernels[static_cast<size_t>(i.kernel)], one.rank = rank;
+        one.spec = &view_.class_of_actor(actor).kernels[static_cast<size_t>(i.kernel)], one.rank = rank;
         known = add(std::move(one));
     }
     return known;

@@ -31,8 +31,8 @@ class Questions {
 public:
     /// By class and by index in its stream: a collective goes through mapped buffers (SimulateOptions).
     using Mapped = std::vector<std::vector<char>>;
-    /// Keeps references to all.
-    Questions(const Plan& plan, const PlanView& view, const Mapped& mapped);
+    /// Keeps references to all but `kinds`: Prices::kind by rank; empty: all alike.
+    Questions(const Plan& plan, const PlanView& view, const Mapped& mapped, const std::vector<int>& kinds = {});
     /// Of a kernel or copy, one of those that an item of work stands for.
     int of_work(int actor, const Instruction& i);
     /// Of a collective or message. Costs a time linear in its ranks when it is new.
@@ -49,7 +49,8 @@ private:
     const PlanView& view_;
     const Mapped& mapped_;
     std::vector<Question> all_;
-    std::vector<std::vector<int>> kernels_;          ///< by class and kernel
+    std::vector<size_t> rows_;                       ///< by actor: that of its class and kind of node
+    std::vector<std::vector<int>> kernels_;          ///< by row and kernel
     std::map<std::pair<int, int64_t>, int> copies_;  ///< by actor and bytes
     std::map<std::tuple<AxisId, Opcode, int64_t, int, bool, std::vector<int>>, int> transfers_;
 };

@@ -61,16 +61,23 @@ std::vector<int> one_each(const Plan& plan) {
     return numbers;
 }
 
+std::vector<int> kinds_of(const Plan& plan, const Prices& prices) {
+    std::vector<int> kinds(static_cast<size_t>(plan.mesh.ranks()));
+    for (size_t rank = 0; rank < kinds.size(); ++rank) kinds[rank] = prices.kind(static_cast<int64_t>(rank));
+    return kinds;
+}
+
 class Simulation final : public ReplayPolicy {
 public:
     Simulation(const Plan& plan, const Network& contracts, Prices& prices, const SimulateOptions& options)
         : plan_(plan),
           prices_(prices),
           options_(options),
-          played_(plan, contracts, options.each_rank ? one_each(plan) : classes_by_distance(plan, options.slow), 1,
-                  options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
+          kinds_(kinds_of(plan, prices)),
+          played_(plan, contracts, options.each_rank ? one_each(plan) : classes_by_distance(plan, options.slow, kinds_),
+                  1, options.every_launch ? PlanView::Detail::all : PlanView::Detail::time),
           replay_(played_.view(), *this),
-          questions_(plan, played_, options.mapped),
+          questions_(plan, played_, options.mapped, kinds_),
           share_([&](ResourceId resource) { return prices.capacity(resource); }),
           begun_(played_.view().items.size(), 0) {
         find_slow();
@@ -288,6 +295,7 @@ private:
     const Plan& plan_;
     Prices& prices_;
     const SimulateOptions& options_;
+    const std::vector<int> kinds_;  ///< of node, by rank
     const PlanView played_;
     Replay replay_;
     Questions questions_;

@@ -346,8 +346,7 @@ void rope(kernels::Context& context, const Rope& s, In x, Out y) {
                     {}};
         // Two runs a thread, in at most 16 KiB of angles.
         while (body.each < 16 && body.each * a_row < 2 * Rotate::threads) body.each *= 2;
-        for (i64 c = 0; c < count; ++c)
-            body.slope[c] = std::pow(s.theta, -2.0 * static_cast<double>(first + c) / static_cast<double>(s.dim));
+        for (i64 c = 0; c < count; ++c) body.slope[c] = turn(s, first + c);
         const i64 threads = divide_up(body.each * a_row, 32) * 32, room = body.each * divide_up(count, run) * run * 8;
         launch(call, divide_up(rows, body.each), body, room,
                static_cast<int>(threads < Rotate::threads ? threads : Rotate::threads));

@@ -30,8 +30,7 @@ void rope(Context&, const Rope& s, In x, Out y) {
     for (i64 row = 0; row < s.batch * s.seq * s.heads; ++row) {
         const auto position = static_cast<double>(row / s.heads % s.seq + s.start);
         for (i64 i = 0; i < half; ++i) {
-            const double angle =
-                position * std::pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+            const double angle = position * turn(s, i);
             const double cosine = std::cos(angle), sine = s.inverse ? -std::sin(angle) : std::sin(angle);
             double& a = v[row * s.dim + i];
             double& b = v[row * s.dim + half + i];

@@ -133,6 +133,10 @@ Launch rope(const Request& r) {
     s.start = r.spec.integer("start") + r.offset(1);
     s.theta = r.given("theta");
     s.inverse = r.spec.flag("inverse");
+    s.factor = r.spec.number("factor", 1);
+    s.low_freq_factor = r.spec.number("low_freq_factor");
+    s.high_freq_factor = r.spec.number("high_freq_factor");
+    s.original_positions = r.spec.integer("original_positions");
     return [f = r.target.kernels.rope, s](Context& c, Operands t) { f(c, s, in(t[0]), out(t[1])); };
 }
 

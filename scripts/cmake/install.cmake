@@ -7,6 +7,8 @@ install(TARGETS orrery EXPORT orrery LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(DIRECTORY core/include/orrery DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT orrery
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY scripts/orrery DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
+file(GLOB experiments scripts/*.lua)
+install(FILES ${experiments} DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY scripts/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery/scripts COMPONENT orrery OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/orrery COMPONENT orrery OPTIONAL)
 install(CODE "set(ORRERY_SOURCE \"${PROJECT_SOURCE_DIR}\")

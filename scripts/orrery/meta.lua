@@ -26,7 +26,7 @@
 ---@field batch? integer
 ---@field seq? integer
 ---@field vocab? integer
----@field validation? number
+---@field validation? number | Data   share of the samples to evaluate, or other samples
 ---@field seed? integer
 ---@field token_bytes? integer   tokens only: 2 or 4
 ---@field arrays? string[]       arrays only: the names to offer
@@ -38,7 +38,7 @@
 ---@field causal? boolean   true
 ---@field window? integer   keys that a position sees, its own among them; all when nil or 0
 ---@field bias? boolean | "qkv"
----@field rope? number   theta
+---@field rope? number | table   theta, or the options of rope
 ---@field qk_norm? number   eps
 ---@field fused? boolean    true; false: scores, mask, softmax and products as ops of their own
 ---@field score_dropout? number   of the softmax; only where not fused
@@ -340,10 +340,12 @@ function Value:rmsnorm(gain, residual, options) end
 ---@param dsum? Value
 ---@return Value dx, Value dgain
 function Value:rmsnorm_grad(gain, rstd, dy, dsum) end
---- (tokens i32[...], table[V,C]) -> y[...,C]
+--- {ids} (tokens i32[...], table[V,C]) -> y[...,C]: ids: how many rows have one, where there are more rows than words;
+--- data beyond it are refused
 ---@param table Value
+---@param options? { ids?: integer }
 ---@return Value
-function Value:embedding(table) end
+function Value:embedding(table, options) end
 --- {vocab} (tokens, dy) -> f32[V,C]
 ---@param dy Value
 ---@param vocab integer
@@ -376,8 +378,20 @@ function Value:cumsum(options) end
 ---@param options { size: integer, dtype?: DType }
 ---@return Value
 function Value:one_hot(options) end
---- {theta=10000, inverse, start} (x[B,T,H,D]) -> y: rotates halves of D (GPT-NeoX, Llama)
----@param options? { theta?: number, inverse?: boolean, start?: integer }
+---@class RopeOptions
+---@field theta? number
+---@field inverse? boolean
+---@field start? integer
+---@field factor? number
+---@field low_freq_factor? number
+---@field high_freq_factor? number
+---@field original_positions? integer
+
+--- {theta=10000, inverse, start, factor, low_freq_factor, high_freq_factor, original_positions} (x[B,T,H,D]) -> y:
+--- rotates halves of D (GPT-NeoX, Llama); factor alone: wavelengths times it, as linear scaling; with the other three
+--- (Llama 3.1) those above original_positions / low_freq_factor are, those below original_positions / high_freq_factor
+--- stay, between them the frequencies are blended
+---@param options? RopeOptions
 ---@return Value
 function Value:rope(options) end
 --- {causal, scale=1/sqrt(D), window} (q[B,T,H,D], k[B,S,G,D], v[B,S,G,D]) -> (o[B,T,H,D], lse f32[B,H,T]): G divides H;
@@ -512,8 +526,9 @@ function Program:train_with(optimizer, options) end
 ---@return Program
 function Program:parallel(strategies) end
 --- Where published files hold the params, for checkpoint.load. Beside the list, what else a file may hold: tensors
---- that a pattern of `ignore` matches (* is any letters), and `copies` of others, bit for bit.
----@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string> }
+--- that a pattern of `ignore` matches (* is any letters), and `copies` of others, bit for bit; `published`: the
+--- architecture and config.json that `orrery export` writes beside them.
+---@param tensors TensorSource[]|{ ignore?: string[], copies?: table<string, string>, published?: table }
 ---@return Program
 function Program:weights(tensors) end
 --- A further number that evaluations tell: `f` records a sum and its count over a batch, as the traced function does,
@@ -666,6 +681,7 @@ function Mesh:text() end
 ---@field optim orrery.optim
 ---@field lr orrery.lr
 ---@field data orrery.data
+---@field published orrery.published
 ---@field op table<string, fun(x: Value, ...): Value, ...>            ops of C++ plugins by name: op/NAME
 ---@field strategy table<string, fun(options?: table): Strategy>    C++ plugins by name
 ---@field strategies table<string, fun(options?: table): Strategy>  those of orrery/strategies, in Lua
@@ -708,6 +724,13 @@ function orrery.step() end
 --- False while evaluation and sampling programs are traced.
 ---@return boolean
 function orrery.training() end
+--- Declares a number beside the loss, in the function given to o.trace or in what that calls: metrics.jsonl has
+--- sum / count in the line of each step, and as eval_NAME in that of each evaluation. Both are f32 scalars, added up
+--- over micro-batches, ranks and batches as the loss and its count are. Without effect in a function of program:metric.
+---@param name string
+---@param sum Value
+---@param count Value|number
+function orrery.result(name, sum, count) end
 
 ---@class orrery.data
 local data = {}
@@ -721,7 +744,11 @@ function data.tokens(options) end
 ---@param options? DataOptions
 ---@return Data
 function data.arrays(options) end
---- tokens for a path that ends in .bin, else text.
+--- Samples of several sources with equal arrays: { { source, weight }, ... }, whole ones in every 4,096.
+---@param options DataOptions | { [1]: Data, [2]: number }[]
+---@return Data
+function data.mixture(options) end
+--- tokens for a path that ends in .bin, else text; without a path the mixture of data.mix.
 ---@param options? DataOptions
 ---@return Data
 function data.file(options) end
@@ -739,7 +766,7 @@ function nn.param(spec) end
 ---@param x Value
 ---@param name string
 ---@param to { [1]: string, [2]: integer }
----@param options? { bias?: boolean, std?: number }
+---@param options? { bias?: boolean | Value, std?: number }
 ---@return Value
 function nn.linear(x, name, to, options) end
 ---@param x Value
@@ -763,8 +790,13 @@ function nn.table(name, rows, columns, std) end
 ---@param rows { [1]: string, [2]: integer }
 ---@param columns { [1]: string, [2]: integer }
 ---@param std? number
+---@param words? integer   rows that have an id; all when nil
 ---@return Value
-function nn.embedding(tokens, name, rows, columns, std) end
+function nn.embedding(tokens, name, rows, columns, std, words) end
+---@param rows { [1]: string, [2]: integer }
+---@param words integer
+---@return Value
+function nn.words_only(rows, words) end
 ---@param x Value
 ---@param p? number
 ---@return Value
@@ -822,6 +854,19 @@ function collective.copy(chunk, from, to) end
 ---@param to integer
 ---@return Move
 function collective.reduce(chunk, from, to) end
+
+---@class orrery.published
+local published = {}
+--- Reads FOLDER/config.json. Refuses, with file, key and value, what changes the mathematics and is not there.
+---@param folder string
+---@param options { seq: integer, unread?: string[] }
+---@return { type: string, model: string, class: string, sizes: table, config: table }
+function published.read(folder, options) end
+--- The model that it describes. `more`: options of the model that no config says.
+---@param folder string
+---@param options { seq: integer, unread?: string[], more?: table, multiple?: integer }
+---@return table model, table published
+function published.model(folder, options) end
 
 ---@class orrery.strategy
 ---@field S fun(dim: Dim): Placement    split that dim

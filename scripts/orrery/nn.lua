@@ -26,7 +26,8 @@ end
 
 local linear_options = options_of "bias std"
 
---- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true), std (1/sqrt(in)).
+--- x [..., in] -> [..., out] = x w + b. `to` is { name, size }; options: bias (true; a value: added as it is), std
+-- (1/sqrt(in)).
 function nn.linear(x, name, to, options)
   options = options or {}
   check_options("nn.linear", options, linear_options)
@@ -34,6 +35,7 @@ function nn.linear(x, name, to, options)
   return nn.scope(name, function()
     local w = nn.param { name = "weight", shape = { from, to }, init = normal(options.std or from[2] ^ -0.5) }
     if options.bias == false then return x:matmul(w) end
+    if type(options.bias) == "userdata" then return x:matmul(w, options.bias) end
     return x:matmul(w, nn.param { name = "bias", shape = { to } })
   end)
 end
@@ -62,9 +64,17 @@ function nn.table(name, rows, columns, std)
   end)
 end
 
---- tokens i32 [...] -> [..., C]: one row of the table each.
-function nn.embedding(tokens, name, rows, columns, std)
-  return tokens:embedding(nn.table(name, rows, columns, std))
+--- tokens i32 [...] -> [..., C]: one row of the table each. `words`: how many rows have an id; all when nil.
+function nn.embedding(tokens, name, rows, columns, std, words)
+  return tokens:embedding(nn.table(name, rows, columns, std), { ids = words or 0 })
+end
+
+--- What a head adds to its logits where its table has more rows than there are words, so that a mesh can split it:
+-- [V] 0 for words; -1e30 and less for the rest, which then have no part in a softmax, and no gradient. `rows` is
+-- { name, size }.
+function nn.words_only(rows, words)
+  local row = native.iota { shape = { rows }, dim = 1, dtype = "f32" }
+  return (row - (words - 1)):relu() * -1e30
 end
 
 --- Zeroes a share p of the elements while training (Srivastava et al. 2014).
@@ -76,7 +86,8 @@ local attention_options = options_of("heads kv_heads head_dim causal window bias
 --- Self-attention of x [B, T, C]; H heads read G <= H key/value heads.
 -- options: heads, kv_heads (heads), head_dim (C/H), causal (true; false: every position sees all, as in an encoder),
 -- window (the last keys that a position sees, its own among them, Jiang et al. 2023; all when nil or 0; only where
--- causal), bias (true; also "qkv": not on the way out), rope (theta, off when nil), qk_norm (eps of an RMSNorm of each
+-- causal), bias (true; also "qkv": not on the way out), rope (theta, or the op's options as a table, with a scaling;
+-- off when nil), qk_norm (eps of an RMSNorm of each
 -- head's q and k, Henry et al. 2020; off when nil), fused (true: one op, which keeps no scores; false: scores, mask,
 -- softmax and products as ops of their own), score_dropout (of the softmax; only where not fused), dropout, std,
 -- std_out (std).
@@ -93,11 +104,12 @@ function nn.attention(x, options)
     native.fail(("attention: %d kv_heads do not divide %d heads"):format(kv_heads, heads))
   end
   local bias = options.bias ~= false
+  local rope = type(options.rope) == "number" and { theta = options.rope } or options.rope
   local function project(name, dim, count)              -- [B, T, C] -> [B, T, count, D]
     local y = nn.linear(x, name, { dim, count * size }, { bias = bias, std = options.std })
     y = y:reshape { "batch", "seq", { dim, count }, { "head_dim", size } }
     if options.qk_norm and name ~= "v" then y = nn.rmsnorm(y, name .. "_norm", options.qk_norm) end
-    if options.rope and name ~= "v" then y = y:rope { theta = options.rope } end
+    if rope and name ~= "v" then y = y:rope(rope) end
     return y
   end
   local q, k, v = project("q", "heads", heads), project("k", "kv_heads", kv_heads), project("v", "kv_heads", kv_heads)

@@ -232,22 +232,7 @@ TEST_CASE("apart: a fault in a captured step is not said to be of the last instr
 }
 
 TEST_CASE("apart: a pipeline's sends and receives, in groups") {
-    const auto by_hand = [](std::string name, const std::vector<const char*>& orders,
-                            std::vector<std::vector<int>> stages) {
-        Schedule schedule{std::move(name), {}, std::move(stages), {}};
-        for (const char* order : orders) schedule.ranks.push_back(RankSchedule::parse(order));
-        return schedule;
-    };
-    const Schedule interleaved = by_hand("interleaved",
-                                         {"F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
-                                          "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"},
-                                         {});
-    const Schedule vee = by_hand("vee",
-                                 {"F0 F1 F2 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3 B0 W0 F2.1 B2.1 W2.1 B1 W1 F3.1 B3.1 "
-                                  "W3.1 B2 W2 B3 W3",
-                                  "F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 F3 B1 W1 F3.1 B2.1 W2.1 B2 B3.1 "
-                                  "B3 W2 W3.1 W3"},
-                                 {{0, 3}, {1, 2}});
+    const Schedule interleaved = hand_interleaved(), vee = hand_vee();
     for (const Messages messages : {Messages::queued, Messages::staged})
         for (const Schedule& schedule : {hand_gpipe(2, 4), hand_1f1b(2, 4), interleaved, vee}) {
             const int chunks = schedule.name == "interleaved" || schedule.name == "vee" ? 2 : 1;

@@ -21,7 +21,7 @@ const std::vector<std::string> all_well;
 constexpr int64_t period = 23;
 double value(int64_t rank, int64_t i) { return static_cast<double>((i * 5 + rank * 11) % period); }
 
-Tensor input(Member& m, DType dtype, int64_t count) {
+Tensor input(Participant& m, DType dtype, int64_t count) {
     const Tensor t = m.arena.tensor(dtype, count);
     for (int64_t i = 0; i < count; ++i) store(t, i, value(m.rank, i));
     return t;
@@ -41,14 +41,14 @@ private:
 };
 
 template <class Expected>
-void compare(Member& m, const std::string& what, const Tensor& got, Expected expected) {
+void compare(Participant& m, const std::string& what, const Tensor& got, Expected expected) {
     for (int64_t i = 0; i < got.count(); ++i)
         if (load(got, i) != expected(i))
             return m.expect(false, fmt::format("{}: element {} of {} is {} instead of {}", what, i, got.count(),
                                                load(got, i), expected(i)));
 }
 
-void try_all_reduce(Member& m, Communicator& c, int64_t count, bool in_place) {
+void try_all_reduce(Participant& m, Communicator& c, int64_t count, bool in_place) {
     const Sums expected(m.size);
     for (const DType dtype : {DType::f32, DType::bf16, DType::i32}) {
         m.arena.clear();
@@ -60,7 +60,7 @@ void try_all_reduce(Member& m, Communicator& c, int64_t count, bool in_place) {
 }
 
 /// Bits that show any other order of addition.
-std::string sum_of_fractions(Member& m, Communicator& c, int64_t count) {
+std::string sum_of_fractions(Participant& m, Communicator& c, int64_t count) {
     m.arena.clear();
     const Tensor t = m.arena.tensor(DType::f32, count);
     std::mt19937 random(static_cast<uint32_t>(m.rank) + 3);
@@ -79,7 +79,7 @@ TEST_CASE("every algorithm that can be asked for", "[algorithms]") {
     const int ranks = GENERATE(2, 3, 4, 5);
     for (const Backend& backend : with_option("all_reduce", {name, {}, false})) {
         INFO(backend << ", " << ranks << " ranks");
-        const auto outcome = run(backend, ranks, [](Member& m) {
+        const auto outcome = run(backend, ranks, [](Participant& m) {
             const auto c = m.make();
             for (const int64_t count : {0, 1, 7, 4099, 300'007})
                 for (const bool in_place : {false, true}) try_all_reduce(m, *c, count, in_place);
@@ -97,7 +97,7 @@ TEST_CASE("every algorithm that can be asked for", "[algorithms]") {
 TEST_CASE("members with other segments are told whose they are", "[algorithms]") {
     for (const Backend& backend : with_option("segment_kib", {int64_t{128}, {}, false})) {
         INFO(backend);
-        const auto outcome = run(backend, 2, [&](Member& m) {
+        const auto outcome = run(backend, 2, [&](Participant& m) {
             Backend other = backend;
             other.options[0].second.data = int64_t{64};
             const auto mine = load_transport(m.rank == 1 ? other : backend);
@@ -124,7 +124,7 @@ TEST_CASE("tables of chunks run over every transport", "[algorithms]") {
     if (!serves_host(backend)) return;  // whose collectives are never made of messages: they add on the processor
     INFO(backend << ", " << ranks << " ranks");
     const bool arena = contract_of(backend).needs_arena;
-    const auto outcome = run(backend, ranks, [&](Member& m) {
+    const auto outcome = run(backend, ranks, [&](Participant& m) {
         const int members = static_cast<int>(m.size);
         const Sums summed(m.size);
         ChunkTable scatter = ring_table(members), gather = scatter;
@@ -172,7 +172,7 @@ TEST_CASE("why a collective made of messages may not begin among unmet ones", "[
     INFO(backend << (met ? ", met" : ", unmet"));
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const std::unique_ptr<Communicator> c =
                 std::make_unique<ChunkCommunicator>(m.make(), std::vector<ChunkTable>{ring_table(2)});
             const Tensor mine = input(m, DType::f32, 100), message = m.arena.tensor(DType::f32, 100);

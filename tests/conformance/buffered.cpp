@@ -39,7 +39,7 @@ std::vector<Backend> buffering() {
 
 /// Fills every slot towards member 1, which gets the key "sent" then and receives nothing of it. The memory is the
 /// sender's again at once.
-void fill_slots(Member& m, Communicator& c, int64_t count) {
+void fill_slots(Participant& m, Communicator& c, int64_t count) {
     const Tensor data = m.arena.tensor(DType::f32, count);
     for (int i = 0; i < slots; ++i) {
         m.expect(c.send(data, 1, i).done(), "a buffered send waits for its receive");
@@ -49,7 +49,7 @@ void fill_slots(Member& m, Communicator& c, int64_t count) {
 }
 
 /// What a step would do next; none of it can end without member 1.
-void attempt(Member& m, Communicator& c, const std::string& op) {
+void attempt(Participant& m, Communicator& c, const std::string& op) {
     const Tensor t = m.arena.tensor(DType::f32, 1000);
     if (op == "send") c.send(t, 1, slots).wait();
     if (op == "receive") c.receive(t, 1, 7).wait();
@@ -57,7 +57,7 @@ void attempt(Member& m, Communicator& c, const std::string& op) {
 }
 
 /// Nobody hangs at the end either: a communicator goes within this time, whatever was under way.
-void expect_gone(Member& m, std::unique_ptr<Communicator> c, std::chrono::milliseconds limit) {
+void expect_gone(Participant& m, std::unique_ptr<Communicator> c, std::chrono::milliseconds limit) {
     const auto start = Clock::now();
     c.reset();
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
@@ -67,7 +67,7 @@ void expect_gone(Member& m, std::unique_ptr<Communicator> c, std::chrono::millis
 enum class Members { any, processes, threads };
 
 /// `body` in two members of every backend that copies its sends; all must end well.
-void on_each(Members which, const std::string& what, const std::function<void(Member&)>& body,
+void on_each(Members which, const std::string& what, const std::function<void(Participant&)>& body,
              std::chrono::milliseconds timeout) {
     const auto ucx = [](const std::vector<Backend>& all) {
         return std::any_of(all.begin(), all.end(), [](const Backend& b) { return b.transport == "ucx"; });
@@ -103,7 +103,7 @@ TEST_CASE("a member killed under buffered sends is named by the next call", "[fa
     const std::string op = GENERATE(from_range(next_ops));
     on_each(
         Members::processes, fmt::format(", {} elements, {}", count, op),
-        [&](Member& m) {
+        [&](Participant& m) {
             auto c = m.make();
             if (m.rank == 1) {
                 m.rendezvous.get("sent", 10s);
@@ -120,7 +120,7 @@ TEST_CASE("a member stopped under buffered sends is named after the timeout", "[
     const auto [count, op] = GENERATE(from_range(some));
     on_each(
         Members::processes, fmt::format(", {} elements, {}", count, op),
-        [&, count = count, op = op](Member& m) {
+        [&, count = count, op = op](Participant& m) {
             auto c = m.make();
             if (m.rank == 1) return stop(m);
             const Stopped other(m);
@@ -135,7 +135,7 @@ TEST_CASE("a member that leaves what was buffered for it is named, and every one
     const auto [count, op] = GENERATE(from_range(some));
     on_each(
         Members::any, fmt::format(", {} elements, {}", count, op),
-        [&, count = count, op = op](Member& m) {
+        [&, count = count, op = op](Participant& m) {
             auto c = m.make();
             if (m.rank == 1) {
                 m.rendezvous.get("sent", 10s);
@@ -157,7 +157,7 @@ TEST_CASE("an abort under buffered sends ends both members with its reason", "[f
     const int64_t count = GENERATE(1, 1'000'000);
     on_each(
         Members::any, fmt::format(", {} elements", count),
-        [&](Member& m) {
+        [&](Participant& m) {
             auto c = m.make();
             if (m.rank == 1) {
                 m.rendezvous.get("sent", 10s);
@@ -177,7 +177,7 @@ TEST_CASE("what was buffered for nobody is given back", "[failures][buffered]") 
     const auto once = [] {
         on_each(
             Members::threads, "",  // the process is this one
-            [](Member& m) {
+            [](Participant& m) {
                 auto c = m.make();
                 if (m.rank == 1) {
                     m.rendezvous.get("sent", 10s);

@@ -24,14 +24,14 @@ double reduced(ReduceOp op, int64_t ranks, int64_t i) {
 }
 
 /// Element i of this rank's input is value(rank, i).
-Tensor input(Member& m, DType dtype, int64_t count) {
+Tensor input(Participant& m, DType dtype, int64_t count) {
     const Tensor t = m.arena.tensor(dtype, count);
     for (int64_t i = 0; i < count; ++i) store(t, i, value(m.rank, i));
     return t;
 }
 
 template <class Expected>
-void compare(Member& m, const std::string& what, const Tensor& got, Expected expected) {
+void compare(Participant& m, const std::string& what, const Tensor& got, Expected expected) {
     int64_t wrong = 0, first = -1;
     for (int64_t i = 0; i < got.count(); ++i) {
         if (load(got, i) == expected(i)) continue;
@@ -46,7 +46,7 @@ std::string title(const char* op, const Tensor& in, bool in_place) {
     return fmt::format("{} of {}[{}]{}", op, name_of(in.dtype), in.count(), in_place ? " in place" : "");
 }
 
-void try_all_reduce(Member& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
+void try_all_reduce(Participant& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
         m.arena.clear();
         const Tensor in = input(m, dtype, count), out = in_place ? in : m.arena.tensor(dtype, count);
@@ -56,7 +56,7 @@ void try_all_reduce(Member& m, Communicator& c, DType dtype, int64_t count, bool
     }
 }
 
-void try_reduce_scatter(Member& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
+void try_reduce_scatter(Participant& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
     m.arena.clear();
     const Tensor in = input(m, dtype, count * m.size);
     Tensor out = in_place ? in : m.arena.tensor(dtype, count);
@@ -67,7 +67,7 @@ void try_reduce_scatter(Member& m, Communicator& c, DType dtype, int64_t count, 
             [&](int64_t i) { return reduced(ReduceOp::sum, m.size, m.rank * count + i); });
 }
 
-void try_all_gather(Member& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
+void try_all_gather(Participant& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
     m.arena.clear();
     const Tensor out = m.arena.tensor(dtype, count * m.size);
     Tensor in = in_place ? out : input(m, dtype, count);
@@ -78,7 +78,7 @@ void try_all_gather(Member& m, Communicator& c, DType dtype, int64_t count, bool
     compare(m, title("all_gather", in, in_place), out, [&](int64_t i) { return value(i / count, i % count); });
 }
 
-void try_all_to_all(Member& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
+void try_all_to_all(Participant& m, Communicator& c, DType dtype, int64_t count, bool in_place) {
     m.arena.clear();
     const Tensor in = input(m, dtype, count * m.size), out = in_place ? in : m.arena.tensor(dtype, count * m.size);
     c.all_to_all(in, out).wait();
@@ -86,7 +86,7 @@ void try_all_to_all(Member& m, Communicator& c, DType dtype, int64_t count, bool
             [&](int64_t i) { return value(i / count, m.rank * count + i % count); });
 }
 
-void try_broadcast(Member& m, Communicator& c, DType dtype, int64_t count) {
+void try_broadcast(Participant& m, Communicator& c, DType dtype, int64_t count) {
     for (int root = 0; root < m.size; ++root) {
         m.arena.clear();
         const Tensor t = input(m, dtype, count);
@@ -95,7 +95,7 @@ void try_broadcast(Member& m, Communicator& c, DType dtype, int64_t count) {
     }
 }
 
-void try_all(Member& m, Communicator& c, DType dtype, int64_t count) {
+void try_all(Participant& m, Communicator& c, DType dtype, int64_t count) {
     for (const bool in_place : {false, true}) {
         try_all_reduce(m, c, dtype, count, in_place);
         try_reduce_scatter(m, c, dtype, count, in_place);
@@ -134,7 +134,7 @@ TEST_CASE("every collective, dtype and odd count", "[collectives]") {
     const Backend backend = GENERATE(from_range(backends()));
     const int ranks = GENERATE(1, 2, 3, 4);
     INFO(backend << ", " << ranks << " ranks");
-    const auto outcome = run(backend, ranks, [](Member& m) {
+    const auto outcome = run(backend, ranks, [](Participant& m) {
         const auto c = m.make();
         for (const DType dtype : m.transport.contract().dtypes)
             for (const int64_t count : {0, 1, 3, 1021, 4099}) try_all(m, *c, dtype, count);
@@ -146,7 +146,7 @@ TEST_CASE("large odd counts", "[collectives]") {
     const Backend backend = GENERATE(from_range(backends()));
     const int ranks = GENERATE(2, 3);
     INFO(backend << ", " << ranks << " ranks");
-    const auto outcome = run(backend, ranks, [](Member& m) {
+    const auto outcome = run(backend, ranks, [](Participant& m) {
         constexpr int64_t less = thread_sanitizer ? 20 : 1;
         const auto c = m.make();
         try_all(m, *c, DType::f32, 1'000'003 / less);
@@ -159,7 +159,7 @@ TEST_CASE("large odd counts", "[collectives]") {
 TEST_CASE("blocks of many segments", "[collectives]") {
     for (const Backend& backend : with_option("segment_kib", {int64_t{64}, {}, false})) {
         INFO(backend);
-        const auto outcome = run(backend, 3, [](Member& m) {
+        const auto outcome = run(backend, 3, [](Participant& m) {
             const auto c = m.make();
             try_all(m, *c, DType::f32, 100'003);
             try_all(m, *c, DType::bf16, 100'003);
@@ -173,7 +173,7 @@ TEST_CASE("bytes and messages are those of the contract", "[collectives]") {
     const int ranks = GENERATE(1, 2, 3, 4);
     const int64_t count = GENERATE(12, 48'000, thread_sanitizer ? 120'000 : 1'200'000);  // divisible by every P
     INFO(backend << ", " << ranks << " ranks, " << count << " elements");
-    const auto outcome = run(backend, ranks, [count](Member& m) {
+    const auto outcome = run(backend, ranks, [count](Participant& m) {
         const auto c = m.make();
         const int64_t P = m.size, S = count * 4, peers = P - 1;
         Traffic last;
@@ -220,7 +220,7 @@ TEST_CASE("an odd count costs the group the closed form in total", "[collectives
     const int ranks = GENERATE(2, 3, 4);
     const int64_t count = GENERATE(1, 5, 10'007);
     INFO(backend << ", " << ranks << " ranks, " << count << " elements");
-    const auto outcome = run(backend, ranks, [count](Member& m) {
+    const auto outcome = run(backend, ranks, [count](Participant& m) {
         const auto c = m.make();
         const Tensor t = input(m, DType::f32, count);
         c->all_reduce(t, t, ReduceOp::sum).wait();
@@ -242,7 +242,7 @@ TEST_CASE("sums are deterministic, alike on all members, and at two ranks alike 
     std::vector<std::string> of_transports;
     for (const Backend& backend : backends()) {
         INFO(backend << ", " << ranks << " ranks, " << count << " elements");
-        const auto outcome = run(backend, ranks, [count](Member& m) {
+        const auto outcome = run(backend, ranks, [count](Participant& m) {
             const auto c = m.make();
             for (int repeat = 0; repeat < 3; ++repeat) {
                 m.arena.clear();
@@ -269,7 +269,7 @@ TEST_CASE("sums are deterministic, alike on all members, and at two ranks alike 
 TEST_CASE("groups that cross each other stay apart", "[collectives]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const auto outcome = run(backend, 4, [](Member& m) {
+    const auto outcome = run(backend, 4, [](Participant& m) {
         const int64_t row = m.rank / 2, column = m.rank % 2;
         const auto rows = m.make(fmt::format("tp/{}", row), {2 * row, 2 * row + 1});
         const auto columns = m.make(fmt::format("dp/{}", column), {column, column + 2});
@@ -299,7 +299,7 @@ TEST_CASE("groups that cross each other stay apart", "[collectives]") {
 TEST_CASE("a wrong count or dtype is refused before anything is sent", "[collectives]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
-    const auto outcome = run(backend, 2, [](Member& m) {
+    const auto outcome = run(backend, 2, [](Participant& m) {
         const auto c = m.make();
         const Tensor four = input(m, DType::f32, 4), three = input(m, DType::f32, 3), halves = input(m, DType::bf16, 4);
         const auto refused = [&](const char* what, auto call) {

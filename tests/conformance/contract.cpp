@@ -18,7 +18,7 @@ namespace {
 
 const std::vector<std::string> all_well;
 
-Tensor filled(Member& m, int64_t count, double value) {
+Tensor filled(Participant& m, int64_t count, double value) {
     const Tensor t = m.arena.tensor(DType::f32, count);
     for (int64_t i = 0; i < count; ++i) store(t, i, value);
     return t;
@@ -57,6 +57,11 @@ TEST_CASE("a contract names what it promises", "[contract]") {
     CHECK(!c.dtypes.empty());
     CHECK(!c.devices.empty());
     CHECK(!c.memory.empty());
+    // Of ours: the kernel knows who is on this host and whose it is; nothing between hosts proves who speaks.
+    const std::string& name = backend.transport;
+    if (name == "shm" || name == "threads") CHECK(c.authenticates);
+    if (name == "gloo" || name == "ucx" || name == "nccl") CHECK(!c.authenticates);
+    CHECK((c.text().find("authenticates") != std::string::npos) == c.authenticates);
     CHECK((c.send == C::Send::buffered) == (c.slots > 0));
     CHECK((!c.same_process || c.same_host));
     CHECK(c.text().find("sends") != std::string::npos);
@@ -67,7 +72,7 @@ TEST_CASE("rendezvous sends of any size wait for their receive; k buffered ones 
     const int64_t count = GENERATE(1, 1000, 1'000'000);
     INFO(backend << ", " << count << " elements");
     const C contract = contract_of(backend);
-    const auto outcome = run(backend, 2, [&](Member& m) {
+    const auto outcome = run(backend, 2, [&](Participant& m) {
         const auto c = m.make();
         connect(m, *c, static_cast<int>(1 - m.rank));
         const int sends = contract.slots + 1;
@@ -105,7 +110,7 @@ TEST_CASE("no send waits for its receiver, however many are unmet", "[contract]"
     INFO(backend);
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const auto c = m.make();
             connect(m, *c, static_cast<int>(1 - m.rank));
             constexpr int sends = 100;
@@ -138,7 +143,7 @@ TEST_CASE("what was buffered arrives, though its sender leaves at once", "[contr
     const int64_t count = GENERATE(1, 1'000'000);
     for (const Backend& backend : with_option("slots", {int64_t{2}, {}, false})) {
         INFO(backend << ", " << count << " elements");
-        const auto outcome = run(backend, 2, [&](Member& m) {
+        const auto outcome = run(backend, 2, [&](Participant& m) {
             auto c = m.make();
             if (m.rank == 0) {
                 const Tensor data = filled(m, count, 7);
@@ -163,7 +168,7 @@ TEST_CASE("receives return at once, or when they are done, as the contract says"
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const C contract = contract_of(backend);
-    const auto outcome = run(backend, 2, [&](Member& m) {
+    const auto outcome = run(backend, 2, [&](Participant& m) {
         const auto c = m.make();
         connect(m, *c, static_cast<int>(1 - m.rank));
         const Tensor t = filled(m, 100'000, static_cast<double>(m.rank));
@@ -187,7 +192,7 @@ TEST_CASE("an unmet send holds up only its own lane", "[contract]") {
     INFO(backend);
     const C contract = contract_of(backend);
     if (contract.lanes == C::Lanes::communicator) return;  // promises nothing here
-    const auto outcome = run(backend, 3, [&](Member& m) {
+    const auto outcome = run(backend, 3, [&](Participant& m) {
         const auto c = m.make();
         const Tensor t = filled(m, 100'000, static_cast<double>(m.rank)), in = filled(m, 100'000, -1);
         if (m.rank == 0) {
@@ -222,7 +227,7 @@ TEST_CASE("receives are matched as the contract says", "[contract]") {
     if (!contract.checks_tags) return;  // a later tag is taken for the next
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const auto c = m.make();
             const Tensor a = filled(m, 100, 1), b = filled(m, 100, 2);
             if (m.rank == 0) {
@@ -260,7 +265,7 @@ TEST_CASE("all_reduce adds in the order that the contract names", "[contract]") 
     const int64_t count = GENERATE(100, 200'003);
     INFO(backend << ", " << ranks << " ranks, " << count << " elements");
     const C contract = contract_of(backend);
-    const auto outcome = run(backend, ranks, [&](Member& m) {
+    const auto outcome = run(backend, ranks, [&](Participant& m) {
         const auto c = m.make();
         std::vector<std::vector<float>> parts(static_cast<size_t>(ranks));
         std::vector<const void*> ins;
@@ -291,7 +296,7 @@ TEST_CASE("tensors lie where the contract lets them", "[contract]") {
     INFO(backend);
     const C contract = contract_of(backend);
     if (std::count(contract.devices.begin(), contract.devices.end(), "cpu") == 0) return;  // the host's are no matter
-    const auto outcome = run(backend, 2, [&](Member& m) {
+    const auto outcome = run(backend, 2, [&](Participant& m) {
         const auto c = m.make();
         std::vector<float> heap(50'000, static_cast<float>(m.rank + 1));
         const Tensor t{heap.data(), DType::f32, {50'000}};
@@ -320,7 +325,7 @@ TEST_CASE("a transport for threads of one process refuses processes", "[contract
         if (!contract_of(backend).same_process) continue;
         INFO(backend);
         backend.processes = true;
-        const auto outcome = run(backend, 2, [](Member& m) {
+        const auto outcome = run(backend, 2, [](Participant& m) {
             try {
                 m.make();
                 m.expect(false, "processes were accepted");

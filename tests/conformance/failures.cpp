@@ -26,7 +26,7 @@ TEST_CASE("a member that does not come is named with op and number", "[failures]
     INFO(backend << ", " << op);
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const auto c = m.make();
             const Tensor two = m.arena.tensor(DType::f32, 2'000'000), one = m.arena.tensor(DType::f32, 1'000'000);
             const Tensor small = m.arena.tensor(DType::f32, 4);
@@ -60,7 +60,7 @@ TEST_CASE("a killed member is named within a second", "[failures]") {
     INFO(backend << ", " << ranks << " ranks");
     const auto outcome = run(
         backend, ranks,
-        [](Member& m) {
+        [](Participant& m) {
             const auto c = m.make();
             const Tensor t = m.arena.tensor(DType::f32, 100'000);
             for (int i = 0; i < 3; ++i) c->all_reduce(t, t, ReduceOp::sum).wait();
@@ -77,7 +77,7 @@ TEST_CASE("a stopped member is named after the timeout", "[failures]") {
     INFO(backend);
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const auto c = m.make();
             const Tensor t = m.arena.tensor(DType::f32, 100'000);
             c->all_reduce(t, t, ReduceOp::sum).wait();
@@ -97,7 +97,7 @@ TEST_CASE("abort ends the waits of the member and of the others", "[failures]") 
     const bool reaches_others = contract_of(backend).aborts;
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             const auto c = m.make();
             const Tensor t = m.arena.tensor(DType::f32, 100'000);
             c->all_reduce(t, t, ReduceOp::sum).wait();
@@ -124,7 +124,7 @@ TEST_CASE("ranks of one process do not read what a member has taken along", "[fa
     INFO(backend << (gives_up ? ", it gives up" : ", it ends"));
     const auto outcome = run(
         backend, 2,
-        [&](Member& m) {
+        [&](Participant& m) {
             auto c = m.make();
             const Tensor t = m.arena.tensor(DType::f32, 1000);
             if (m.rank == 0) {
@@ -149,7 +149,7 @@ TEST_CASE("a group that does not form names who is missing", "[failures]") {
     INFO(backend);
     const auto outcome = run(
         backend, 3,
-        [](Member& m) {
+        [](Participant& m) {
             if (m.rank == 2) {
                 m.rendezvous.get("over/0", 10s);
                 m.rendezvous.get("over/1", 10s);

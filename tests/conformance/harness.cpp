@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "chosen.h"
+#include "run/control/rendezvous.h"
 
 namespace orrery::conformance {
 namespace {
@@ -32,12 +33,20 @@ std::unique_ptr<Device> gpu_of(int64_t rank) {
     return registry.device("cuda", {})(config);
 }
 
+/// How ranks that are processes meet.
+std::unique_ptr<RendezvousBackend> meeting() {
+    Registry registry;
+    Loader(plugins_of_suite()).load("rendezvous", "tcp", registry, {});
+    Config none;
+    return registry.rendezvous("tcp", {})(none);
+}
+
 /// The body of one rank: everything it makes is gone when this returns.
-Member run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
-                  const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
+Participant run_member(const Backend& backend, int64_t rank, int64_t size, Rendezvous& rendezvous,
+                       const std::function<void(Participant&)>& body, std::chrono::milliseconds timeout) {
     const auto transport = load_transport(backend);
     TestArena arena(arena_bytes + rank * (3 << 20), serves_host(backend) ? nullptr : gpu_of(rank));
-    Member member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
+    Participant member{rank, size, rendezvous, *transport, arena, timeout, {}, {}};
     try {
         body(member);
     } catch (const std::exception& error) {
@@ -73,7 +82,7 @@ void collect(Outcome& outcome, int64_t rank, std::vector<std::string> failures, 
     outcome.notes[static_cast<size_t>(rank)] = std::move(notes);
 }
 
-Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<void(Participant&)>& body,
                     std::chrono::milliseconds timeout) {
     Outcome outcome;
     outcome.notes.resize(static_cast<size_t>(ranks));
@@ -82,7 +91,7 @@ Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<v
     std::vector<std::thread> threads;
     for (int64_t rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
-            Member member = run_member(backend, rank, ranks, rendezvous, body, timeout);
+            Participant member = run_member(backend, rank, ranks, rendezvous, body, timeout);
             const std::lock_guard lock(mutex);
             collect(outcome, rank, std::move(member.failures), std::move(member.notes));
         });
@@ -93,18 +102,19 @@ Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<v
 
 /// In the child: waits for the port, joins the job, runs the body, writes what came of it to the pipe.
 [[noreturn]] void run_child(const Backend& backend, int64_t rank, int64_t ranks, int start, int pipe,
-                            const std::function<void(Member&)>& body, std::chrono::milliseconds timeout) {
+                            const std::function<void(Participant&)>& body, std::chrono::milliseconds timeout) {
     std::string text;
     try {
-        TcpRendezvous::Options options;
+        JoinOptions options;
         if (::read(start, &options.port, sizeof options.port) != sizeof options.port) throw Error("the parent is gone");
         options.rank = rank;
         options.token.secret = "conformance";
-        TcpRendezvous rendezvous(options);
-        const Member member = run_member(backend, rank, ranks, rendezvous, body, timeout);
+        const auto backend_of_job = meeting();
+        const auto rendezvous = backend_of_job->join(options);
+        const Participant member = run_member(backend, rank, ranks, *rendezvous, body, timeout);
         put(text, member.failures);
         put(text, member.notes);
-        rendezvous.leave();
+        rendezvous->leave();
     } catch (const std::exception& error) {
         text.clear();
         put(text, {error.what()});
@@ -118,7 +128,7 @@ Outcome run_threads(const Backend& backend, int64_t ranks, const std::function<v
     ::_exit(0);
 }
 
-Outcome run_processes(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+Outcome run_processes(const Backend& backend, int64_t ranks, const std::function<void(Participant&)>& body,
                       std::chrono::milliseconds timeout) {
     Outcome outcome;
     outcome.notes.resize(static_cast<size_t>(ranks));
@@ -141,11 +151,12 @@ Outcome run_processes(const Backend& backend, int64_t ranks, const std::function
         starts.push_back(start[1]);
     }
     // Only now: a fork beside the server's thread could copy an allocator that the thread had locked.
-    RendezvousServer::Options options;
+    ServeOptions options;
     options.world = ranks;
     options.token.secret = "conformance";
-    const RendezvousServer server(options);
-    const int port = server.port();
+    const auto backend_of_job = meeting();
+    const auto server = serve(*backend_of_job, options);
+    const int port = server->port();
     for (int fd : starts) {
         if (::write(fd, &port, sizeof port) != sizeof port) outcome.failures.push_back("a rank ended before it began");
         ::close(fd);
@@ -302,7 +313,7 @@ Tensor TestArena::tensor(DType dtype, int64_t count) {
     return tensor;
 }
 
-std::unique_ptr<Communicator> Member::make(const std::string& name, std::vector<int64_t> ranks) {
+std::unique_ptr<Communicator> Participant::make(const std::string& name, std::vector<int64_t> ranks) {
     Group group{name, "axis", std::move(ranks), 0};
     if (group.ranks.empty())
         for (int64_t r = 0; r < size; ++r) group.ranks.push_back(r);
@@ -310,7 +321,7 @@ std::unique_ptr<Communicator> Member::make(const std::string& name, std::vector<
     return transport.make(group, rendezvous, std::span(&arena.memory, 1), timeout);
 }
 
-void Member::expect(bool ok, const std::string& text) {
+void Participant::expect(bool ok, const std::string& text) {
     if (!ok && failures.size() < 20) failures.push_back(text);
 }
 
@@ -322,18 +333,18 @@ void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Te
     sent.wait();
 }
 
-void connect(Member& m, Communicator& c, int peer) {
+void connect(Participant& m, Communicator& c, int peer) {
     if (m.transport.contract().send != TransportContract::Send::grouped) return;
     const Tensor out = m.arena.tensor(DType::f32, 1), in = m.arena.tensor(DType::f32, 1);
     exchange(c, true, out, peer, in, peer, 0);
 }
 
-void stop(Member& m) {
+void stop(Participant& m) {
     m.rendezvous.set("pid", std::to_string(::getpid()));
     ::raise(SIGSTOP);
 }
 
-Stopped::Stopped(Member& m) : process_(std::stoi(m.rendezvous.get("pid", std::chrono::seconds(10)))) {
+Stopped::Stopped(Participant& m) : process_(std::stoi(m.rendezvous.get("pid", std::chrono::seconds(10)))) {
     for (int i = 0; process_state(process_).find("stopped") == std::string::npos; ++i) {
         if (i == 10'000) throw Error("rank 1 did not stop, it " + process_state(process_));
         ::usleep(1000);
@@ -342,7 +353,7 @@ Stopped::Stopped(Member& m) : process_(std::stoi(m.rendezvous.get("pid", std::ch
 
 Stopped::~Stopped() { ::kill(process_, SIGKILL); }
 
-void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
+void expect_fault(Participant& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
                   const std::function<void()>& call) {
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -359,7 +370,7 @@ void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<
     }
 }
 
-Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Participant&)>& body,
             std::chrono::milliseconds timeout) {
     return backend.processes ? run_processes(backend, ranks, body, timeout)
                              : run_threads(backend, ranks, body, timeout);

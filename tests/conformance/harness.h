@@ -11,7 +11,7 @@
 
 #include "orrery/p2p.h"
 #include "orrery/registry.h"
-#include "run/control/rendezvous.h"
+#include "orrery/communicator.h"
 
 /// Runs the same body on every member of a group, over any transport, as threads or as processes.
 namespace orrery::conformance {
@@ -60,7 +60,7 @@ private:
 };
 
 /// One rank inside a body. Neither expect nor note throws, so that all ranks stay in step.
-struct Member {
+struct Participant {
     int64_t rank = 0;
     int64_t size = 1;
     Rendezvous& rendezvous;
@@ -81,15 +81,15 @@ void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Te
 
 /// A first message each way, where sends are grouped. Such a transport makes a connection with the first message over
 /// it, for which both sides have to come; what the contract says of sends is said of all that follow.
-void connect(Member& m, Communicator& c, int peer);
+void connect(Participant& m, Communicator& c, int peer);
 
-/// Member 1 stops here.
-void stop(Member& m);
+/// Participant 1 stops here.
+void stop(Participant& m);
 /// What the others hold of it, from when it has stopped (10 s at most, or it throws). Killed however the test ends: it
 /// would never end itself.
 class Stopped {
 public:
-    explicit Stopped(Member& m);
+    explicit Stopped(Participant& m);
     ~Stopped();
     Stopped(const Stopped&) = delete;
 
@@ -98,7 +98,7 @@ private:
 };
 
 /// Expects a Fault::peer from the call that mentions all parts, within the limit.
-void expect_fault(Member& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
+void expect_fault(Participant& m, std::chrono::milliseconds limit, const std::vector<std::string>& parts,
                   const std::function<void()>& call);
 
 struct Outcome {
@@ -106,8 +106,8 @@ struct Outcome {
     std::vector<std::vector<std::string>> notes;  ///< by rank; a killed rank has none
 };
 
-/// An exception from the body is a failure. `timeout`: of the communicators that Member::make makes.
-Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Member&)>& body,
+/// An exception from the body is a failure. `timeout`: of the communicators that Participant::make makes.
+Outcome run(const Backend& backend, int64_t ranks, const std::function<void(Participant&)>& body,
             std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
 /// Small whole numbers, exact in every dtype and every order of addition.

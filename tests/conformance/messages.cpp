@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<std::string> all_well;
 
-Tensor filled(Member& m, int64_t count, double value) {
+Tensor filled(Participant& m, int64_t count, double value) {
     const Tensor t = m.arena.tensor(DType::f32, count);
     for (int64_t i = 0; i < count; ++i) store(t, i, value);
     return t;
@@ -33,7 +33,7 @@ TEST_CASE("messages arrive in order, of any size", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const bool grouped = contract_of(backend).send == TransportContract::Send::grouped;
-    const auto outcome = run(backend, 3, [&](Member& m) {
+    const auto outcome = run(backend, 3, [&](Participant& m) {
         const auto c = m.make();
         const int next = static_cast<int>((m.rank + 1) % 3), previous = static_cast<int>((m.rank + 2) % 3);
         for (const int64_t count : {0, 1, 1000, 100'003, 2'000'003}) {
@@ -64,7 +64,7 @@ TEST_CASE("two members that send first do not block each other", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const bool grouped = contract_of(backend).send == TransportContract::Send::grouped;
-    const auto outcome = run(backend, 2, [&](Member& m) {
+    const auto outcome = run(backend, 2, [&](Participant& m) {
         const auto c = m.make();
         const int peer = 1 - static_cast<int>(m.rank);
         const Tensor out = filled(m, 1'000'000, static_cast<double>(m.rank)), in = filled(m, 1'000'000, -1);
@@ -80,7 +80,7 @@ TEST_CASE("a send is complete when the contract says so", "[messages]") {
     const Backend backend = GENERATE(from_range(backends()));
     INFO(backend);
     const auto contract = contract_of(backend);
-    const auto outcome = run(backend, 2, [&](Member& m) {
+    const auto outcome = run(backend, 2, [&](Participant& m) {
         const auto c = m.make();
         connect(m, *c, static_cast<int>(1 - m.rank));
         const Tensor t = filled(m, 1'000'000, static_cast<double>(m.rank));
@@ -109,7 +109,7 @@ TEST_CASE("a message of the wrong tag or size is an error on the receiver", "[me
     if (!contract_of(backend).checks_tags) return;  // promises nothing here
     const auto outcome = run(
         backend, 2,
-        [](Member& m) {
+        [](Participant& m) {
             const auto c = m.make();
             const Tensor t = filled(m, 8, 1);
             if (m.rank == 0) {

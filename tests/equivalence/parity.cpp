@@ -45,13 +45,13 @@ struct Parity {
     }
 
     std::vector<char> tokens(const std::string& name) const {
-        const std::vector<std::byte> bytes = expected.bytes_of(name);
+        const std::vector<std::byte> bytes = expected.file_of(name).bytes_of(name);
         const char* first = reinterpret_cast<const char*>(bytes.data());
         return {first, first + bytes.size()};
     }
 
     std::vector<float> array(const std::string& name) const {
-        const std::vector<std::byte> bytes = expected.bytes_of(name);
+        const std::vector<std::byte> bytes = expected.file_of(name).bytes_of(name);
         std::vector<float> values(bytes.size() / sizeof(float));
         std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
         return values;
@@ -65,26 +65,14 @@ struct Parity {
     }
 
     std::string folder;
-    SafetensorsFile weights, expected;
+    WeightFiles weights, expected;
     Json config;
 };
-
-/// A param's part of a tensor of the file; `prefix` goes before the published name.
-std::vector<float> part(const SafetensorsFile& file, const Value& param, WeightSource source,
-                        const std::string& prefix = "") {
-    source.tensor = prefix + source.tensor;
-    return read_weights(file, param, source, Shape(param.type.shape.size(), 0), param.type.shape);
-}
-
-const WeightSource& source_of(const Experiment& made, const std::string& param) {
-    for (const WeightSource& source : made.recipe->weights.sources)
-        if (source.param == param) return source;
-    throw std::runtime_error("no source for " + param);
-}
 
 /// Logits, loss and gradients of the first step, ten losses, the params after ten updates.
 std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference) {
     Program& program = made.train();
+    const PublishedWeights table = as_named(made.recipe->weights, parity.weights);
     show_gradients(program);
     for (const Op& op : program.ops)
         if (op.kind == "cross_entropy" && op.phase == Phase::forward)
@@ -96,7 +84,7 @@ std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference
     how.contents = [&](const Value& value, int64_t step) {
         if (value.name == "tokens" || value.name == "targets") return parity.tokens(value.name);
         if (value.role != Role::param) return draw(value, step, 0);
-        const std::vector<float> values = part(parity.weights, value, source_of(made, value.name));
+        const std::vector<float> values = part(parity.weights, value, source_of(table, value.name));
         const char* first = reinterpret_cast<const char*>(values.data());
         return std::vector<char>(first, first + values.size() * sizeof(float));
     };
@@ -115,7 +103,7 @@ std::vector<Line> compare(const Parity& parity, Experiment& made, bool reference
     Gradients gradients(parity.config.at("expected").at("grad_norms").at(0).get<double>());
     for (ValueId id : program.params()) {
         const Value& param = program.value(id);
-        const WeightSource& source = source_of(made, param.name);
+        const WeightSource& source = source_of(table, param.name);
         std::vector<float> gradient = at(ran.steps[0], "result grad " + param.name);
         for (float& x : gradient) x = static_cast<float>(static_cast<double>(x) / count);
         gradients.add(param.name, gradient, part(parity.expected, param, source, "grad."));

@@ -5,6 +5,7 @@
 
 #include "follow.h"
 #include "run/checkpoint/checkpoint.h"
+#include "run/checkpoint/saved_state.h"
 
 using namespace orrery;
 using namespace orrery::equivalence;
@@ -51,7 +52,12 @@ struct Parts {
             const TensorType local{value.type.dtype, piece.shape};
             auto& bytes = memory.emplace_back(static_cast<size_t>(local.bytes()), '\xee');
             if (whole) slice(whole->at(value.name).data(), value.type.shape, piece, 4, bytes.data());
-            values.push_back({value.name, value.type, layout, {bytes.data(), local.dtype, local.shape}});
+            values.push_back({value.name,
+                              value.type,
+                              layout,
+                              {bytes.data(), local.dtype, local.shape},
+                              stages_of(plan, at.value),
+                              is_fixed(plan.program, at.value)});
         }
     }
 };
@@ -68,7 +74,8 @@ void on_ranks(const Plan& plan, const std::string& place, Work work) {
                 all.push_back(rendezvous.get(fmt::format("{}/{}", topic, other), std::chrono::seconds(20)));
             return all;
         };
-        Checkpoints checkpoints(store_of(open, place), plan.mesh, rank, gather);
+        Checkpoints checkpoints(store_of(open, place), plan.mesh, rank, gather,
+                                {.share_bytes = 64, .stage_axis = plan.stage_axis});
         work(checkpoints, rank);
     });
 }

@@ -1,6 +1,7 @@
 #include "trial.h"
 
 #include <random>
+#include <stdexcept>
 
 #include "folders.h"
 #include "lua/built_strategy.h"
@@ -97,6 +98,17 @@ test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab) 
     how.every_step = true;
     how.contents = [=](const Value& value, int64_t step) { return draw(value, step, vocab); };
     return run_steps(lowered, how);
+}
+
+std::vector<float> part(const WeightFiles& files, const Value& param, WeightSource source, const std::string& prefix) {
+    source.tensor = prefix + source.tensor;
+    return read_weights(files, param, source, Shape(param.type.shape.size(), 0), param.type.shape);
+}
+
+const WeightSource& source_of(const PublishedWeights& weights, const std::string& param) {
+    for (const WeightSource& source : weights.sources)
+        if (source.param == param) return source;
+    throw std::runtime_error("no source for " + param);
 }
 
 double loss_of(const test::Contents& step) {

@@ -2,8 +2,10 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plan_ranks.h"
+#include "run/checkpoint/pretrained.h"
 #include "run/script_interface.h"
 
 namespace orrery::equivalence {
@@ -24,6 +26,12 @@ std::vector<char> draw(const Value& value, int64_t step, int64_t vocab, uint32_t
 
 /// Steps on the CPU's own kernels from drawn sources, each looked at.
 test::Ran run_drawn(const test::Lowered& lowered, int64_t steps, int64_t vocab);
+
+/// A param's part of a tensor of published files, f32; `prefix` goes before the published name.
+std::vector<float> part(const WeightFiles& files, const Value& param, WeightSource source,
+                        const std::string& prefix = "");
+/// Of a param by name; throws when it has none.
+const WeightSource& source_of(const PublishedWeights& weights, const std::string& param);
 
 /// The step's loss_sum / count.
 double loss_of(const test::Contents& step);

@@ -53,7 +53,7 @@ refused "missing script" 'no script nowhere.lua|name a Lua file' -- "$orrery" ru
 refused_set "unknown transport" '--set|shmm|shm' \
     run.transport=shmm
 # A typo in a backend's own table, used by this run or not, is found before a rank starts, and by check.
-for table in device.cpu transport.shm transport.gloo store.posix; do
+for table in device.cpu transport.shm transport.gloo store.posix rendezvous.tcp; do
     refused_set "typo in [$table]" "--set $table.timeut=1|timeut|[$table]" $table.timeut=1
     refused "typo in [$table], check" 'timeut' -- "$orrery" check "$gpt" --config good.toml --set $table.timeut=1
 done
@@ -142,6 +142,23 @@ refused "loopback address for two hosts" '--rendezvous localhost:29912|no other 
     env ORRERY_TOKEN=0123456789abcdef "${two_nodes[@]}" localhost:29912
 refused "secret of a few letters" 'ORRERY_TOKEN has 5 characters|16' -- \
     env ORRERY_TOKEN=short "${two_nodes[@]}" 192.0.2.1:29912
+install -m 600 /dev/null secret; echo 0123456789abcdef > secret
+install -m 644 secret open_secret; install -m 600 /dev/null short_secret; echo short > short_secret
+printf '0123456789abcdef\nanother line\n' > lines_secret; chmod 600 lines_secret; mkfifo -m 600 pipe_secret
+refused "secret that others may read" 'ORRERY_TOKEN_FILE: open_secret has mode 0644|expected 0600|chmod 600' -- \
+    env ORRERY_TOKEN_FILE=open_secret "${two_nodes[@]}" 192.0.2.1:29912
+refused "short secret in a file" 'ORRERY_TOKEN_FILE: short_secret has 5 characters|16' -- \
+    env ORRERY_TOKEN_FILE=short_secret "${two_nodes[@]}" 192.0.2.1:29912
+refused "file of more than a secret" 'lines_secret has more than one line|openssl rand' -- \
+    env ORRERY_TOKEN_FILE=lines_secret "${two_nodes[@]}" 192.0.2.1:29912
+refused "pipe as the secret's file" 'pipe_secret is a named pipe, expected a file' -- \
+    env ORRERY_TOKEN_FILE=pipe_secret "${two_nodes[@]}" 192.0.2.1:29912
+refused "secret's file that is not there" 'nowhere cannot be opened|holds the job' -- \
+    env ORRERY_TOKEN_FILE=nowhere "${two_nodes[@]}" 192.0.2.1:29912
+refused "two secrets" 'ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set|unset one' -- \
+    env ORRERY_TOKEN_FILE=secret ORRERY_TOKEN=0123456789abcdef "${two_nodes[@]}" 192.0.2.1:29912
+refused "kind of rendezvous that is not there" 'run.rendezvous|no rendezvous "tcq"|did you mean "tcp"' -- \
+    "$orrery" run "$gpt" --config good.toml --set run.rendezvous=tcq
 refused "no secret where anybody can come" 'torchrun|192.0.2.1|set ORRERY_TOKEN' -- \
     env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
     "$orrery" run "$gpt" --config good.toml
@@ -209,7 +226,7 @@ refused "starting over in a folder that is no run's" 'precious|no run' -- \
 [ -e precious/thesis.tex ] || fail "--fresh moved a folder that is no run's"
 
 # Each command explains itself, without a script too.
-for command in run check verify sample draw tokenize plugins new-plugin bench; do
+for command in run check verify sample evaluate draw tokenize plugins new-plugin bench; do
     "$orrery" $command --help > help.txt 2>&1 && grep -q Usage help.txt ||
         { echo "FAILED orrery $command --help: $(head -1 help.txt)"; failures=$((failures + 1)); }
 done

@@ -28,8 +28,10 @@ for w in table["communication"]:
 CHECK
 echo "a plan's kernels and its transport"
 
-"$orrery" calibrate --threads 1 --seconds 2 --transports gloo,nosuch --ranks 2,3 --bytes 4096 > grid.json 2> grid.log ||
-    { cat grid.log; fail "a grid"; }
+mkdir plugins && echo "nobody has such a card" > plugins/liborrery_transport_card.why
+export XDG_CACHE_HOME=$work/cache
+"$orrery" calibrate --threads 1 --seconds 2 --transports gloo,card --ranks 2,3 --bytes 4096 \
+    --set "plugins.path=[\"$work/plugins\"]" > grid.json 2> grid.log || { cat grid.log; fail "a grid"; }
 python3 - grid.json << 'CHECK' || fail "the table of a grid"
 import json, sys
 table = json.load(open(sys.argv[1]))
@@ -37,10 +39,38 @@ over = [n for n in table["notes"] if n.startswith("the time was over before ")]
 assert len(table["kernels"]) > 300 or over, len(table["kernels"])
 rows = [w for w in table["communication"] if w["op"] != "message"]
 assert {(w["transport"], w["ranks"]) for w in rows} == {("gloo", 2), ("gloo", 3)}
-missing = [n for n in table["notes"] if n.startswith("nosuch between 2 ranks is left out: ")]
-assert len(missing) == 1 and "nosuch" in missing[0], table["notes"]
+missing = [n for n in table["notes"] if n.startswith("card between 2 ranks is left out: ")]
+assert len(missing) == 1 and "nobody has such a card" in missing[0], table["notes"]
 CHECK
+grep -q "^card between 2 ranks is left out: " grid.log || { cat grid.log; fail "what is left out is not told"; }
+[ ! -e cache/orrery/costs ] || fail "a table is kept that nobody asked for"
 echo "a grid, over two sizes of group"
+
+# rows FILE: of kernels, of communication.
+rows() {
+    python3 -c 'import json, sys
+table = json.load(open(sys.argv[1]))
+print(len(table["kernels"]), len(table["communication"]))' "$1"
+}
+keep() { "$orrery" calibrate --threads 1 --keep "$@" > keep.log 2>&1 || { cat keep.log; fail "calibrate --keep $*"; }; }
+ln -s behind.json link.json
+keep --seconds 1 --transports shm --bytes 4096 -o link.json
+kept=$(sed -n 's/^\(.*costs.*\): .* of kernels.*/\1/p' keep.log)
+[ -L link.json ] && cmp -s link.json "$kept" || { cat keep.log; fail "-o and --keep differ, or a link is replaced"; }
+read -r before wires <<< "$(rows "$kept")"
+[ "$wires" -eq 5 ] || fail "$wires rows of communication are kept"
+keep --seconds 0.01 --transports none
+read -r after wires <<< "$(rows "$kept")"
+[ "$after" -ge "$before" ] && [ "$wires" -eq 5 ] || { cat keep.log; fail "rows that were not measured are gone"; }
+grep -qE "^  [0-9]+ rows? measured now, .*; [0-9]+ stay as they were kept$" keep.log ||
+    { cat keep.log; fail "what is kept"; }
+echo "{" > "$kept"
+keep --seconds 0.01 --transports none
+grep -q "^$kept: not valid json.*it is replaced$" keep.log || { cat keep.log; fail "a damaged table that is replaced"; }
+rows "$kept" > /dev/null || fail "a damaged table stays"
+"$orrery" calibrate --threads 1 --seconds 0.01 --transports none -o /dev/null > null.log 2>&1 && [ -c /dev/null ] ||
+    { cat null.log; fail "/dev/null"; }
+echo "what is kept is joined"
 
 # refused WORDS ARGUMENTS...
 refused() {
@@ -52,7 +82,14 @@ refused() {
     [ -z "$word" ] || fail "calibrate $*: no \"$word\" in: $out"
 }
 refused "--ranks 1,2: expected numbers from 2 to 1024" --ranks 1,2
+[ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |64 on each is the most that is measured" --ranks 2,1000
 refused "--transports nccl|take shm, gloo or ucx" --transports nccl
 refused "no script nothing.lua" nothing.lua
+refused 'no transport "gloa"|there are: gloo, |did you mean "gloo"?' --transports shm,gloa
+refused 'no transport ""|there are: gloo, ' --transports ""
+refused "-o '': expected the name of a file" -o ""
+refused "-o none/here.json: there is no folder none" -o none/here.json
+refused "-o $work: is a folder" -o "$work"
+for seconds in nan inf -1; do refused "--seconds: $seconds: expected a number from" --seconds "$seconds"; done
 "$orrery" calibrate --help | grep -q -- "--transports" || fail "help without a script"
 echo "1 passed, 0 failed"

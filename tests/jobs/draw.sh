@@ -60,6 +60,15 @@ says picture.txt "dp=2" "Memory of a rank" "Layout of each parameter" "2 of them
 refused "draw what?"
 refused "not both" "$source_root/scripts/gpt.lua" --schedule mine.txt
 refused "an SVG" --schedule mine.txt -o mine.png
+refused "an SVG" no_script.lua -o mine.png
+refused "there is no folder no/such" --schedule mine.txt -o no/such/mine.svg
+refused "expected the name of a file" --schedule mine.txt -o ''
+refused "expected a whole number from 0 to 1000000000" --schedule mine.txt --micro -1
+cp mine.svg before.svg
+(trap '' XFSZ; ulimit -f 1; exec $orrery draw --schedule mine.txt -o mine.svg > message.txt 2>&1)
+[ $? -eq 1 ] || fail "a full disk"
+says message.txt "cannot write mine.svg: File too large"
+cmp mine.svg before.svg || fail "a full disk destroys the drawing before it"
 refused "--stages 4 --micro 8" --schedule mine.lua
 refused "nowhere" --schedule nowhere --stages 2 --micro 2
 echo "F0 X1" > bad.txt

@@ -28,7 +28,8 @@ refuses "metrics into a pipe" 1 'piped/metrics.jsonl|named pipe' timeout 20 $orr
 # A run that only measures leaves no checkpoint.
 run_tiny measured $steps --set mesh.dp=1 --set checkpoint.every_steps=0 --set checkpoint.final=false \
     > measured.log 2>&1 || { cat measured.log; fail "a run without checkpoints"; }
-[ ! -e measured/checkpoints ] && ! grep -q "checkpoint of step" measured.log || fail "checkpoint.final = false left one"
+! ls measured/checkpoints 2> /dev/null | grep -q step && ! grep -q "checkpoint of step" measured.log ||
+    fail "checkpoint.final = false left one"
 # One may sample from an earlier one, but a script does not that has just trained beyond it.
 run_tiny partly $steps --set mesh.dp=1 --set checkpoint.every_steps=5 --set checkpoint.final=false > partly.log 2>&1 ||
     { cat partly.log; fail "a run with some checkpoints"; }
@@ -98,6 +99,27 @@ run_tiny damaged 30 > damaged.resumed.log 2>&1 || { cat damaged.resumed.log; fai
 grep -q "damaged, an older checkpoint is used" damaged.resumed.log || { cat damaged.resumed.log; fail "no damage"; }
 losses damaged > resumed.txt
 cmp whole.txt resumed.txt || { diff whole.txt resumed.txt | head -5; fail "damaged: other lines in metrics.jsonl"; }
+
+# A resume that is refused leaves the folder as it was, which evaluates to what it did.
+kept() {
+    (cd damaged && find . -type f -not -name run.json -not -name '.*lock' -not -name 'generation-*' \
+        -exec sha256sum {} + | sort -k 2)
+}
+kept > before.txt
+exits 0 evaluated "$orrery" evaluate damaged text.txt
+refuses "another model" 2 'is of another program' run_tiny damaged 40 --set script.layers=1
+refuses "another seed" 2 'seed' run_tiny damaged 40 --set run.seed=6
+kept > after.txt
+cmp before.txt after.txt || { diff before.txt after.txt; fail "a refused resume has changed the folder"; }
+# Fewer layers find all of their params in the checkpoint, and are another model.
+refuses "an evaluation of another model" 2 'params that this one lacks|h.1.' \
+    "$orrery" evaluate damaged text.txt --set script.layers=1
+
+# What is a pipe in the place of a file is told, not waited for.
+rm damaged/run.json && mkfifo damaged/run.json
+refuses "a pipe for run.json" 1 'damaged/run.json is a named pipe, expected a file' timeout 20 "$orrery" run \
+    "$source_root/scripts/gpt.lua" --config damaged/config.toml
+rm damaged/run.json
 
 # Metrics that cannot be written are an error, not a gap.
 run_tiny full $steps > full.log 2>&1 || { cat full.log; fail "full: the first run"; }

@@ -3,7 +3,7 @@
 # rank: the work is committed before the job ends, and the resumed run has the losses of the uninterrupted one.
 source "$(dirname "$0")/lib.sh"
 set -m  # each background job is a process group of its own, with SIGINT as a terminal gives it
-steps=300
+steps=1000  # so many that none is through before its signal
 run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 losses whole > whole.txt
 slow="--set checkpoint.every_steps=0 --set train.evaluate_every=0"

@@ -21,6 +21,26 @@ missing_word() {
     done <<< "$1|"
 }
 
+# exits CODE NAME COMMAND...: what it says goes to NAME.txt and NAME.err.
+exits() {
+    local code=$1 name=$2 found
+    shift 2
+    "$@" > "$name.txt" 2> "$name.err"
+    found=$?
+    [ $found -eq "$code" ] || { cat "$name.txt" "$name.err"; fail "$*: exit code $found, expected $code"; }
+}
+# refused WORDS COMMAND...: exit code 2, and the words (separated by |) in what it says. Jobs that look at more have
+# their own.
+refused() {
+    local words=$1 missing
+    shift
+    exits 2 refused "$@"
+    missing=$(missing_word "$words" "$(cat refused.txt refused.err)")
+    [ -z "$missing" ] || { cat refused.txt refused.err; fail "the message lacks \"$missing\""; }
+}
+# sizes NAME: ranks and sequences of each row of a table of `orrery scale`.
+sizes() { awk '$1 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ { print $1, $2 }' "$1.txt" | tr '\n' ';'; }
+
 # 60 kB of text that a model can learn something from.
 awk 'BEGIN {
     for (i = 0; i < 1500; ++i) printf "%d plus %d makes %d and so it is written\n", i % 37, i % 11, i % 37 + i % 11

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 # Sizes 2, 4, 6 for 16 of the first 48 sequences each, then 8: steps 1-8, 9-12, 13-15 and 16-.
 ramp=(--set train.sequences_per_step=8 --set train.ramp_start=2 --set train.ramp_increment=2 --set train.ramp_samples=48
-    --set checkpoint.every_steps=5 --set checkpoint.keep=10)
+    --set checkpoint.every_steps=5 --set checkpoint.keep=10 --set checkpoint.async=false)
 run_tiny whole 20 "${ramp[@]}" > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 grep -q "batch: 2 from step 1, 4 from step 9, 6 from step 13, 8 from step 16" whole.log ||
     { cat whole.log; fail "the summary does not show the ramp"; }

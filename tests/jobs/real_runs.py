@@ -2,15 +2,15 @@
 import json
 import os
 import statistics
-import subprocess
 import sys
 
+from timed_runs import PLAIN, Runs, finish, named
+
 program, root, table, rounds, steps, seconds = (*sys.argv[1:4], *map(int, sys.argv[4:7]))
+runs = Runs(program, root)
 BARS = {"1 and 2 ranks": (0.08, 0.20), "4 and 8 ranks": (0.15, 0.35)}
 MOST_SPREAD = 0.05
-BASE = {"run.seed": 5, "run.threads_per_rank": 1, "run.resume": "never", "data.path": "text.txt",
-        "data.tokens_per_sequence": 64, "data.validation": 0.1, "train.sequences_per_step": 16, "train.steps": steps,
-        "train.log_every": 1000000, "train.evaluate_batches": 1, "checkpoint.final": "false", "script.warmup": 5,
+BASE = {**PLAIN, "data.tokens_per_sequence": 64, "train.sequences_per_step": 16, "train.steps": steps,
         "script.layers": 4, "script.embed": 128, "script.heads": 4}
 
 
@@ -19,9 +19,7 @@ def of(transport, mesh=None, **more):
     sets = {**BASE, "run.transport": transport}
     for axis, size in (mesh or {}).items():
         sets[f"mesh.{axis}"] = size
-    for key, value in more.items():
-        sets[key.replace("__", ".") if "__" in key else f"script.{key}"] = value
-    return sets
+    return sets | named(more)
 
 
 def pipe(schedule, stages, transport, micro=8, **more):
@@ -85,43 +83,6 @@ def ranks(sets):
     return count
 
 
-def call(arguments):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(arguments)}\nended with {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
-
-
-def flags(sets):
-    out = []
-    for key, value in sets.items():
-        out += ["--set", f"{key}={value}"]
-    return out
-
-
-def run(name, sets, turn):
-    """The median step behind the first quarter, in seconds, and the run's folder."""
-    folder = f"runs/{name.replace(' ', '-')}-{turn}"
-    call(["run", f"{root}/scripts/gpt.lua", *flags(sets), "--set", f"run.folder={folder}"])
-    tokens = sets["train.sequences_per_step"] * sets["data.tokens_per_sequence"]
-    took = []
-    for line in open(f"{folder}/metrics.jsonl"):
-        step = json.loads(line)
-        if "loss" in step and step["step"] > max(1, steps // 4):
-            took.append(tokens / step["tok/s"])
-    return statistics.median(took), folder
-
-
-def measure(configurations):
-    """Rounds over all of them, so that what else the machine does falls on all alike."""
-    found = {name: [] for name, _ in configurations}
-    for turn in range(rounds):
-        for name, sets in configurations:
-            found[name].append(run(name, sets, turn))
-            print(f"round {turn + 1} of {rounds}: {name}: {1e3 * found[name][-1][0]:.2f} ms", file=sys.stderr)
-    return {name: sorted(of_name) for name, of_name in found.items()}
-
-
 def spread(of_name):
     """The quartiles' distance over the median, as tables of costs have it; None: too few runs tell it."""
     times = [time for time, _ in of_name]
@@ -134,20 +95,20 @@ def spread(of_name):
 def main():
     configurations = ALL if table else [one for one in ALL if one[0] in FEW]
     for _, sets in configurations:  # mistakes show before anything is measured
-        call(["check", f"{root}/scripts/gpt.lua", *flags(sets)])
-    call(["calibrate", "--threads", "1", "--transports", "shm,gloo,ucx" if table else "shm",
-          "--ranks", "2,4,8" if table else "2", "--seconds", str(seconds), "-o", "fit.json"])
-    found = measure(configurations)
+        runs.of_script("check", sets)
+    runs.call(["calibrate", "--threads", "1", "--transports", "shm,gloo,ucx" if table else "shm",
+               "--ranks", "2,4,8" if table else "2", "--seconds", str(seconds), "-o", "fit.json"])
+    found = {name: sorted(of_name) for name, of_name in runs.interleaved(configurations, rounds, "runs").items()}
     middle = {name: of_name[len(of_name) // 2] for name, of_name in found.items()}
     calibrating = {name for i, (name, _) in enumerate(configurations) if i % 2 == 0}
-    call(["calibrate", "--refit", *[middle[name][1] for name, _ in configurations if name in calibrating], "-o",
-          "fit.json"])
+    runs.call(["calibrate", "--refit", *[middle[name][1] for name, _ in configurations if name in calibrating], "-o",
+               "fit.json"])
     lines = [f"{os.cpu_count()} processors; each the median of {rounds} interleaved runs of {steps} steps, ms a step",
              f"{'':26} {'predicted':>10} {'measured':>10} {'off':>8} {'spread':>8}"]
     judged = {group: {"predicted": [], "calibrating": []} for group in BARS}
     left_out = 0
     for name, sets in configurations:
-        told = json.loads(call(["simulate", f"{root}/scripts/gpt.lua", *flags(sets), "--table", "fit.json", "--json"]))
+        told = json.loads(runs.of_script("simulate", sets, "--table", "fit.json", "--json"))
         measured, wide = middle[name][0], spread(found[name])
         off = told["step_s"] / measured - 1
         if not told["step_s"] > 0:
@@ -176,11 +137,7 @@ def main():
                 missed += bad
                 line += f" (bars {100 * bars[0]:.0f} and {100 * bars[1]:.0f} %: {'missed' if bad else 'met'})"
             lines.append(line)
-    print("\n".join(lines))
-    if table:
-        open(table, "w").write("\n".join(lines) + "\n")
-    if table and missed:  # the short form has too few steps to judge anything by
-        sys.exit("a bar is missed: was the machine left alone? runs that spread are left out, but a steady load is not")
+    finish(lines, table, missed, " runs that spread are left out, but a steady load is not")
 
 
 main()

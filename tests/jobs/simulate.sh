@@ -66,10 +66,88 @@ refused 2 "wrong.toml" $orrery simulate $gpt --config small.toml --cluster wrong
 : > wrong.toml
 refused 2 "missing accelerator, expected a table" $orrery simulate $gpt --config small.toml --cluster wrong.toml
 refused 2 "is a folder" $orrery simulate $gpt --config small.toml --cluster "$clusters"
-refused 2 "cannot be written" simulate --trace no/such/folder.json
+
+# Where results go is looked at before the work, and nothing is made there before it is done.
+for option in -o --trace; do
+    file=away.svg
+    refused 2 "there is no folder no/such" simulate $option no/such/$file
+    refused 2 "expected the name of a file" simulate $option ''
+done
+mkdir folder.svg
+refused 2 "is a folder" simulate -o folder.svg
+refused 2 "is a folder" simulate --trace folder.svg
+refused 2 ".svg" simulate -o step.png
+refused 2 "no axis" simulate --trace away.json --mapping ep
+[ ! -e away.json ] || fail "a forecast that failed left a trace"
+cp step.svg before.svg
+(trap '' XFSZ; ulimit -f 1; simulate -o step.svg --trace step.json > said.txt 2>&1)
+[ $? -eq 1 ] && grep -q "cannot write step.svg: File too large" said.txt || { cat said.txt; fail "a full disk"; }
+cmp -s step.svg before.svg && [ -z "$(ls | grep '\.new\.')" ] || fail "a full disk destroys the drawing before it"
+ln -s step.svg link.svg
+simulate -o link.svg --slow 3:2 > /dev/null && [ -L link.svg ] && ! cmp -s step.svg before.svg || fail "a link"
+
+# What would pass silently.
+sed 's/H100-80G-SXM/H100-80G-SMX/' "$clusters/h100.toml" > wrong.toml
+refused 2 'is "H100-80G-SMX", of which no rate is known' $orrery simulate $gpt --config small.toml --cluster wrong.toml
+refused 2 "the mesh pp=2 dp=2 tp=1 has no collectives of tp" simulate --set mesh.tp=1 --tp-chunks 2
+for form in :2 1: 1 ' 1:2' 1:inf 1:nan; do refused 2 "RANK:TIMES" simulate --slow "$form"; done
+refused 2 "rank 3 is there twice" simulate --slow 3:2 --slow 3:4
+for form in nan inf -1 ''; do refused 2 "expected a number from 0 to 10" simulate --jitter "$form"; done
+for form in nan inf -1 0; do refused 2 "expected a number from 1e-06" $orrery simulate $gpt --link-gbit $form; done
+refused 2 "expected a number from 0 to 1000000000" simulate --restart-s nan
 simulate --set mesh.dp=1 | grep -q "^failures .*no \[storage\]" || fail "a failure rate without storage says nothing"
 { echo 'colour = "red"'; cat "$clusters/h100.toml"; } > wrong.toml
 refused 2 "colour" $orrery simulate $gpt --config small.toml --cluster wrong.toml
+
+# Two kinds of node: the slow one decides in either order, MFU is over both, and each rank has its own kind's memory.
+kinds() {
+    local name
+    for name in "$@"; do
+        local bf16=989 memory=80
+        [ "$name" = fast ] || bf16=200
+        [ "$name" != small ] || memory=${small_gib:-0.05}
+        printf '[accelerator.%s]\ngeneration = "hopper"\nmemory_gib = %s\nmemory_gb_s = 3350\n' "$name" "$memory"
+        printf 'dense_tflops = { bf16 = %s }\n[node.%s]\naccelerator = "%s"\naccelerators = %s\ncount = 1\n' \
+            "$bf16" "$name" "$name" "${of_node:-4}"
+        printf 'scale_up = { kind = "nvswitch", gb_s = 450 }\n'
+        printf 'nics = { kind = "infiniband", count = 4, gb_s = 50 }\n'
+    done
+    printf '[fabric]\nkind = "single_switch"\n'
+}
+mixed() { $orrery simulate $gpt --config small.toml --cluster "$1.toml" --json --set mesh.pp=1 --set mesh.dp=4; }
+for names in "fast slow" "slow fast" "slow old" "fast small"; do kinds $names > "${names/ /_}.toml"; done
+mixed fast_slow > fast_slow.json && mixed slow_fast > slow_fast.json && mixed slow_old > slow_old.json ||
+    fail "no forecast of two kinds of node"
+python3 - <<'CHECK' || fail "two kinds of node are priced wrong"
+import json
+mixed, turned, slow = (json.load(open(f"{name}.json")) for name in ("fast_slow", "slow_fast", "slow_old"))
+for key in ("step_s", "mfu", "memory_bytes"):
+    assert abs(mixed[key] / turned[key] - 1) < 1e-9, key
+assert abs(mixed["step_s"] / slow["step_s"] - 1) < 1e-9
+assert abs(mixed["mfu"] / slow["mfu"] * (989 + 200) / 2 / 200 - 1) < 1e-9
+assert mixed["waiting"] > 0.05 and slow["waiting"] < 0.01 and mixed["slowest_rank"] == 4 and turned["slowest_rank"] == 0
+CHECK
+refused 2 "rank 4 takes " mixed fast_small
+$orrery simulate $gpt --config small.toml --cluster fast_slow.toml | grep -q "^gpt on fast_slow: " ||
+    fail "a cluster without a name has not its file's"
+# Where the smaller kind decides what fits, a higher ZeRO stage is tried, and each choice is told against what it has.
+small_gib=0.2 of_node=2 kinds fast small > two_kinds.toml
+plan_mixed() {
+    $orrery plan $gpt --config small.toml --cluster two_kinds.toml --ranks 4 --most-tp 1 --most-pp 1 "$@"
+}
+plan_mixed --json > two_kinds.json || fail "nothing fits on two kinds of node, where ZeRO-3 does"
+python3 - <<'CHECK' || fail "the plan on two kinds of node holds choices against another memory than theirs"
+import json
+plan = json.load(open("two_kinds.json"))
+small = int(0.2 * 2 ** 30)
+assert plan["choices"][0]["fits"] and plan["choices"][0]["zero"] == 3, plan["choices"][0]
+assert not all(choice["fits"] for choice in plan["choices"])
+for choice in plan["choices"]:
+    assert choice["memory_limit_bytes"] == small and choice["fits"] == (choice["memory_bytes"] <= small), choice
+CHECK
+plan_mixed -o two_kinds.svg > two_kinds.txt && grep -q "^gpt on two_kinds: 4 ranks, " two_kinds.txt &&
+    grep -q "as rank [23] takes .* and has 204.8 MiB" two_kinds.txt &&
+    grep -q "has 204.8 MiB" two_kinds.svg || { cat two_kinds.txt; fail "the small kind's memory is not told"; }
 
 plan() { $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
 plan --jobs 1 -o plan.svg > plan.txt || fail "no plan"
@@ -86,7 +164,12 @@ plan --keep zero,schedule,recompute,sequence --set script.zero=3 --set 'script.p
 # step, MFU, memory and its unit, pp, dp, tp, samples, ZeRO stage, schedule
 awk '/step s/ { getline; exit !($9 == 3 && ($10 == "zbv" || $5 == 1) && / yes / && / all /) }' kept.txt ||
     { cat kept.txt; fail "the plan tells other options than those that it keeps"; }
+for kept in "--most-tp 1" "--keep mesh --set mesh.tp=1 --set mesh.dp=4"; do
+    refused 2 "none of the meshes that are looked at has collectives of tp to cut" plan --tp-chunks 2 $kept
+done
 refused 2 ".svg" plan -o plan.png
+refused 2 "there is no folder no/such" plan -o no/such/plan.svg
+refused 2 "expected the name of a file" plan -o ''
 refused 2 "the mesh that --keep mesh keeps has 8" $orrery plan $gpt --config small.toml \
     --cluster "$clusters/h100.toml" --keep mesh --ranks 7
 refused 2 "not in range 1 to 1000000" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks -5

@@ -9,19 +9,28 @@ run_tiny run $steps > run.log 2>&1 || { cat run.log; fail "the run"; }
 # Every key once and none besides, finite numbers, and whole ones where something is counted.
 number='-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?'
 keys="\{\"step\":7,\"loss\":($number),\"grad_norm\":($number),\"lr\":($number),\"tok/s\":($number),"
-keys+="\"TFLOP/s\":($number),\"MFU\":($number),\"memory\":([0-9]+)\}"
+keys+="\"TFLOP/s\":($number),\"MFU\":($number),\"memory\":([0-9]+),\"time\":($number),"
+keys+="\"seconds\":($number),\"tokens\":896,\"samples\":28,\"data_share\":($number),"
+keys+="\"communication_share\":($number),\"waiting_share\":($number),\"checkpoint_seconds\":0\.0\}"
 line=$(sed -n 7p run/metrics.jsonl)
 [[ $line =~ ^$keys$ ]] || fail "line 7 of metrics.jsonl: $line"
 figures=$(sed 's/"[^"]*"://g; s/[{}]//g; s/,/ /g' <<< "$line")
 
 # Bounds that no sound run of this model leaves, on any machine.
 sane=$(awk '{
-    split("7 0 0 0 1e-9 1e-15 1e-12 1048576", low)
-    split("7 20 1000 1 1e9 1000 4 1e11", high)
-    split("step loss grad_norm lr tok/s TFLOP/s MFU memory", name)
-    for (i = 1; i <= 8; ++i) if ($i < low[i] || $i > high[i]) print name[i] " is " $i
+    split("7 0 0 0 1e-9 1e-15 1e-12 1048576 1.7e9 1e-7 896 28 0 1e-9 0", low)
+    split("7 20 1000 1 1e9 1000 4 1e11 1e10 300 896 28 1 1 1", high)
+    split("step loss grad_norm lr tok/s TFLOP/s MFU memory time seconds tokens samples data messages waiting", name)
+    for (i = 1; i <= 15; ++i) if ($i < low[i] || $i > high[i]) print name[i] " is " $i
+    if ($13 + $14 + $15 > 1) print "shares add up to " $13 + $14 + $15
+    speed = 128 / $10 / $5
+    if (speed < 0.999 || speed > 1.001) print "128 tokens in " $10 " s are not " $5 " tok/s"
 }' <<< "$figures")
 [ -z "$sane" ] || fail "metrics.jsonl, step 7: $sane"
+
+# A checkpoint's time is in the line of the step behind it, which it is no part of.
+behind=$(sed -n 's/.*"step":11,.*"checkpoint_seconds":\([^,}]*\).*/\1/p' run/metrics.jsonl)
+awk -v s="$behind" 'BEGIN { exit !(s > 0 && s < 60) }' || fail "step 11 says that the checkpoint took \"$behind\" s"
 
 columns=$(awk '$1 == "step" { $1 = $1; print }' run.log)
 [ "$columns" = "step loss grad_norm lr tok/s TFLOP/s MFU memory" ] || { cat run.log; fail "columns: $columns"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SIGTERM and SIGUSR1 to the launcher: a checkpoint at a step that both ranks agree on, exit 75, and an exact resume.
 source "$(dirname "$0")/lib.sh"
-steps=60
+steps=200  # so many that no machine is through before the signal
 run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 losses whole > whole.txt
 for signal in TERM USR1; do

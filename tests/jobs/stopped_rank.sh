@@ -11,7 +11,7 @@ reported() { grep -q '\[rank [01]\]' "$1.log"; }
 drill() {
     local name=$1 rank=$2
     shift 2
-    tiny_exec=exec run_tiny "$name" 5000 --set checkpoint.every_steps=0 --set train.evaluate_every=0 "$@" \
+    tiny_exec=exec run_tiny "$name" 1000000 --set checkpoint.every_steps=0 --set train.evaluate_every=0 "$@" \
         > "$name.log" 2>&1 &
     local launcher=$!
     wait_for two_ranks $launcher || { cat "$name.log"; fail "$name: the ranks did not start"; }

@@ -98,7 +98,7 @@ run_tiny late 4 --trace late.json --set run.trace_step=5 > late.log 2>&1
 [ $? -eq 2 ] && grep -q "run.trace_step = 5, but the run ends at step 4" late.log ||
     { cat late.log; fail "a late step"; }
 run_tiny away 4 --trace no/such/folder/x.json > away.log 2>&1
-[ $? -eq 2 ] && grep -q 'run.trace = "no/such/folder/x.json": the file cannot be written' away.log ||
+[ $? -eq 2 ] && grep -q 'run.trace = no/such/folder/x.json: there is no folder no/such/folder' away.log ||
     { cat away.log; fail "a file in no folder"; }
 must again.log run_tiny short 6 --trace again.json --set run.trace_step=2
 grep -q "^no trace: step 2 is already done, the run goes on from step 5" again.log ||

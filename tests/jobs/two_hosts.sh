@@ -31,6 +31,7 @@ join_host $b 1 > b.log 2>&1 || { cat a.log b.log; fail "host b"; }
 wait $first || { cat a.log b.log; fail "host a"; }
 losses two > two.txt
 cmp one.txt two.txt || { diff one.txt two.txt | head -4; fail "other losses on two hosts"; }
+grep -q 'transport gloo does not authenticate' a.log || { cat a.log; fail "not a word on who may speak to gloo"; }
 echo "two hosts over gloo: $steps steps with the losses of one host, bit for bit"
 
 # Without an interface gloo takes the address by which a host reaches the rendezvous: its own name may stand for a

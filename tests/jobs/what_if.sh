@@ -37,6 +37,13 @@ less "$(value step_s same.json)" "$(value step_s slow.json)" || fail "a straggle
 [ "$(value as_measured slow.json)" = False ] || fail "a straggler is what was measured"
 what_if --json --link-gbit 0.1 --link-us 100 > link.json || fail "a slow link"
 less "$(value step_s slow.json)" "$(value step_s link.json)" || fail "a link of 100 Mbit/s is fast"
+# As many processors as the run had are no change; more than this host has are as many as were asked for.
+had=$(python3 -c 'import json; print(json.load(open("same.json"))["processors"])')
+what_if --json --processors "${had%.*}" > had.json && cmp -s same.json had.json ||
+    fail "the run's own processors are a change"
+what_if --json --processors 1000 > more.json || fail "more processors"
+[ "$(value as_measured more.json)" = False ] || fail "more processors are what was measured"
+[ "$(value processors more.json)" = 1000.0 ] || fail "processors are not those that were asked for"
 what_if --set mesh.dp=4 > four.txt || fail "four ranks"
 has "dp=4, 4 ranks|scaled by their work|of the run as it was" four.txt
 what_if --set script.zero=3 > zero.txt || fail "ZeRO-3"
@@ -74,20 +81,51 @@ refused 2 'runs/young has no costs.json|--table FILE' simulate runs/young
 echo "a run, what if, and what is refused"
 
 "$orrery" calibrate --refit runs/a -o fit.json > fit.txt || fail "refit into a new table"
-has "fit.json: |rows of kernels" fit.txt
+has "begins with nothing|fit.json: |rows of kernels" fit.txt
 "$orrery" calibrate --refit runs/a --keep > kept.txt || fail "a table that is kept"
-grep -q "^$XDG_CACHE_HOME/orrery/costs/[0-9a-f]*.json: " kept.txt || { cat kept.txt; fail "where it is kept"; }
+kept=$(sed -n "s|^\($XDG_CACHE_HOME/orrery/costs/[0-9a-f]*.json\): .*|\1|p" kept.txt)
+[ -f "$kept" ] || { cat kept.txt; fail "where it is kept"; }
 run_tiny runs/b 12 > told.txt 2>&1 || { cat told.txt; fail "a run with a table"; }
 has "where the time went|predicted against measured|matmul|dp: all_reduce|the rest|as measured" told.txt
+has "  costs: what is kept for this machine ($kept)" told.txt
 "$orrery" calibrate --refit runs/a runs/b/costs.json -o fit.json > fit.txt || fail "refit of two"
+has "begins with fit.json" fit.txt
+# A row that only the kept table has: what is refitted and kept begins with it, whatever -o has.
+card='{"transport":"card","op":"message","ranks":2,"bytes":8,"seconds":1e-3,"samples":1}'
+sed -i "s/^ \"communication\": \[/&\n  $card,/" "$kept"
+"$orrery" calibrate --refit runs/b -o fit.json --keep > both.txt || fail "refit of both"
+has "begins with $kept|fit.json: |$kept: " both.txt
+cmp -s fit.json "$kept" && grep -q '"card"' fit.json || { cat both.txt; fail "-o and --keep have other tables"; }
+"$orrery" calibrate --refit runs/b > printed.json 2> printed.txt || fail "refit on standard output"
+cmp -s fit.json printed.json || fail "what is printed is another table"
+has "begins with $kept" printed.txt
 "$orrery" simulate runs/young --table fit.json > young.txt || fail "a run by another's table"
-has "fit.json|what is kept for this machine" young.txt
-# A damaged table ends no run.
+has "fit.json|what is kept for this machine ($kept)" young.txt
+! grep -q "another machine" young.txt || { cat young.txt; fail "this machine is another"; }
+sed -E 's/"(model name|CPU part)":"[^"]*"/"\1":"Other CPU"/; s/"oneDNN":"[^"]*"/"oneDNN":"0.1"/' fit.json > carried.json
+"$orrery" simulate runs/young --table carried.json > carried.txt || fail "a table of another machine"
+has "carried.json: costs are of another machine: |, here " carried.txt
+"$orrery" simulate runs/young --table carried.json --json > carried.out || fail "a table of another machine in JSON"
+[[ $(value notes carried.out) == *"carried.json: costs are of another machine"* ]] || fail "JSON does not tell"
+run_tiny runs/d 6 --set simulate.table=carried.json > held.txt 2>&1 || { cat held.txt; fail "a run with such a table"; }
+has "  costs: carried.json|  costs are of another machine: " held.txt
+# A damaged table ends no run, and no question that has others to go by.
 for file in "$XDG_CACHE_HOME"/orrery/costs/*.json; do echo "{" > "$file"; done
 run_tiny runs/c 6 > damaged.txt 2>&1 || { cat damaged.txt; fail "a damaged table ends a run"; }
 has "nothing predicted: |not valid json" damaged.txt
+what_if > left.txt || fail "a damaged table ends a run's question"
+has "what is kept for this machine is left out: $kept: not valid json|runs/a/costs.json" left.txt
+refused 2 "runs/young has no costs.json|what is kept for this machine is left out: $kept" simulate runs/young
+"$orrery" calibrate --refit runs/a -o new.json > new.txt || fail "refit beside a damaged table"
+has "$kept: not valid json|it is not used|begins with nothing" new.txt
+sed -E 's/"processors": *"[0-9]+"/"processors":"-2"/' runs/a/costs.json > wrong.json
+refused 2 'wrong.json: facts.processors is "-2", expected a whole number' simulate runs/a --table wrong.json
 refused 2 'runs/young: there is no runs/young/costs.json' calibrate --refit runs/young -o fit.json
 refused 2 'made by calibrate, expected a run' calibrate --refit fit.json -o new.json
+cp runs/a/costs.json before.json
+refused 2 '-o runs/a/costs.json: it is what the run measured' calibrate --refit runs/a -o runs/a/costs.json
+refused 2 '-o runs/b/costs.json: it is what a run measured' calibrate --refit runs/a -o runs/b/costs.json
+cmp -s before.json runs/a/costs.json || fail "what a run measured is gone"
 refused 2 '--refit measures nothing' calibrate "$source_root/scripts/gpt.lua" --refit runs/a
 sed 's/"threads": *"1"/"threads": "7"/; s/"\(model[^"]*\)": "[^"]*"/"\1": "another"/' runs/b/costs.json > other.json
 cmp -s other.json runs/b/costs.json && fail "the test makes no other machine"

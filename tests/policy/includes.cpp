@@ -18,6 +18,8 @@ static_assert(CATCH_VERSION_MAJOR == 2 && CATCH_VERSION_MINOR == 13, "tests are 
 const std::map<std::string, std::set<std::string>> core_table = {
     {"include", {"orrery"}},
     {"base", {"orrery", "base"}},
+    {"control", {"orrery", "base", "control"}},
+    {"tokenizer", {"orrery", "base", "tokenizer"}},
     {"ir", {"orrery", "base", "ir"}},
     {"layout", {"orrery", "base", "ir", "layout"}},
     {"plan", {"orrery", "base", "ir", "layout", "plan"}},
@@ -25,14 +27,17 @@ const std::map<std::string, std::set<std::string>> core_table = {
     {"draw", {"orrery", "base", "ir", "plan", "draw"}},
     {"collective", {"orrery", "base", "ir", "plan", "collective"}},
     {"trace", {"orrery", "base", "ir", "plan", "trace"}},
-    {"run", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "trace", "run"}},
+    {"run",
+     {"orrery", "base", "control", "tokenizer", "ir", "layout", "plan", "compile", "collective", "trace", "run"}},
     {"sim", {"orrery", "base", "ir", "layout", "plan", "compile", "collective", "trace", "sim"}},
     {"plugin", {"orrery", "base", "ir", "plugin"}},
     {"config", {"orrery", "base", "config"}},
-    {"lua", {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "trace", "run", "plugin", "config", "lua"}},
+    {"lua",
+     {"orrery", "base", "control", "tokenizer", "ir", "layout", "plan", "compile", "draw", "trace", "run", "plugin",
+      "config", "lua"}},
     {"cli",
-     {"orrery", "base", "ir", "layout", "plan", "compile", "draw", "collective", "trace", "run", "sim", "plugin",
-      "config", "lua", "cli"}},
+     {"orrery", "base", "control", "tokenizer", "ir", "layout", "plan", "compile", "draw", "collective", "trace", "run",
+      "sim", "plugin", "config", "lua", "cli"}},
 };
 
 /// Third-party library of a header in <>, "" for the C++ library, the C library and the system.
@@ -51,6 +56,8 @@ std::string library_of(const std::string& header) {
         {std::regex("^nccl.*"), "nccl"},
         {std::regex("^(cu[a-zA-Z_]*\\.h|cu[a-z_]*/.*|nv.*)"), "cuda"},
         {std::regex("^(dnnl|oneapi/).*"), "onednn"},
+        {std::regex("^oniguruma.*"), "onig"},
+        {std::regex("^utf8proc.*"), "utf8proc"},
         {std::regex("^curl/.*"), "curl"},
         {std::regex("^hiredis/.*"), "gloo"},
         {std::regex("^httplib.*"), "http"},
@@ -74,6 +81,7 @@ bool may_use(const Source& source, const std::string& library) {
     if (library == "toml") return source.in("core/config");
     if (library == "lua") return source.in("core/lua");
     if (library == "cli11") return source.in("core/cli");
+    if (library == "onig" || library == "utf8proc") return source.in("core/tokenizer");
     if (library == "onednn") return source.in("kernels/cpu");
     if (library == "cuda") return source.in("kernels/cuda") || source.in("plugins");
     return source.in("plugins");
@@ -157,6 +165,10 @@ TEST_CASE("the table itself refuses what it must") {
     CHECK(refused("core/include/orrery/a.h", "#include <unistd.h>"));
     CHECK(refused("core/include/orrery/a.h", "#include <fmt/format.h>"));
     CHECK(refused("core/run/a.cpp", "#include <nlohmann/json.hpp>"));
+    CHECK(refused("core/run/a.cpp", "#include <oniguruma.h>"));
+    CHECK(refused("core/base/a.cpp", "#include <utf8proc.h>"));
+    CHECK(refused("core/tokenizer/a.cpp", "#include \"ir/program.h\""));
+    CHECK(refused("core/control/a.cpp", "#include \"run/control/job.h\""));
     CHECK(refused("core/plugin/registry.cpp", "#  include <boost/dll.hpp>"));
     CHECK(refused("plugins/store/s3/s3.cpp", "#include \"base/text.h\""));
     CHECK(refused("plugins/store/s3/s3.cpp", "#include \"kernels/kernels.h\""));
@@ -164,6 +176,7 @@ TEST_CASE("the table itself refuses what it must") {
     CHECK(refused("kernels/cpu/a.cpp", "#include \"orrery/tensor.h\""));
     CHECK(refused("kernels/reference/a.cpp", "#include <dnnl.h>"));
     CHECK_FALSE(refused("core/plan/a.cpp", "#include \"layout/propagate.h\""));
+    CHECK_FALSE(refused("core/tokenizer/a.cpp", "#include <oniguruma.h>"));
     CHECK_FALSE(refused("plugins/device/cpu/cpu.cpp", "#include \"kernels/kernels.h\""));
     CHECK_FALSE(refused("plugins/transport/ucx/a.cpp", "#include <ucp/api/ucp.h>"));
     CHECK_FALSE(refused("core/include/orrery/a.h", "#include <vector>"));

@@ -9,7 +9,9 @@
 #include <iterator>
 
 #include "folders.h"
+#include "published/keep.h"
 
+using namespace orrery;
 namespace fs = std::filesystem;
 
 namespace {
@@ -42,7 +44,8 @@ Ran ran(const std::string& rows, const std::string& options) {
 }  // namespace
 
 TEST_CASE("published: options that are none are the user's mistake", "[published]") {
-    for (const char* options : {"--every 0", "--every x", "--every 2x", "--every -1", "--every", "--what"}) {
+    for (const char* options :
+         {"--every 0", "--every x", "--every 2x", "--every -1", "--every", "--what", "--every 2 --every 3"}) {
         INFO(options);
         const Ran one = ran(good, options);
         CHECK(one.code == 2);
@@ -69,8 +72,34 @@ TEST_CASE("published: predictions that cannot be written are a failure", "[publi
         CHECK_THAT(full.errors, Catch::Contains("cannot write /dev/full"));
         CHECK(fs::is_character_file("/dev/full"));
     }
-    CHECK(ran(good, "--out " + path("no_such_folder") + "/out.csv").code != 0);
     CHECK(ran(good, "--out /dev/stdout").code == 0);
+}
+
+TEST_CASE("published: kept graphs are of one Lua library", "[published]") {
+    const std::string library = path("library");
+    fs::remove_all(library);
+    fs::create_directories(library + "/schedules");
+    const auto write = [&](const std::string& name, const char* code) { std::ofstream(library + "/" + name) << code; };
+    write("a.lua", "return 1");
+    write("schedules/b.lua", "return 2");
+    const std::string before = published::text_of_scripts(library);
+    write("notes.txt", "no code");
+    CHECK(published::text_of_scripts(library) == before);
+    write("schedules/b.lua", "return 3");
+    const std::string changed = published::text_of_scripts(library);
+    CHECK(changed != before);
+    fs::rename(library + "/schedules/b.lua", library + "/schedules/c.lua");
+    CHECK(published::text_of_scripts(library) != changed);
+    CHECK_THAT(published::text_of_scripts(in_source("scripts/orrery")), Catch::Contains("schedules/zbv.lua "));
+}
+
+TEST_CASE("published: where predictions go is looked at before the work", "[published]") {
+    for (const std::string& out : {std::string("''"), in_build("tests"), path("no_such_folder") + "/out.csv"}) {
+        INFO(out);
+        const Ran one = ran(good, "--out " + out);
+        CHECK(one.code == 2);
+        CHECK_THAT(one.errors, Catch::StartsWith("published: --out "));
+    }
 }
 
 TEST_CASE("published: nothing is fitted on no measured row", "[published]") {

@@ -79,6 +79,14 @@ public:
         ++calls;
         return inner_.add(key, amount);
     }
+    std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout) override {
+        ++calls;
+        return inner_.look(key, timeout);
+    }
+    void erase(std::string_view key) override {
+        ++calls;
+        inner_.erase(key);
+    }
     std::string lost() const override { return inner_.lost(); }
 
 private:

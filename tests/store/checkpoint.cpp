@@ -3,6 +3,7 @@
 #include <fstream>
 #include <random>
 
+#include "forwarding_store.h"
 #include "run/checkpoint/manifest.h"
 #include "states.h"
 
@@ -25,6 +26,7 @@ void edit(const fs::path& path, Edit change) {
 }  // namespace
 
 TEST_CASE("state moves from any mesh and layout to any other, bit for bit") {
+    const SavedVersion saved(GENERATE(1, 2));
     const std::vector<Mesh> meshes{single, dp2, tp3, dp2tp2, Mesh({{"tp", 2, false}, {"dp", 3, false}})};
     const auto kind = GENERATE(as<std::string>(), "memory", "posix");
     const TestStore stores(kind);
@@ -77,11 +79,11 @@ TEST_CASE("state moves between random layouts") {
     }
 }
 
-TEST_CASE("each distinct shard is written once, by the lowest rank that holds it") {
+TEST_CASE("each distinct shard is written once, and a small one is not split") {
     const TestStore stores("memory");
     REQUIRE(save(stores, "once", model(dp2tp2), dp2tp2, 5, 1) == quiet(dp2tp2));
     const auto store = stores.open("once");
-    const Manifest manifest = Manifest::parse(store->manifest(5), "manifest");
+    const Manifest manifest = Manifest::of(*store, 5);
     std::map<std::string, size_t> shards;
     int64_t bytes = 0;
     for (const ManifestTensor& tensor : manifest.tensors) {
@@ -108,6 +110,7 @@ TEST_CASE("at least two checkpoints stay, and damaged ones do not count") {
 }
 
 TEST_CASE("damage is named and an older checkpoint is used") {
+    const SavedVersion saved(GENERATE(1, 2));
     const Mesh to = std::vector<Mesh>{dp2tp2, single, tp3}.at(GENERATE(0u, 1u, 2u));
     const TestStore stores("posix");
     const Scratch scratch("checkpoint_damage");
@@ -159,6 +162,7 @@ TEST_CASE("damage is named and an older checkpoint is used") {
 }
 
 TEST_CASE("a byte flipped anywhere is found") {
+    const SavedVersion saved(GENERATE(1, 2));
     const TestStore stores("posix");
     const Scratch scratch("checkpoint_flip");
     REQUIRE(save(stores, scratch.path, model(dp2), dp2, 1, 1) == quiet(dp2));
@@ -293,6 +297,7 @@ TEST_CASE("a step that is marked as suspect is passed over and kept") {
 }
 
 TEST_CASE("a checkpoint of another program is refused by name") {
+    const SavedVersion saved(GENERATE(1, 2));
     const TestStore stores("memory");
     REQUIRE(save(stores, "other", model(dp2), dp2, 1, 1) == quiet(dp2));
     auto wider = model(dp2), more = model(dp2), fewer = model(dp2);
@@ -326,37 +331,37 @@ TEST_CASE("replicas that differ are named and nothing is committed") {
 
 namespace {
 /// A store that fails, or loses a byte, in one call.
-class Faulty final : public CheckpointStore {
+class Faulty final : public test::ForwardingStore {
 public:
     Faulty(std::unique_ptr<CheckpointStore> inner, std::string fails)
-        : inner_(std::move(inner)), fails_(std::move(fails)) {}
+        : ForwardingStore(std::move(inner)), fails_(std::move(fails)) {}
+    StoreContract contract() const override { return {}; }  // all is put
     void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
         fail("put");
         std::vector<std::byte> copy(bytes.begin(), bytes.end());
-        if (fails_ == "lose") copy[copy.size() / 2] ^= std::byte{1};
+        if (fails_.starts_with("lose")) copy[copy.size() / 2] ^= std::byte{1};
         inner_->put(step, key, copy);
     }
     void flush(int64_t step) override { fail("flush"), inner_->flush(step); }
-    void commit(int64_t step, std::string_view text) override { fail("commit"), inner_->commit(step, text); }
-    void discard(int64_t step) override { inner_->discard(step); }
-    std::vector<int64_t> steps() override { return inner_->steps(); }
+    void commit(int64_t step, std::string_view text) override {
+        fail("commit");
+        inner_->commit(step, text);
+        fail("after commit");
+    }
     std::string manifest(int64_t step) override { return fail("manifest"), inner_->manifest(step); }
-    int64_t size(int64_t step, std::string_view key) override { return inner_->size(step, key); }
     void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> out) override {
         fail("get"), inner_->get(step, key, offset, out);
     }
-    void remove(int64_t step) override { fail("remove"), inner_->remove(step); }
-    std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
-    void mark(int64_t step, std::string_view text) override { inner_->mark(step, text); }
-    std::string mark_of(int64_t step) override { return inner_->mark_of(step); }
-    std::string place() const override { return inner_->place(); }
+    void remove(int64_t step) override {
+        if (fails_ == "lose and keep") throw Error("the disk is read-only", Fault::failed);
+        inner_->remove(step);
+    }
 
 private:
     void fail(const std::string& call) const {
         if (fails_ == "memory" && call == "get") throw std::bad_alloc();
         if (call == fails_) throw Error("no space left on device", Fault::failed);
     }
-    std::unique_ptr<CheckpointStore> inner_;
     std::string fails_;
 };
 }  // namespace
@@ -365,7 +370,7 @@ TEST_CASE("a store that fails on one rank fails the save on all, and earlier che
     const TestStore stores("memory");
     for (const std::string& call : std::vector<std::string>{"put", "flush", "commit", "manifest", "get", "lose"}) {
         for (const int64_t bad : {0, 1}) {
-            if (bad == 1 && call == "commit") continue;  // rank 0's call
+            if (bad == 1 && (call == "commit" || call == "manifest")) continue;  // rank 0's calls
             const std::string place = call + std::to_string(bad);
             INFO(place);
             REQUIRE(save(stores, place, model(tp3), tp3, 1, 1) == quiet(tp3));
@@ -377,13 +382,75 @@ TEST_CASE("a store that fails on one rank fails the save on all, and earlier che
             for (const std::string& problem : problems) {
                 CHECK_THAT(problem, Contains("checkpoint of step 2 in " + place));
                 CHECK_THAT(problem, Contains(" rank " + std::to_string(bad) + ":"));
-                CHECK_THAT(problem, Contains(call == "lose" ? "is damaged between bytes" : "no space left on device"));
+                CHECK_THAT(problem, Contains(call == "lose" ? "is damaged" : "no space left on device"));
             }
             CHECK(stores.open(place)->steps() == std::vector<int64_t>{1});
             CHECK(restore(stores, place, model(dp2), dp2).equal);
             CHECK(save(stores, place, model(tp3), tp3, 2, 3) == quiet(tp3));
         }
     }
+}
+
+TEST_CASE("a failed save says what it has left", "[checkpoint]") {
+    const TestStore stores("memory");
+    for (const std::string how : {"after commit", "lose and keep"}) {
+        REQUIRE(save(stores, how, model(dp2), dp2, 1, 1) == quiet(dp2));
+        const auto problems = on_ranks(dp2, [&](int64_t rank, const Gather& gather) {
+            Faulty store(stores.open(how), rank == 0 ? how : "");
+            const RankState state(model(dp2), dp2, rank, 2, true);
+            Checkpoints(store, dp2, rank, gather, small).save(2, state.values, "{}");
+        });
+        for (const std::string& problem : problems) {
+            CHECK_THAT(problem, Contains(how == "after commit" ? "the step is there all the same"
+                                                               : "could not be removed (the disk is read-only)"));
+            CHECK_THAT(problem, !Contains("it was removed") && Contains("earlier"));
+        }
+        CHECK(stores.open(how)->steps() == std::vector<int64_t>{2, 1});
+    }
+}
+
+TEST_CASE("shards that leave a hole are found before older steps go", "[checkpoint]") {
+    const Mesh mesh({{"dp", 4, false}});
+    const std::vector<Variable> variables{{"w", {DType::u8, {4096}}, Layout(1)}};
+    const TestStore stores("memory");
+    for (const int64_t step : {1, 2}) REQUIRE(save(stores, "hole", variables, mesh, step, 1) == quiet(mesh));
+    // Ranks 0 and 3 split by two, 1 and 2 by four: as many bytes as there are, some twice, the last quarter by nobody.
+    const auto problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open("hole");
+        const RankState state(variables, mesh, rank, 1, true);
+        CheckpointOptions options = small;
+        options.share_bytes = rank == 0 || rank == 3 ? 2048 : 1024;
+        Checkpoints(*store, mesh, rank, gather, options).save(3, state.values, R"({"seed":1})");
+    });
+    for (const std::string& problem : problems)
+        CHECK_THAT(problem, Contains("could not be read back on rank 0: what was written does not cover its values: "
+                                     "step 3, indexes: tensor \"w\": its shards "
+                                     "overlap") &&
+                                Contains("it was removed"));
+    CHECK(stores.open("hole")->steps() == std::vector<int64_t>{2, 1});
+}
+
+TEST_CASE("a step whose object was damaged before it could be linked counts no more", "[checkpoint]") {
+    const TestStore stores("posix");
+    const Scratch scratch("checkpoint_doubt");
+    auto variables = model(single);
+    variables[0].fixed = true;
+    const auto store = stores.open(scratch.path);
+    const auto problems = on_ranks(single, [&](int64_t rank, const Gather& gather) {
+        const RankState state(variables, single, rank, 1, true);
+        Checkpoints checkpoints(*store, single, rank, gather, small);
+        for (const int64_t step : {1, 2}) checkpoints.save(step, state.values, R"({"seed":1})");
+        const fs::path object = scratch.path / "step-00000002" / "rank-00000-000.safetensors";
+        fs::copy_file(object, scratch.path / "copy");  // a file of its own: that of step 1 stays as it is
+        fs::remove(object);
+        fs::rename(scratch.path / "copy", object);
+        edit(object, [](std::string& bytes) { bytes.back() ^= 1; });
+        checkpoints.save(3, state.values, R"({"seed":1})");
+    });
+    CHECK(problems == quiet(single));
+    CHECK(store->steps() == std::vector<int64_t>{3, 2, 1});  // 3 and 1 are the two that are good
+    CHECK(read_back(*store, 3) == "");
+    CHECK(read_back(*store, 1) == "");
 }
 
 TEST_CASE("a store that cannot be read on one rank ends the start on all, and no older checkpoint is used") {
@@ -417,16 +484,36 @@ TEST_CASE("stages of a pipeline hold different values") {
     const TestStore stores("memory");
     const auto part = [&](int64_t rank) {
         auto all = model(mesh);
+        all[0].stages = {0}, all[1].stages = {1};
         all.erase(all.begin() + (rank < 2 ? 1 : 0));  // the last two are on both stages
         return all;
     };
+    CheckpointOptions options = small;
+    options.stage_axis = 0;
     const auto problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
         const auto store = stores.open("stages");
         const RankState state(part(rank), mesh, rank, 1, true);
-        Checkpoints(*store, mesh, rank, gather, small).save(1, state.values, R"({"seed":1})");
+        Checkpoints(*store, mesh, rank, gather, options).save(1, state.values, R"({"seed":1})");
     });
     CHECK(problems == quiet(mesh));
     const Outcome outcome = restore(stores, "stages", model(tp3), tp3);
     CHECK(outcome.problems == quiet(tp3));
     CHECK(outcome.equal);
+
+    // Who holds what is said by the layout and the stages; a rank that holds other values is named.
+    const auto untold = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        auto variables = part(rank);
+        for (Variable& variable : variables) variable.stages.clear();
+        const auto store = stores.open("untold");
+        const RankState state(variables, mesh, rank, 1, true);
+        Checkpoints(*store, mesh, rank, gather, options).save(1, state.values, "{}");
+    });
+    for (const std::string& problem : untold) CHECK_THAT(problem, Contains("is held by 1 stages, not by 2"));
+    const auto flat = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+        const auto store = stores.open("flat");
+        const RankState state(rank < 3 ? model(mesh) : part(rank), mesh, rank, 1, true);
+        Checkpoints(*store, mesh, rank, gather, small).save(1, state.values, "{}");
+    });
+    for (const std::string& problem : flat)
+        CHECK_THAT(problem, Contains("on rank 3:") || Contains("rank 3 holds other values"));
 }

@@ -160,6 +160,23 @@ bool Damage::signed_anew(const std::string& kind) {
     if (!parse_json(contents(manifest), {}).is_object()) return false;
     if (kind == "a signed other step") {
         sign(manifest, [&](Json& json) { json["step"] = draw(0, 60); });
+    } else if (kind == "a signed other place" && parse_json(contents(manifest), {}).contains("indexes")) {
+        const Json root = parse_json(contents(manifest), {});
+        const Json index = root["indexes"].is_array() && !root["indexes"].empty() ? any(root["indexes"]) : Json();
+        if (!index.is_array() || index.size() != 3 || !index[0].is_number_integer()) return false;
+        const auto rank = index[0].get<int64_t>();
+        if (rank < 0 || !fs::exists(manifest.parent_path() / ("rank-0000" + std::to_string(rank) + ".index.json")))
+            return false;
+        const std::string text =
+            contents(manifest.parent_path() / ("rank-0000" + std::to_string(rank) + ".index.json"));
+        if (!Json::accept(text)) return false;  // damaged before
+        const Json before = Json::parse(text);
+        if (!before.is_object() || !before.contains("shards") || before["shards"].empty()) return false;
+        sign_index(manifest, rank, [&](Json& json) {
+            Json& shards = json["shards"];
+            Json& begin = shards[static_cast<size_t>(draw(0, static_cast<int64_t>(shards.size()) - 1))][2];
+            begin = std::max<int64_t>(0, begin.get<int64_t>() + 4 * draw(-4, 4));
+        });
     } else if (kind == "a signed other place") {
         sign(manifest, [&](Json& json) {
             Json& shard = json["tensors"][static_cast<size_t>(draw(0, 3))]["shards"][0];

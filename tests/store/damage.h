@@ -1,5 +1,6 @@
 // What can happen to a folder of checkpoints, by chance and on purpose.
 #pragma once
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -34,6 +35,22 @@ public:
         edit(json);
         json["digest"] = sha256(json.dump());
         write(manifest, json.dump());
+    }
+
+    /// The same of a rank's index, to whose digest the manifest beside it is signed.
+    template <class Edit>
+    static void sign_index(const Path& manifest, int64_t rank, Edit edit) {
+        char name[40];
+        std::snprintf(name, sizeof name, "rank-%05lld.index.json", static_cast<long long>(rank));
+        const Path path = manifest.parent_path() / name;
+        Json index = parse_json(contents(path), {});
+        edit(index);
+        const std::string text = index.dump();
+        write(path, text);
+        sign(manifest, [&](Json& json) {
+            for (Json& entry : json["indexes"])
+                if (entry[0] == rank) entry = Json::array({rank, text.size(), sha256(text)});
+        });
     }
 
     int64_t draw(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }

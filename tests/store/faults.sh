@@ -39,10 +39,11 @@ inject() {
     done
 }
 
-for call in mkdirat write fsync renameat2 unlinkat; do inject $call signal=KILL; done
+for call in mkdirat write fsync linkat renameat2 unlinkat; do inject $call signal=KILL; done
 inject openat signal=KILL
 inject write error=ENOSPC
 inject fsync error=EIO
+inject linkat error=ENOSPC
 inject renameat2 error=EIO
 inject mkdirat error=ENOSPC
 

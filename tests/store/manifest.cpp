@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <random>
+
 #include "damage.h"
 #include "run/checkpoint/tiling.h"
 #include "safetensors_bytes.h"
@@ -22,7 +24,10 @@ struct TwoSteps {
     Scratch scratch;
     fs::path manifest;
 
-    explicit TwoSteps(const std::string& name) : scratch(name) {
+    int version;
+    SavedVersion saved;
+
+    explicit TwoSteps(const std::string& name, int in = GENERATE(1, 2)) : scratch(name), version(in), saved(in) {
         for (const int step : {1, 2})
             REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step, three) == quiet(dp2));
         manifest = scratch.path / Damage::name_of(2) / "manifest.json";
@@ -43,12 +48,13 @@ struct TwoSteps {
 };
 
 std::string grid_text(int64_t shards) {
-    Manifest manifest{7, "", "{}", 64, {}, {}};
+    Manifest manifest;
+    manifest.step = 7, manifest.host = "{}", manifest.piece_bytes = 64;
     manifest.objects.push_back({"rank-a", 0, shards * 4, "", std::vector<uint32_t>(static_cast<size_t>(shards / 16))});
     ManifestTensor tensor{"w", {DType::f32, {shards}}, "", {}};
     for (int64_t i = 0; i < shards; ++i) tensor.shards.push_back({0, i * 4, {{i}, {1}}});
     manifest.tensors.push_back(tensor);
-    return manifest.text();
+    return text_of_version_1(manifest);
 }
 
 }  // namespace
@@ -68,7 +74,8 @@ TEST_CASE("a manifest of another step is no manifest of this one") {
         fs::remove_all(two.manifest.parent_path());
         fs::copy(two.scratch.path / Damage::name_of(1), two.manifest.parent_path());
         Damage::sign(two.manifest, [](Json& json) { json["step"] = 2; });
-        two.refused({"step 2, rank-00000-000.safetensors was written for step \"1\""});
+        two.refused({two.version == 1 ? "step 2, rank-00000-000.safetensors was written for step \"1\""
+                                      : "step 2, rank-00000.index.json: it was written for step 1"});
     }
     SECTION("a step that never ends") {
         for (const int64_t last : {INT64_MAX, INT64_MAX - 1, Manifest::last_step + 1}) {
@@ -116,7 +123,7 @@ TEST_CASE("text of the host that is not UTF-8 does not end a save or a start wit
 }
 
 TEST_CASE("a manifest that was signed anew is held against the headers of its objects") {
-    const TwoSteps two("manifest_signed");
+    const TwoSteps two("manifest_signed", 1);
     const auto sign = [&](auto edit) { Damage::sign(two.manifest, edit); };
     SECTION("a shifted begin") {
         sign([](Json& json) {
@@ -169,6 +176,145 @@ TEST_CASE("a manifest that was signed anew is held against the headers of its ob
     SECTION("an object twice") {
         sign([](Json& json) { json["objects"].push_back(json["objects"][0]); });
         two.refused({"two objects are called \"rank-00000-000.safetensors\""});
+    }
+}
+
+TEST_CASE("an index that was signed anew is held against the root, and the headers of its objects") {
+    const TwoSteps two("index_signed", 2);
+    const auto sign = [&](auto edit) { Damage::sign_index(two.manifest, 0, edit); };
+    const auto sign_root = [&](auto edit) { Damage::sign(two.manifest, edit); };
+    const std::string index = "step 2, rank-00000.index.json";
+    SECTION("a shifted begin") {
+        sign([](Json& json) { json["shards"][0][2] = json["shards"][0][2].get<int64_t>() - 4; });
+        two.refused({"step 2, rank-00000-000.safetensors has ", " by its own header, ", "by the manifest"});
+    }
+    SECTION("another name") {
+        sign_root([](Json& json) { json["tensors"][2]["name"] = "norm.h"; });
+        two.refused({index, "tensor \"norm.g\" is not in the manifest"});
+    }
+    SECTION("another dtype of that size") {
+        sign_root([](Json& json) { json["tensors"][2]["dtype"] = "i32"; });
+        two.refused({"norm.g f32[12] at byte ", "by its own header, norm.g i32[12] at byte "});
+    }
+    SECTION("a shape whose size wraps") {
+        sign_root([](Json& json) {
+            json["tensors"][3]["shape"] = {3, 11, 1117984489315730401};
+            json["tensors"][3]["splits"] = Json::array();
+        });
+        two.refused({"tensor \"step\": ", "has more bytes than 64 bits can count"});
+    }
+    SECTION("2^60 elements") {
+        sign_root([](Json& json) { json["tensors"][2]["shape"] = {int64_t{1} << 60}; });
+        two.refused({"tensor \"norm.g\": ", "elements"});
+    }
+    SECTION("a shard outside of its tensor") {
+        sign([](Json& json) { json["shards"][0][3][0] = 1000; });
+        two.refused({index, "it has a shard that lies outside of it"});
+    }
+    SECTION("a shard beyond its object") {
+        sign([](Json& json) { json["shards"][0][2] = INT64_MAX; });
+        two.refused({index, "it has a shard beyond the end of its object"});
+    }
+    SECTION("a shard twice") {
+        sign([](Json& json) { json["shards"].push_back(json["shards"][0]); });
+        two.refused({"step 2", "tensor ", "elements"});
+    }
+    SECTION("a shard less") {
+        sign([](Json& json) { json["shards"].erase(0); });
+        two.refused({"step 2", "tensor ", "elements"});
+    }
+    SECTION("a shard of no object, or of no tensor") {
+        const size_t at = GENERATE(size_t{0}, size_t{1});
+        sign([&](Json& json) { json["shards"][0][at] = 1000; });
+        two.refused({index, "a shard of it is of tensor"});
+    }
+    SECTION("an object of another rank") {
+        sign([](Json& json) { json["objects"][0]["key"] = "rank-00001-000.safetensors"; });
+        two.refused({index, "object \"rank-00001-000.safetensors\" is none of rank 0"});
+    }
+    SECTION("an object outside of the step") {
+        sign([](Json& json) { json["objects"][0]["key"] = "../step-00000001/rank-00000-000.safetensors"; });
+        two.refused({index, "cannot be the name of an object"});
+    }
+    SECTION("an object of a later step") {
+        sign([](Json& json) { json["objects"][0]["written"] = 3; });
+        two.refused({index, "is of step 3, which comes after this one"});
+    }
+    SECTION("an object of an earlier step") {
+        sign([](Json& json) { json["objects"][0]["written"] = 1; });
+        two.refused({"rank-00000-000.safetensors was written for step \"2\""});
+    }
+    SECTION("swapped indexes") {
+        const fs::path folder = two.manifest.parent_path();
+        fs::rename(folder / "rank-00000.index.json", folder / "x");
+        fs::rename(folder / "rank-00001.index.json", folder / "rank-00000.index.json");
+        fs::rename(folder / "x", folder / "rank-00001.index.json");
+        const bool same =
+            fs::file_size(folder / "rank-00000.index.json") == fs::file_size(folder / "rank-00001.index.json");
+        two.refused({index, same ? "holds the contents of rank-00001.index.json" : "the manifest says"});
+    }
+    SECTION("an index of another rank, signed") {
+        sign_root([](Json& json) { json["indexes"][0][0] = 1, json["indexes"].erase(1); });
+        two.refused({"step 2"});
+    }
+    SECTION("a missing index") {
+        fs::remove(two.manifest.parent_path() / "rank-00000.index.json");
+        two.refused({index + " is missing"});
+    }
+    SECTION("an index that is not named") {
+        sign_root([](Json& json) { json["indexes"].erase(0); });
+        two.refused({"step 2", "tensor ", "elements"});
+    }
+    SECTION("an index of 2^60 bytes") {
+        sign_root([](Json& json) { json["indexes"][0][1] = int64_t{1} << 60; });
+        two.refused({"rank-00000.index.json has 1152921504606846976 bytes, more than one ever has"});
+    }
+    SECTION("more ranks than there can be") {
+        sign_root([](Json& json) {
+            json["axes"] = Json::array({Json::array({"dp", int64_t{1} << 40}), Json::array({"tp", int64_t{1} << 40})});
+        });
+        two.refused({"its mesh has more ranks than there can be"});
+    }
+    SECTION("a split over an axis that is not there, or twice") {
+        const Json splits = GENERATE(Json{{0}, {0}}, Json{{7}, Json::array()}, Json{{0, 0}, Json::array()});
+        sign_root([&](Json& json) { json["tensors"][1]["splits"] = splits; });
+        two.refused({"tensor \"down.w\": it is split over axis"});
+    }
+    SECTION("stages that are none") {
+        sign_root([](Json& json) { json["tensors"][1]["stages"] = {0, 1}; });
+        two.refused({"tensor \"down.w\": it is of stages, and no axis has any"});
+    }
+    SECTION("a tensor of a thousand dims") {
+        sign_root([](Json& json) { json["tensors"][2]["shape"] = std::vector<int>(1000, 1); });
+        two.refused({"tensor \"norm.g\": its shape has 1000 dims, at most 32 are possible"});
+    }
+    SECTION("a million shards") {
+        const fs::path path = two.manifest.parent_path() / "rank-00000.index.json";
+        std::string text = Damage::contents(path), many;
+        for (int i = 0; i < 1'000'000; ++i) many += "[0,0,0,[0,0],[1,1]],";
+        text.insert(text.find("\"shards\":[") + 10, many);
+        Damage::write(path, text);
+        Damage::sign(two.manifest, [&](Json& json) {
+            json["indexes"][0] = Json::array({0, text.size(), sha256(text)});
+        });
+        two.refused({"step 2", "tensor ", "elements"});
+    }
+    SECTION("an index that is no index") {
+        const Json other = GENERATE(Json(), Json::array(), Json(3), Json{{"format", "orrery checkpoint"}});
+        sign([&](Json& json) { json = other; });
+        two.refused({index, "this is no index of a checkpoint"});
+    }
+    SECTION("anything at all") {
+        std::mt19937 random(5);
+        const Json values{nullptr, -1, 2.5, "x", Json::array(), Json::object(), INT64_MAX, UINT64_MAX};
+        const std::string good = Damage::contents(two.manifest.parent_path() / "rank-00000.index.json");
+        for (const char* key : {"format", "step", "rank", "piece_bytes", "objects", "tensors", "shards"})
+            for (const Json& value : values) {
+                Damage::write(two.manifest.parent_path() / "rank-00000.index.json", good);
+                sign([&](Json& json) { json[key] = value; });
+                INFO(key << " " << value);
+                two.refused({"step 2"});
+            }
     }
 }
 
@@ -239,7 +385,8 @@ TEST_CASE("as many objects and names as shards are found by their places") {
     constexpr int64_t count = 20'000;
     const TestStore stores("memory");
     const auto store = stores.open("many");
-    Manifest manifest{1, "", "{}", 1 << 20, {}, {}};
+    Manifest manifest;
+    manifest.step = 1, manifest.host = "{}", manifest.piece_bytes = 1 << 20;
     const float value = 1;
     for (int64_t i = 0; i < count; ++i) {
         const std::string name = "w" + std::to_string(i), key = "rank-" + std::to_string(i);
@@ -250,7 +397,7 @@ TEST_CASE("as many objects and names as shards are found by their places") {
         manifest.objects.push_back({key, 0, size, sha256(bytes), {crc32c(bytes)}});
         manifest.tensors.push_back({name, {DType::f32, {}}, "", {{i, size - 4, {{}, {}}}}});
     }
-    store->commit(1, manifest.text());
+    store->commit(1, text_of_version_1(manifest));
     CHECK(read_back(*store, 1) == "");
     // One object of 100,000 names: a minute where a parser looks at all of them for each.
     std::vector<NamedTensor> names;

@@ -106,7 +106,15 @@ TEST_CASE("the posix store names what is no step of its own, and moves it aside 
         commit(*store, step);
     }
     CHECK(store->steps() == std::vector<int64_t>{5, 4, 3, 2, 1});
-    CHECK(store->strays().size() == 2);
+    said.clear();
+    for (const Stray& stray : store->strays()) said.push_back(std::to_string(stray.step) + ": " + stray.what);
+    CHECK(said == std::vector<std::string>{
+                      "1: step-00000001 has no file .orrery-checkpoint, so it is read but never removed",
+                      "-1: step-00000002.aside-1 was set aside: 7 bytes",
+                      "-1: step-00000004.aside-1 was set aside: 0 bytes",
+                      "-1: step-00000005.aside-1 was set aside: 5 bytes",
+                      "-1: step-6 is not the name of a step",
+                  });
     CHECK(store->set_aside(2) == (scratch.path / "step-00000002.aside-2").string());
     CHECK(store->set_aside(2) == "");
 }
@@ -135,6 +143,23 @@ TEST_CASE("of a step's own copies set aside the newest stays, of others' all") {
     CHECK(store->set_aside(3) == in("step-00000003.aside-3").string());
     CHECK(fs::exists(in("step-00000003.aside-2") / "suspect.txt"));
     CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 3);
+}
+
+TEST_CASE("of a step's own copies set aside those that are pinned stay") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_pinned_copies");
+    const auto store = stores.open(scratch.path);
+    const std::string aside = (scratch.path / "step-00000003.aside-").string();
+    for (const char* pin : {"a", "b", ""}) {
+        commit(*store, 3);
+        if (*pin) store->pin(3, pin);
+        store->set_aside(3);
+    }
+    for (const char* number : {"1", "2", "3"}) CHECK(fs::exists(aside + number));
+    commit(*store, 3);
+    store->pin(3, "c");
+    CHECK(store->set_aside(3) == aside + "4 (pinned) (the older step-00000003.aside-3 is removed)");
+    CHECK(fs::exists(aside + "4/pinned.txt"));
 }
 
 TEST_CASE("a stranger's folder that an unfinished step finds in its way is told") {
@@ -200,4 +225,54 @@ TEST_CASE("a disk that is full is reported and leaves no half file") {
     CHECK_FALSE(fs::exists(scratch.path / "step-00000002.partial" / "big"));
     CHECK(store->steps() == std::vector<int64_t>{1});
     CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
+}
+
+namespace {
+/// Folders of steps that are no steps any more.
+int removed_in(const fs::path& place) {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(place))
+        count += entry.path().filename().string().find(".removed") != std::string::npos;
+    return count;
+}
+}  // namespace
+
+TEST_CASE("what is left of a removal and cannot be erased makes nobody fail") {
+    const TestStore stores("posix");
+    const Scratch scratch("posix_unerased");
+    const auto store = stores.open(scratch.path);
+    const fs::path rubbish = scratch.path / "step-00000001.removed";
+    commit(*store, 1);
+    fs::rename(scratch.path / "step-00000001", rubbish);
+    SECTION("a folder, which nobody erases: another name is taken") {
+        fs::create_directories(rubbish / "theirs");
+        store->act_for(2);
+        REQUIRE(store->claim(2));
+        commit(*store, 1);
+        store->remove(1);
+        CHECK(store->steps().empty());
+        const auto older = stores.open(scratch.path);
+        older->act_for(2);
+        older->put(1, "a", bytes_of_text("unfinished"));
+        CHECK(store->claim(3));
+        CHECK_FALSE(fs::exists(scratch.path / "step-00000001.g2.partial"));
+        CHECK(removed_in(scratch.path) == 1);
+        CHECK(fs::exists(rubbish / "theirs"));
+    }
+    SECTION("what appeared while it was erased, the marker is gone") {
+        for (const auto& file : fs::directory_iterator(rubbish)) fs::remove(file);
+        std::ofstream(rubbish / ".pinned.txt.new") << "for the paper";
+        std::ofstream(rubbish / ".nfs0000123400000001") << "open elsewhere";
+        commit(*store, 2);
+        CHECK(removed_in(scratch.path) == 0);
+    }
+    SECTION("what others put under that name stays") {
+        fs::remove(rubbish / ".orrery-checkpoint");
+        std::ofstream(rubbish / "thesis.txt") << "years of work";
+        commit(*store, 1);
+        store->remove(1);
+        commit(*store, 2);
+        CHECK(fs::exists(rubbish / "thesis.txt"));
+        CHECK(removed_in(scratch.path) == 1);
+    }
 }

@@ -20,11 +20,13 @@ leave() {
 trap leave EXIT
 
 fresh() { # an ext4 with two checkpoints, mounted at live
-    umount "$work/live" 2> /dev/null || true
+    ! mountpoint -q "$work/live" || umount "$work/live"
+    rm "$work/disk" # a loop device that is not gone yet has the old one's pages
     cp "$work/start" "$work/disk"
     mount -o loop "$work/disk" "$work/live"
 }
 cut() { # what a machine finds after the power was cut now: `kept` are the visible steps; fails when one is damaged
+    rm -f "$work/cut"
     cp "$work/disk" "$work/cut"
     mount -o loop "$work/cut" "$work/after"
     rc=0
@@ -43,7 +45,7 @@ umount "$work/live"
 cp "$work/disk" "$work/start"
 
 cuts=0
-for call in write fsync renameat2 unlinkat; do
+for call in write fsync linkat renameat2 unlinkat; do
     nth=1
     while [ $nth -lt 40 ]; do
         fresh

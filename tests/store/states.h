@@ -3,6 +3,7 @@
 #include "meeting.h"
 #include "run/checkpoint/checkpoint.h"
 #include "stores.h"
+#include "version1.h"
 
 namespace orrery {
 
@@ -10,6 +11,8 @@ struct Variable {
     std::string name;
     TensorType type;
     Layout layout;
+    std::vector<int64_t> stages = {};
+    bool fixed = false;
 };
 
 inline uint8_t byte_at(const std::string& name, int64_t index, int seed) {
@@ -27,8 +30,12 @@ struct RankState {
             const int64_t size = size_of(variable.type.dtype);
             auto& bytes = memory.emplace_back(static_cast<size_t>(count_of(local) * size), uint8_t{0xee});
             if (filled) bytes = expected(variable, mesh, rank, seed);
-            values.push_back(
-                {variable.name, variable.type, variable.layout, {bytes.data(), variable.type.dtype, local}});
+            values.push_back({variable.name,
+                              variable.type,
+                              variable.layout,
+                              {bytes.data(), variable.type.dtype, local},
+                              variable.stages,
+                              variable.fixed});
         }
     }
 
@@ -60,15 +67,24 @@ struct RankState {
 
 inline const CheckpointOptions small{2, 700, 64, true};
 
+/// In which version `save` leaves its steps.
+inline int saved_version = 2;
+struct SavedVersion {
+    explicit SavedVersion(int version) { saved_version = version; }
+    ~SavedVersion() { saved_version = 2; }
+};
+
 inline std::vector<std::string> save(const TestStore& stores, const std::string& place,
                                      const std::vector<Variable>& variables, const Mesh& mesh, int64_t step, int seed,
                                      const CheckpointOptions& options = small) {
-    return on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
+    std::vector<std::string> problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
         const auto store = stores.open(place);
         const RankState state(variables, mesh, rank, seed, true);
         Checkpoints(*store, mesh, rank, gather, options)
             .save(step, state.values, R"({"seed":)" + std::to_string(seed) + "}");
     });
+    if (saved_version == 1 && problems == quiet(mesh)) make_version_1(*stores.open(place), step);
+    return problems;
 }
 
 struct Outcome {

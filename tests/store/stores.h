@@ -8,13 +8,13 @@
 
 namespace orrery {
 
-/// A store of the build's plugins, with the registry that it came from.
+/// A store of the build's plugins, or of those that tests and templates have, with the registry that it came from.
 struct TestStore {
     Registry registry;
     std::string name;
 
     explicit TestStore(const std::string& store) : name(store) {
-        Loader({in_build("plugins")}).load("store", store, registry, {});
+        Loader({in_build("plugins"), in_build("tests/store_plugins")}).load("store", store, registry, {});
     }
     std::unique_ptr<CheckpointStore> open(const std::string& place) const {
         Config config("store." + name);

@@ -31,7 +31,7 @@ TEST_CASE("preflight: what a cluster's file says, and flags over it") {
     CHECK(shipped("this_machine.toml").fabric_bytes == 0);
 }
 
-TEST_CASE("preflight: of several kinds of nodes the least, of several NICs a rank's own") {
+TEST_CASE("preflight: of several kinds of nodes the least that is said, of several NICs a rank's own") {
     const std::string kinds = R"(
 [accelerator.a]
 memory_gib = 80
@@ -62,10 +62,41 @@ write_gb_s = 5
     Config file = parse_toml(kinds, "c.toml");
     const ExpectedFigures least = figures_of(Cluster(file));
     CHECK(least.matrix_bf16 == 300e12);
-    CHECK(least.matrix_f32 == 0);  // nothing is said of one of them
+    CHECK(least.matrix_f32 == 20e12);  // of the one that says it, and of the other nothing
+    CHECK(expected_of(least, "cpu", 0).matrix_f32 == 0);
+    CHECK(expected_of(least, "cpu", 1).matrix_f32 == 20e12);
+    CHECK(expected_of(least, "cpu", 0).matrix_bf16 == 300e12);
+    CHECK(expected_of(least, "cpu").matrix_f32 == 20e12);
+    CHECK(expected_of(read_expected({"matrix_f32_tflops=5"}, least), "cpu", 0).matrix_f32 == 5e12);
     CHECK(least.memory_bytes == 2000e9);
     CHECK(least.node_link_bytes == 300e9);
     CHECK(least.fabric_bytes == 50e9);
     CHECK(least.storage_read_bytes == 7e9);
     CHECK(least.storage_write_bytes == 5e9);
+}
+
+TEST_CASE("preflight: what is held against no figure is said, with the nodes that it is of") {
+    PreflightReport report;
+    report.figures.nodes = 2;
+    for (int64_t rank = 0; rank < 4; ++rank) {
+        RankFigures one;
+        one.host = rank < 2 ? "a" : "b", one.device = "cpu", one.node = rank / 2;
+        one.matrix_f32 = 30e12, one.copy_bytes = 1e12, one.write_bytes = 1e9;
+        report.figures.ranks.push_back(one);
+    }
+    report.expected_from = "c.toml";
+    report.expected.matrix_f32 = 20e12;
+    report.expected.unsaid = {{&ExpectedFigures::matrix_f32, 1, 2}};
+    CHECK_THAT(preflight_text(report),
+               Catch::Contains("expected (c.toml): matrix_f32_tflops 20\n") &&
+                   Catch::Contains("held against no figure: matrix_f32_tflops of node 1, memory_gb_s, "
+                                   "storage_write_gb_s\n"));
+    CHECK_THAT(preflight_json(report), Catch::Contains("\"matrix_f32_tflops of node 1\""));
+    report.expected.unsaid = {{&ExpectedFigures::matrix_f32, 0, 2}};
+    CHECK_THAT(preflight_text(report), Catch::Contains("expected (c.toml): nothing of what was measured\n") &&
+                                           Catch::Contains("held against no figure: matrix_f32_tflops, memory_gb_s"));
+    report.expected.unsaid.clear();
+    report.expected.memory_bytes = 1e12;
+    report.expected.storage_write_bytes = 1e9;
+    CHECK_THAT(preflight_text(report), !Catch::Contains("held against no figure"));
 }

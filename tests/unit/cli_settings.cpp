@@ -29,6 +29,7 @@ std::string value_of(const SchemaKey& key, const std::string& folder) {
         {"run.trace", toml_string(folder + "/trace.json")},
         {"data.path", toml_string(folder + "/text.txt")},
         {"data.vocab", "256"},
+        {"data.tokenizer", "\"\""},
         {"data.token_bytes", "2"},
         {"train.sequences_per_step", "2"},
         {"checkpoint.load", "\"\""},
@@ -37,6 +38,7 @@ std::string value_of(const SchemaKey& key, const std::string& folder) {
         {"lua.library", toml_string(in_source("scripts"))},
         {"lua.allow", "[\"os\"]"},
         {"lua.memory_mib", "256"},
+        {"data.validation_path", toml_string(folder + "/text.txt")},
         {"transport.axis.*", "\"threads\""},
         {"collectives.*", "\"ring\""},
     };
@@ -70,7 +72,7 @@ TEST_CASE("every key of the schema is read") {
     std::ofstream(folder + "/text.txt") << std::string(4000, 'x');
     std::ofstream(folder + "/all.lua") << "local o = require 'orrery'\n"
                                           "local data = o.data.text {}\n"
-                                          "o.data.tokens {}\n"
+                                          "o.data.tokens {}\no.data.file {}\n"
                                           "local m = require 'orrery.models.mlp' { embed = 8, mlp = 8, vocab = 256 }\n"
                                           "local p = o.trace('all', data.signature, function(b)\n"
                                           "  return m:loss(b.tokens, b.targets) end)\n"

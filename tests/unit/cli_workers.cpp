@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <new>
 #include <set>
 #include <vector>
 
@@ -47,7 +48,10 @@ TEST_CASE("workers: what is thrown or killed is named") {
         return "";
     };
     CHECK_THROWS_WITH(all(4, 2, fails), Catch::Contains("number 2: nothing here"));
-    CHECK_THROWS_WITH(all(4, 1, fails), Catch::Contains("nothing here"));
+    CHECK_THROWS_WITH(all(4, 1, fails), Catch::Contains("number 2: nothing here"));
+    const auto no_memory = [](int64_t) -> std::string { throw std::bad_alloc(); };
+    for (const int64_t processes : {1, 2})
+        CHECK_THROWS_WITH(all(1, processes, no_memory), Catch::StartsWith("number 0: ") && Catch::Contains("memory"));
     const auto dies = [](int64_t number) {
         if (number == 1) ::raise(SIGKILL);
         return std::string();

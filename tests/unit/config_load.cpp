@@ -86,6 +86,34 @@ TEST_CASE("wrong types say what was found and expected") {
     CHECK(has(message("[run\n"), "a.toml:1:"));
 }
 
+TEST_CASE("what no key begins with is the user's mistake, with its place") {
+    CHECK(has(message("[!]\n"), "a.toml:1:2: bad TOML"));
+    CHECK(has(message("[run]\nseed = 1\n[[.a]]\n"), "a.toml:3:3: bad TOML"));
+    CHECK(has(message(std::string("[\0]\n", 4)), "a.toml:1:2: bad TOML"));
+    // Beyond ASCII: in quotes and comments alone.
+    CHECK(has(message("[script]\ngr\xc3\xb6\xc3\x9f"
+                      "e = 1\n"),
+              "a.toml:2:3: bad TOML: \"\xc3\xb6\" outside of quotes and comments\n  put it in quotes"));
+    CHECK(has(message("[script]\na =\xc2\xa0"
+                      "1\n"),
+              "a.toml:2:4: bad TOML"));
+    CHECK(has(message("", {"script.\xd1\x9a=1"}), "bad TOML: \"\xd1\x9a\" outside of quotes and comments"));
+    CHECK(has(message("", {"script.a=[\xd1\x9a]"}), "bad TOML: \"\xd1\x9a\" outside of quotes and comments"));
+    Config c = parse_config(
+        "\xef\xbb\xbf# gr\xc3\xb6\xc3\x9f"
+        "e\n[script]\n\"\xc3\xb6\" = 'gr\xc3\xb6\xc3\x9f"
+        "e'\n",
+        "a.toml",
+        std::vector<std::string>{"script.name=gr\xc3\xb6\xc3\x9f"
+                                 "e"});
+    CHECK(c.table("script").text("\xc3\xb6", "") ==
+          "gr\xc3\xb6\xc3\x9f"
+          "e");
+    CHECK(c.table("script").text("name", "") ==
+          "gr\xc3\xb6\xc3\x9f"
+          "e");
+}
+
 TEST_CASE("--set takes TOML values and bare words") {
     const std::vector<std::string> sets = {
         "transport.gloo.interface=veth0", "data.path=/a b/1.txt", "run.folder=2024", "script.decay=1e-2",
@@ -165,8 +193,8 @@ TEST_CASE("a missing file and a folder are named") {
 }
 
 TEST_CASE("backends are checked against the plugins that were found") {
-    const std::vector<std::string> names = {"device/cpu", "store/posix", "transport/gloo", "transport/shm",
-                                            "transport/nccl"};
+    const std::vector<std::string> names = {"device/cpu",     "rendezvous/tcp", "store/posix",
+                                            "transport/gloo", "transport/shm",  "transport/nccl"};
     CHECK_NOTHROW(check_backends(parse_config("[mesh]\ndp=2\n[transport.axis]\ndp=\"gloo\"\n", "a.toml"), names));
     const auto text = [&](const std::string& toml) {
         try {

@@ -33,6 +33,8 @@ TEST_CASE("trade-off: the front is what nothing that fits beats in both") {
     all.memory_limit = 0;
     CHECK(pareto_front(all) == std::vector<bool>{true, false, true, false, true, false, true});
     CHECK(pareto_front({}).empty());
+    all.ways[2].memory_limit = 60;  // of a rank with another accelerator
+    CHECK(pareto_front(all) == std::vector<bool>{true, true, false, false, true, false, true});
 }
 
 TEST_CASE("trade-off: a mark for each way, the limit, and numbers that do not cover each other") {

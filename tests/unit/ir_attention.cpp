@@ -178,3 +178,51 @@ TEST_CASE("attention's flops are those of the scores that are made") {
     for (const int64_t window : {64, 65, 100000})
         CHECK(counted(64, {{"causal", true}, {"window", window}}) == counted(64, {{"causal", true}}));
 }
+
+namespace {
+
+/// What rope says of attributes; with `printed`, the program it made instead.
+std::string rope_of(const Attributes& attributes, bool printed = false) {
+    Program program;
+    Builder b(program);
+    try {
+        const ValueId x = b.input("x", {DType::f32, {1, 4, 2, 8}}, {}, {"", "m.lua", 3, 0});
+        b.one("rope", {x}, attributes, Origin{"", "m.lua", 4, 0});
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return printed ? print(program) : "";
+}
+
+Attributes llama3(double low, double high, int64_t positions) {
+    return {{"factor", 8.0}, {"low_freq_factor", low}, {"high_freq_factor", high}, {"original_positions", positions}};
+}
+
+}  // namespace
+
+TEST_CASE("a scaling of rotary positions is stored where it scales, printed and parsed") {
+    CHECK(rope_of({{"factor", 1.0}}, true).find("factor") == std::string::npos);
+    CHECK(rope_of({}, true) == rope_of({{"factor", 1.0}}, true));
+    CHECK(rope_of({{"factor", 2.5}}, true).find("factor=2.5") != std::string::npos);
+    const std::string text = rope_of(llama3(1, 4, 8192), true);
+    CHECK(text.find("factor=8.0, high_freq_factor=4.0, ") != std::string::npos);
+    CHECK(text.find("original_positions=8192") != std::string::npos);
+    CHECK(print(parse(text)) == text);
+}
+
+TEST_CASE("a scaling of rotary positions that makes no sense is refused with a remedy") {
+    CHECK(rope_of(llama3(1, 4, 8192)) == "");
+    const auto refuses = [](const Attributes& attributes, const char* why) {
+        INFO(rope_of(attributes));
+        CHECK(rope_of(attributes).find(why) != std::string::npos);
+    };
+    refuses({{"factor", 0.0}}, "m.lua:4: rope: factor = 0 is no scaling of positions; give a number above 0");
+    refuses({{"factor", -2.0}}, "factor = -2 is no scaling");
+    refuses({{"factor", INFINITY}}, "factor = inf is no scaling");
+    refuses({{"factor", 8.0}, {"low_freq_factor", 1.0}}, "give all four, or factor alone");
+    refuses({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", int64_t{64}}},
+            "a scaling of some wavelengths has factor,");
+    refuses(llama3(4, 4, 64), "low_freq_factor = 4 and high_freq_factor = 4 bound no wavelengths");
+    refuses(llama3(-1, 4, 64), "low_freq_factor = -1");
+    refuses(llama3(1, 4, 0), "original_positions = 0 is no length");
+}

@@ -212,7 +212,8 @@ TEST_CASE("rope without its theta is refused: the op's definition alone has a de
 TEST_CASE("cpu: rope, also in place and far from the start") {
     Source source;
     for (const auto& s : {Rope{2, 70, 3, 10, 0, 10000, false}, Rope{1, 300, 1, 64, 100000, 500000, true},
-                          Rope{1, 3, 2, 2, 0, 10000, false}}) {
+                          Rope{1, 3, 2, 2, 0, 10000, false}, Rope{1, 70, 2, 10, 0, 10000, false, 4.5},
+                          Rope{1, 300, 1, 64, 9000, 500000, false, 8, 1, 4, 8192}}) {
         for (const Type type : {Type::f32, Type::bf16}) {
             const i64 n = s.batch * s.seq * s.heads * s.dim;
             const Buffer x = source.uniform(type, n);

@@ -190,6 +190,26 @@ TEST_CASE("reference: gradients of matmul are its transposed forms") {
     check_close(db, numeric(b, dy, [&](const Values& v) { return product(a, v); }));
 }
 
+TEST_CASE("angles of rotary pairs are scaled as linear and llama3 say") {
+    const Rope plain{.batch = 1, .seq = 1, .heads = 1, .dim = 128, .theta = 500000};
+    Rope linear = plain, llama3 = plain;
+    linear.factor = 2.5;
+    llama3.factor = 8, llama3.low_freq_factor = 1, llama3.high_freq_factor = 4, llama3.original_positions = 8192;
+    // Llama 3.1's numbers, by the branches over wavelengths that its formula is written in.
+    for (const auto& [pair, angle] : {std::pair<i64, double>{0, 1.0},
+                                      {20, 0.016560440080994446},
+                                      {28, 0.0032114459947525913},
+                                      {30, 0.0013718935677611381},
+                                      {36, 7.78465527393245e-05},
+                                      {40, 3.428102195952591e-05},
+                                      {63, 3.068925988914511e-07}}) {
+        INFO("pair " << pair);
+        CHECK(turn(llama3, pair) == Approx(angle).epsilon(1e-13));
+        CHECK(turn(plain, pair) == Approx(std::pow(500000.0, -2.0 * static_cast<double>(pair) / 128)).epsilon(1e-13));
+        CHECK(turn(linear, pair) == Approx(turn(plain, pair) / 2.5).epsilon(1e-15));
+    }
+}
+
 TEST_CASE("reference: gradients of embedding, rope and cross entropy") {
     Context c;
     const std::vector<std::int32_t> tokens{3, 1, 3, 9, 0};

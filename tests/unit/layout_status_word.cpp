@@ -129,8 +129,17 @@ std::vector<float> told(const Lowered& lowered, const std::vector<Status>& words
 TEST_CASE("the largest status wins, however many ranks say it") {
     CHECK(status_of(0) == Status::go_on);
     CHECK(word_of(Status::go_on) == 0);
-    for (const float ranks : {1.0f, 2.0f, 16384.0f, 4194304.0f})
-        CHECK(status_of(ranks * word_of(Status::stop)) == Status::stop);
+    using enum Status;
+    float most = 0;  // of all lower ones, said by as many
+    for (const Status status : {saving, stop, save_failed, leave}) {
+        for (const float ranks : {1.0f, 2.0f, 16384.0f, 4194303.0f}) {
+            CHECK(status_of(ranks * word_of(status)) == status);
+            CHECK(status_of(most + ranks * word_of(status)) == status);
+        }
+        most += 4194303.0f * word_of(status);
+        CHECK(std::isfinite(most));
+        CHECK(status_of(most) == status);
+    }
     CHECK_THROWS_WITH(status_of(NAN), Catch::Matchers::Contains("status words"));
     CHECK_THROWS_WITH(status_of(-1), Catch::Matchers::Contains("status words"));
 }

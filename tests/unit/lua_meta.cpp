@@ -137,7 +137,7 @@ std::string comment(const std::string& text) {
 
 /// The declaration of one op as a method.
 std::string method(const OpDef& def, const Row& row) {
-    std::string text, params, options;
+    std::string text, params, options, fields;
     if (row.signature.find('[') != std::string::npos || row.signature.find('{') != std::string::npos ||
         row.signature.find("->") != row.signature.rfind("->") || !row.notes.empty() || def.operands.size() > 2)
         text += comment(row.signature + (row.notes.empty() ? "" : ": " + row.notes));
@@ -148,6 +148,7 @@ std::string method(const OpDef& def, const Row& row) {
     };
     const auto option = [&](const std::string& name, bool maybe, const std::string& type) {
         options += fmt::format("{}{}{}: {}", options.empty() ? "" : ", ", name, maybe ? "?" : "", type);
+        fields += fmt::format("---@field {}{} {}\n", name, maybe ? "?" : "", type);
     };
     for (size_t i = 1; i < def.operands.size(); ++i) {
         const bool maybe = def.operands[i].ends_with('?');
@@ -167,7 +168,13 @@ std::string method(const OpDef& def, const Row& row) {
     } else if (one) {
         param(std::string(attributes[0].name), false, type_of(attributes[0]));
     } else if (!options.empty()) {
-        param("options", !needed, "{ " + options + " }");
+        std::string type = "{ " + options + " }";
+        if (type.size() > 100) {  // too long for a line: a class of its own
+            type = std::string(1, static_cast<char>(std::toupper(def.name[0]))) + std::string(def.name.substr(1)) +
+                   "Options";
+            text = fmt::format("---@class {}\n{}\n", type, fields) + text;
+        }
+        param("options", !needed, type);
     }
     return text +
            fmt::format("---@return {}\nfunction Value:{}({}) end\n", results_of(row.signature), def.name, params);

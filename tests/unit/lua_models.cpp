@@ -106,11 +106,11 @@ TEST_CASE("weights say where GPT-2's fused projection is cut") {
         return WeightSource{};
     };
     const WeightSource v = find("h.0.attn.v.weight");
-    CHECK(v.tensor == "h.0.attn.c_attn.weight");
+    CHECK(v.tensor == "transformer.h.0.attn.c_attn.weight");
     CHECK((v.dim == 1 && v.start == 12 && v.size == 6 && !v.transpose));
     const WeightSource k = find("h.0.attn.k.bias");
     CHECK((k.dim == 0 && k.start == 6 && k.size == 6));
-    CHECK(find("h.0.mlp.up.weight").tensor == "h.0.mlp.c_fc.weight");
+    CHECK(find("h.0.mlp.up.weight").tensor == "transformer.h.0.mlp.c_fc.weight");
     const auto llama = small("llama", "embed = 8, heads = 2, kv_heads = 1, mlp = 5");
     for (const WeightSource& w : llama->recipe->weights.sources)
         CHECK(w.transpose == (w.tensor.find("proj") != std::string::npos || w.tensor == "lm_head.weight"));

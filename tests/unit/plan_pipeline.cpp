@@ -36,12 +36,6 @@ Contents expected(const std::vector<int>& stages, bool tied) {
     return run_steps(compile(m.program, Mesh()), 2).values;
 }
 
-Schedule by_hand(std::string name, const std::vector<const char*>& orders, std::vector<std::vector<int>> stages = {}) {
-    Schedule schedule{std::move(name), {}, std::move(stages), {}};
-    for (const char* order : orders) schedule.ranks.push_back(RankSchedule::parse(order));
-    return schedule;
-}
-
 }  // namespace
 
 TEST_CASE("pipeline: two stages give the numbers of one rank") {
@@ -66,15 +60,7 @@ TEST_CASE("pipeline: chunks, weight gradients apart, a rank that passes to itsel
     const Mesh mesh = Mesh({{"pp", 2}}).with_microbatches(4);
     const std::vector<int> stages{0, 1, 2, 3};
     const Contents one = expected(stages, true);
-    const Schedule interleaved =
-        by_hand("interleaved", {"F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
-                                "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"});
-    const Schedule vee = by_hand("vee",
-                                 {"F0 F1 F2 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3 B0 W0 F2.1 B2.1 W2.1 B1 W1 F3.1 B3.1 "
-                                  "W3.1 B2 W2 B3 W3",
-                                  "F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 F3 B1 W1 F3.1 B2.1 W2.1 B2 B3.1 "
-                                  "B3 W2 W3.1 W3"},
-                                 {{0, 3}, {1, 2}});
+    const Schedule interleaved = hand_interleaved(), vee = hand_vee();
     for (const Schedule& schedule : {interleaved, vee}) {
         INFO(schedule.name);
         Model m = network(stages, true);

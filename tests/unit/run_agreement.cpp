@@ -3,10 +3,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "config/load.h"
 #include "layout_models.h"
 #include "orrery/error.h"
 #include "plan/print.h"
 #include "plan_ranks.h"
+#include "ranks.h"
 #include "schedules.h"
 
 using namespace orrery;
@@ -25,27 +27,58 @@ Plan two_stages() {
     return compile(m.program, Mesh({{"pp", 2}, {"dp", 2}}).with_microbatches(4), options).plan;
 }
 
-/// What a rank with the second plan is told by the others.
+/// What ranks with these parts are told, all the same; "": they agree.
+std::string told(const std::vector<Agreement>& parts) {
+    const auto ranks = static_cast<int64_t>(parts.size());
+    std::vector<std::string> said(parts.size());
+    run_ranks(ranks, [&](int64_t rank, Rendezvous& rendezvous) {
+        Exchange exchange(rendezvous, "0", rank, ranks, std::chrono::seconds(20));
+        const auto at = static_cast<size_t>(rank);
+        try {
+            require_agreement(exchange, "plan", parts[at], "n" + std::to_string(rank));
+        } catch (const Error& error) {
+            said[at] = error.fault() == Fault::peer ? error.what() : "another fault";
+        }
+    });
+    for (const std::string& text : said) CHECK(text == said[0]);
+    return said[0];
+}
+
+/// Of ranks of which the third has the second plan.
 std::string told(const Plan& first, const Plan& second) {
-    try {
-        require_agreement({encode(fingerprints(first)), encode(fingerprints(first)), encode(fingerprints(second))});
-    } catch (const Error& error) {
-        CHECK(error.fault() == Fault::peer);
-        return error.what();
-    }
-    return "";
+    return told({fingerprints(first), fingerprints(first), fingerprints(second)});
 }
 
 }  // namespace
 
 TEST_CASE("agreement: the first rank that differs is named, with its values") {
     const Agreement ours{{"train.steps", "300"}, {"run.seed", "1"}};
-    CHECK_NOTHROW(require_agreement({encode(ours), encode(ours)}));
-    CHECK_THROWS_WITH(
-        require_agreement({encode(ours), encode(ours), encode({{"train.steps", "200"}, {"run.seed", "1"}})}),
-        Contains("rank 2 and rank 0") && Contains("train.steps: 200, rank 0 has 300") && !Contains("run.seed"));
-    CHECK_THROWS_WITH(require_agreement({encode(ours), encode({{"run.seed", "1"}})}),
-                      Contains("train.steps: nothing, rank 0 has 300"));
+    CHECK(told({ours, ours}).empty());
+    CHECK_THAT(told({ours, ours, {{"train.steps", "200"}, {"run.seed", "1"}}}),
+               Contains("rank 2 on host n2 and rank 0 on host n0") && Contains("train.steps: 200, rank 0 has 300") &&
+                   !Contains("run.seed"));
+    CHECK_THAT(told({ours, {{"run.seed", "1"}}}), Contains("train.steps: nothing, rank 0 has 300"));
+    // The first of several, wherever it is in the tree.
+    for (const size_t odd : {1, 6, 19, 20, 21}) {
+        std::vector<Agreement> parts(22, ours);
+        parts[odd] = parts[21] = {{"run.seed", "2"}};
+        CHECK_THAT(told(parts), Contains("rank " + std::to_string(odd) + " on host"));
+    }
+    std::vector<Agreement> first_is_odd(22, ours);
+    first_is_odd[0] = {{"run.seed", "2"}};
+    CHECK_THAT(told(first_is_odd), Contains("rank 1 on host"));
+}
+
+TEST_CASE("agreement: what hosts may have otherwise takes no part, and the rest does") {
+    const auto parts = [](const std::string& key, const std::string& value) {
+        return settings_of(parse_config("", "", std::vector<std::string>{key + "=" + value}));
+    };
+    for (const char* key : {"metrics.prometheus", "data.tokenizer", "data.path", "run.folder"}) {
+        INFO(key);
+        CHECK(parts(key, "'/a'") == parts(key, "'/b'"));
+    }
+    CHECK(parts("run.device", "'a'") != parts("run.device", "'b'"));
+    CHECK(parts("data.validation", "0.1") != parts("data.validation", "0.2"));
 }
 
 TEST_CASE("agreement: of two plans the class and the messages that differ are named") {

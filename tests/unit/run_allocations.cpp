@@ -5,11 +5,17 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 
+#include "folders.h"
 #include "layout_models.h"
 #include "plan_ranks.h"
+#include "run/metrics/breakdown.h"
+#include "run/metrics/metrics.h"
 
 namespace {
 thread_local int64_t allocations = 0;
@@ -48,6 +54,35 @@ TEST_CASE("a step allocates nothing") {
     for (int step = 0; step < 3; ++step) executor->run();
     const int64_t during = allocations - before;
     CHECK(during == 0);
+}
+
+TEST_CASE("what a step tells allocates nothing, but for the line on the terminal") {
+    const std::string folder = in_build("tests/run_allocations");
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    std::FILE* const nothing = std::fopen("/dev/null", "w");
+    {
+        MetricsWriter writer({folder + "/metrics.jsonl", folder + "/tensorboard", folder + "/a.prom", "a"}, nothing);
+        writer.resume(0);
+        const ResidentSet resident;
+        const std::vector<StepResult> results{{"one", 1}, {"many", 200}};
+        StepMetrics m;
+        m.results = results;
+        const auto tell = [&] {
+            ++m.step;
+            m.time = wall_time();
+            m.loss = 1 / static_cast<double>(m.step);
+            m.memory_bytes = resident.bytes();
+            writer.step(m, false);
+        };
+        for (int step = 0; step < 10; ++step) tell();
+        const int64_t before = allocations;
+        const auto began = std::chrono::steady_clock::now();
+        while (m.step < 100 || std::chrono::steady_clock::now() - began < std::chrono::milliseconds(1100)) tell();
+        CHECK(allocations - before == 0);
+    }
+    std::fclose(nothing);
+    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("scratch in the plan gives the bits of scratch beside it") {

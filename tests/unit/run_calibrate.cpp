@@ -87,7 +87,7 @@ TEST_CASE("a plan's kernels are each measured once, under the spec that the plan
     };
     const std::vector<KernelCost> rows = measure_kernels(device, cases, bench, notes);
     CHECK((rows.size() == cases.size()) == notes.empty());  // a slow machine may not reach all
-    CHECK(shown > 0);
+    CHECK((shown > 0 || !notes.empty()));
     CHECK(device.ordinary);
     for (const KernelCost& row : rows) {
         CHECK(row.time.seconds > 0);

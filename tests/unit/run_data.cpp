@@ -116,7 +116,10 @@ TEST_CASE("bad data files are named with what was found and what to do") {
 TEST_CASE("a token file has the text's bytes as little-endian integers") {
     const File text(numbered(3000));
     const std::string bin = text.path + ".bin";
+    const std::string beside = bin.substr(0, bin.size() - 3);
+    for (const char* older : {"idx", "mask"}) std::ofstream(beside + older) << "of older tokens";
     CHECK(tokenize_bytes(text.path, bin, 2) == 3000);
+    for (const char* older : {"idx", "mask"}) CHECK_FALSE(std::ifstream(beside + older).good());
     const File keep("");
     DataSpec a = spec_of(text), b = spec_of(bin, "tokens");
     a.validation = b.validation = 0;

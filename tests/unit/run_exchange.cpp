@@ -2,9 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <mutex>
 #include <thread>
 
+#include "meeting.h"
 #include "orrery/error.h"
+#include "ranks.h"
 
 using namespace orrery;
 using namespace std::chrono_literals;
@@ -13,26 +16,26 @@ using Catch::Matchers::Contains;
 namespace {
 
 /// Two ranks of one job, each a thread with a connection of its own; what each threw, "" when nothing.
-std::vector<std::string> on_two(const std::function<void(int64_t, TcpRendezvous&)>& work) {
-    RendezvousServer::Options serving;
+std::vector<std::string> on_two(const std::function<void(int64_t, Rendezvous&)>& work) {
+    ServeOptions serving;
     serving.world = 2;
     serving.token = {"secret", "test", 0};
-    RendezvousServer server(serving);
+    const auto server = test::tcp().serve(serving);
     std::vector<std::string> problems(2);
     std::vector<std::thread> threads;
     for (int64_t rank = 0; rank < 2; ++rank)
         threads.emplace_back([&, rank] {
-            TcpRendezvous::Options options;
-            options.port = server.port();
+            JoinOptions options;
+            options.port = server->port();
             options.rank = rank;
             options.token = serving.token;
-            TcpRendezvous rendezvous(options);
+            const auto rendezvous = test::tcp().join(options);
             try {
-                work(rank, rendezvous);
-                rendezvous.leave();
+                work(rank, *rendezvous);
+                rendezvous->leave();
             } catch (const std::exception& problem) {
                 problems[static_cast<size_t>(rank)] = problem.what();
-                rendezvous.fail(problem.what());
+                rendezvous->fail(problem.what());
             }
         });
     for (std::thread& thread : threads) thread.join();
@@ -49,7 +52,7 @@ void must(bool good, const char* what) {
 
 TEST_CASE("a rank that works on files may take longer than the job's timeout", "[exchange]") {
     const auto late = [](WaitLimit limit) {
-        return on_two([limit](int64_t rank, TcpRendezvous& r) {
+        return on_two([limit](int64_t rank, Rendezvous& r) {
             Exchange exchange(r, "0", rank, 2, 200ms);
             if (rank == 1) std::this_thread::sleep_for(900ms);
             must(exchange.all("written", rank == 0 ? "a" : "b", limit) == std::vector<std::string>{"a", "b"},
@@ -62,7 +65,7 @@ TEST_CASE("a rank that works on files may take longer than the job's timeout", "
 
 TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
     const auto start = std::chrono::steady_clock::now();
-    const auto problems = on_two([](int64_t rank, TcpRendezvous& r) {
+    const auto problems = on_two([](int64_t rank, Rendezvous& r) {
         Exchange exchange(r, "0", rank, 2, 200ms);
         if (rank == 1) throw Error("the disk is full");
         exchange.all("written", "", WaitLimit::files);
@@ -74,14 +77,14 @@ TEST_CASE("a rank that is lost ends a patient wait at once", "[exchange]") {
 TEST_CASE("texts larger than a frame of the store pass whole", "[exchange]") {
     std::string big(3 << 20, ' ');
     for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>('a' + i * 7 % 23);
-    CHECK(on_two([&](int64_t rank, TcpRendezvous& r) {
+    CHECK(on_two([&](int64_t rank, Rendezvous& r) {
               Exchange exchange(r, "0", rank, 2, 5s);
               const std::string mine = rank == 0 ? "small" : big;
               const auto first = exchange.to_first("report", mine, WaitLimit::files);
               must(first == (rank == 0 ? std::vector<std::string>{"small", big} : std::vector<std::string>{}), "first");
               must(exchange.all("again", mine, WaitLimit::step) == std::vector<std::string>{"small", big}, "all");
           }) == all_well);
-    const auto problems = on_two([](int64_t rank, TcpRendezvous& r) {
+    const auto problems = on_two([](int64_t rank, Rendezvous& r) {
         Exchange exchange(r, "0", rank, 2, 5s);
         if (rank == 1) exchange.to_first("report", std::string(65 << 20, 'x'), WaitLimit::files);
         if (rank == 0) exchange.all("report", "", WaitLimit::files);
@@ -90,7 +93,7 @@ TEST_CASE("texts larger than a frame of the store pass whole", "[exchange]") {
 }
 
 TEST_CASE("the store forgets texts that everyone has read", "[exchange]") {
-    CHECK(on_two([](int64_t rank, TcpRendezvous& r) {
+    CHECK(on_two([](int64_t rank, Rendezvous& r) {
               Exchange exchange(r, "0", rank, 2, 5s);
               for (int round = 0; round < 4; ++round) exchange.all("topic", std::string(1000, 'x'), WaitLimit::step);
               exchange.to_first("report", "text", WaitLimit::step);
@@ -103,7 +106,7 @@ TEST_CASE("the store forgets texts that everyone has read", "[exchange]") {
 }
 
 TEST_CASE("a second exchange of a job does not read the first one's texts", "[exchange]") {
-    CHECK(on_two([](int64_t rank, TcpRendezvous& r) {
+    CHECK(on_two([](int64_t rank, Rendezvous& r) {
               for (const std::string name : {"0", "1"}) {
                   Exchange exchange(r, name, rank, 2, 5s);
                   if (rank == 1) std::this_thread::sleep_for(50ms);  // rank 0 would find a stale text
@@ -111,4 +114,127 @@ TEST_CASE("a second exchange of a job does not read the first one's texts", "[ex
                   must(all == std::vector<std::string>{name + "0", name + "1"}, "a stale text");
               }
           }) == all_well);
+}
+
+TEST_CASE("rank 0's text comes to every rank, and goes between rounds of all", "[exchange]") {
+    CHECK(on_two([](int64_t rank, Rendezvous& r) {
+              Exchange exchange(r, "0", rank, 2, 2000ms);
+              for (const char* text : {"go on", "stop"}) {
+                  must(exchange.from_first("verdict", rank == 0 ? text : "nobody reads it", WaitLimit::step) == text,
+                       "another text than rank 0's");
+                  must(exchange.all("round", "x", WaitLimit::step).size() == 2, "not two texts");
+              }
+          }) == all_well);
+}
+
+namespace {
+
+/// Counts one rank's messages to the store.
+class Counted final : public Rendezvous {
+public:
+    explicit Counted(Rendezvous& store) : store_(store) {}
+    void set(std::string_view key, std::string_view value) override {
+        ++messages;
+        most = std::max(most, value.size());
+        store_.set(key, value);
+    }
+    std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+        ++messages;
+        return store_.get(key, timeout);
+    }
+    std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout) override {
+        ++messages;
+        return store_.look(key, timeout);
+    }
+    void erase(std::string_view key) override {
+        ++messages;
+        store_.erase(key);
+    }
+    int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
+    std::string lost() const override { return store_.lost(); }
+
+    int64_t messages = 0;
+    size_t most = 0;
+
+private:
+    Rendezvous& store_;
+};
+
+struct Cost {
+    int64_t messages = 0;  ///< of the rank that has most
+    size_t bytes = 0;      ///< of the largest text
+};
+
+/// Of one round of so many ranks; `round` is called by each.
+Cost cost_of(int64_t ranks, const std::function<void(Exchange&, int64_t rank)>& round) {
+    Cost cost;
+    std::mutex mutex;
+    test::run_ranks(ranks, [&](int64_t rank, Rendezvous& store) {
+        Counted counted(store);
+        Exchange exchange(counted, "0", rank, ranks, 60s);
+        round(exchange, rank);
+        const std::lock_guard lock(mutex);
+        cost.messages = std::max(cost.messages, counted.messages);
+        cost.bytes = std::max(cost.bytes, counted.most);
+    });
+    return cost;
+}
+
+}  // namespace
+
+TEST_CASE("a round costs a rank so few messages with 256 and with 1,024 ranks", "[exchange]") {
+    for (const int64_t ranks : {9, 256, 1024}) {
+        INFO(ranks);
+        const auto text = [](int64_t rank) { return "text of rank " + std::to_string(rank); };
+        const auto whole = [&](const std::vector<std::string>& texts) {
+            must(static_cast<int64_t>(texts.size()) == ranks, "not a text of each");
+            for (int64_t rank = 0; rank < ranks; ++rank)
+                must(texts[static_cast<size_t>(rank)] == text(rank), "another text");
+        };
+        // Up: says that it is here, reads four, gives one.
+        CHECK(cost_of(ranks, [&](Exchange& exchange, int64_t rank) {
+                  const auto texts = exchange.to_first("report", text(rank), WaitLimit::step);
+                  if (rank == 0) whole(texts);
+              }).messages <= 6);
+        CHECK(cost_of(ranks, [&](Exchange& exchange, int64_t rank) {
+                  must(exchange.from_first("verdict", rank == 0 ? "go" : "", WaitLimit::step) == "go", "no verdict");
+              }).messages == 1);
+        // Up and down, and the erasing of the round before.
+        CHECK(cost_of(ranks, [&](Exchange& exchange, int64_t rank) {
+                  whole(exchange.all("all", text(rank), WaitLimit::step));
+              }).messages <= 7);
+        // Digests alone, however long the text is.
+        const std::string settings(100'000, 's');
+        const Cost same = cost_of(ranks, [&](Exchange& exchange, int64_t) {
+            must(!exchange.compare("settings", settings, settings, WaitLimit::step), "a difference");
+        });
+        CHECK(same.messages <= 7);
+        CHECK(same.bytes < 128);
+        // Where one differs its text and rank 0's go to all.
+        CHECK(cost_of(ranks, [&](Exchange& exchange, int64_t rank) {
+                  const std::string mine = rank == ranks - 2 ? "other" : settings;
+                  const auto found = exchange.compare("settings", mine, mine, WaitLimit::step);
+                  must(found && found->rank == ranks - 2 && found->first == settings && found->other == "other",
+                       "another difference");
+              }).messages <= 10);
+    }
+}
+
+TEST_CASE("a rank that does not come is named by all who wait, wherever it is in the tree", "[exchange]") {
+    constexpr int64_t ranks = 30;
+    for (const int64_t late : {0, 1, 5, 7, 29}) {
+        std::vector<std::string> problems(ranks);
+        test::run_ranks(ranks, [&](int64_t rank, Rendezvous& store) {
+            Exchange exchange(store, "0", rank, ranks, 150ms);
+            if (rank == late) return std::this_thread::sleep_for(500ms);
+            try {
+                exchange.all("plan", "text", WaitLimit::step);
+            } catch (const Error& error) {
+                problems[static_cast<size_t>(rank)] = error.what();
+            }
+        });
+        const std::string named = "rank " + std::to_string(late) + " has not come to 'plan' within 150 ms";
+        for (int64_t rank = 0; rank < ranks; ++rank)
+            if (rank != late) CHECK_THAT(problems[static_cast<size_t>(rank)], Contains(named));
+    }
 }

@@ -1,11 +1,15 @@
 #include <catch2/catch.hpp>
 
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 
 #include "base/processors.h"
 #include "config/load.h"
+#include "folders.h"
 #include "run/control/address.h"
 #include "run/control/job.h"
 #include "run/settings.h"
@@ -258,4 +262,35 @@ TEST_CASE("each rank gets processors of its own, or none does") {
 TEST_CASE("the threads of a rank have one knob") {
     Config config = parse_config("[device.cpu]\nthreads = 2\n", "a.toml", {});
     CHECK_THROWS_WITH(read_settings(config), Contains("a.toml:2") && Contains("set run.threads_per_rank"));
+}
+
+TEST_CASE("the job's secret from a file that nobody else may read", "[job]") {
+    const std::string path = in_build("tests/secret_of_a_job");
+    const auto written = [&](const std::string& text, mode_t mode) {
+        std::ofstream(path, std::ios::trunc) << text;
+        ::chmod(path.c_str(), mode);
+    };
+    const Variables file({{"ORRERY_TOKEN", ""}, {"ORRERY_TOKEN_FILE", path}});
+    written(secret + "\n", 0600);
+    CHECK(user_token() == secret);
+    written(secret, 0400);
+    CHECK(user_token() == secret);
+    {
+        const Variables both({{"ORRERY_TOKEN", secret}});
+        CHECK_THROWS_WITH(user_token(), Contains("both set") && Contains("unset one"));
+    }
+    ::chmod(path.c_str(), 0600);
+    for (const mode_t mode : {0640, 0604, 0620}) {
+        ::chmod(path.c_str(), mode);
+        CHECK_THROWS_WITH(user_token(), Contains(path + " has mode 06") && Contains("chmod 600 " + path));
+    }
+    ::chmod(path.c_str(), 0600);
+    written("too short\n", 0600);
+    CHECK_THROWS_WITH(user_token(), Contains("has 9 characters, expected 16 or more"));
+    written(secret + "\n" + secret, 0600);
+    CHECK_THROWS_WITH(user_token(), Contains("more than one line"));
+    written(std::string(5000, 's'), 0600);
+    CHECK_THROWS_WITH(user_token(), Contains("more than 4096 bytes"));
+    const Variables folder({{"ORRERY_TOKEN_FILE", in_build("tests")}});
+    CHECK_THROWS_WITH(user_token(), Contains("is a folder, expected a file"));
 }

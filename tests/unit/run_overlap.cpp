@@ -22,6 +22,19 @@ TEST_CASE("overlap: processors are spare where a rank has more than threads") {
     CHECK_FALSE(has_spare_processors(settings, job));
 }
 
+TEST_CASE("overlap: another host has its own processors, however many are here") {
+    Settings settings;  // threads as the host has them
+    Job job;
+    job.local_ranks = 2;
+    job.threads = 1 << 10;
+    CHECK(has_spare_processors(settings, job, 2 * (1 << 10) + 2));
+    CHECK_FALSE(has_spare_processors(settings, job, 2 * (1 << 10) + 1));
+    job.threads = 1;
+    CHECK(has_spare_processors(settings, job, 4));
+    CHECK_FALSE(has_spare_processors(settings, job, 2));
+    CHECK_FALSE(has_spare_processors(settings, job, 1));
+}
+
 TEST_CASE("overlap: gradients leave while the backward pass goes on, a forward sum is waited for at once") {
     Model training = mlp(8, 4, 12);
     training.split_names({{"batch", "dp"}});

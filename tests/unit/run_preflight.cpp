@@ -253,6 +253,18 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     ExpectedFigures said;
     said.matrix_bf16 = 2000e12;
     CHECK(lines(named(figures, said)) == 8 + 2);
+    // A node of which a part is not said is not held against it; of a link between two nodes one end's is enough.
+    said = {};
+    said.matrix_f32 = 200e12;
+    said.unsaid = {{&ExpectedFigures::matrix_f32, 1, 2}};
+    CHECK(lines(named(healthy(2, 4), said)) == 4);
+    CHECK_THAT(named(healthy(2, 4), said), Contains("rank 3 (host n0): matrix rate of f32") && !Contains("(host n1)"));
+    said = {};
+    said.fabric_bytes = 100e9;
+    said.unsaid = {{&ExpectedFigures::fabric_bytes, 1, 2}};
+    CHECK_THAT(named(healthy(2, 2), said), Contains("so are 4 of the 4 links between nodes, this one most"));
+    said.unsaid = {{&ExpectedFigures::fabric_bytes, 0, 2}};
+    CHECK(named(healthy(2, 2), said) == "");
     // Where a whole fabric is slow one line says so.
     said = {};
     said.fabric_bytes = 100e9;

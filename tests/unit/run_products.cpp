@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "cli/products/child.h"
+#include "cli/signals.h"
 #include "folders.h"
 #include "run/products/measure.h"
 #include "run/products/product_cache.h"
@@ -221,6 +222,30 @@ TEST_CASE("nothing is measured where nobody asks for it, or where a kind is fixe
     const ProductChoice none = choose_products(device, DType::f32, &search, alone());
     CHECK(none.name.empty());
     CHECK(none.said.empty());
+}
+
+TEST_CASE("a program that was started ends on the signals of who started it", "[products]") {
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        HeldSignals held;
+        const auto run = [&](const std::string& script) {
+            return run_child({"/bin/sh", "-c", script}, std::chrono::seconds(100), &held);
+        };
+        CHECK(run("echo out").output == "out\n");
+        ::raise(SIGTERM);  // waits for its owner
+        const ChildEnd asked = run("trap 'kill $!; exit' TERM; sleep 50 & wait");
+        CHECK(asked.stopped == SIGTERM);
+        CHECK(asked.why_not() == "was stopped by signal 15 (Terminated)");
+        CHECK(held.take() == 0);
+        ::raise(SIGINT);
+        ::raise(SIGTERM);
+        const ChildEnd deaf = run("trap '' TERM; exec sleep 50");
+        CHECK(deaf.stopped == SIGINT);
+        ::raise(SIGUSR1);
+        CHECK(held.take() == SIGUSR1);
+        CHECK(held.take() == 0);
+    }
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(50));
 }
 
 TEST_CASE("a trial that faults, hangs or fails is no candidate", "[products]") {

@@ -10,6 +10,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "meeting.h"
 #include "run/control/rendezvous.h"
 #include "run/session.h"
 #include "run/train/evaluation.h"
@@ -31,19 +32,6 @@ const std::vector<Part>& parts() {
     return all;
 }
 
-const Registry& registry() {
-    static Registry made;
-    static const bool loaded = [] {
-        const Loader loader({in_build("plugins")});
-        loader.load("device", "cpu", made, {});
-        loader.load("transport", "threads", made, {});
-        loader.load("store", "memory", made, {});
-        return true;
-    }();
-    (void)loaded;
-    return made;
-}
-
 const std::string script =
     "local o = require 'orrery'\nlocal data = o.data.text {}\n"
     "local m = require 'orrery.models.gpt' { layers = 2, embed = 12, heads = 2, vocab = 256, seq = 8, dropout = 0.1 }\n"
@@ -57,8 +45,8 @@ std::unique_ptr<Session> session_of(const Recipe& recipe, const Mesh& mesh, cons
                                     int64_t evaluated) {
     Settings settings = read_settings(config);
     settings.mesh = mesh;
-    std::unique_ptr<Device> device = make_device(settings, config, registry(), job);
-    const Network contracts = contracts_of(settings, config, registry());
+    std::unique_ptr<Device> device = make_device(settings, config, test::job_plugins(), job);
+    const Network contracts = contracts_of(settings, config, test::job_plugins());
     const CompileOptions options = compile_options(settings, job, device.get(), contracts, {});
     Compiled compiled;
     recipe.later([&] {
@@ -67,7 +55,8 @@ std::unique_ptr<Session> session_of(const Recipe& recipe, const Mesh& mesh, cons
         for (const Calls& calls : evaluation_calls(compiled, evaluated))
             add_program(compiled, experiment, calls.entry, options);
     });
-    return std::make_unique<Session>(settings, config, registry(), job, std::move(compiled), std::move(device));
+    return std::make_unique<Session>(settings, config, test::job_plugins(), job, std::move(compiled),
+                                     std::move(device));
 }
 
 /// One rank. Its script is run once; run:train makes a session for each part in which the mesh has this rank.
@@ -95,11 +84,11 @@ struct RankHost final : FakeHost {
             job.ranks = job.local_ranks = ranks;
             job.port = ports_[i];
             const auto session = session_of(*experiment->recipe, parts_[i].mesh, job, config(), samples);
-            const auto store = registry().store("memory", {})(config().table("store").table("memory"), store_);
+            const auto store = test::job_plugins().store("memory", {})(config().table("store").table("memory"), store_);
             TrainOptions options = given;
             options.steps = parts_[i].until;
             std::optional<MetricsWriter> metrics;
-            if (rank_ == 0) metrics.emplace(store_ + ".jsonl", nothing_.get());
+            if (rank_ == 0) metrics.emplace(MetricsPlaces{store_ + ".jsonl"}, nothing_.get());
             orrery::train({*session, *store, metrics ? &*metrics : nullptr, opened, options, settings.seed, 2, ""});
             session->leave();
         }
@@ -127,13 +116,13 @@ void trained(const std::vector<Part>& parts, const std::string& store) {
         "[run]\nseed = 3\nthreads_per_rank = 1\ntransport = \"threads\"\nstore = \"memory\"\n[mesh]\ndp = 1\n"
         "[device.cpu]\nreference = true\n[data]\nvalidation = 0.1\ntokens_per_sequence = 8\npath = \"" +
         text + "\"\n[train]\nsteps = 1\nsequences_per_step = 6\nevaluate_batches = 3\n";
-    std::vector<std::unique_ptr<RendezvousServer>> servers;
+    std::vector<std::unique_ptr<RendezvousService>> servers;
     std::vector<int> ports;
     for (const Part& part : parts) {
-        RendezvousServer::Options options;
+        ServeOptions options;
         options.world = part.mesh.ranks();
         options.token = {"a secret of the test's own", "local", 0};
-        servers.push_back(part.mesh.ranks() > 1 ? std::make_unique<RendezvousServer>(options) : nullptr);
+        servers.push_back(part.mesh.ranks() > 1 ? test::tcp().serve(options) : nullptr);
         ports.push_back(servers.back() ? servers.back()->port() : 0);
     }
     std::mutex mutex;

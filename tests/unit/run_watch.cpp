@@ -3,6 +3,7 @@
 
 #include "compile/pipeline.h"
 #include "layout_models.h"
+#include "meeting.h"
 #include "plan/summary.h"
 #include "run/control/rendezvous.h"
 #include "run/control/watch.h"
@@ -151,24 +152,24 @@ TEST_CASE("who takes part in the same is not waited for", "[run_watch]") {
 }
 
 TEST_CASE("a late wait becomes everybody's loss", "[run_watch]") {
-    RendezvousServer::Options served;
+    ServeOptions served;
     served.world = 2;
     served.token.secret = "secret";
-    const RendezvousServer server(served);
-    TcpRendezvous::Options options;
-    options.port = server.port();
+    const auto server = serve(test::tcp(), served);
+    JoinOptions options;
+    options.port = server->port();
     options.token.secret = "secret";
-    TcpRendezvous zero(options);
+    const auto zero = test::tcp().join(options);
     options.rank = 1;
-    TcpRendezvous one(options);
-    one.tell_position([] { return Position{7, 2, 40, 2.5, 0, {}, "matmul of %2"}; });
+    const auto one = test::tcp().join(options);
+    one->tell_position([] { return Position{7, 2, 40, 2.5, 0, {}, "matmul of %2"}.told(); });
     std::this_thread::sleep_for(600ms);
-    CHECK(zero.lost().empty());
-    zero.tell_position([] { return Position{7, 3, 40, 2, 1, {1}, "all_reduce of %4"}; });
-    for (int i = 0; i < 100 && (zero.lost().empty() || one.lost().empty()); ++i) std::this_thread::sleep_for(20ms);
-    for (const TcpRendezvous* link : {&zero, &one})
+    CHECK(zero->lost().empty());
+    zero->tell_position([] { return Position{7, 3, 40, 2, 1, {1}, "all_reduce of %4"}.told(); });
+    for (int i = 0; i < 100 && (zero->lost().empty() || one->lost().empty()); ++i) std::this_thread::sleep_for(20ms);
+    for (const Member* link : {zero.get(), one.get()})
         CHECK_THAT(link->lost(),
                    Contains("rank 1 is behind") && Contains("matmul of %2") && Contains("all_reduce of %4"));
-    zero.tell_position({});
-    one.tell_position({});
+    zero->tell_position({});
+    one->tell_position({});
 }

@@ -2,7 +2,7 @@
 
 #include "cli/scale/scale.h"
 #include "orrery/error.h"
-#include "run/train/metrics.h"
+#include "run/metrics/breakdown.h"
 
 using namespace orrery;
 using Catch::Matchers::Contains;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "collective/forwarding_communicator.h"
 #include "layout_models.h"
 #include "plan/access.h"
 #include "plan/repeat.h"
@@ -29,26 +30,11 @@ struct Calls {
 };
 
 /// Listens to the messages of a communicator; of what it carries it keeps digests.
-class Listening final : public Communicator {
+class Listening final : public ForwardingCommunicator {
 public:
-    Listening(std::unique_ptr<Communicator> inner, Calls& calls) : inner_(std::move(inner)), calls_(calls) {}
+    Listening(std::unique_ptr<Communicator> inner, Calls& calls)
+        : ForwardingCommunicator(std::move(inner)), calls_(calls) {}
 
-    const Group& group() const override { return inner_->group(); }
-    Event all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
-        return inner_->all_reduce(in, out, op, after);
-    }
-    Event all_gather(const Tensor& in, const Tensor& out, const Event& after) override {
-        return inner_->all_gather(in, out, after);
-    }
-    Event reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op, const Event& after) override {
-        return inner_->reduce_scatter(in, out, op, after);
-    }
-    Event all_to_all(const Tensor& in, const Tensor& out, const Event& after) override {
-        return inner_->all_to_all(in, out, after);
-    }
-    Event broadcast(const Tensor& tensor, int root, const Event& after) override {
-        return inner_->broadcast(tensor, root, after);
-    }
     Event send(const Tensor& tensor, int peer, int64_t tag, const Event& after) override {
         calls_.sent.push_back({rank_of(peer), tag, digest_of(tensor)});
         return inner_->send(tensor, peer, tag, after);
@@ -59,13 +45,6 @@ public:
         calls_.received.push_back({rank_of(peer), tag, digest_of(tensor)});
         return done;
     }
-    void begin_group() override { inner_->begin_group(); }
-    void end_group() override { inner_->end_group(); }
-    void abort(std::string_view reason) override { inner_->abort(reason); }
-    Traffic traffic() const override { return inner_->traffic(); }
-    // The events are the inner one's; nobody asks this one.
-    bool done(uint64_t) override { return true; }
-    void wait(uint64_t) override {}
 
 private:
     int64_t rank_of(int peer) const { return group().ranks[static_cast<size_t>(peer)]; }
@@ -73,7 +52,6 @@ private:
         return sha256(std::string_view(static_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes())));
     }
 
-    const std::unique_ptr<Communicator> inner_;
     Calls& calls_;
 };
 
@@ -225,12 +203,6 @@ Compared compare(const Lowered& lowered, const Network& contracts) {
     return found;
 }
 
-Schedule by_hand(std::string name, const std::vector<const char*>& orders, std::vector<std::vector<int>> stages = {}) {
-    Schedule schedule{std::move(name), {}, std::move(stages), {}};
-    for (const char* order : orders) schedule.ranks.push_back(RankSchedule::parse(order));
-    return schedule;
-}
-
 Compared pipelined(const std::vector<int>& stages, const std::vector<Axis>& mesh, int64_t micro,
                    const Schedule& schedule, int chunks = 1, bool tied = false) {
     Model m = network(stages, tied);
@@ -266,15 +238,7 @@ TEST_CASE("simulate: meshes without a pipeline are played as the executor runs t
 }
 
 TEST_CASE("simulate: pipelines are played as the executor runs them, message by message") {
-    const Schedule vee = by_hand("vee",
-                                 {"F0 F1 F2 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3 B0 W0 F2.1 B2.1 W2.1 B1 W1 F3.1 B3.1 "
-                                  "W3.1 B2 W2 B3 W3",
-                                  "F0 F0.1 F1 F1.1 B0.1 W0.1 F2 B0 W0 F2.1 B1.1 W1.1 F3 B1 W1 F3.1 B2.1 W2.1 B2 B3.1 "
-                                  "B3 W2 W3.1 W3"},
-                                 {{0, 3}, {1, 2}});
-    const Schedule interleaved =
-        by_hand("interleaved", {"F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
-                                "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3"});
+    const Schedule vee = hand_vee(), interleaved = hand_interleaved();
     const std::vector<Axis> two = {{"pp", 2}}, four = {{"pp", 4}}, with_dp = {{"pp", 2}, {"dp", 2}},
                             with_tp = {{"pp", 2}, {"tp", 2}};
     // A micro-batch goes forward over each border of stages and back.

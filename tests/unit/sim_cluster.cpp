@@ -157,3 +157,20 @@ TEST_CASE("mapping: what cannot be is refused") {
     CHECK_THROWS_WITH(Mapping(cluster, mesh, {"pp"}), Catch::Contains("no axis \"pp\"") && Catch::Contains("dp, tp"));
     CHECK_THROWS_WITH(Mapping(cluster, mesh, {"tp", "tp"}), Catch::Contains("twice"));
 }
+
+TEST_CASE("cluster: whose rates an accelerator has is a name that is known, or a part is given") {
+    const std::string place = "memory_gib = 80\n";
+    CHECK(parse(with(sound, place, place + "measured_as = \"H100-80G-SXM\"\n")).kinds[0].accelerator.measured_as ==
+          "H100-80G-SXM");
+    refused(place, place + "measured_as = \"H100-80G-SMX\"\n", "c.toml:4",
+            "accelerator.a.measured_as is \"H100-80G-SMX\", of which no rate is known");
+    refused(place, place + "measured_as = \"H100-80G-SMX\"\n", "c.toml:4", "did you mean \"H100-80G-SXM\"?");
+    refused(place, place + "measured_as = \"H100-80G-SXM\"\nmatrix_share = 0.7\n", "c.toml:5", "leave one out");
+}
+
+TEST_CASE("cluster: accelerators of many nodes can be counted") {
+    const Cluster cluster = parse(sound);
+    CHECK(cluster.with_nodes(1'000'000).accelerators() == 8'000'000);
+    for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{1'000'001}, int64_t{1} << 62})
+        CHECK_THROWS_WITH(cluster.with_nodes(count), Catch::Contains("expected 1 to 1000000"));
+}

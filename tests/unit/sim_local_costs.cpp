@@ -51,7 +51,10 @@ TEST_CASE("local costs: what was measured in turns is told without them") {
     const CostTable eight = plain_costs(run(8));
     CHECK(eight.kernels.at(0).time.seconds == Approx(1e-3));  // four took turns; its fastest says the same
     CHECK(eight.kernels.at(0).beside == 1);                   // two at once
-    CHECK(eight.wires.at(0).time.seconds == Approx(2e-3));
+    CHECK(eight.wires.at(0).time.seconds == 1e-3);            // the others hold waits for a turn
+    CostTable given = run(8);
+    given.totals.emplace_back("processing", 0.03);  // of the 0.06 in kernels
+    CHECK(plain_costs(given).kernels.at(0).time.seconds == 2e-3);
     CostTable slow = run(8);
     slow.kernels[0].time.least_s = 3e-3;  // no launch was ever so fast as a fourth
     CHECK(plain_costs(slow).kernels.at(0).time.seconds == 3e-3);
@@ -70,6 +73,24 @@ TEST_CASE("local costs: later tables go first") {
     gpu.device = "cuda";
     CHECK_THROWS_WITH(joined_costs({timed(1, 1), gpu}), Catch::Contains("\"cpu\" and \"cuda\""));
     CHECK_THROWS_AS(joined_costs({}), Error);
+}
+
+TEST_CASE("local costs: ranks that took turns say what nobody else does") {
+    CostTable eight = run(8);
+    eight.kernels.push_back({gelu(32), 1, {8e-3, 2e-3, {}, 10}, 7});
+    eight.wires.push_back({"gloo", "all_reduce", 2, 4096, {8e-3, 1e-3, {}, 10}, {}, "dp", 9e-3});
+    for (const bool first : {true, false}) {
+        const CostTable a = plain_costs(eight), b = plain_costs(run(2));
+        const CostTable both = first ? joined_costs({a, b}) : joined_costs({b, a});
+        REQUIRE(both.kernels.size() == 2);
+        REQUIRE(both.wires.size() == 3);
+        for (const KernelCost& row : both.kernels) CHECK(row.time.seconds == (row.spec == gelu(8) ? 4e-3 : 2e-3));
+        for (const WireCost& row : both.wires)
+            if (row.op == "all_reduce") CHECK(row.time.seconds == (row.transport == "shm" ? 8e-3 : 1e-3));
+    }
+    CHECK(refitted(nullptr, {eight, run(2)}).kernels.at(1).time.seconds == 4e-3);
+    const CostTable kept = plain_costs(run(2));
+    CHECK(refitted(&kept, {eight}).kernels.size() == 2);
 }
 
 TEST_CASE("local costs: runs refit a table") {
@@ -96,4 +117,44 @@ TEST_CASE("local costs: runs refit a table") {
 TEST_CASE("local costs: machines are the same whatever the order of their lines") {
     CHECK(same_machine("a=1\nb=2\n", "b=2\na=1"));
     CHECK_FALSE(same_machine("a=1\nb=2\n", "a=1\nb=3\n"));
+}
+
+TEST_CASE("local costs: another machine is told by what differs first") {
+    const std::string here = "model name=Fast CPU\nstepping=2\nflags=123\nbuild=aa\nthreads=1\n";
+    CHECK(other_machine(here, here) == "");
+    // Another build and other threads are of the same machine, and no table of one can be the other's.
+    const std::string built = "threads=2\nbuild=bb\nflags=123\nstepping=2\nmodel name=Fast CPU\n";
+    CHECK(other_machine(built, here) == "");
+    CHECK(differences(built, here, "there") == "threads 2, there 1, and 1 line more");
+    CHECK(other_machine("model name=Slow CPU\nstepping=2\nflags=123\n", here) ==
+          "costs are of another machine: processor Slow CPU, here Fast CPU");
+    CHECK(other_machine("device=H100\n", here) ==
+          "costs are of another machine: device H100, here not known, and 3 lines more");
+    CHECK(other_machine("model name=Fast CPU\nstepping=2\nflags=7\n", here) ==
+          "costs are of another machine: the processor has other flags");
+    CHECK(other_machine("", here) ==
+          "costs are of another machine: processor not known, here Fast CPU, and 2 lines more");
+}
+
+TEST_CASE("local costs: what is measured anew leaves other rows as they were kept") {
+    CostTable kept = refitted(nullptr, {run(2)});  // a kernel beside another, a collective, a message, the rest
+    kept.notes = {"old"};
+    kept.facts.emplace_back("program", "old");
+    CostTable fresh = timed(1e-3, 1e-5);
+    fresh.facts = {{"processors", "2"}, {"host", "b"}};
+    const CostTable both = remeasured(kept, fresh);
+    REQUIRE(both.kernels.size() == 3);
+    CHECK(both.kernels.at(0).time.seconds == 4e-3);
+    CHECK(both.kernels.at(1).time.seconds == 1e-3);
+    REQUIRE(both.wires.size() == 2);
+    CHECK(both.wires.at(0).time.seconds == 8e-3);
+    CHECK(both.wires.at(1).time.seconds == 1e-5);  // the message was measured anew
+    CHECK(total_of(both, "rest") == Approx(0.015));
+    CHECK(both.facts == fresh.facts);
+    CHECK(both.notes.empty());
+    // Nothing measured takes nothing away.
+    fresh.kernels.clear();
+    fresh.wires.clear();
+    CHECK(remeasured(both, fresh).kernels.size() == 3);
+    CHECK(remeasured(both, fresh).wires.size() == 2);
 }

@@ -85,6 +85,24 @@ TEST_CASE("local kernels: rows, what lies between them, and rates") {
     CHECK(kernels.copy_s(1024 * 64 * 4) == Approx(1e-4));
 }
 
+TEST_CASE("local kernels: copies go by the median of what moves bytes, and are told where nothing does") {
+    CostTable costs = table();
+    costs.kernels = {{gelu(8), 1, {1e-6}}, {gelu(16), 1, {1e-6}}, {gelu(32), 1, {1e-6}}};  // all below 64 KiB
+    LocalKernels small(costs, 1, 2, 2);
+    CHECK(small.copy_s(16 * 64 * 4) == Approx(1e-6));
+    CHECK(small.sources().find("copies") == std::string::npos);
+    costs.kernels.push_back({gelu(1024), 1, {4e-6}});  // one that is not counts before them
+    CHECK(LocalKernels(costs, 1, 2, 2).copy_s(1024 * 64 * 4) == Approx(4e-6));
+    costs.kernels = {{product(64), 1, {1e-3}}};
+    LocalKernels none_moves(costs, 1, 2, 2);
+    CHECK(none_moves.sources().find("copies") == std::string::npos);  // nobody has asked
+    CHECK(none_moves.copy_s(0) == 0);
+    CHECK(none_moves.sources().find("copies") == std::string::npos);
+    CHECK(none_moves.copy_s(4096) == 0);
+    CHECK_THAT(none_moves.sources(),
+               Catch::Contains("copies in memory as if they took no time, as no row moves bytes"));
+}
+
 TEST_CASE("local kernels: of equal work the row with the nearest shape counts") {
     const auto of = [](int64_t m, int64_t k, int64_t n) {
         return KernelSpec{"matmul", {}, {{DType::f32, {m, k}}, {DType::f32, {k, n}}}, {{DType::f32, {m, n}}}};
@@ -151,6 +169,21 @@ TEST_CASE("local prices: operations that were not measured come of others by the
     CHECK_THROWS_WITH(LocalPrices(table(), plan, host, {{"dp", "gloo"}}),
                       Catch::Contains("transport gloo of axis dp was not measured") && Catch::Contains("shm") &&
                           Catch::Contains("--table gloo.json"));
+}
+
+TEST_CASE("local prices: more ranks than processors are timed by two where two were") {
+    CostTable costs = table();
+    costs.wires = {{"shm", "all_reduce", 2, 4096, {1e-3}}, {"shm", "all_reduce", 4, 4096, {9e-3}}};
+    Derived derived;
+    const auto seconds = [&] {
+        return MeasuredTable(wire_rows(costs, 2, derived)).times("shm", Opcode::all_reduce, 4, 4096);
+    };
+    CHECK(seconds().seconds < 4e-3);  // the turns of four on two processors are played, not measured
+    costs.facts = {{"processors", "4"}};
+    CHECK(seconds().seconds == 9e-3);
+    costs.facts = {};
+    costs.wires.erase(costs.wires.begin());
+    CHECK(seconds().seconds == 9e-3);
 }
 
 TEST_CASE("compare: parts of a step as they were played and measured") {

@@ -1,10 +1,11 @@
-#include "sim/search.h"
+#include "sim/search/search.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 
 using namespace orrery;
 
@@ -13,7 +14,8 @@ namespace {
 /// A cluster in a formula: kernels reach less of the rate the smaller their shards, tp costs messages, ZeRO and
 /// recomputation take time and give memory.
 struct Formula {
-    double memory = 80e9, parameters = 7e10, flops = 4e17, rate = 1e15, tp_cost = 0.01;
+    double memory = 80e9, flops = 4e17, rate = 1e15, tp_cost = 0.01;
+    StateBytes state{14e10, 28e10, 84e10};  ///< of 7e10 parameters, mixed precision
 
     Judged judge(const Choice& c, int64_t ranks, int64_t batch) const {
         Judged j;
@@ -29,7 +31,8 @@ struct Formula {
         const double kept = c.recompute == "all" ? 0.1 : c.recompute == "attention" ? 0.7 : 1;
         const double alive = std::min(m, static_cast<double>(c.pp)) * static_cast<double>(c.samples);
         j.memory_bytes = static_cast<int64_t>(
-            state_bytes(parameters, c) + kept * alive * 4e10 / tp / static_cast<double>(c.pp) * (c.sequence ? 0.7 : 1));
+            state_bytes(state, c) + kept * alive * 4e10 / tp / static_cast<double>(c.pp) * (c.sequence ? 0.7 : 1));
+        j.memory_limit = memory;
         if (c.tp == 3) j.why_not = "heads: 64 are not 3 times something";
         return j;
     }
@@ -48,7 +51,7 @@ SearchSpace space(int64_t ranks, int64_t batch, const Formula& formula) {
     s.batch = batch;
     s.most_pp = 16;
     s.memory_limit = formula.memory;
-    s.parameters = formula.parameters;
+    s.state = formula.state;
     s.flops = formula.flops;
     s.rate = formula.rate;
     return s;
@@ -103,6 +106,9 @@ TEST_CASE("search: close to the best of all, with few looks, the same each time"
             if (found.best.empty()) continue;
             CHECK(found.best.front().step_s <= 1.03 * best);
             CHECK(looks == found.compiled);
+            int64_t refused = 0;
+            for (const Refused& one : found.refused) refused += one.closest.why_not.empty() ? 0 : one.count;
+            CHECK(looks == refused + static_cast<int64_t>(found.all.size()));
             CHECK(looks < choices / 4);
             for (size_t i = 1; i < found.best.size(); ++i) CHECK(found.best[i].step_s >= found.best[i - 1].step_s);
             for (const Judged& one : found.best) CHECK(static_cast<double>(one.memory_bytes) <= memory);
@@ -160,6 +166,24 @@ TEST_CASE("search: what does not fit says so, what is kept stays, and the border
                           [](const std::string& edge) { return edge.find("--most-tp") != std::string::npos; }));
 }
 
+TEST_CASE("search: where the rank that limits a choice has less than others ZeRO and recomputation still make it fit") {
+    Formula formula;
+    formula.tp_cost = 0;
+    SearchSpace s = space(16, 64, formula);
+    s.most_tp = s.most_pp = 1;
+    s.memory_limit = 4e12;  // of the kind with most, on which all would fit as they are
+    for (const double memory : {100e9, 150e9}) {
+        formula.memory = memory;
+        const Found found = Search(s, each([&](const Choice& c) { return formula.judge(c, s.ranks, s.batch); })).run();
+        REQUIRE(!found.best.empty());
+        CHECK(found.best.front().choice.zero == 3);
+        for (const Judged& one : found.best) CHECK(one.over() <= 0);
+        REQUIRE(found.refused.size() == 1);
+        const Judged& closest = found.refused.front().closest;
+        for (const Judged& one : found.all) CHECK((one.fits() || one.over() >= closest.over()));
+    }
+}
+
 TEST_CASE("search: what is kept is judged as it is, and nothing is left out by what nobody knows") {
     Formula formula;
     formula.memory = 30e9;
@@ -178,13 +202,91 @@ TEST_CASE("search: what is kept is judged as it is, and nothing is left out by w
     }
     s.start.zero = -1;
     s.start.schedule = s.start.recompute = "";
-    s.memory_limit = 1;
+    formula.memory = s.memory_limit = 1;
     const Found unknown = Search(s, each(judge)).run();
     CHECK(unknown.left_out.empty());
     CHECK(unknown.all.size() == s.meshes().size());
     for (const Judged& one : unknown.all)
         for (const char* word : {"zero", "zbv", "1f1b", "recompute"})
             CHECK(one.choice.text().find(word) == std::string::npos);
+}
+
+TEST_CASE("search: what does not run or fit is counted by its reason, also beside what fits") {
+    Formula formula;
+    formula.memory = 120e9;
+    SearchSpace s = space(24, 96, formula);
+    s.varies_samples = s.varies_recompute = s.varies_zero = s.varies_schedule = s.varies_sequence = false;
+    int64_t of_three = 0;
+    const auto judge = [&](const Choice& c) {
+        of_three += c.tp == 3;
+        return formula.judge(c, s.ranks, s.batch);
+    };
+    const Found found = Search(s, each(judge)).run();
+    REQUIRE(!found.best.empty());
+    std::map<std::string, int64_t> counts;
+    for (const Refused& one : found.refused) {
+        counts[one.closest.why_not] = one.count;
+        if (one.closest.why_not.empty())
+            CHECK(static_cast<double>(one.closest.memory_bytes) > s.memory_limit);
+        else
+            CHECK(one.closest.choice.tp == 3);
+    }
+    int64_t unfit = 0;
+    for (const Judged& one : found.all) unfit += static_cast<double>(one.memory_bytes) > s.memory_limit;
+    CHECK(of_three > 1);
+    CHECK(counts["heads: 64 are not 3 times something"] == of_three);
+    CHECK(counts[""] == unfit);
+}
+
+TEST_CASE("search: where ranks take turns a pipeline's bubble leaves out nothing") {
+    SearchSpace s;
+    s.ranks = 64;
+    s.batch = 1024;
+    s.most_tp = 2;
+    s.most_pp = 64;
+    s.varies_samples = s.varies_recompute = s.varies_zero = s.varies_schedule = s.varies_sequence = s.varies_mapping =
+        false;
+    s.start.samples = 16;  // 64 micro-batches on a pipeline of 64: a bubble of 63/64
+    s.flops = 64e12;
+    s.rate = 1e12;
+    const auto judge = [&](const Choice& c) {
+        Judged j;
+        j.computing_s = 2;  // stretched by the other rank of its processor
+        j.step_s = c.pp == 64 ? 2.01 : 2.5;
+        return j;
+    };
+    s.turns = 1;
+    const Found alone = Search(s, each(judge)).run();
+    CHECK(alone.best.front().choice.pp < 64);
+    s.turns = 2;
+    const Found shared = Search(s, each(judge)).run();
+    CHECK(shared.best.front().choice.pp == 64);
+}
+
+TEST_CASE("search: of forecasts that are alike the plainest is first") {
+    SearchSpace s;
+    s.ranks = 4;
+    s.batch = 16;
+    s.most_pp = 4;
+    s.most_tp = 1;
+    s.varies_recompute = s.varies_mapping = s.varies_sequence = false;
+    const auto judge = [&](const Choice& c) {
+        Judged j;
+        j.step_s = c.schedule == "zbv" && c.pp > 1 ? 1 : c.pp > 1 ? 1.005 : 1.5;
+        j.step_s += 1e-4 * static_cast<double>(c.zero) + 1e-5 * static_cast<double>(c.samples);
+        return j;
+    };
+    CHECK(Search(s, each(judge)).run().best.front().choice.schedule == "zbv");
+    s.alike = 0.01;
+    const Found found = Search(s, each(judge)).run();
+    CHECK(found.best.front().choice.schedule == "1f1b");
+    CHECK(found.best.front().choice.pp > 1);
+    for (size_t i = 2; i < found.best.size(); ++i) CHECK(found.best[i].step_s >= found.best[i - 1].step_s);
+    Choice plain, other;
+    other.samples = 2;
+    CHECK(other.added() < plain.added());
+    other.zero = 1;
+    CHECK(plain.added() < other.added());
 }
 
 TEST_CASE("search: closed forms of what choices lose and keep") {
@@ -200,8 +302,12 @@ TEST_CASE("search: closed forms of what choices lose and keep") {
     c.schedule = "of my own";
     CHECK(bubble(c, 8) == 0);
     c.dp = 8;
-    c.zero = 3;
-    CHECK(state_bytes(8e9, c) == 8e9 / 4 * 18 / 8);
+    const StateBytes mixed{2, 4, 12}, sgd{4, 4, 0};  // landscape.md's 18, 6 + 12/N, 2 + 16/N and 18/N of a parameter
+    const std::vector<double> of_mixed = {18, 6 + 12.0 / 8, 2 + 16.0 / 8, 18.0 / 8}, of_sgd = {8, 8, 4 + 4.0 / 8, 1};
+    for (c.zero = 0; c.zero <= 3; ++c.zero) {
+        CHECK(state_bytes(mixed, c) == of_mixed[static_cast<size_t>(c.zero)] / 4);
+        CHECK(state_bytes(sgd, c) == of_sgd[static_cast<size_t>(c.zero)] / 4);
+    }
     c.zero = -1;
-    CHECK(state_bytes(8e9, c) == 0);
+    CHECK(state_bytes(mixed, c) == 0);
 }

@@ -10,6 +10,7 @@
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/tell.h"
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
@@ -79,9 +80,10 @@ void print_head(const CollectiveBench& bench, int64_t ranks) {
 /// The table, in one rank's process.
 int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     const std::vector<int64_t> sizes = bench_sizes(bench, bench_form(bench.collective), job.ranks);
-    std::unique_ptr<RendezvousServer> server;  // outlives this rank's connection: others may still need it
-    if (job.serves) server = serve(job);
-    TcpRendezvous rendezvous(place_of(job));
+    const auto meeting = meeting_by(config);
+    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
+    if (job.serves) server = serve(*meeting, job);
+    const auto rendezvous = meeting->join(place_of(job));
     pin_rank(job, bench.transport);
     try {
         const auto [device, transport] = open_backends(bench, config);
@@ -93,8 +95,8 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         int64_t wrong = 0;
         double bandwidth = 0;
         {
-            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), limit);
-            BenchRows rows(bench, *communicator, rendezvous, arena, limit);
+            const auto communicator = transport->make(group, *rendezvous, std::span(&arena, 1), limit);
+            BenchRows rows(bench, *communicator, *rendezvous, arena, limit);
             for (const int64_t bytes : sizes) rows.row(bytes);
             wrong = rows.wrong();
             bandwidth = rows.mean_bus_bandwidth();
@@ -103,10 +105,10 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         if (job.rank == 0)
             fmt::print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", wrong,
                        wrong ? "FAILED" : "OK", bandwidth);
-        rendezvous.leave();
+        rendezvous->leave();
         return wrong ? 1 : 0;
     } catch (const std::exception& error) {
-        rendezvous.fail(error.what());
+        rendezvous->fail(error.what());
         throw;
     }
 }
@@ -176,6 +178,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     LaunchSpec spec = over_hosts(hosts, ranks);
     bench_sizes(bench, form, ranks);  // mistakes show before a rank starts
     refuse_hosts(bench, *open_backends(bench, config).transport, bench.nodes > 1);
+    spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});
 }
 

@@ -9,8 +9,10 @@
 #include <set>
 
 #include "base/processors.h"
+#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/calibrate/refit.h"
+#include "cli/calibrate/table_files.h"
 #include "cli/calibrate/wires.h"
 #include "cli/products/products.h"
 #include "cli/script_runner.h"
@@ -34,6 +36,8 @@ struct PlanScript final : ScriptRunner {
         ScriptRunner::prepare();
     }
 
+    std::vector<std::string> plugins() const { return loader_.names(); }
+
     /// Of a rank of this host.
     std::unique_ptr<Device> device() { return make_device(settings_, config_, registry_, job_); }
 };
@@ -44,7 +48,8 @@ struct Calibration {
     Config config;
     Settings settings;
     Registry registry;
-    std::unique_ptr<Loader> loader;  ///< of a grid
+    std::unique_ptr<Loader> loader;    ///< of a grid
+    std::vector<std::string> plugins;  ///< "transport/shm"
     std::unique_ptr<Device> device;
     std::vector<KernelCase> cases;
     int64_t pool_bytes = 0;
@@ -75,6 +80,7 @@ void prepare_script(Calibration& all, ScriptCommand script) {
     all.script->run_script();
     const Compiled& compiled = all.script->compiled();
     all.settings = all.script->settings();
+    all.plugins = all.script->plugins();
     all.device = all.script->device();
     choose_kind(*all.device, matrix_type(compiled.train().program), all.settings, all.script->config(),
                 all.script->job());
@@ -88,7 +94,8 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     all.config = load_config(script.config, script.sets);
     all.settings = read_settings(all.config);
     all.loader = std::make_unique<Loader>(and_plugin_folders(all.config.table("plugins").texts("path")));
-    check_backends(all.config, all.loader->names());
+    all.plugins = all.loader->names();
+    check_backends(all.config, all.plugins);
     const std::string& name = all.settings.device;
     all.loader->load("device", name, all.registry, {});
     if (const std::string why = all.loader->cannot_run("device", name); !why.empty())
@@ -98,9 +105,9 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     choose_kind(*all.device, dtype, all.settings, all.config, Job{});
     all.cases = kernel_grid(*all.device, dtype);
     all.pool_bytes = pool_bytes_here();
-    if (!command.transports.empty()) return;
+    if (command.transports) return;
     for (const char* transport : {"shm", "gloo", "ucx"})
-        if (std::ranges::count(all.loader->names(), fmt::format("transport/{}", transport)) > 0)
+        if (std::ranges::count(all.plugins, fmt::format("transport/{}", transport)) > 0)
             all.wires.push_back({transport, 2});
 }
 
@@ -111,9 +118,33 @@ std::vector<int64_t> rank_counts(const std::string& text) {
         const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), count);
         if (fault != std::errc() || end != part.data() + part.size() || count < 2 || count > 1024)
             throw Error(fmt::format("--ranks {}: expected numbers from 2 to 1024, as 2,4", text));
+        if (count > most_measured_ranks())
+            throw Error(
+                fmt::format("--ranks {}: {} ranks on {}, and 64 on each is the most that is measured: {}\n  take "
+                            "fewer; a forecast scales what was measured to more ranks",
+                            text, count, plural(static_cast<int64_t>(allowed_processors().size()), "processor"),
+                            most_measured_ranks()));
         counts.push_back(count);
     }
     return counts;
+}
+
+bool joins_no_processes(const std::string& transport) { return transport == "threads" || transport == "nccl"; }
+
+/// As --transports names them: all are plugins that there are, if not all can run here.
+std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
+    if (text == "none") return {};
+    std::vector<std::string> there = names_of("transport", all.plugins);
+    std::vector<std::string> names = split(text, ',');
+    if (names.empty()) names.emplace_back();
+    for (const std::string& name : names) {
+        if (std::ranges::count(there, name) > 0) continue;
+        std::erase_if(there, joins_no_processes);
+        there.emplace_back("none");
+        throw Error(fmt::format("--transports {}: no transport {}{}", quote(text), quote(name),
+                                choices("there are", name, there)));
+    }
+    return names;
 }
 
 /// What the command line says goes before the script's; each once, in its order.
@@ -124,11 +155,10 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
         transports.push_back(wire.transport);
         counts.push_back(wire.count);
     }
-    if (command.transports == "none") transports.clear();
-    if (!command.transports.empty() && command.transports != "none") transports = split(command.transports, ',');
+    if (command.transports) transports = named_transports(all, *command.transports);
     if (!command.ranks.empty()) counts = rank_counts(command.ranks);
     if (counts.empty()) counts = {2};
-    const bool given = !command.transports.empty() || !command.ranks.empty();
+    const bool given = command.transports || !command.ranks.empty();
     std::vector<Calibration::Ranks> asked = given ? std::vector<Calibration::Ranks>{} : all.wires;
     for (const std::string& transport : transports)
         for (const int64_t count : counts)
@@ -136,9 +166,14 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     all.wires.clear();
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
-        if (wire.transport == "threads" || wire.transport == "nccl")
+        if (joins_no_processes(wire.transport))
             throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
                                     wire.transport));
+        if (wire.count > most_measured_ranks())
+            throw Error(
+                fmt::format("the mesh has an axis of {} ranks by {}, and {} is the most that is measured here (64 on a "
+                            "processor)\n  give --ranks: a forecast scales what was measured to more",
+                            wire.count, wire.transport, most_measured_ranks()));
         if (seen.insert({wire.transport, wire.count}).second) all.wires.push_back(wire);
     }
 }
@@ -209,6 +244,7 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
         Config config = load_config(folder ? script.script + "/config.toml" : script.config, script.sets);
         return wires_process(script, command, config);
     }
+    TableFiles files(command);
     Calibration all;
     if (script.script.empty())
         prepare_grid(all, script, command);
@@ -220,10 +256,10 @@ int calibrate_command(const ScriptCommand& given, const CalibrateCommand& comman
     table.device = all.settings.device;
     table.machine = machine_of(*all.device);
     table.facts = facts_of(all);
+    files.choose_kept(table.machine);
     measure(all, script, command, table);
-    if (!command.out.empty() || command.keep)
-        for (const std::string& note : table.notes) std::printf("%s\n", note.c_str());
-    write_table(table, command);
+    for (const std::string& note : table.notes) files.tell(note);
+    files.write_measured(table);
     return 0;
 }
 

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
-#include "base/env.h"
-#include "base/text.h"
+#include "cli/calibrate/table_files.h"
 #include "run/calibrate/kept_costs.h"
 #include "sim/local/local_costs.h"
 
@@ -16,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CostTable costs_of_run(const std::string& run) {
+CostTable costs_of_run(const std::string& run, const CalibrateCommand& command) {
     std::error_code ignored;
     const std::string file = fs::is_directory(run, ignored) ? run + "/costs.json" : run;
     if (!fs::exists(file, ignored))
@@ -24,6 +22,8 @@ CostTable costs_of_run(const std::string& run) {
                                 : fmt::format("--refit {}: there is no {}; a run writes it at its end, where it has "
                                               "trained a step behind its first",
                                               run, file));
+    if (command.out && fs::equivalent(file, *command.out, ignored))
+        throw Error(fmt::format("-o {}: it is what the run measured\n  name another file", *command.out));
     CostTable table = read_costs(file);
     if (table.made_by != "run")
         throw Error(
@@ -31,17 +31,32 @@ CostTable costs_of_run(const std::string& run) {
     return table;
 }
 
-std::optional<CostTable> table_before(const CalibrateCommand& command, const std::string& machine) {
-    std::error_code ignored;
-    if (!command.out.empty() && fs::exists(command.out, ignored)) return read_costs(command.out);
-    return command.keep ? kept_costs(machine) : std::nullopt;
+std::optional<CostTable> table_of_out(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
+    std::optional<CostTable> table = files.before();
+    if (table && table->made_by == "run")
+        throw Error(fmt::format("-o {}: it is what a run measured\n  name another file", *command.out));
+    if (table && !same_machine(table->machine, run.machine))
+        throw Error(
+            fmt::format("-o {}: it is of another machine than {}, or of another number of threads of a rank: "
+                        "{}\n  write another file",
+                        *command.out, command.refit.front(), differences(table->machine, run.machine, "in the run")));
+    if (table) files.tell(fmt::format("begins with {}", *command.out));
+    return table;
 }
 
-void write(const CostTable& table, const std::string& text, const std::string& file) {
-    system_env()->replace_file(file, text);
-    std::printf("%s: %s of kernels, %s of communication\n", file.c_str(),
-                plural(static_cast<int64_t>(table.kernels.size()), "row").c_str(),
-                plural(static_cast<int64_t>(table.wires.size()), "row").c_str());
+std::optional<CostTable> table_kept(const TableFiles& files, const CostTable& run) {
+    std::optional<CostTable> table = files.kept(run.machine, run.device);
+    if (table) files.tell(fmt::format("begins with {}, which is kept for this machine", kept_costs_path(run.machine)));
+    return table;
+}
+
+/// What runs refit, and says which: what is kept goes first where the result is kept, so that no other table takes its
+/// place.
+std::optional<CostTable> table_before(const CalibrateCommand& command, const TableFiles& files, const CostTable& run) {
+    std::optional<CostTable> table = command.keep ? table_kept(files, run) : table_of_out(command, files, run);
+    if (!table) table = command.keep ? table_of_out(command, files, run) : table_kept(files, run);
+    if (!table) files.tell("begins with nothing: no table is kept for this machine");
+    return table;
 }
 
 }  // namespace
@@ -52,37 +67,22 @@ int refit_command(const ScriptCommand& script, const CalibrateCommand& command) 
                                 "behind --refit",
                                 script.script),
                     Fault::usage);
+    TableFiles files(command);
     std::vector<CostTable> runs;
     for (const std::string& run : command.refit) {
-        runs.push_back(costs_of_run(run));
+        runs.push_back(costs_of_run(run, command));
         if (!same_machine(runs.back().machine, runs.front().machine))
-            throw Error(
-                fmt::format("--refit {}: it ran on another machine than {}, or with another number of threads\n"
-                            "  a table is of one: refit them by themselves",
-                            run, command.refit.front()));
+            throw Error(fmt::format(
+                "--refit {}: it ran on another machine than {}, or with another number of threads: {}\n"
+                "  a table is of one: refit them by themselves",
+                run, command.refit.front(), differences(runs.back().machine, runs.front().machine, "there")));
     }
-    const std::optional<CostTable> before = table_before(command, runs.front().machine);
-    if (before && !same_machine(before->machine, runs.front().machine))
-        throw Error(
-            fmt::format("{} is of another machine than {}, or of another number of threads of a rank\n  write "
-                        "another file",
-                        command.out, command.refit.front()));
-    write_table(refitted(before ? &*before : nullptr, runs), command);
+    files.choose_kept(runs.front().machine);
+    const std::optional<CostTable> before = table_before(command, files, runs.front());
+    const CostTable table = refitted(before ? &*before : nullptr, runs);
+    files.write(table);
+    for (const std::string& note : table.notes) files.tell("  " + note);
     return 0;
-}
-
-void write_table(const CostTable& table, const CalibrateCommand& command) {
-    const std::string text = cost_table_text(table);
-    if (command.out.empty() && !command.keep) {
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        return;
-    }
-    if (!command.out.empty()) write(table, text, command.out);
-    if (!command.keep) return;
-    const std::string file = kept_costs_path(table.machine);
-    if (file.empty()) throw Error("--keep: there is neither XDG_CACHE_HOME nor HOME\n  write a file: -o FILE");
-    system_env()->make_folders(fs::path(file).parent_path().string());
-    write(table, text, file);
 }
 
 }  // namespace orrery

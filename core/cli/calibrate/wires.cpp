@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/products/child.h"
+#include "cli/tell.h"
 #include "plugin/loader.h"
 #include "run/calibrate/wire_bench.h"
 #include "run/control/job.h"
@@ -25,7 +26,8 @@ WireBench bench_of(const CalibrateCommand& command) {
 }
 
 int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
-    TcpRendezvous rendezvous(place_of(job));
+    const auto meeting = meeting_by(config);
+    const auto rendezvous = meeting->join(place_of(job));
     pin_rank(job, command.wire);
     try {
         const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
@@ -40,18 +42,30 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
         CostTable table;
         {
-            const auto communicator = transport->make(group, rendezvous, std::span(&arena, 1), bench.limit);
-            table.wires = measure_wires(*communicator, rendezvous, arena, bench);
+            const auto communicator = transport->make(group, *rendezvous, std::span(&arena, 1), bench.limit);
+            table.wires = measure_wires(*communicator, *rendezvous, arena, bench);
         }
         device->release(arena);
         if (job.rank == 0) fmt::print("{}", cost_table_text(table));
         std::fflush(stdout);
-        rendezvous.leave();
+        rendezvous->leave();
         return 0;
     } catch (const std::exception& error) {
-        rendezvous.fail(error.what());
+        rendezvous->fail(error.what());
         throw;
     }
+}
+
+/// The first error, its further lines, which are indented, behind the first.
+std::string first_error(const std::string& said) {
+    constexpr std::string_view program = "orrery: ";
+    std::string text;
+    const std::vector<std::string> lines = split(trim(said), '\n');
+    for (const std::string& line : lines) {
+        if (!text.empty() && !line.starts_with(' ')) break;
+        text += (text.empty() ? "" : "; ") + std::string(trim(line));
+    }
+    return text.starts_with(program) ? text.substr(program.size()) : text;
 }
 
 }  // namespace
@@ -66,7 +80,9 @@ int wires_process(const ScriptCommand& script, const CalibrateCommand& command, 
     ScriptCommand hosts;
     hosts.script = "calibrate";
     hosts.arguments = script.arguments;
-    return launch_meeting(over_hosts(hosts, command.wire_ranks), 0, [] {});
+    LaunchSpec spec = over_hosts(hosts, command.wire_ranks);
+    spec.meeting = meeting_by(config);
+    return launch_meeting(std::move(spec), 0, [] {});
 }
 
 WiresFound find_wires(const ScriptCommand& script, const std::string& transport, int64_t ranks, double seconds) {
@@ -79,8 +95,8 @@ WiresFound find_wires(const ScriptCommand& script, const std::string& transport,
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(1e3 * (4 * seconds + begin_and_end_s)));
     const ChildEnd end = run_child(arguments, limit);
     if (const std::string why = end.why_not(); !why.empty()) {
-        const std::string said(trim(end.errors));
-        return {{}, said.empty() ? "it " + why : said.substr(0, said.find('\n'))};
+        const std::string said = first_error(end.errors);
+        return {{}, said.empty() ? "it " + why : said};
     }
     try {
         return {parse_cost_table(end.output, "what the ranks told").wires, ""};

@@ -25,12 +25,19 @@ ExpectedFigures figures_of(const NodeKind& kind) {
 
 ExpectedFigures figures_of(const Cluster& cluster) {
     using E = ExpectedFigures;
-    ExpectedFigures least = figures_of(cluster.kinds.front());
-    for (const NodeKind& kind : cluster.kinds) {
-        const ExpectedFigures figures = figures_of(kind);
-        for (const auto part :
-             {&E::matrix_f32, &E::matrix_bf16, &E::memory_bytes, &E::node_link_bytes, &E::fabric_bytes})
-            least.*part = std::min(least.*part, figures.*part);
+    ExpectedFigures least;
+    for (const auto part : {&E::matrix_f32, &E::matrix_bf16, &E::memory_bytes, &E::node_link_bytes, &E::fabric_bytes}) {
+        int64_t node = 0;
+        std::vector<E::Unsaid> unsaid;
+        for (const NodeKind& kind : cluster.kinds) {
+            const double said = figures_of(kind).*part;
+            if (said > 0)
+                least.*part = least.*part > 0 ? std::min(least.*part, said) : said;
+            else
+                unsaid.push_back({part, node, node + kind.count});
+            node += kind.count;
+        }
+        if (least.*part > 0) least.unsaid.insert(least.unsaid.end(), unsaid.begin(), unsaid.end());
     }
     least.storage_write_bytes = cluster.storage.write_bytes_s;
     least.storage_read_bytes = cluster.storage.read_bytes_s;

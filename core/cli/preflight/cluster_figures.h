@@ -5,7 +5,8 @@
 namespace orrery {
 
 /// What a cluster's file says that its machines do, of a rank and of one direction; of several kinds of nodes the least
-/// of each. Nothing of links that the file does not price.
+/// of each that is said, and of the kind that does not say it nothing: its nodes are those that the file's order gives
+/// it. Nothing of links that the file does not price.
 ExpectedFigures figures_of(const Cluster& cluster);
 
 }  // namespace orrery

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/preflight/cluster_figures.h"
+#include "cli/tell.h"
 #include "config/load.h"
 #include "plugin/loader.h"
 #include "run/control/job.h"
@@ -193,18 +194,19 @@ void wait_for_print(Rendezvous& rendezvous, bool first) {
 
 /// One rank's process.
 int run_rank(const PreflightCommand& command, const Job& job) {
-    std::unique_ptr<RendezvousServer> server;  // outlives this rank's connection: others may still need it
-    if (job.serves) server = serve(job);
-    TcpRendezvous rendezvous(place_of(job));
+    const auto meeting = meeting_of([&] { return read_config(command); });
+    std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
+    if (job.serves) server = serve(*meeting, job);
+    const auto rendezvous = meeting->join(place_of(job));
     try {
         const auto backends = open_backends(command, job.ranks, job.local_ranks < job.ranks);
-        const PreflightReport report = measure(command, *backends, job, &rendezvous);
+        const PreflightReport report = measure(command, *backends, job, rendezvous.get());
         if (job.rank == 0) print(command, report);
-        wait_for_print(rendezvous, job.rank == 0);
-        rendezvous.leave();
+        wait_for_print(*rendezvous, job.rank == 0);
+        rendezvous->leave();
         return report.fit() ? 0 : 1;
     } catch (const std::exception& error) {
-        rendezvous.fail(explain(error));
+        rendezvous->fail(explain(error));
         throw;
     }
 }
@@ -271,6 +273,7 @@ ExpectedFigures read_expected(const std::vector<std::string>& texts, ExpectedFig
         if (fault != std::errc() || end != number.data() + number.size() || !(value > 0) || std::isinf(value))
             throw Error(fmt::format("--expect {}: expected {}=NUMBER, above 0", text, name));
         figures.*found->part = value * found->unit;
+        std::erase_if(figures.unsaid, [&](const auto& one) { return one.part == found->part; });
     }
     return figures;
 }
@@ -299,6 +302,7 @@ int preflight_command(const PreflightCommand& command) {
         spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     if (const std::string left_out = nodes_left_out(); command.nodes == 1 && !left_out.empty())
         std::fprintf(stderr, "orrery: %s\n", left_out.c_str());
+    spec.meeting = meeting_by(backends->config);
     return launch_meeting(std::move(spec), command.node_rank, [] {});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -167,24 +168,78 @@ std::vector<std::pair<std::string, double>> named(const PreflightBars& bars) {
 
 double unit_of(const std::string& key) { return key.ends_with("_tflops") ? 1e12 : 1e9; }
 
+/// Whether a figure of this key was measured at all.
+bool measured(const PreflightFigures& figures, const std::string& key) {
+    const auto any_rank = [&](double RankFigures::*part) {
+        return std::any_of(figures.ranks.begin(), figures.ranks.end(), [&](const auto& one) { return one.*part > 0; });
+    };
+    const auto any_pair = [&](bool one_node) {
+        return std::any_of(figures.pairs.begin(), figures.pairs.end(),
+                           [&](const PairFigures& pair) { return pair.one_node == one_node; });
+    };
+    if (key == "matrix_f32_tflops") return any_rank(&RankFigures::matrix_f32);
+    if (key == "matrix_bf16_tflops") return any_rank(&RankFigures::matrix_bf16);
+    if (key == "memory_gb_s") return any_rank(&RankFigures::copy_bytes);
+    if (key == "node_link_gb_s") return any_pair(true);
+    if (key == "fabric_gb_s") return any_pair(false);
+    return any_rank(key == "storage_write_gb_s" ? &RankFigures::write_bytes : &RankFigures::read_bytes);
+}
+
+/// What was measured, and has no figure to be held against: "matrix_f32_tflops of node 1". Of links between nodes one
+/// end's is enough.
+std::vector<std::string> not_judged(const PreflightReport& report) {
+    std::map<std::string, std::set<int64_t>> nodes;
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : named(report.expected))
+        if (measured(report.figures, key)) keys.push_back(key);
+    for (const RankFigures& one : report.figures.ranks) {
+        const auto figures = named(expected_of(report.expected, one.device, one.node));
+        for (const auto& [key, value] : figures)
+            if (!(value > 0)) nodes[key].insert(one.node);
+    }
+    std::vector<std::string> texts;
+    for (const std::string& key : keys) {
+        const std::set<int64_t>& of = nodes[key];
+        const bool all = static_cast<int64_t>(of.size()) == report.figures.nodes;
+        if (of.empty() || (!all && key == "fabric_gb_s")) continue;
+        std::vector<std::string> numbers;
+        for (const int64_t node : of) numbers.push_back(std::to_string(node));
+        texts.push_back(all ? key
+                            : fmt::format("{} of {} {}", key, of.size() == 1 ? "node" : "nodes", join_few(numbers, 8)));
+    }
+    return texts;
+}
+
+/// What some rank was held against, in the units of its keys. `without`: not_judged.
+std::vector<std::pair<std::string, double>> judged_by(const PreflightReport& report,
+                                                      const std::vector<std::string>& without) {
+    std::vector<std::pair<std::string, double>> all;
+    for (const auto& [name, value] : named(expected_of(report.expected, report.figures.ranks.front().device)))
+        if (value > 0 && std::find(without.begin(), without.end(), name) == without.end())
+            all.emplace_back(name, value / unit_of(name));
+    return all;
+}
+
 /// What the figures were held against.
 std::string expected_text(const PreflightReport& report) {
     const std::string& device = report.figures.ranks.front().device;
+    const std::vector<std::string> without = not_judged(report);
     std::vector<std::string> said, least;
-    for (const auto& [name, value] : named(expected_of(report.expected, device)))
-        if (value > 0) said.push_back(fmt::format("{} {:.4g}", name, value / unit_of(name)));
-    if (said.empty()) return "";
+    for (const auto& [name, value] : judged_by(report, without)) said.push_back(fmt::format("{} {:.4g}", name, value));
+    if (said.empty() && report.expected_from.empty()) return "";
     for (const auto& [name, part] : named(report.bars)) least.push_back(fmt::format("{} {:.0f} %", name, 100 * part));
-    return fmt::format("expected ({}): {}\nfit from: {}\n\n",
+    return fmt::format("expected ({}): {}\nfit from: {}\n{}\n",
                        report.expected_from.empty() ? "data sheet of " + device : report.expected_from,
-                       join(said, ", "), join(least, ", "));
+                       said.empty() ? "nothing of what was measured" : join(said, ", "), join(least, ", "),
+                       without.empty() ? "" : fmt::format("held against no figure: {}\n", join(without, ", ")));
 }
 
 Json expected_json(const PreflightReport& report) {
+    const std::vector<std::string> without = not_judged(report);
     Json json = {{"from", report.expected_from}, {"bars", Json::object()}};
-    for (const auto& [name, value] : named(expected_of(report.expected, report.figures.ranks.front().device)))
-        if (value > 0) json[name] = value / unit_of(name);
+    for (const auto& [name, value] : judged_by(report, without)) json[name] = value;
     for (const auto& [name, part] : named(report.bars)) json["bars"][name] = part;
+    json["held_against_nothing"] = without;
     return json;
 }
 

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "cli/signals.h"
 
 namespace orrery {
 namespace {
@@ -55,12 +56,24 @@ private:
     }
 };
 
+/// A signal that comes before exec would be handled as the parent does it, between two threads' locks.
+void default_handlers() {
+    for (int number = 1; number < NSIG; ++number) {
+        struct sigaction now {};
+        if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler == SIG_IGN || now.sa_handler == SIG_DFL) continue;
+        now = {};
+        now.sa_handler = SIG_DFL;
+        ::sigaction(number, &now, nullptr);
+    }
+}
+
 /// In the child: only what may be called between fork and exec in a process of several threads.
 [[noreturn]] void become(char* const* arguments, int output, int errors, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(cannot_start);
     const rlimit no_core{0, 0};  // it may fault on purpose
     ::setrlimit(RLIMIT_CORE, &no_core);
+    default_handlers();
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -81,30 +94,64 @@ bool take(int end, std::string& text) {
     return got > 0;
 }
 
-/// Until both streams have ended, or it is time. The child may have closed them and go on.
-void listen(std::array<Pipe*, 2> pipes, std::array<std::string*, 2> texts, Clock::time_point until) {
+enum class Wait { ended, late, stopped, unknown };
+
+/// A child that was started, and what it writes.
+struct Child {
+    pid_t number;
+    std::array<Pipe*, 2> pipes;
+    std::array<std::string*, 2> texts;
+    HeldSignals* stop;  ///< may be null
+    int signal = 0;     ///< of `stop`, the last
+    int status = 0;
+
+    /// Until both streams have ended, it is time, or a signal has come. The child may have closed them and go on.
+    void listen(Clock::time_point until);
+    /// Unknown: where this process ignores SIGCHLD nobody hears how a child ends.
+    Wait wait(Clock::time_point until);
+    Wait end_of(Clock::time_point until) {
+        listen(until);
+        return signal != 0 ? Wait::stopped : wait(until);
+    }
+    void end(bool asked);
+};
+
+void Child::listen(Clock::time_point until) {
     for (;;) {
-        std::array<pollfd, 2> wait{};
+        std::array<pollfd, 3> wait{};
         for (size_t i = 0; i < 2; ++i) wait[i] = {pipes[i]->read, POLLIN, 0};
+        wait[2] = {stop ? stop->file() : -1, POLLIN, 0};
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
         if ((wait[0].fd < 0 && wait[1].fd < 0) || left <= 0) return;
         if (::poll(wait.data(), wait.size(), static_cast<int>(left)) < 0 && errno != EINTR) return;
         for (size_t i = 0; i < 2; ++i)
             if (wait[i].revents != 0 && !take(wait[i].fd, *texts[i])) Pipe::close(pipes[i]->read);
+        if (wait[2].revents != 0 && (signal = stop->take()) != 0) return;
     }
 }
 
-enum class Wait { ended, late, unknown };
-
-/// Unknown: where this process ignores SIGCHLD nobody hears how a child ends.
-Wait wait_for(pid_t child, int& status, Clock::time_point until) {
+Wait Child::wait(Clock::time_point until) {
     for (;;) {
-        const pid_t found = ::waitpid(child, &status, WNOHANG);
-        if (found == child) return Wait::ended;
+        const pid_t found = ::waitpid(number, &status, WNOHANG);
+        if (found == number) return Wait::ended;
         if (found < 0 && errno != EINTR) return Wait::unknown;
         if (Clock::now() >= until) return Wait::late;
+        if (stop && (signal = stop->take()) != 0) return Wait::stopped;
         ::poll(nullptr, 0, 2);
     }
+}
+
+/// `asked`: it may clean up first. Behind it the streams end when the programs that it has started are gone, too.
+void Child::end(bool asked) {
+    signal = 0;
+    if (asked) ::kill(number, SIGTERM);
+    if (asked && end_of(Clock::now() + std::chrono::seconds(10)) == Wait::ended) return;
+    ::kill(number, SIGKILL);
+    while (::waitpid(number, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!stop) return;
+    stop = nullptr;
+    listen(Clock::now() + std::chrono::seconds(2));
 }
 
 std::string last_line(const std::string& text) {
@@ -117,6 +164,7 @@ std::string last_line(const std::string& text) {
 
 std::string ChildEnd::why_not() const {
     if (!problem.empty()) return "could not be run: " + problem;
+    if (stopped != 0) return fmt::format("was stopped by signal {} ({})", stopped, ::strsignal(stopped));
     if (late) return fmt::format("did not end within {} s", std::chrono::duration<double>(limit).count());
     if (signal != 0) return fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal));
     if (code == 0) return "";
@@ -129,7 +177,7 @@ bool ChildEnd::faulted() const {
     return std::find(faults.begin(), faults.end(), signal) != faults.end();
 }
 
-ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit) {
+ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop) {
     ChildEnd end;
     end.limit = limit;
     std::vector<char*> argv;
@@ -137,33 +185,33 @@ ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milli
     argv.push_back(nullptr);
     Pipe output, errors;
     const pid_t parent = ::getpid();
-    const pid_t child = output.write >= 0 && errors.write >= 0 ? ::fork() : -1;
-    if (child < 0) {
+    const pid_t number = output.write >= 0 && errors.write >= 0 ? ::fork() : -1;
+    if (number < 0) {
         end.problem = std::strerror(errno);
         return end;
     }
-    if (child == 0) become(argv.data(), output.write, errors.write, parent);
+    if (number == 0) become(argv.data(), output.write, errors.write, parent);
     Pipe::close(output.write);
     Pipe::close(errors.write);
-    const auto until = Clock::now() + limit;
-    listen({&output, &errors}, {&end.output, &end.errors}, until);
-    int status = 0;
-    switch (wait_for(child, status, until)) {
+    Child child{number, {&output, &errors}, {&end.output, &end.errors}, stop};
+    switch (child.end_of(Clock::now() + limit)) {
         case Wait::unknown: end.problem = std::strerror(errno); return end;
         case Wait::late:
             end.late = true;
-            ::kill(child, SIGKILL);
-            while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-            }
+            child.end(false);
+            return end;
+        case Wait::stopped:
+            end.stopped = child.signal;
+            child.end(true);
             return end;
         case Wait::ended: break;
     }
-    if (WIFSIGNALED(status))
-        end.signal = WTERMSIG(status);
-    else if (WEXITSTATUS(status) == cannot_start)
+    if (WIFSIGNALED(child.status))
+        end.signal = WTERMSIG(child.status);
+    else if (WEXITSTATUS(child.status) == cannot_start)
         end.problem = fmt::format("{} cannot be executed", arguments.front());
     else
-        end.code = WEXITSTATUS(status);
+        end.code = WEXITSTATUS(child.status);
     return end;
 }
 

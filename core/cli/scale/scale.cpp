@@ -8,13 +8,16 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/env.h"
+#include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/processors.h"
 #include "base/text.h"
 #include "cli/products/child.h"
+#include "cli/signals.h"
 #include "config/load.h"
 #include "orrery/error.h"
 #include "run/control/job.h"
@@ -25,6 +28,15 @@ namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// On which this command ends, behind what it has started.
+struct Stopped {
+    int signal;
+};
+
+void end_when_asked(HeldSignals& signals) {
+    if (const int signal = signals.take()) throw Stopped{signal};
+}
 
 /// A folder of this command's own, which goes with it.
 struct ScratchFolder {
@@ -50,6 +62,17 @@ struct Size {
 
 constexpr int64_t most_started = 1024, most_simulated = int64_t{1} << 20;
 
+/// Before anything starts: a size that would take this host for ever.
+void require_room(const ScaleCommand& command, int64_t ranks) {
+    const int64_t most = std::min(most_started, most_measured_ranks());
+    if ((command.simulate && !command.measure) || ranks <= most) return;
+    throw Error(
+        fmt::format("--ranks {}: a run of {} on this host's {} is not measured, {} is the most (64 on each "
+                    "processor, up to {})\n  take fewer, or predict them: --simulate without --measure",
+                    command.ranks, plural(ranks, "rank"),
+                    plural(static_cast<int64_t>(allowed_processors().size()), "processor"), most, most_started));
+}
+
 std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& command) {
     if (!fs::is_regular_file(script.script))
         throw Error(fmt::format("scale: no script {}\n  name a Lua file", script.script));
@@ -61,8 +84,8 @@ std::vector<Size> sizes_of(const ScriptCommand& script, const ScaleCommand& comm
     const int64_t batch = config.table("train").integer("sequences_per_step", 0);
     if (batch == 0) throw Error("scale: train.sequences_per_step is not set; it is the batch of the smallest size");
     std::vector<Size> sizes;
-    const int64_t most = command.measure || !command.simulate ? most_started : most_simulated;
-    for (const int64_t ranks : read_sizes(command.ranks, most)) {
+    for (const int64_t ranks : read_sizes(command.ranks, most_simulated)) {
+        require_room(command, ranks);
         if (ranks % others != 0)
             throw Error(fmt::format("scale: {} ranks do not divide by the {} of the mesh's other axes ({}); {} grows",
                                     ranks, others, settings.mesh.text(), command.axis));
@@ -97,7 +120,7 @@ std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCo
     sets.push_back(fmt::format("train.steps={}", command.steps));
     sets.push_back(fmt::format("run.folder=\"{}\"", folder.string()));
     for (const char* quiet : {"train.log_every=1000000", "train.evaluate_every=0", "train.evaluate_batches=1",
-                              "checkpoint.every_steps=0", "checkpoint.final=false"})
+                              "checkpoint.every=steps", "checkpoint.every_steps=0", "checkpoint.final=false"})
         sets.emplace_back(quiet);
     for (const std::string& text : sets) arguments.insert(arguments.end(), {"--set", text});
     return arguments;
@@ -115,9 +138,11 @@ double median_of(const fs::path& metrics, const char* key, int64_t steps) {
     return values.empty() ? 0 : median(std::move(values));
 }
 
-ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, const Size& size, const fs::path& folder) {
+ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, const Size& size, const fs::path& folder,
+                   HeldSignals& signals) {
     const auto limit = std::chrono::seconds(command.limit_s);
-    const ChildEnd end = run_child(arguments_of(script, command, size, folder), limit);
+    const ChildEnd end = run_child(arguments_of(script, command, size, folder), limit, &signals);
+    if (end.stopped != 0) throw Stopped{end.stopped};
     const std::string why = end.code != 0 ? fmt::format("ended with exit code {}", end.code) : end.why_not();
     if (!why.empty())
         throw Error(fmt::format("scale: the run of {} {}\n{}", plural(size.ranks, "rank"), why, trim(end.errors)),
@@ -142,26 +167,20 @@ ScaledRun middle(std::vector<ScaledRun> rounds) {
 }
 
 std::vector<ScaledRun> measured_runs(const ScriptCommand& script, const ScaleCommand& command,
-                                     const std::vector<Size>& sizes) {
+                                     const std::vector<Size>& sizes, HeldSignals& signals) {
     const ScratchFolder folder;
     std::vector<std::vector<ScaledRun>> rounds(sizes.size());
     for (int64_t round = 0; round < command.rounds; ++round)
         for (size_t i = 0; i < sizes.size(); ++i) {
             std::fprintf(stderr, "%s, %s a step ...\n", plural(sizes[i].ranks, "rank").c_str(),
                          plural(sizes[i].sequences, "sequence").c_str());
-            rounds[i].push_back(run_size(script, command, sizes[i], folder.path / fmt::format("{}-{}", round, i)));
+            end_when_asked(signals);
+            const fs::path own = folder.path / fmt::format("{}-{}", round, i);
+            rounds[i].push_back(run_size(script, command, sizes[i], own, signals));
         }
     std::vector<ScaledRun> runs;
     for (auto& of_size : rounds) runs.push_back(middle(std::move(of_size)));
     return runs;
-}
-
-void write_picture(const std::string& path, const ScaleReport& report) {
-    if (path.empty()) return;
-    std::ofstream file(path, std::ios::trunc);
-    file << scale_svg(report);
-    file.close();
-    if (!file) throw Error(fmt::format("cannot write {}", path), Fault::failed);
 }
 
 }  // namespace
@@ -207,10 +226,33 @@ std::map<std::string, double> read_breakdown(const std::string& output) {
 
 bool ScaleReport::reaches_target() const { return runs.empty() || efficiency(runs.size() - 1) >= target; }
 
+namespace {
+
+/// Fills `report`. Throws Stopped.
+void run_all(const ScriptCommand& script, const ScaleCommand& command, const std::vector<Size>& sizes,
+             ScaleReport& report) {
+    report.simulated = command.simulate && !command.measure;
+    std::optional<HeldSignals> signals;
+    if (!report.simulated) signals.emplace();  // before a simulation loads what makes threads
+    std::vector<ScaledRun> simulated;
+    for (const Size& size : command.simulate ? sizes : std::vector<Size>()) {
+        if (signals) end_when_asked(*signals);
+        ScriptCommand asked = script;
+        asked.sets = sets_of(script, command, size);
+        simulated.push_back(simulated_run(asked, command));
+        simulated.back().sequences = size.sequences;
+    }
+    if (!simulated.empty()) report.notes = simulated.front().notes;
+    report.runs = signals ? measured_runs(script, command, sizes, *signals) : simulated;
+    if (command.simulate && command.measure)
+        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.tokens_per_s);
+}
+
+}  // namespace
+
 int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
     if (script.script_help) return show_options(script, Job{});
-    if (!command.out.empty() && !command.out.ends_with(".svg"))
-        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
+    require_svg(command.out);
     if (!(command.target > 0 && command.target <= 1))
         throw Error(fmt::format("--target {}: expected a part of the ideal, above 0 and up to 1", command.target));
     if (command.measure && !command.how.cluster.empty())
@@ -222,20 +264,15 @@ int scale_command(const ScriptCommand& script, const ScaleCommand& command) {
                                command.strong ? "strong" : "weak", command.axis);
     report.strong = command.strong;
     report.target = command.target;
-    std::vector<ScaledRun> simulated;
-    if (command.simulate)
-        for (const Size& size : sizes) {
-            ScriptCommand asked = script;
-            asked.sets = sets_of(script, command, size);
-            simulated.push_back(simulated_run(asked, command));
-            simulated.back().sequences = size.sequences;
-        }
-    report.simulated = command.simulate && !command.measure;
-    report.runs = report.simulated ? simulated : measured_runs(script, command, sizes);
-    if (command.simulate && command.measure)
-        for (const ScaledRun& run : simulated) report.predicted.emplace_back(run.tokens_per_s);
+    try {
+        run_all(script, command, sizes, report);
+    } catch (const Stopped& stopped) {
+        std::fprintf(stderr, "orrery: scale: stopped by signal %d\n", stopped.signal);
+        return 128 + stopped.signal;
+    }
     std::fputs(scale_text(report).c_str(), stdout);
-    write_picture(command.out, report);
+    for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
+    if (!command.out.empty()) write_result(command.out, scale_svg(report));
     return report.reaches_target() ? 0 : 1;
 }
 

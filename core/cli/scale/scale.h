@@ -31,6 +31,7 @@ struct ScaledRun {
     double mfu = 0;  ///< 0: not known
     /// Where rank 0's time went, as parts of it that make 1: "compute", "communication dp", "waiting", "the rest".
     std::map<std::string, double> parts;
+    std::vector<std::string> notes;  ///< of the tables that a prediction goes by
 };
 
 struct ScaleReport {
@@ -41,6 +42,7 @@ struct ScaleReport {
     std::vector<ScaledRun> runs;  ///< the smallest first, which the others are held against
     /// Tokens a second that a simulation expects of each run, for the columns beside; empty: of none.
     std::vector<std::optional<double>> predicted;
+    std::vector<std::string> notes;  ///< of the tables that predictions go by
 
     double speedup(size_t run) const { return runs[run].tokens_per_s / runs.front().tokens_per_s; }
     double efficiency(size_t run) const {
@@ -51,7 +53,8 @@ struct ScaleReport {
 
 /// Runs the script on as many ranks of this host as each size has, in folders that are removed again; prints the
 /// table. Returns 0 when the last size reaches the target, 1 when it does not. Throws Error for mistakes before
-/// anything is run, and where a run fails. With `simulate` nothing runs unless `measure` asks for it.
+/// anything is run, and where a run fails. With `simulate` nothing runs unless `measure` asks for it. A stop signal
+/// while sizes run ends the run and removes the folders; it then returns 128 + signal.
 int scale_command(const ScriptCommand& script, const ScaleCommand& command);
 
 /// Throughput, speed-up, efficiency and what grew against the first size, by points of the time.

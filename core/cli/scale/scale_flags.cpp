@@ -1,5 +1,7 @@
 #include "cli/scale/scale_flags.h"
 
+#include "cli/flag_checks.h"
+
 namespace orrery {
 
 void add_scale_flags(CLI::App& scale, ScaleCommand& command) {
@@ -10,7 +12,7 @@ void add_scale_flags(CLI::App& scale, ScaleCommand& command) {
     scale.add_option("--rounds", command.rounds, "runs of each size, in turn; the one in the middle counts")
         ->check(CLI::Range(1, 99));
     scale.add_option("--target", command.target, "efficiency that is wanted of the last size");
-    scale.add_option("-o,--out", command.out, "write a picture, too: FILE.svg");
+    scale.add_option("-o,--out", command.out, "write a picture, too: FILE.svg")->check(file_name());
     scale.add_option("--limit", command.limit_s, "seconds that one run may take")->check(CLI::Range(1, 1 << 20));
     CLI::Option* const simulate =
         scale.add_flag("--simulate", command.simulate, "predict each size; nothing runs, unless --measure asks for it");
@@ -18,14 +20,16 @@ void add_scale_flags(CLI::App& scale, ScaleCommand& command) {
         ->needs(simulate);
     CLI::Option* const cluster =
         scale.add_option("--cluster", command.how.cluster, "with --simulate: on this cluster; see configs/clusters/")
+            ->check(file_name())
             ->needs(simulate);
     scale.add_option("--cluster-nodes", command.how.cluster_nodes, "so many nodes, instead of what the file says")
-        ->check(CLI::PositiveNumber)
+        ->check(whole_number_from(1, 1'000'000))
         ->needs(cluster);
     scale
         .add_option("--table", command.how.tables,
                     "with --simulate: measured costs of this machine, as calibrate or a run writes; may repeat")
         ->allow_extra_args(false)
+        ->check(file_name())
         ->needs(simulate)
         ->excludes(cluster);
     scale.footer(

@@ -7,6 +7,12 @@
 namespace orrery {
 namespace {
 
+void add_parts(ScaledRun& run, const StepShares& shares) {
+    run.parts["compute"] = shares.computing;
+    run.parts["waiting"] = shares.waiting;
+    for (const auto& [axis, share] : shares.exposed) run.parts["communication " + axis] = share;
+}
+
 /// By the cluster's rates and links.
 ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
     const Cluster cluster = read_cluster(how.cluster, how.cluster_nodes);
@@ -16,9 +22,7 @@ ScaledRun on_cluster(const ScriptCommand& script, const SimulateCommand& how) {
     run.ranks = made.prediction.ranks;
     run.tokens_per_s = made.prediction.tokens_per_s_rank * static_cast<double>(run.ranks);
     run.mfu = made.prediction.mfu;
-    run.parts["compute"] = made.prediction.computing;
-    run.parts["waiting"] = made.prediction.waiting;
-    for (const auto& [axis, share] : made.prediction.exposed) run.parts["communication " + axis] = share;
+    add_parts(run, made.prediction);
     return run;
 }
 
@@ -28,15 +32,10 @@ ScaledRun on_this_machine(const ScriptCommand& given, const SimulateCommand& how
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, how);
     const double step = made.step_s();
     ScaledRun run;
+    run.notes = script.notes;
     run.ranks = script.compiled.mesh.ranks();
     run.tokens_per_s = static_cast<double>(script.compiled.tokens_per_step) / step;
-    const double weight = 1 / static_cast<double>(run.ranks) / step;  // an actor a rank
-    for (const ActorTime& time : made.run.actors) {
-        run.parts["compute"] += time.computing * weight;
-        run.parts["waiting"] += time.waiting * weight;
-        for (const auto& [axis, seconds] : time.exposed)
-            run.parts["communication " + script.compiled.mesh.axis(axis).name] += seconds * weight;
-    }
+    add_parts(run, shares_of(made.run, script.compiled.mesh, step));
     run.parts["the rest"] = made.rest_s / step;
     return run;
 }

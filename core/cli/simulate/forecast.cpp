@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include "cli/script_runner.h"
 #include "config/load.h"
@@ -20,6 +24,7 @@ struct SimulateScript final : ScriptRunner {
 
     std::map<std::string, std::string> declared;
     bool quick = false;
+    int64_t tp_chunks = 0;  ///< asked for, of this very mesh
 
     void print(const std::string&) override {}
     bool looks_only() const override { return true; }
@@ -34,12 +39,22 @@ struct SimulateScript final : ScriptRunner {
             throw Error(config_.table("collectives").origin(),
                         "[collectives]: algorithms of a script are not simulated on clusters\n  leave the table out: "
                         "the cluster's own library chooses");
+        require_tp();
         check_backends(config_, loader_.names());
         job_.local_ranks = 1;
         settings_.transport = "nccl";
         settings_.axis_transport.clear();
         for (const Axis& axis : settings_.mesh.axes())
             if (axis.size > 1) contracts_[axis.name] = accelerator_contract();
+    }
+
+    void require_tp() const {
+        const auto tp = settings_.mesh.find("tp");
+        if (tp_chunks > 0 && (!tp || settings_.mesh.size(*tp) == 1))
+            throw Error(
+                fmt::format("--tp-chunks {}: the mesh {} has no collectives of tp to cut\n  set mesh.tp, or "
+                            "leave --tp-chunks out",
+                            tp_chunks, settings_.mesh.text()));
     }
 
     /// Nobody counts the scratch of kernels that are not here.
@@ -62,24 +77,33 @@ struct SimulateScript final : ScriptRunner {
     }
 };
 
+/// The number that a text is, and nothing beside it.
+template <class T>
+std::optional<T> whole(std::string_view text) {
+    T value{};
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
 }  // namespace
 
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks) {
+    constexpr double most = 1e6;
     std::map<int64_t, double> slow;
     for (const std::string& text : given) {
-        const size_t colon = text.find(':');
-        char* end = nullptr;
-        const double by = colon == std::string::npos ? 0 : std::strtod(text.c_str() + colon + 1, &end);
-        char* rank_end = nullptr;
-        const int64_t rank = std::strtoll(text.c_str(), &rank_end, 10);
-        if (colon == std::string::npos || rank_end != text.c_str() + colon || *end != 0 || !(by >= 1) || rank < 0 ||
-            rank >= ranks)
+        const size_t colon = std::min(text.size(), text.find(':'));
+        const auto rank = whole<int64_t>(std::string_view(text).substr(0, colon));
+        const auto by = whole<double>(std::string_view(text).substr(std::min(text.size(), colon + 1)));
+        if (!rank || !by || *rank < 0 || *rank >= ranks || !(*by >= 1 && *by <= most))
             throw Error(
                 fmt::format("--slow {}: give RANK:TIMES, a rank below {} and how many times as long its kernels "
-                            "take, 1 or more, as in --slow 5:1.5",
-                            text, ranks),
+                            "take, from 1 to {:.0f}, as in --slow 5:1.5",
+                            text, ranks, most),
                 Fault::usage);
-        slow[rank] = by;
+        if (!slow.emplace(*rank, *by).second)
+            throw Error(fmt::format("--slow {}: rank {} is there twice\n  leave one of them out", text, *rank),
+                        Fault::usage);
     }
     return slow;
 }
@@ -87,6 +111,7 @@ std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int6
 Cluster read_cluster(const std::string& path, int64_t nodes) {
     Config file = load_toml(path);
     Cluster cluster(file);
+    if (cluster.name.empty()) cluster.name = std::filesystem::path(path).stem().string();
     return nodes > 0 ? cluster.with_nodes(nodes) : cluster;
 }
 
@@ -95,6 +120,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     asked.nodes = 0;  // as many as it takes
     SimulateScript script(asked, Job{});
     script.quick = command.quick;
+    if (!command.searched) script.tp_chunks = command.tp_chunks;
     script.run_script();
     Forecast made;
     made.compiled = script.compiled();

@@ -20,7 +20,8 @@ struct Forecast {
     std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
 };
 
-/// A cluster's file; `nodes`: of its one kind, 0: as many as the file says. Throws Error with its place.
+/// A cluster's file, whose name is the cluster's where it says none; `nodes`: of its one kind, 0: as many as the file
+/// says. Throws Error with its place.
 Cluster read_cluster(const std::string& file, int64_t nodes);
 
 /// "RANK:TIMES", as --slow has them. Throws Error for what is none.

@@ -18,15 +18,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of a frame of Ethernet that is as long as it may be: 1,500 bytes, of which IPv4, TCP and its time stamps take 52,
+/// behind a header of 14.
+constexpr double tcp_payload = 1448.0 / 1514.0;
+
 /// Compiles as a run of this host would, and starts nothing; data may be missing.
 struct HereScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
+    std::map<std::string, std::string> declared;
+    bool quick = false;
+
     void print(const std::string&) override {}
+    bool train_step_alone() const override { return quick; }
+
+    void declare_options(const std::vector<Option>& options) override {
+        for (const Option& option : options) declared[option.key] = option.value;
+    }
+
+    int64_t processors = 0;  ///< of the host that ran it; 0: of this one
 
     void prepare() override {
         job_.local_ranks = settings_.mesh.ranks();
+        if (processors > 0 && settings_.threads_per_rank == 0)
+            settings_.threads_per_rank = threads_left(processors, job_.local_ranks);
         ScriptRunner::prepare();
+    }
+
+    CompileOptions training_options(Device* device) override {
+        CompileOptions options = ScriptRunner::training_options(device);
+        if (quick) options.proved = options.fingerprinted = false;
+        return options;
     }
 
     std::string machine() {
@@ -42,14 +64,18 @@ Network contracts_of_run(const Compiled& compiled, const Settings& settings, dou
     Job job;  // as the launcher gives it to a rank
     job.ranks = job.local_ranks = plan.mesh.ranks();
     job.threads = plan.threads_per_rank;
-    job.processors = static_cast<int64_t>(processors) / job.local_ranks;
-    const Overlapping beside = overlapping(settings, job, compiled.contracts, {&plan});
+    const Overlapping beside =
+        overlapping(settings, job, compiled.contracts, {&plan}, static_cast<int64_t>(processors));
     for (const std::string& axis : beside.axes) {
         TransportContract contract = compiled.contracts.of(axis);
         contract.queued = true;
         contracts[axis] = contract;
     }
     return contracts;
+}
+
+std::string kept_name(const std::string& machine) {
+    return fmt::format("what is kept for this machine ({})", kept_costs_path(machine));
 }
 
 /// Processors are shared by all ranks here, and those of two hosts are not.
@@ -60,6 +86,38 @@ void require_one_host(const CostTable& measured) {
                         "machines as a cluster: --cluster FILE (configs/clusters)",
                         hosts));
 }
+
+std::string file_of_run(const std::string& folder) { return folder + "/costs.json"; }
+
+/// What a forecast goes by, and what is to be said of it.
+struct Tables {
+    const std::string here;  ///< this machine
+    std::vector<CostTable> plain;
+    std::vector<std::string>& names;
+    std::vector<std::string>& notes;
+
+    void add(const CostTable& table, const std::string& from) {
+        plain.push_back(plain_costs(table));
+        names.push_back(from);
+        if (const std::string other = other_machine(table.machine, here); !other.empty())
+            notes.push_back(fmt::format("{}: {}", from, other));
+    }
+
+    /// Nobody has asked for it: where it is damaged others may do.
+    void add_kept() {
+        try {
+            if (const auto kept = kept_costs(here)) add(*kept, kept_name(here));
+        } catch (const Error& problem) {
+            notes.push_back(fmt::format("what is kept for this machine is left out: {}", problem.what()));
+        }
+    }
+
+    std::string notes_text() const {
+        std::string text;
+        for (const std::string& note : notes) text += "\n  " + note;
+        return text;
+    }
+};
 
 }  // namespace
 
@@ -72,15 +130,26 @@ std::optional<CostTable> named_table(const Settings& settings, Config& config) {
     }
 }
 
+std::optional<CostTable> measured_by(const std::string& folder) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored) || !fs::exists(file_of_run(folder), ignored)) return std::nullopt;
+    CostTable measured = read_costs(file_of_run(folder));
+    require_one_host(measured);
+    return measured;
+}
+
+double processors_of(const CostTable& plain, const SimulateCommand& how) {
+    return how.processors > 0 ? static_cast<double>(how.processors)
+                              : fact_of(plain, "processors", static_cast<double>(allowed_processors().size()));
+}
+
 LocalForecast local_forecast(const Compiled& compiled, const Settings& settings, const CostTable& plain,
                              const SimulateCommand& how) {
     const Plan& plan = compiled.train();
     LocalForecast made;
     SharedHost host;
-    host.processors = how.processors > 0
-                          ? static_cast<double>(how.processors)
-                          : fact_of(plain, "processors", static_cast<double>(allowed_processors().size()));
-    host.link_bytes_s = how.link_gbit * 1e9 / 8;
+    host.processors = processors_of(plain, how);
+    host.link_bytes_s = how.link_gbit * 1e9 / 8 * tcp_payload;
     host.link_latency_s = how.link_us * 1e-6;
     made.processors = host.processors;
     for (const auto& [axis, contract] : compiled.contracts) made.transports[axis] = settings.transport_of(axis);
@@ -96,43 +165,46 @@ LocalForecast local_forecast(const Compiled& compiled, const Settings& settings,
     return made;
 }
 
+int64_t threads_left(int64_t processors, int64_t ranks) { return std::max<int64_t>(1, processors / ranks); }
+
+CompiledHere compiled_here(const ScriptCommand& given, int64_t processors) {
+    HereScript script(given, Job{});
+    script.processors = processors;
+    script.quick = true;
+    script.run_script();
+    return {script.compiled(), script.settings(), script.declared};
+}
+
 LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how) {
+    if (how.link_us > 0 && how.link_gbit <= 0)
+        throw Error("--link-us: of which link? give its rate, too, as in --link-gbit 1", Fault::usage);
     std::error_code ignored;
     const bool folder = fs::is_directory(given.script, ignored);
+    const std::optional<CostTable> measured = measured_by(given.script);
     HereScript script(given, Job{});
+    if (measured) script.processors = static_cast<int64_t>(fact_of(*measured, "processors", 0));
     script.run_script();
-    LocalScript made{script.compiled(), script.settings(), {}, {}, {}};
-    std::vector<CostTable> plain;
-    const auto add = [&](const CostTable& table, const std::string& from) {
-        plain.push_back(plain_costs(table));
-        made.tables.push_back(from);
-    };
+    LocalScript made{{script.compiled(), script.settings(), script.declared}, {}, {}, {}, measured};
+    Tables all{script.machine(), {}, made.tables, made.notes};
     if (const auto named = named_table(script.settings(), script.config()))
-        add(*named, script.settings().costs);
-    else if (const auto kept = any_kept_costs() ? kept_costs(script.machine()) : std::nullopt)
-        add(*kept, "what is kept for this machine");
-    for (const std::string& file : how.tables) add(read_costs(file), file);
-    if (folder) {
-        const std::string file = given.script + "/costs.json";
-        if (fs::exists(file, ignored)) {
-            made.measured = read_costs(file);
-            require_one_host(*made.measured);
-            add(*made.measured, file);
-        } else if (plain.empty()) {
-            throw Error(
-                fmt::format("{} has no costs.json: a run writes it at its end, and only where it has trained a "
-                            "step behind its first\n  let the run end, or name a table of this machine: "
-                            "--table FILE, which orrery calibrate -o FILE makes",
-                            given.script));
-        }
-    }
-    if (plain.empty())
+        all.add(*named, script.settings().costs);
+    else
+        all.add_kept();
+    for (const std::string& table : how.tables) all.add(read_costs(table), table);
+    if (measured) all.add(*measured, file_of_run(given.script));
+    if (all.plain.empty() && folder)
+        throw Error(
+            fmt::format("{} has no costs.json: a run writes it at its end, and only where it has trained a step behind "
+                        "its first\n  let the run end, or name a table of this machine: --table FILE, which orrery "
+                        "calibrate -o FILE makes{}",
+                        given.script, all.notes_text()));
+    if (all.plain.empty())
         throw Error(fmt::format("no cluster and no table of measured costs to simulate {} by\n  --cluster FILE: on a "
                                 "cluster (configs/clusters); --table FILE: on this machine, as orrery calibrate "
-                                "measured it; or name a run's folder, which has what the run measured",
-                                given.script),
+                                "measured it; or name a run's folder, which has what the run measured{}",
+                                given.script, all.notes_text()),
                     Fault::usage);
-    made.plain = joined_costs(plain);
+    made.plain = joined_costs(all.plain);
     return made;
 }
 
@@ -142,13 +214,17 @@ std::string closing_comparison(const Compiled& compiled, const Settings& setting
     try {
         const CostTable measured = read_costs(file);
         std::optional<CostTable> table = named_table(settings, config);
+        const std::string name = table ? settings.costs : kept_name(measured.machine);
         if (!table) table = kept_costs(measured.machine);
         if (!table) return "";
         require_one_host(measured);
         const CostTable plain = plain_costs(*table);
         const LocalForecast made = local_forecast(compiled, settings, plain, {});
         std::string text = text_of(compare(compiled.train(), made.run, made.rest_s, measured));
+        text += "  costs: " + name + "\n";
         for (const std::string& source : made.sources) text += "  " + source + "\n";
+        if (const std::string other = other_machine(table->machine, measured.machine); !other.empty())
+            text += "  " + other + "\n";
         text.pop_back();
         return text;
     } catch (const std::exception& problem) {  // no reason to end a run that is done

@@ -2,8 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <sstream>
 
+#include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/simulate/forecast.h"
@@ -47,23 +48,17 @@ std::pair<double, std::string> drawing_unit(double step_s) {
 
 void draw(const SimulateCommand& command, const Plan& plan, const Simulated& run, const Prediction& predicted,
           const std::string& text) {
-    if (!command.out.ends_with(".svg"))
-        throw Error(fmt::format("-o {}: a drawing is an SVG; name the file .svg", command.out));
     const auto [unit, name] = drawing_unit(run.step_s);
     Picture made = picture(plan, timeline_of(plan, run, unit), name, static_cast<int64_t>(predicted.memory_limit));
     made.facts = split(text, '\n');
     std::erase(made.facts, "");
-    std::ofstream file(command.out, std::ios::trunc);
-    file << draw_svg(made);
-    file.close();
-    if (!file) throw Error(fmt::format("cannot write {}", command.out), Fault::failed);
+    write_result(command.out, draw_svg(made));
 }
 
 void write_trace(const std::string& file, const Forecast& made, const Cluster& cluster) {
-    std::ofstream out(file, std::ios::trunc);
+    std::ostringstream out;
     const int64_t bars = write_trace(made.compiled.train(), made.run, cluster.name, out);
-    out.close();
-    if (!out) throw Error(fmt::format("cannot write {}", file), Fault::failed);
+    write_result(file, out.view());
     std::fprintf(stderr, "trace of the predicted step: %s, %s; ui.perfetto.dev shows it\n", file.c_str(),
                  plural(bars, "bar").c_str());
 }
@@ -114,8 +109,8 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
     if (command.cluster.empty()) return what_if_command(given, command);
     if (!command.trace.empty() && command.tp_chunks > 0)
         throw Error("--trace with --tp-chunks: the trace is of the plan that `run` takes\n  leave one of them out");
-    if (!command.trace.empty() && !std::ofstream(command.trace, std::ios::app))
-        throw Error(fmt::format("--trace {}: the file cannot be written", command.trace));
+    require_svg(command.out);
+    if (!command.trace.empty()) require_writable("--trace", command.trace);
     const Cluster cluster = read_cluster(command.cluster, command.cluster_nodes);
     const Forecast made = forecast(given, cluster, command);
     const Plan& plan = made.compiled.train();

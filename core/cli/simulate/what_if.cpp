@@ -3,34 +3,15 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <map>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/simulate/local_forecast.h"
 #include "sim/local/local_costs.h"
+#include "sim/predict.h"
 
 namespace orrery {
 namespace {
-
-/// Shares of the step, means over all ranks.
-struct Shares {
-    double computing = 0, waiting = 0, rest = 0;
-    std::map<std::string, double> exposed;
-};
-
-Shares shares_of(const Mesh& mesh, const LocalForecast& made) {
-    Shares all;
-    const double step = made.step_s();
-    const double weight = 1 / static_cast<double>(made.run.actors.size()) / step;  // an actor a rank
-    for (const ActorTime& time : made.run.actors) {
-        all.computing += time.computing * weight;
-        all.waiting += time.waiting * weight;
-        for (const auto& [axis, seconds] : time.exposed) all.exposed[mesh.axis(axis).name] += seconds * weight;
-    }
-    all.rest = made.rest_s / step;
-    return all;
-}
 
 std::string of_transports(const LocalForecast& made) {
     std::string text;
@@ -53,8 +34,9 @@ std::string text_fact(const CostTable& table, const std::string& name) {
 
 /// The plan, its transports and threads are those that the run was measured with, and nothing is supposed beside.
 bool as_it_was(const LocalScript& script, const LocalForecast& made, const SimulateCommand& command) {
+    const double had = fact_of(plain_costs(*script.measured), "processors", made.processors);
     return command.slow.empty() && command.jitter == 0 && command.link_gbit == 0 && command.link_us == 0 &&
-           command.processors == 0 &&
+           made.processors == had &&
            text_fact(*script.measured, "fingerprint") == script.compiled.train().fingerprint &&
            text_fact(*script.measured, "transports") == transports_fact(made);
 }
@@ -82,19 +64,20 @@ std::string told(const std::string& name, const LocalScript& script, const Local
                     plural(plan.mesh.ranks(), "rank"), plural(plan.threads_per_rank, "thread"),
                     plural(static_cast<int64_t>(made.processors), "processor"), of_transports(made));
     text += told_step(script, made, unchanged);
-    const Shares shares = shares_of(plan.mesh, made);
+    const StepShares shares = shares_of(made.run, plan.mesh, made.step_s());
     text += fmt::format("time        computing {:.1f} %", 100 * shares.computing);
     for (const auto& [axis, share] : shares.exposed) text += fmt::format(", {} exposed {:.1f} %", axis, 100 * share);
     text += fmt::format(", waiting for other ranks {:.1f} %, between two steps {:.1f} %\n", 100 * shares.waiting,
-                        100 * shares.rest);
+                        100 * made.rest_s / made.step_s());
     text += fmt::format("memory      {} on a rank at most\n", bytes_text(script.compiled.largest_arenas().both()));
     text += fmt::format("costs       {}\n", join(script.tables, ", "));
     for (const std::string& source : made.sources) text += fmt::format("            {}\n", source);
+    for (const std::string& note : script.notes) text += fmt::format("            {}\n", note);
     return text;
 }
 
 Json as_json(const LocalScript& script, const LocalForecast& made, bool unchanged) {
-    const Shares shares = shares_of(script.compiled.mesh, made);
+    const StepShares shares = shares_of(made.run, script.compiled.mesh, made.step_s());
     Json json = {{"ranks", script.compiled.mesh.ranks()},
                  {"threads", script.compiled.train().threads_per_rank},
                  {"processors", made.processors},
@@ -102,10 +85,11 @@ Json as_json(const LocalScript& script, const LocalForecast& made, bool unchange
                  {"computing", shares.computing},
                  {"exposed", shares.exposed},
                  {"waiting", shares.waiting},
-                 {"rest", shares.rest},
+                 {"rest", made.rest_s / made.step_s()},
                  {"memory_bytes", script.compiled.largest_arenas().both()},
                  {"tables", script.tables},
-                 {"sources", made.sources}};
+                 {"sources", made.sources},
+                 {"notes", script.notes}};
     if (script.compiled.tokens_per_step > 0)
         json["tokens_per_s"] = static_cast<double>(script.compiled.tokens_per_step) / made.step_s();
     if (!script.measured) return json;
@@ -122,8 +106,6 @@ int what_if_command(const ScriptCommand& given, const SimulateCommand& command) 
             "-o: a forecast of this machine is not drawn\n  leave it out; `orrery run --trace FILE` shows a step "
             "as it was",
             Fault::usage);
-    if (command.link_us > 0 && command.link_gbit <= 0)
-        throw Error("--link-us: of which link? give its rate, too, as in --link-gbit 1", Fault::usage);
     const LocalScript script = local_script(given, command);
     const LocalForecast made = local_forecast(script.compiled, script.settings, script.plain, command);
     const bool unchanged = script.measured && as_it_was(script, made, command);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limits.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -43,11 +44,21 @@ bool write_all(int to, std::string_view text) {
     try {
         text = work(number);
     } catch (const std::exception& error) {
-        text = error.what();
+        text = explain(error);
         code = 1;
     }
     if (!write_all(output, text)) code = 1;
     ::_exit(code);
+}
+
+/// In this process, what is thrown as a child's would be told.
+std::string named(int64_t number, const std::function<std::string(int64_t)>& work,
+                  const std::function<std::string(int64_t)>& name) {
+    try {
+        return work(number);
+    } catch (const std::exception& error) {
+        throw Error(fmt::format("{}: {}", name(number), explain(error)), Fault::failed);
+    }
 }
 
 class Workers {
@@ -112,7 +123,7 @@ void in_processes(int64_t count, int64_t processes, const std::function<std::str
                   const std::function<void(int64_t, std::string)>& done,
                   const std::function<std::string(int64_t)>& name) {
     if (processes <= 1) {
-        for (int64_t number = 0; number < count; ++number) done(number, work(number));
+        for (int64_t number = 0; number < count; ++number) done(number, named(number, work, name));
         return;
     }
     Workers workers;

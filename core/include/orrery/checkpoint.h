@@ -16,17 +16,35 @@ struct Stray {
     std::string what;   ///< "step-00000300 has no manifest.json"
 };
 
+/// What a store promises beyond what all must: an object and a step appear whole or not at all, and neither is ever
+/// replaced. Saves count on it, the suite of stores tests it.
+struct StoreContract {
+    enum class Survives : uint8_t { nothing, process, power_cut };
+    enum class Shared : uint8_t { process, host, hosts };
+    Survives survives = Survives::nothing;  ///< what a committed step outlives, once commit has returned
+    Shared shared = Shared::process;        ///< who sees the steps: ranks elsewhere need another store
+    bool links = false;                     ///< link shares bytes; otherwise it reads and writes them
+    bool fences = false;                    ///< generations: what a claimed one has superseded can commit no more
+
+    std::string text() const;  ///< "survives a power cut, shared by hosts, links, fences"
+};
+
 /// Keeps the checkpoints of one run as named byte objects per step. Knows no tensors: sharding, formats and
 /// resharding are the core's, so every store gets them. Uncommitted steps are never visible to readers.
 /// All calls block. Failures are Fault::failed and name the path or key, the bytes and the system's reason.
 class ORRERY_API CheckpointStore {
 public:
     virtual ~CheckpointStore();
+    /// By default the least.
+    virtual StoreContract contract() const;
     /// Writes one object of an uncommitted step, exclusively: a second put of the key throws.
     virtual void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) = 0;
     /// The same for an object that lies in several places. By default joins them in memory, which costs their size once
     /// more; a store that can write one after the other does.
     virtual void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts);
+    /// Makes the object `key` of an uncommitted step the bytes of `from_key` of the committed step `from`, exclusively;
+    /// removing `from` later leaves it. By default reads and writes them, which costs their size in memory.
+    virtual void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key);
     /// Returns when everything this process put for the step would survive a power cut.
     virtual void flush(int64_t step) = 0;
     /// Called by one rank after all have flushed. Makes the step visible, atomically, never replacing one.
@@ -53,6 +71,24 @@ public:
     virtual void mark(int64_t step, std::string_view text) = 0;
     /// The text beside a committed step, "" when there is none.
     virtual std::string mark_of(int64_t step) = 0;
+    /// Keeps a committed step from being retired, over power cuts, with a line of text that says why; a second pin
+    /// replaces the first. By default throws: the store keeps none.
+    virtual void pin(int64_t step, std::string_view text);
+    virtual void unpin(int64_t step);
+    /// The text it was pinned with, "" when it is not.
+    virtual std::string pin_of(int64_t step);
+
+    /// Takes a generation of the job, durably and once: false when it, or a newer one, is taken. When it returns true
+    /// nothing that acts for an older one can be committed any more. By default every claim is granted and forgotten
+    /// (contract().fences is false).
+    virtual bool claim(int64_t generation);
+    /// The newest generation taken, 0 when none is.
+    virtual int64_t generation();
+    /// What this object puts, links, commits, marks and removes from now on is of this generation: once a newer one is
+    /// taken each of them throws Fault::failed, naming both.
+    virtual void act_for(int64_t generation);
+    /// Bytes that can still be put here, as far as the system tells; -1 when the store cannot say. By default -1.
+    virtual int64_t free_bytes();
     /// "runs/gpt/checkpoints", for messages.
     virtual std::string place() const = 0;
 };

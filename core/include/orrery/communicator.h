@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,12 @@ public:
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits for the key. Throws Fault::peer on timeout, naming the key and who did not come.
     virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+    /// As get, but nullopt on timeout. Throws Fault::peer when a rank is lost.
+    virtual std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout) = 0;
+    /// Removes the key; nobody may need it any more.
+    virtual void erase(std::string_view key) = 0;
+    /// Who has not come, for messages: "3 of 4 ranks have not joined: 0, 1, 3". Within a second.
+    virtual std::string absent() { return "all ranks joined"; }
     /// Adds and returns the new value; an absent key counts as 0.
     virtual int64_t add(std::string_view key, int64_t amount) = 0;
     /// "rank 1 (pid 4242 on host n2) died" once a rank of the job is known to be lost, "" until then. Costs one atomic
@@ -67,6 +74,8 @@ struct TransportContract {
     std::vector<std::string> devices;  ///< "cpu", "cuda"
     bool staging = false;  ///< memory of other devices goes through pinned host buffers, which the session keeps
     bool aborts = true;    ///< abort() ends waits of every member
+    /// Members prove to each other that they belong to the job; otherwise whoever reaches a port of theirs may speak.
+    bool authenticates = false;
 
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;

@@ -18,12 +18,25 @@ struct DataArray {
     /// Names and sizes of one sample's dims. The input has the dim "batch" before them.
     std::vector<std::pair<std::string, int64_t>> dims;
 
-    /// Of one sample.
-    Shape shape() const {
+    Shape shape() const {  // of one sample
         Shape sizes;
         for (const auto& dim : dims) sizes.push_back(dim.second);
         return sizes;
     }
+    bool operator==(const DataArray&) const = default;
+};
+
+enum class Split : uint8_t { train, validation };
+
+/// In which order a training draws a source's samples: a function of the index alone, whatever the mesh and the batch.
+class ORRERY_API DataOrder {
+public:
+    virtual ~DataOrder();
+    virtual int64_t samples(Split split) const = 0;
+    /// Number in the source of the index-th sample drawn, on all ranks together; it may go beyond samples(split).
+    virtual int64_t position(Split split, int64_t index) const = 0;
+    /// Lines to tell before a run that draws so many to train on.
+    virtual std::string told(int64_t drawn) const;
 };
 
 /// One draw of a sample. The core draws: each epoch is another permutation, and held-out samples are never trained on.
@@ -31,6 +44,21 @@ struct DataSample {
     int64_t number = 0;  ///< which of the source's samples, below samples()
     int64_t drawn = 0;   ///< how many the run has drawn of this split before it, on all ranks, over all epochs
     uint64_t seed = 0;   ///< of the data
+};
+
+class DataSource;
+
+/// The order of a source by itself: each epoch another permutation, keyed by the seed; `held_out`: the share of samples
+/// for validation, in blocks of 16 that are evenly spaced and read as they lie. Throws Error at `asked` where the
+/// opened source has too few for that.
+ORRERY_API std::unique_ptr<DataOrder> permuted_order(const DataSource& source, double held_out, uint64_t seed,
+                                                     const Origin& asked);
+
+/// A source that another one draws from, and how much.
+struct DataPart {
+    std::shared_ptr<DataSource> source;
+    double weight = 1;
+    Origin asked;
 };
 
 /// Where the inputs of a program come from: a row of samples, each with one element per array. What read() writes is a
@@ -41,6 +69,9 @@ class ORRERY_API DataSource {
 public:
     virtual ~DataSource();
 
+    /// Before all else where the script gives it sources, { { source, weight }, ... }; false, as by default: takes
+    /// none.
+    virtual bool over(std::vector<DataPart> parts);
     /// What it offers; the same from the start on.
     virtual const std::vector<DataArray>& arrays() const = 0;
     /// How many ids its integers have, as data.vocab of a script. Throws Error with what to set where that is not
@@ -58,6 +89,10 @@ public:
 
     // From here on: after open().
     virtual int64_t samples() const = 0;
+    /// By default `permuted_order`.
+    virtual std::unique_ptr<DataOrder> order(double held_out, uint64_t seed, const Origin& asked) const;
+    /// Where a sample lies, for messages and `orrery data`. By default place() and its number.
+    virtual std::string where(int64_t sample) const;
     /// Tells contents apart: ranks compare it at the start, and a checkpoint is only resumed where it is the same.
     virtual const std::string& digest() const = 0;
     /// Numbers that a checkpoint must agree with besides the digest, by name. By default the count of samples.

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "orrery/infer.h"
-#include "orrery/rule.h"
 
 namespace orrery {
 

@@ -15,6 +15,7 @@
 namespace orrery {
 
 class DataSource;
+class RendezvousBackend;
 struct OpDef;
 
 /// Made from the plugin's own table, [KIND.NAME]. What a factory does not read there is an error.
@@ -24,6 +25,8 @@ using TransportFactory = std::function<std::unique_ptr<Transport>(Config&)>;
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(Config&, const Origin& origin)>;
 /// `place` is the folder, URL or name of the run's checkpoints.
 using StoreFactory = std::function<std::unique_ptr<CheckpointStore>(Config&, const std::string& place)>;
+/// Of the ways to meet; one serves and joins (orrery/rendezvous.h).
+using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Config&)>;
 /// `options`: those of the script's call o.data.NAME { ... } at `asked`, and behind them the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
 
@@ -35,6 +38,7 @@ public:
     void add_strategy(std::string name, StrategyFactory make);
     void add_store(std::string name, StoreFactory make);
     void add_data(std::string name, DataFactory make);
+    void add_rendezvous(std::string name, RendezvousFactory make);
     /// An op of the plugin op/NAME, called NAME or NAME_more: its gradient may need one of its own.
     void add_op(OpDef op);
     /// A kernel of an op that the same plugin adds, for a kind of device: "cpu", "cuda", "reference" (orrery/kernel.h).
@@ -46,6 +50,7 @@ public:
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
     const StoreFactory& store(std::string_view name, const Origin& asked) const;
     const DataFactory& data(std::string_view name, const Origin& asked) const;
+    const RendezvousFactory& rendezvous(std::string_view name, const Origin& asked) const;
 
     struct AddedKernel {
         std::string op, device_kind;
@@ -65,6 +70,7 @@ private:
     Table<StrategyFactory> strategies_;
     Table<StoreFactory> stores_;
     Table<DataFactory> data_;
+    Table<RendezvousFactory> rendezvous_;
     std::vector<std::shared_ptr<const OpDef>> ops_;
     std::vector<AddedKernel> kernels_;
 };

@@ -116,10 +116,36 @@ int64_t attention_flops(const Program& program, const Op& op) {
 // Five such products: the scores again, dp, dv, dq, dk.
 int64_t attention_grad_flops(const Program& program, const Op& op) { return attention_flops(program, op) / 2 * 5; }
 
+constexpr std::string_view scalings[] = {"factor", "low_freq_factor", "high_freq_factor", "original_positions"};
+
+/// Absent where the factor is 1, which scales nothing. The other three come together, or not at all: linear scaling.
+void check_scaling(Infer& at) {
+    Attributes& given = at.attributes;
+    const double factor = given.number("factor", 1);
+    if (!std::isfinite(factor) || factor <= 0)
+        at.fail(fmt::format("factor = {} is no scaling of positions", factor), "give a number above 0, as 8");
+    int64_t parts = 0;
+    for (const std::string_view name : scalings) parts += name != "factor" && given.has(name);
+    if (parts > 0 && (parts < 3 || !given.has("factor")))
+        at.fail("a scaling of some wavelengths has factor, low_freq_factor, high_freq_factor and original_positions",
+                "give all four, or factor alone to scale every wavelength");
+    if (parts > 0) {
+        const double low = given.number("low_freq_factor"), high = given.number("high_freq_factor");
+        if (!(low > 0 && low < high && std::isfinite(high)))
+            at.fail(fmt::format("low_freq_factor = {} and high_freq_factor = {} bound no wavelengths", low, high),
+                    "give numbers above 0, the second the larger");
+        if (const int64_t positions = given.integer("original_positions"); positions < 1)
+            at.fail(fmt::format("original_positions = {} is no length", positions), "give 1 or more");
+    }
+    if (factor != 1) return;
+    for (const std::string_view name : scalings) given.erase(name);
+}
+
 // x [B,T,H,D]: rotates the halves of D by angles that grow with the position.
 std::vector<Typed> infer_rope(Infer& at) {
     at.expect_rank(0, 4, 4);
     if (at.shape(0)[3] % 2 != 0) at.fail(fmt::format("the last dim of {} must be even", at.show(0)));
+    check_scaling(at);
     return like_input(at);
 }
 
@@ -141,8 +167,16 @@ void grad_rope(Backward& g) {
 
 Samples rotations() {
     return {{{f32({2, 9, 3, 6})}, {{"theta", 100.0}}},
-            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}}};
+            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"inverse", true}, {"start", int64_t{7}}}},
+            {{f32({2, 9, 3, 6})}, {{"theta", 100.0}, {"factor", 4.0}}},
+            {{f32({2, 9, 3, 16})},
+             {{"theta", 100.0},
+              {"factor", 8.0},
+              {"low_freq_factor", 1.0},
+              {"high_freq_factor", 4.0},
+              {"original_positions", int64_t{64}}}}};
 }
+
 /// Two query heads or three share a head of keys; as many of both; one head of keys, and more keys than queries;
 /// windows of two keys and of the query's own.
 Samples attentions() {
@@ -171,7 +205,8 @@ std::vector<OpDef> attention_ops() {
         {.name = "rope",
          .operands = {"x"},
          .types = "f -> f",
-         .attributes = {number("theta", 10000.0), flag("inverse"), integer("start")},
+         .attributes = {number("theta", 10000.0), flag("inverse"), integer("start"), number("factor"),
+                        number("low_freq_factor"), number("high_freq_factor"), integer("original_positions")},
          .infer = infer_rope,
          .rule = rope_rule,
          .gradient = grad_rope,

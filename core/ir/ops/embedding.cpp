@@ -9,6 +9,10 @@ namespace {
 
 std::vector<Typed> infer_embedding(Infer& at) {
     at.expect_rank(1, 2, 2);
+    const int64_t ids = at.attributes.integer("ids"), rows = at.shape(1)[0];
+    if (ids < 0 || ids > rows)
+        at.fail(fmt::format("ids = {}, and {} has {} rows", ids, at.show(1), rows), "give the number of words, or 0");
+    if (ids == 0 || ids == rows) at.attributes.erase("ids");
     Typed y = at.typed(0);
     y.type.dtype = at.dtype(1);
     y.type.shape.push_back(at.shape(1)[1]);
@@ -80,6 +84,7 @@ std::vector<OpDef> embedding_ops() {
         {.name = "embedding",
          .operands = {"tokens", "table"},
          .types = "i F -> F",
+         .attributes = {integer("ids")},
          .infer = infer_embedding,
          .rule = embedding_rule,
          .gradient = grad_embedding,

@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-constexpr Status largest = Status::stop;
+constexpr Status largest = Status::leave;
 constexpr int step_bits = 24;
 static_assert(step_bits * static_cast<int>(largest) < 120);  // f32 has 2^127
 

@@ -11,7 +11,10 @@ namespace orrery {
 /// What every rank tells all others with each train step; the largest wins.
 enum class Status : uint8_t {
     go_on,
-    stop,  ///< after this step: a rank was asked to
+    saving,       ///< a save is under way on a rank: another one cannot begin
+    stop,         ///< after this step, with a checkpoint of it: a rank was asked to
+    save_failed,  ///< the save under way failed on a rank: all end after this step
+    leave,        ///< after this step, with no checkpoint but the one under way: there is no time for it
 };
 
 /// Of the input and the result.

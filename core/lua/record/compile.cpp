@@ -9,9 +9,9 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
     Recipe recipe = traced.recipe;
     State& state = state_of(L);
     const auto at = std::make_shared<lua_State*>(L);
-    recipe.forward = [at, &traced](bool training, int64_t batch) {
+    recipe.forward = [at, &traced](bool training, int64_t batch, int64_t length) {
         bool mean = false;
-        return record_forward(*at, traced, training, batch, mean);
+        return record_forward(*at, traced, training, batch, mean, length);
     };
     for (size_t i = 0; i < recipe.added.size(); ++i)
         recipe.added[i].forward = [at, i, &traced](int64_t batch) {

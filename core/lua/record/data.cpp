@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/text.h"
 #include "lua/fields.h"
 #include "lua/record/options.h"
@@ -41,18 +44,19 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
 }
 
 int index(lua_State* L) {
-    const DataSpec& spec = check<Data>(L, 1).spec;
+    const Data& data = check<Data>(L, 1);
+    const DataSpec& spec = data.spec;
     const std::vector<DataArray>& arrays = spec.source->arrays();
     const std::string key = check_text(L, 2);
     if (key == "signature") {
         lua_createtable(L, static_cast<int>(arrays.size()), 0);
         for (size_t i = 0; i < arrays.size(); ++i) {
-            push_array(L, arrays[i], spec.sequences_per_step);
+            push_array(L, arrays[i], batch_of(data));
             lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
         }
         return 1;
     }
-    if (key == "batch") return lua_pushinteger(L, spec.sequences_per_step), 1;
+    if (key == "batch") return lua_pushinteger(L, batch_of(data)), 1;
     if (key == "vocab") return lua_pushinteger(L, vocabulary(L, *spec.source)), 1;
     if (key == "path") return push(L, spec.source->path()), 1;
     std::string known = "signature, batch, vocab, path";
@@ -66,46 +70,153 @@ int index(lua_State* L) {
 
 // A source that is not complete describes shapes only: `orrery check` proves a plan for a cluster without its data.
 
-/// An option of the call, else a key of the configuration, else an error that names both.
-int64_t required(lua_State* L, std::optional<int64_t> given, const std::string& function, const char* option,
-                 const char* table, const char* key) {
-    const int64_t value = given.value_or(state_of(L).host().config().table(table).integer(key, 0));
-    if (value > 0) return value;
-    fail(L, fmt::format("{}: {} is missing\n  give it here or as {}.{} in the configuration", function, option, table,
-                        key));
-}
-
 /// A value out of its bounds: blames the option of the call, or the configuration that it came from.
 [[noreturn]] void out_of_bounds(Fields& fields, Config& config, const char* key, double found, const char* expected) {
     if (fields.has(key)) fields.wrong(key, expected);
     throw Error(config.where(key), fmt::format("data.{} is {}, expected {}", key, found, expected));
 }
 
-/// native.data(name, options) -> the data plugin of that name, not opened.
-int make(lua_State* L) {
-    const std::string name = check_text(L, 1), function = "o.data." + name;
-    Config& root = state_of(L).host().config();
-    Config& config = root.table("data");
-    Fields fields(L, 2, function);
-    DataSpec spec;
-    spec.origin = where(L);
-    Config options(function, spec.origin);
-    if (!lua_isnoneornil(L, 2)) fill_config(L, 2, options, spec.origin);
-    spec.sequences_per_step = required(L, fields.integer("batch", 1), function, "batch", "train", "sequences_per_step");
+/// Pushes what a plugin is asked for: the options by name, without a data source in `validation`.
+void push_options(lua_State* L, int index) {
+    lua_newtable(L);
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        const bool of_core = lua_isuserdata(L, -1) && lua_type(L, -2) == LUA_TSTRING &&
+                             std::string_view(lua_tostring(L, -2)) == "validation";
+        if (lua_type(L, -2) == LUA_TSTRING && !of_core) {
+            lua_pushvalue(L, -2);
+            lua_insert(L, -2);
+            lua_rawset(L, -4);
+        } else {
+            lua_pop(L, 1);
+        }
+    }
+}
+
+/// The list part of the options: { { source, weight }, ... }. `places`: of the weights, where a configuration has them.
+std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place) {
+    std::vector<DataPart> parts;
+    for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
+        const std::string which = fmt::format("{}: source {}", function, i);
+        if (!lua_istable(L, -1))
+            throw Error(place, fmt::format("{} is {}, expected {{ source, weight }}", which, type_text(L, -1)));
+        lua_rawgeti(L, -1, 1);
+        const Data* const of = test<Data>(L, -1);
+        if (!of)
+            throw Error(place, fmt::format("{} begins with {}, expected {{ source, weight }} with what o.data.NAME "
+                                           "returns",
+                                           which, type_text(L, -1)));
+        lua_rawgeti(L, -2, 2);
+        if (lua_type(L, -1) != LUA_TNUMBER)
+            throw Error(place, fmt::format("{} has {} for its weight, expected a number", which, type_text(L, -1)));
+        if (!of->own.empty())
+            throw Error(of->spec.origin, fmt::format("{}, {}, has {} of its own\n  give it to {}, which draws the "
+                                                     "samples of all its sources",
+                                                     which, of->function, join(of->own, " and "), function));
+        parts.push_back({of->spec.source, lua_tonumber(L, -1), place});
+        lua_pop(L, 3);
+    }
+    lua_pop(L, 1);
+    return parts;
+}
+
+/// What is evaluated: a share of the samples, or a data source of its own, of the call or else at 4.
+void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spec) {
+    fields.push_field("validation");
+    const Data* own = test<Data>(L, -1);
+    if (!own && lua_isnil(L, -1)) own = test<Data>(L, 4);
+    if (own) {
+        if (own->spec.source->arrays() != spec.source->arrays())
+            throw Error(spec.origin, fmt::format("{} offers other arrays than {}\n  evaluate what has the same names, "
+                                                 "types and dims as what is trained on",
+                                                 own->spec.source->place(), spec.source->place()));
+        spec.held_out = own->spec.source;
+        spec.validation = 0;
+    }
+    lua_pop(L, 1);
+    if (own) return;
     spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
     if (!(spec.validation >= 0 && spec.validation <= 0.5))
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
-    spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
-    for (const char* mine : {"batch", "validation", "seed"})
+}
+
+/// native.data(name, options [, place [, held_out]]) -> the data plugin of that name, not opened. `place`: a key of
+/// [data] that stands for the call's list; `held_out`: what the configuration has evaluated.
+int make(lua_State* L) {
+    const std::string name = check_text(L, 1);
+    Data data;
+    data.function = "o.data." + name;
+    Config& root = state_of(L).host().config();
+    Config& config = root.table("data");
+    lua_settop(L, 4);
+    if (lua_isnil(L, 2)) {
+        lua_newtable(L);
+        lua_replace(L, 2);
+    }
+    Fields fields(L, 2, data.function);
+    DataSpec& spec = data.spec;
+    spec.origin = where(L);
+    const Origin place = lua_isstring(L, 3) ? config.where(check_text(L, 3)) : spec.origin;
+    Config options(data.function, spec.origin);
+    push_options(L, 2);
+    fill_config(L, -1, options, spec.origin);
+    lua_pop(L, 1);
+    for (const char* mine : {"batch", "validation", "seed"}) {
+        if (fields.has(mine)) data.own.emplace_back(mine);
         if (ConfigValue* value = options.find(mine)) value->used = true;
+    }
+    spec.sequences_per_step = fields.integer("batch", 1).value_or(root.table("train").integer("sequences_per_step", 0));
+    spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
     options.fall_back_on(config);
     spec.source = state_of(L).host().make_data(name, options, spec.origin);
+    std::vector<DataPart> parts = parts_of(L, 2, data.function, place);
+    if (const bool some = !parts.empty(); !spec.source->over(std::move(parts)) && some)
+        throw Error(spec.origin, data.function + ": it takes no sources\n  o.data.mixture does");
+    read_validation(L, fields, config, spec);
     options.reject_unused();
-    push_object(L, Data{std::move(spec)});
+    push_object(L, std::move(data));
+    return 1;
+}
+
+/// native.data_mix() -> { { weight, path }, ... } of data.mix, nil where it is empty.
+int mix(lua_State* L) {
+    Config& config = state_of(L).host().config().table("data");
+    const std::vector<std::string> all = config.texts("mix");
+    if (all.empty()) return 0;
+    if (const std::string path = config.text("path", ""); !path.empty())
+        throw Error(config.where("mix"),
+                    fmt::format("data.mix names sources, and data.path {} ({})\n  leave one of them "
+                                "out: --set data.path=",
+                                path, config.where("path").text()));
+    lua_createtable(L, static_cast<int>(all.size()), 0);
+    for (size_t i = 0; i < all.size(); ++i) {
+        const std::string_view entry = trim(all[i]);
+        const size_t end = entry.find_first_of(" \t");
+        double weight = 0;
+        const auto [stop, problem] = std::from_chars(entry.data(), entry.data() + std::min(end, entry.size()), weight);
+        const bool whole = problem == std::errc() && end != std::string_view::npos && stop == entry.data() + end;
+        if (!whole)
+            throw Error(config.where("mix"), fmt::format("data.mix[{}] is {}, expected a weight and a file, as \"0.7 "
+                                                         "data/web.bin\"",
+                                                         i + 1, quote(all[i])));
+        lua_createtable(L, 2, 0);
+        lua_pushnumber(L, weight);
+        lua_rawseti(L, -2, 1);
+        push(L, trim(entry.substr(end)));
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+    }
     return 1;
 }
 
 }  // namespace
+
+int64_t batch_of(const Data& data) {
+    if (data.spec.sequences_per_step > 0) return data.spec.sequences_per_step;
+    throw Error(data.spec.origin,
+                fmt::format("{}: batch is missing\n  give it here or as train.sequences_per_step in the configuration",
+                            data.function));
+}
 
 void open_data(lua_State* L) {
     const luaL_Reg functions[] = {{"__index", guard<index>}, {nullptr, nullptr}};
@@ -113,6 +224,8 @@ void open_data(lua_State* L) {
     lua_pop(L, 1);
     lua_pushcfunction(L, guard<make>);
     lua_setfield(L, -2, "data");
+    lua_pushcfunction(L, guard<mix>);
+    lua_setfield(L, -2, "data_mix");
 }
 
 }  // namespace orrery::lua

@@ -7,7 +7,12 @@ namespace orrery::lua {
 /// What o.data.NAME returns.
 struct Data {
     DataSpec spec;
+    std::string function;          ///< "o.data.text"
+    std::vector<std::string> own;  ///< what the call says of how samples are drawn, which a mixture says of its sources
 };
+
+/// Samples of a full step. Throws Error at the call of o.data.NAME where nothing says how many.
+int64_t batch_of(const Data& data);
 
 template <>
 struct Class<Data> {

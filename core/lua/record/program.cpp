@@ -15,6 +15,14 @@
 
 namespace orrery::lua {
 
+void check_name(lua_State* L, int index, const std::string& name, const char* what) {
+    const auto plain = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+    };
+    if (name.empty() || !std::all_of(name.begin(), name.end(), plain))
+        bad_argument(L, index, fmt::format("{} cannot name {}: letters, digits, _ . - can", quote(name), what));
+}
+
 Traced& open_program(lua_State* L, std::string_view function) {
     Traced& traced = check<Traced>(L, 1);
     if (traced.compiled)
@@ -129,7 +137,7 @@ int train_with(lua_State* L) {
     lua_pushvalue(L, 2);
     traced.optimizer = luaL_ref(L, LUA_REGISTRYINDEX);
     Recipe recording = recipe_of(L, traced);
-    recording.forward = [&traced](bool, int64_t) { return traced.forward; };  // it is recorded already
+    recording.forward = [&traced](bool, int64_t, int64_t) { return traced.forward; };  // it is recorded already
     traced.step = train_step(recording, recipe.batch);
     if (traced.step.updates.empty())
         fail(L, "train_with: the optimizer updates no param; it calls update:set(p, value)");
@@ -188,11 +196,12 @@ int metric(lua_State* L) {
     if (name.empty() || taken.count(name) > 0 ||
         std::any_of(traced.recipe.added.begin(), traced.recipe.added.end(), named))
         bad_argument(L, 2, fmt::format("a metric is called {} already; give it another name", quote(name)));
-    const auto plain = [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
-    };
-    if (!std::all_of(name.begin(), name.end(), plain))
-        bad_argument(L, 2, fmt::format("{} cannot name a metric: letters, digits, _ . - can", quote(name)));
+    const bool told = name.starts_with("eval_") && traced.forward.result(quotient_of(name.substr(5)).sum);
+    if (told)
+        bad_argument(L, 2,
+                     fmt::format("evaluations tell the result {} as {}; give the metric another name",
+                                 quote(name.substr(5)), quote(name)));
+    check_name(L, 2, name, "a metric");
     traced.recipe.added.push_back({name, where(L), {}});
     lua_pushvalue(L, 3);
     traced.added.push_back(luaL_ref(L, LUA_REGISTRYINDEX));

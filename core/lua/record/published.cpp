@@ -6,6 +6,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "lua/fields.h"
+#include "lua/json_table.h"
 #include "lua/record/traced.h"
 
 namespace orrery::lua {
@@ -25,6 +26,22 @@ void read_part(lua_State* L, Fields& fields, const Program& program, WeightSourc
     source.dim = static_cast<int>(part[0] - 1);
     source.size = shape[static_cast<size_t>(source.dim)];
     source.start = (part[1] - 1) * source.size;
+}
+
+/// padded = { dim, count }: the stored tensor's size along that dim, of which the param has more.
+void read_padded(lua_State* L, Fields& fields, const Program& program, WeightSource& source) {
+    const std::vector<int64_t> padded = fields.integers("padded");
+    if (padded.empty()) return;
+    const Shape& shape = program.value(*program.find(source.param)).type.shape;
+    const auto rank = static_cast<int64_t>(shape.size());
+    const bool fits = padded.size() == 2 && padded[0] >= 1 && padded[0] <= rank && padded[1] >= 1 && source.dim < 0 &&
+                      padded[1] <= shape[static_cast<size_t>(source.transpose ? rank - padded[0] : padded[0] - 1)];
+    if (!fits)
+        fail(L, fmt::format("weights: padded of {} must be {{ dim, count }} of the stored tensor, without a part, and "
+                            "no more than the param has",
+                            source.param));
+    source.padded = static_cast<int>(padded[0] - 1);
+    source.rows = padded[1];
 }
 
 /// copies = { ["lm_head.weight"] = "wte.weight" }
@@ -59,6 +76,10 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
     Fields beside(L, index, "weights");
     out.ignore = beside.texts("ignore");
     out.copies = read_copies(L, beside);
+    out.prefix = beside.text("prefix").value_or("");
+    beside.push_field("published");
+    if (!lua_isnil(L, -1)) out.published = json_of(L, -1, "weights: published").dump();
+    lua_pop(L, 1);
     beside.finish(true);
     for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
         Fields fields(L, -1, "weights");
@@ -71,6 +92,7 @@ PublishedWeights check_weights(lua_State* L, int index, const Program& program) 
             fail(L, fmt::format("weights: no param {}{}", quote(source.param), choices("known", source.param, params)));
         if (!named.insert(source.param).second) fail(L, fmt::format("weights: {} is named twice", source.param));
         read_part(L, fields, program, source);
+        read_padded(L, fields, program, source);
         fields.finish();
         out.sources.push_back(std::move(source));
         lua_pop(L, 1);

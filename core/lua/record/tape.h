@@ -39,6 +39,7 @@ struct Tape {
     Builder builder;
     TapeUse use = TapeUse::forward;
     bool training = true;
+    bool declares = true;        ///< o.result counts; in a metric's function it does not: it may call the model again
     int64_t streams = 0;         ///< dropouts so far: each draws numbers of its own
     const Mesh* mesh = nullptr;  ///< annotate only
     std::string who;

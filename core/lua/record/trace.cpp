@@ -141,16 +141,20 @@ int training(lua_State* L) {
     return 1;
 }
 
+void push_constant(lua_State* L, const std::shared_ptr<Tape>& tape, double number, const std::string& dtype) {
+    state_of(L).charge_op();
+    const ValueId id = tape->builder.one(
+        "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", number}, {"dtype", dtype}}, where(L));
+    push_symbol(L, tape, id);
+}
+
 /// native.constant(number [, dtype]) -> a scalar value.
 int constant(lua_State* L) {
     const std::shared_ptr<Tape> tape = current_tape(L, "o.constant");
     const double number = check_number(L, 1);
     const std::string dtype = lua_isnoneornil(L, 2) ? "f32" : check_text(L, 2);
     if (!parse_dtype(dtype)) bad_argument(L, 2, fmt::format("no dtype {}", quote(dtype)));
-    state_of(L).charge_op();
-    const ValueId id = tape->builder.one(
-        "full", {}, {{"shape", std::vector<int64_t>{}}, {"value", number}, {"dtype", dtype}}, where(L));
-    push_symbol(L, tape, id);
+    push_constant(L, tape, number, dtype);
     return 1;
 }
 
@@ -181,6 +185,41 @@ int iota(lua_State* L) {
     const std::string dtype{name_of(dtype_field(L, fields, DType::i32))};
     fields.finish();
     return record(L, tape, "iota", {}, {{"shape", shape}, {"dim", dim}, {"dtype", dtype}}, {dims});
+}
+
+/// The operand of o.result at `index`: one f32 of the program that is being recorded.
+ValueId check_part(lua_State* L, int index, const std::shared_ptr<Tape>& tape) {
+    const Symbol& symbol = check<Symbol>(L, index);
+    const Value& value = symbol.value();
+    if (symbol.tape != tape || value.type != TensorType{DType::f32, {}})
+        bad_argument(L, index,
+                     fmt::format("{} is no f32 scalar of this program\n  sum it: x:sum()",
+                                 describe(*symbol.tape->program, symbol.id)));
+    return symbol.id;
+}
+
+/// native.result(name, sum, count): a quotient that every step and every evaluation tells. `count` may be a number.
+int result(lua_State* L) {
+    const std::shared_ptr<Tape> tape = current_tape(L, "o.result");
+    if (tape->use != TapeUse::forward)
+        fail(L, "o.result: only inside the function given to o.trace; an optimizer has update:result(name, value)");
+    const std::string name = check_text(L, 1);
+    check_name(L, 1, name, "a result");
+    const ValueId sum = check_part(L, 2, tape);
+    if (lua_type(L, 3) == LUA_TNUMBER) {
+        lua_settop(L, 3);
+        push_constant(L, tape, check_number(L, 3), "f32");
+        lua_replace(L, 3);
+    }
+    const ValueId count = check_part(L, 3, tape);
+    if (!tape->declares) return 0;
+    const Quotient quotient = quotient_of(name);
+    if (tape->program->result(quotient.sum))
+        bad_argument(L, 1,
+                     fmt::format("there is a result {} already; its parts are to be added up first", quote(name)));
+    tape->builder.result(quotient.sum, sum, where(L));
+    tape->builder.result(quotient.count, count, where(L));
+    return 0;
 }
 
 /// native.fail(text): an error at the line of the script, of the model or of the strategy that is being run.
@@ -245,12 +284,19 @@ int no_input(lua_State* L) {
     fail(L, fmt::format("the batch has no {}{}", quote(plain), choices("its inputs", plain, names)));
 }
 
-void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, int64_t batch) {
+/// Sizes of the dims "batch" and "seq"; 0: as declared.
+struct Sizes {
+    int64_t batch = 0, length = 0;
+};
+
+void push_batch(lua_State* L, const Traced& traced, const std::shared_ptr<Tape>& tape, const Sizes& sizes) {
     lua_newtable(L);
     for (const InputSpec& spec : traced.signature) {
         TensorType type = spec.type;
-        for (size_t d = 0; d < spec.dims.size(); ++d)
-            if (batch > 0 && spec.dims[d] == "batch") type.shape[d] = batch;
+        for (size_t d = 0; d < spec.dims.size(); ++d) {
+            if (sizes.batch > 0 && spec.dims[d] == "batch") type.shape[d] = sizes.batch;
+            if (sizes.length > 0 && spec.dims[d] == "seq") type.shape[d] = sizes.length;
+        }
         push_symbol(L, tape, tape->builder.input(spec.name, type, spec.dims, traced.recipe.trace_origin));
         lua_setfield(L, -2, spec.name.c_str());
     }
@@ -266,7 +312,8 @@ struct Recorded {
     std::string_view given_to;
     std::string_view sum;
     const Origin& origin;
-    bool* mean;  ///< becomes whether it gives no count
+    bool* mean;            ///< becomes whether it gives no count
+    bool declares = true;  ///< its o.result counts
 };
 
 /// The result at `index` of a traced function: an f32 scalar.
@@ -284,7 +331,7 @@ ValueId check_result(lua_State* L, int index, const Recorded& recorded, const Ta
     return symbol->id;
 }
 
-Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, int64_t batch) {
+Program record(lua_State* L, const Traced& traced, const Recorded& recorded, bool training, const Sizes& sizes) {
     State& state = state_of(L);
     if (state.tape)
         fail(L, fmt::format("{} inside of another trace; call it from the top of the script", recorded.given_to));
@@ -296,12 +343,13 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
     start.name = traced.recipe.name;
     const auto tape = std::make_shared<Tape>(std::move(start));
     tape->training = training;
+    tape->declares = recorded.declares;
     state.tape = tape;
     const Origin& origin = recorded.origin;
     const int top = lua_gettop(L);
     luaL_checkstack(L, 8, "a recorded function");
     lua_rawgeti(L, LUA_REGISTRYINDEX, recorded.function);
-    push_batch(L, traced, tape, batch);
+    push_batch(L, traced, tape, sizes);
     call_for(L, 1, 2, origin);
     const ValueId loss_sum = check_result(L, top + 1, recorded, *tape, recorded.sum);
     ValueId count = none;
@@ -321,21 +369,22 @@ Program record(lua_State* L, const Traced& traced, const Recorded& recorded, boo
 
 }  // namespace
 
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean) {
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean, int64_t length) {
     return record(L, traced, {traced.function, "o.trace", "the loss", traced.recipe.trace_origin, &mean}, training,
-                  batch);
+                  {batch, length});
 }
 
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean) {
     const AddedProgram& added = traced.recipe.added[which];
-    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, &mean}, false,
-                  batch);
+    return record(L, traced, {traced.added[which], "program:metric", "the metric's sum", added.origin, &mean, false},
+                  false, {batch, 0});
 }
 
 void open_trace(lua_State* L) {
-    const luaL_Reg functions[] = {{"param", guard<param>},       {"scope", guard<scope>},       {"step", guard<step>},
-                                  {"training", guard<training>}, {"constant", guard<constant>}, {"iota", guard<iota>},
-                                  {"array", guard<array>},       {"fail", guard<fail_there>},   {nullptr, nullptr}};
+    const luaL_Reg functions[] = {
+        {"param", guard<param>},       {"scope", guard<scope>}, {"step", guard<step>},   {"training", guard<training>},
+        {"constant", guard<constant>}, {"iota", guard<iota>},   {"array", guard<array>}, {"fail", guard<fail_there>},
+        {"result", guard<result>},     {nullptr, nullptr}};
     luaL_setfuncs(L, functions, 0);
 }
 

@@ -57,12 +57,16 @@ struct Class<Run> {
 /// The program at 1, which `function` changes. Throws when it is compiled already.
 Traced& open_program(lua_State* L, std::string_view function);
 
+/// Throws at argument `index` unless the name can stand in a line of metrics; `what`: "a result".
+void check_name(lua_State* L, int index, const std::string& name, const char* what);
+
 /// The recipe with functions that call the script's on this thread of Lua. `traced` must outlive it.
 Recipe recipe_of(lua_State* L, const Traced& traced);
 
-/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch".
-/// `mean` becomes whether the function gives no count.
-Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean);
+/// Runs the model's function on a new tape. `batch` replaces the size of every dim named "batch", `length`, unless it
+/// is 0, that of every dim "seq". `mean` becomes whether the function gives no count.
+Program record_forward(lua_State* L, const Traced& traced, bool training, int64_t batch, bool& mean,
+                       int64_t length = 0);
 /// The same with the function of Recipe::added[which], without dropout.
 Program record_added(lua_State* L, const Traced& traced, size_t which, int64_t batch, bool& mean);
 /// Runs the optimizer's function behind a differentiated program.
@@ -72,8 +76,8 @@ Program record_update(lua_State* L, const Traced& traced, Program program);
 int compile_program(lua_State* L);
 
 /// Reads a list of { param = , tensor = , transpose = , part = { dim, index, count } }, dim and index counted from 1,
-/// with ignore = { pattern, ... } and copies = { [tensor] = other } beside it. Throws when a param is unknown, missing
-/// or named twice, or a part does not fit.
+/// with ignore = { pattern, ... }, copies = { [tensor] = other } and published = { type =, config = } beside it. Throws
+/// when a param is unknown, missing or named twice, or a part does not fit.
 PublishedWeights check_weights(lua_State* L, int index, const Program& program);
 
 }  // namespace orrery::lua

@@ -1,4 +1,8 @@
 // What an optimizer's function gets: update:params, count, state, set, result, loss_scale.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "compile/program_set.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -80,7 +84,14 @@ int update_set(lua_State* L) {
 /// update:result(name, value): the host reads it after each step.
 int update_result(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
-    tape->builder.result(check_text(L, 2), check<Symbol>(L, 3).id, where(L));
+    const std::string name = check_text(L, 2);
+    const size_t told = quotients(*tape->program).size();
+    tape->builder.result(name, check<Symbol>(L, 3).id, where(L));
+    if (quotients(*tape->program).size() != told)
+        bad_argument(L, 2,
+                     fmt::format("{} and another result would be a sum and its count, as o.result has them; give "
+                                 "it another name",
+                                 quote(name)));
     return 0;
 }
 

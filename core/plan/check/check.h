@@ -10,6 +10,7 @@
 namespace orrery {
 
 struct ChunkTable;
+struct SnapshotPlan;
 
 /// What a plan or a session needs does not fit in the memory of a rank.
 class MemoryError : public Error {
@@ -45,6 +46,11 @@ void check_memory(const Plan& plan, int64_t memory_bytes);
 /// between the two as well. Throws Error at the line that chose the table otherwise.
 void check_collective_tables(const Plan& plan, const std::map<std::string, std::vector<ChunkTable>>& tables,
                              const Network& contracts);
+
+/// What a snapshot copies beside a step (plan/snapshot.h): every param and state once, apart from each other, and, by a
+/// walk over the bytes that instructions write, that none is written before its bound, and each at it. Throws Error
+/// naming the value, its bound and the instruction that writes it.
+void check_snapshots(const Plan& plan, const std::vector<SnapshotPlan>& snapshots);
 
 /// The different line-ups of classes that groups of one axis have, by member. `class_of`: classes_of_ranks().
 std::set<std::vector<int>> lineups(const Plan& plan, AxisId axis, const std::vector<int>& class_of);

@@ -151,20 +151,16 @@ void Emitter::find_gradients() {
 constexpr int64_t most_more_memory = 32;
 
 /// A queued message of gradients runs beside the kernels of the last micro-batch, which would wait for it were its
-/// places theirs: how long these had to live so that none is. By buffer; those that need not live longer are left out.
-std::vector<std::pair<size_t, int>> Emitter::beside_messages() const {
-    const auto in_loop = [](const Instruction& i) { return i.fragment.micro >= 0; };
-    const auto& stream = out_.stream;
-    const auto loop = std::find_if(stream.rbegin(), stream.rend(), in_loop);
-    const int end = static_cast<int>(stream.rend() - loop) - 1;
-    std::vector<std::pair<size_t, int>> longer;
+/// places theirs: the buffers that had to live until `end`, the loop's last instruction, so that none is.
+std::vector<size_t> Emitter::beside_messages(int end) const {
+    std::vector<size_t> longer;
     for (int at = repeats() ? out_.repeat.end : 0; at < end; ++at) {
-        const Instruction& i = stream[static_cast<size_t>(at)];
-        if (i.axis == none || in_loop(i) || is_message(i.opcode) || !contract(i.axis).queued) continue;
+        const Instruction& i = out_.stream[static_cast<size_t>(at)];
+        if (i.axis == none || i.fragment.micro >= 0 || is_message(i.opcode) || !contract(i.axis).queued) continue;
         for (const Operand& o : i.operands) {
             const Buffer& b = out_.buffers[static_cast<size_t>(o.buffer)];
             if (b.arena == Arena::scratch && b.frames == none && b.last < end)
-                longer.emplace_back(static_cast<size_t>(o.buffer), end);
+                longer.push_back(static_cast<size_t>(o.buffer));
         }
     }
     return longer;
@@ -186,11 +182,14 @@ void Emitter::place_scratch() {
         lifetimes.insert(lifetimes.end(), pools.begin(), pools.end());
     }
     Placed placed = orrery::place_buffers(lifetimes);
-    if (const auto longer = beside_messages(); !longer.empty()) {
-        for (const auto& [buffer, last] : longer) lifetimes[index[buffer]].last = last;
+    const auto behind_loop = std::find_if(out_.stream.rbegin(), out_.stream.rend(),
+                                          [](const Instruction& i) { return i.fragment.micro >= 0; });
+    const int end = static_cast<int>(out_.stream.rend() - behind_loop) - 1;
+    if (const std::vector<size_t> longer = beside_messages(end); !longer.empty()) {
+        for (const size_t buffer : longer) lifetimes[index[buffer]].last = end;
         Placed apart = orrery::place_buffers(lifetimes);
         if (apart.bytes <= placed.bytes + placed.bytes / most_more_memory) {
-            for (const auto& [buffer, last] : longer) out_.buffers[buffer].last = last;
+            for (const size_t buffer : longer) out_.buffers[buffer].last = end;
             placed = std::move(apart);
         }
     }

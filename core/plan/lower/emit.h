@@ -3,7 +3,6 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "plan/lower/lower.h"
@@ -50,7 +49,7 @@ private:
     void place_results();
     void place_buckets();
     void find_gradients();
-    std::vector<std::pair<size_t, int>> beside_messages() const;
+    std::vector<size_t> beside_messages(int end) const;
     void place_scratch();
     bool repeats() const { return steady_ != nullptr; }
     int new_buffer(int64_t bytes, ValueId value, BufferUse use, bool once = false);

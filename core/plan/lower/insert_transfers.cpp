@@ -9,6 +9,7 @@
 #include "ir/describe.h"
 #include "ir/op.h"
 #include "layout/stages.h"
+#include "plan/host_places.h"
 
 namespace orrery::lowering {
 
@@ -57,6 +58,13 @@ private:
         return micro_ == none ? Placement::replicated() : program_.value(id).layout.at(micro_);
     }
     bool scalar(ValueId id) const { return program_.value(id).type.count() == 1; }
+    /// A few numbers that lie whole on each of a stage's ranks.
+    bool small(ValueId id) const {
+        const Value& value = program_.value(id);
+        const auto& splits = value.layout.splits();
+        return value.type.dtype == DType::f32 && value.type.bytes() <= small_result_bytes &&
+               std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
+    }
 
     /// The first stage that reads a param; its states rest there too.
     void find_homes() {
@@ -242,7 +250,7 @@ private:
         return static_cast<ValueId>(program_.values.size()) - 1;
     }
 
-    /// A scalar of one rank, made known to all.
+    /// A scalar, or some numbers, of one rank, made known to all.
     ValueId share(ValueId id) {
         const auto known = shared_.find(id);
         if (known != shared_.end()) return known->second;
@@ -297,10 +305,11 @@ private:
                                                maker.phase == Phase::forward ? "forward" : "backward"));
     }
 
-    /// Scalars that the host reads are read on every rank; updates end where their target rests.
+    /// What the host reads in each step it reads on every rank; updates end where their target rests.
     void find_ends() {
         for (Result& result : program_.results)
-            if (at(result.value) != everywhere && scalar(result.value)) result.value = share(result.value);
+            if (at(result.value) != everywhere && (scalar(result.value) || small(result.value)))
+                result.value = share(result.value);
         for (Update& update : program_.updates) {
             if (at(update.value) == everywhere || at(update.value) == at(update.target)) continue;
             Op reader;

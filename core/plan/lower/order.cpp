@@ -292,21 +292,10 @@ private:
             const Op& op = program().op(step.op);
             if (step.bucket != none || !roles_.collective(op) || at < 0 || at >= end) continue;
             const auto loop = last.find(roles_.axis(op));
-            if (loop == last.end() || loop->second <= at || !waits_for_another_axis(step.op)) continue;
+            if (loop == last.end() || loop->second <= at || !way_to(step.op, loop->first).other_axis) continue;
             at = end;
             for (ValueId output : op.outputs) made_at(roles_.instance(output, -1)) = at;
         }
-    }
-
-    bool waits_for_another_axis(OpId id) const {
-        const AxisId own = roles_.axis(program().op(id));
-        const auto maker_of = [&](OpId op) { return program().value(program().op(op).inputs[0]).op; };
-        for (OpId at = maker_of(id); at != none && !program().op(at).inputs.empty(); at = maker_of(at)) {
-            const Op& maker = program().op(at);
-            if (roles_.collective(maker) && roles_.axis(maker) != own) return true;
-            if (!roles_.collective(maker) && !roles_.of(maker).absorbed && !hoisted_cast(at)) return false;
-        }
-        return false;
     }
 
     /// What a reduce-scatter reads stays for as long as it may trail: were its place used at once, what is computed
@@ -350,13 +339,14 @@ private:
         }
     }
 
-    /// What an op's input went through on its way from a kernel: how many hoisted steps, a collective among them.
+    /// What an op's input went through on its way from a kernel: how many hoisted steps, a collective among them, one
+    /// of another axis than `own`.
     struct Way {
         int steps = 0;
-        bool collective = false;
+        bool collective = false, other_axis = false;
     };
 
-    Way way_to(OpId op) const {
+    Way way_to(OpId op, AxisId own = none) const {
         Way way;
         const auto maker_of = [&](OpId id) { return program().value(program().op(id).inputs[0]).op; };
         for (OpId id = maker_of(op); id != none && !program().op(id).inputs.empty(); id = maker_of(id)) {
@@ -364,6 +354,7 @@ private:
             const bool collective = roles_.collective(maker);
             if (!collective && !roles_.of(maker).absorbed && !hoisted_cast(id)) break;
             way.collective |= collective;
+            way.other_axis |= collective && roles_.axis(maker) != own;
             ++way.steps;
         }
         return way;

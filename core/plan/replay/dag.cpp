@@ -13,17 +13,6 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-void add_to(Amounts& all, const Amounts& more) {
-    for (const auto& [price, times] : more) {
-        const int wanted = price;
-        const auto known = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.first == wanted; });
-        if (known == all.end())
-            all.emplace_back(price, times);
-        else
-            known->second += times;
-    }
-}
-
 /// A node while the graph is made.
 struct Draft {
     Amounts amounts;
@@ -38,11 +27,11 @@ struct Draft {
 /// Makes the drafts of a view, in an order in which predecessors may come later.
 class Drafts {
 public:
-    Drafts(const ReplayView& view, const std::function<Amounts(int)>& cost) : view_(view), cost_(cost) {
+    Drafts(const ReplayView& view, const std::function<Amounts(int)>& cost)
+        : view_(view), cost_(cost), before_(before_in_lanes(view)) {
         for (const ReplayItem& item : view.items) lanes_ = std::max(lanes_, item.lane + 1);
         begin_.assign(view.items.size(), none);
         end_ = begin_;
-        find_before();
         for (int i = 0; i < view.size(); ++i) place(i);
         for (int i = 0; i < view.size(); ++i) link(i);
     }
@@ -58,22 +47,6 @@ private:
         if (lane != none) draft.actor = actor, draft.lane = lane;
         drafts.push_back(std::move(draft));
         return static_cast<int>(drafts.size()) - 1;
-    }
-
-    /// What each item's lane does before it, or before its group (as Replay::link).
-    void find_before() {
-        before_.assign(view_.items.size(), none);
-        std::map<std::pair<int, int>, int> last;
-        for (int i = 0; i < view_.size(); ++i) {
-            const ReplayItem& item = view_.at(i);
-            if (item.lane == none) continue;
-            const auto [place, fresh] = last.try_emplace({item.actor, item.lane}, i);
-            if (fresh) continue;
-            const int before = place->second;
-            const bool together = item.group != none && view_.at(before).group == item.group;
-            before_[at(i)] = together ? before_[at(before)] : before;
-            place->second = i;
-        }
     }
 
     void place(int i) {
@@ -160,8 +133,8 @@ private:
 
     const ReplayView& view_;
     const std::function<Amounts(int)>& cost_;
+    const std::vector<int> before_;  ///< by item
     int lanes_ = 0;
-    std::vector<int> before_;       ///< by item
     std::vector<int> begin_, end_;  ///< by item: the draft that begins with it, and the one that ends with it
     std::map<int, std::vector<int>> meetings_;
     std::map<std::pair<int, int>, size_t> met_;                              ///< by meeting and actor: so far
@@ -231,13 +204,19 @@ void join(std::vector<Draft>& drafts, const std::vector<int>& order) {
         if (draft.before.size() != 1) continue;
         Draft& only = drafts[at(draft.before[0])];
         if (only.after != 1) continue;
-        add_to(only.amounts, draft.amounts);
+        for (const auto& [price, times] : draft.amounts) add_to(only.amounts, price, times);
         only.after = draft.after;
         draft.merged = draft.before[0];
     }
 }
 
 }  // namespace
+
+void add_to(Amounts& all, int price, float times) {
+    for (auto& [known, count] : all)
+        if (known == price) return void(count += times);
+    all.emplace_back(price, times);
+}
 
 Dag condensed(const ReplayView& view, const std::function<Amounts(int item)>& cost) {
     Drafts made(view, cost);

@@ -9,6 +9,7 @@ namespace orrery {
 
 /// How often each of several prices is paid: (price, times).
 using Amounts = std::vector<std::pair<int, float>>;
+void add_to(Amounts& all, int price, float times);
 
 /// A view condensed to what its end depends on: nodes that take the sum of some prices and begin when others are over.
 /// Channels and lanes are in order and nothing is dropped, so who waits for whom does not depend on what work costs.

@@ -37,6 +37,22 @@ int ReplayView::add_group() {
     return static_cast<int>(groups.size()) - 1;
 }
 
+std::vector<int> before_in_lanes(const ReplayView& view) {
+    std::vector<int> before(view.items.size(), none);
+    std::map<std::pair<int, int>, int> last;  // of each lane
+    for (int i = 0; i < view.size(); ++i) {
+        const ReplayItem& item = view.at(i);
+        if (item.lane == none) continue;
+        const auto [place, fresh] = last.try_emplace({item.actor, item.lane}, i);
+        if (fresh) continue;
+        const int earlier = place->second;
+        const bool together = item.group != none && view.at(earlier).group == item.group;
+        before[static_cast<size_t>(i)] = together ? before[static_cast<size_t>(earlier)] : earlier;
+        place->second = i;
+    }
+    return before;
+}
+
 Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
     : view_(view),
       policy_(policy),
@@ -47,7 +63,7 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
       group_end_(view.groups.size(), 0),
       start_(view.items.size(), 0),
       end_(view.items.size(), 0),
-      before_(view.items.size(), none),
+      before_(before_in_lanes(view)),
       next_(view.first),
       open_(view.channels.size()),
       meeting_(view.meetings.size()) {
@@ -57,17 +73,6 @@ Replay::Replay(const ReplayView& view, ReplayPolicy& policy)
 /// Finds for each item what it frees when it is done, and counts what must be over before an item starts: to be issued
 /// or, of a group, that the group may start; its waits; its lane.
 void Replay::link() {
-    std::map<std::pair<int, int>, int> last;  // of each lane
-    for (int i = 0; i < view_.size(); ++i) {
-        const ReplayItem& item = view_.at(i);
-        if (item.lane == none) continue;
-        const auto [place, fresh] = last.try_emplace({item.actor, item.lane}, i);
-        if (fresh) continue;
-        const int before = place->second;
-        const bool together = item.group != none && view_.at(before).group == item.group;
-        before_[static_cast<size_t>(i)] = together ? before_[static_cast<size_t>(before)] : before;
-        place->second = i;
-    }
     std::vector<int> counts(view_.items.size() + 1, 0);
     const auto each = [&](auto&& give) {
         for (int i = 0; i < view_.size(); ++i) {

@@ -59,6 +59,9 @@ public:
     std::vector<int> holds, hold_first{0};
 };
 
+/// By item: what its lane does before it, or before its group; none: nothing, or it has no lane.
+std::vector<int> before_in_lanes(const ReplayView& view);
+
 /// What a replay is for.
 class ReplayPolicy {
 public:

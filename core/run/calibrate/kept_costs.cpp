@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/hash.h"
 #include "base/regular_file.h"
-#include "base/text.h"
 #include "orrery/error.h"
 #include "run/products/product_cache.h"
 
@@ -26,12 +24,7 @@ std::string costs_folder() {
 std::string kept_costs_path(const std::string& machine) {
     const std::string folder = costs_folder();
     if (folder.empty()) return "";
-    std::vector<std::string> lines;
-    const std::vector<std::string> all = split(machine, '\n');
-    for (const std::string& line : all)
-        if (!trim(line).empty()) lines.emplace_back(trim(line));
-    std::sort(lines.begin(), lines.end());
-    return fmt::format("{}/{}.json", folder, sha256(join(lines, "\n")).substr(0, 16));
+    return fmt::format("{}/{}.json", folder, sha256(machine_key(machine)).substr(0, 16));
 }
 
 bool any_kept_costs() {

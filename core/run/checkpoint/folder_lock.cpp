@@ -15,10 +15,10 @@
 
 namespace orrery {
 
-FolderLock::FolderLock(const std::string& folder) {
+FolderLock::FolderLock(const std::string& folder, const std::string& name) {
     const auto env = system_env();
     env->make_folders(folder);
-    const std::string path = folder + "/.lock";
+    const std::string path = folder + "/" + name;
     file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (file_ < 0) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)), Fault::failed);
     const auto until = env->now() + std::chrono::seconds(2);

@@ -3,13 +3,18 @@
 
 namespace orrery {
 
-/// Keeps a run's folder to one job at a time: FOLDER/.lock is locked (flock) as long as this object or its process
+/// Keeps a run's folder to one job at a time: a file in it is locked (flock) as long as this object or its process
 /// lives, on network file systems that pass locks on too. A process that is stopped keeps it.
 class FolderLock {
 public:
+    /// What is locked: `job` by rank 0 of a running job, `launcher` by who starts ranks from its first to its last
+    /// one, also while none runs. Who needs the folder for itself takes the launcher's, then the job's.
+    static constexpr const char* job = ".lock";
+    static constexpr const char* launcher = ".launcher.lock";
+
     /// Makes the folder where there is none. A job that is just ending is waited for, up to 2 s. Throws Error naming
     /// the process that uses the folder, or why it cannot be written.
-    explicit FolderLock(const std::string& folder);
+    explicit FolderLock(const std::string& folder, const std::string& name = job);
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;
 

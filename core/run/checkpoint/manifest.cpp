@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "run/checkpoint/safetensors.h"
+#include "run/checkpoint/format/rank_index.h"
 #include "run/checkpoint/tiling.h"
 
 namespace orrery {
@@ -18,55 +18,52 @@ namespace orrery {
 namespace {
 
 constexpr const char* format_name = "orrery checkpoint";
+constexpr int64_t most_ranks = int64_t{1} << 24;
 
 Json json_of(const Manifest& manifest) {
-    Json objects = Json::array(), tensors = Json::array();
-    for (const ManifestObject& object : manifest.objects) {
-        objects.push_back({{"key", object.key},
-                           {"rank", object.rank},
-                           {"bytes", object.bytes},
-                           {"sha256", object.sha256},
-                           {"crc32c", object.crcs}});
-    }
+    Json axes = Json::array(), tensors = Json::array(), indexes = Json::array();
+    for (const Axis& axis : manifest.axes.axes()) axes.push_back(Json::array({axis.name, axis.size}));
     for (const ManifestTensor& tensor : manifest.tensors) {
-        Json shards = Json::array();
-        for (const ManifestShard& shard : tensor.shards) {
-            shards.push_back({{"object", shard.object},
-                              {"begin", shard.begin},
-                              {"offset", shard.box.offset},
-                              {"shape", shard.box.shape}});
-        }
-        tensors.push_back({{"name", tensor.name},
-                           {"dtype", name_of(tensor.type.dtype)},
-                           {"shape", tensor.type.shape},
-                           {"layout", tensor.layout},
-                           {"shards", std::move(shards)}});
+        Json entry = {{"name", tensor.name}, {"dtype", name_of(tensor.type.dtype)}, {"shape", tensor.type.shape}};
+        entry["splits"] = tensor.splits.splits();
+        if (!tensor.stages.empty()) entry["stages"] = tensor.stages;
+        tensors.push_back(std::move(entry));
     }
+    for (const IndexEntry& index : manifest.indexes)
+        indexes.push_back(Json::array({index.rank, index.bytes, index.sha256}));
     Json json = {{"format", format_name},
                  {"version", Manifest::version},
                  {"orrery", ORRERY_VERSION},
                  {"step", manifest.step},
                  {"mesh", manifest.mesh}};
+    json["axes"] = std::move(axes);
+    if (manifest.stage_axis != none) json["stage_axis"] = manifest.stage_axis;
     json["host"] = parse_json(manifest.host, {"", "the host's part of the manifest", 0, 0});
     json["piece_bytes"] = manifest.piece_bytes;
-    json["objects"] = std::move(objects);
     json["tensors"] = std::move(tensors);
+    json["indexes"] = std::move(indexes);
     return json;
 }
 
-Shape shape_of(const Json& json, const std::string& what) {
-    if (!json.is_array()) throw Error(what + " is no list");
-    Shape shape;
-    for (const Json& size : json) shape.push_back(whole_number(size, what));
-    return shape;
-}
-
 ManifestTensor tensor_of(const Json& entry) {
-    ManifestTensor tensor{entry.at("name"), {}, entry.at("layout"), {}};
+    ManifestTensor tensor{entry.at("name"), {}, "", {}};
     const std::string what = "tensor " + quote(tensor.name);
     const auto dtype = parse_dtype(entry.at("dtype").get<std::string>());
     if (!dtype) throw Error(what + " has an unknown dtype");
     tensor.type = {*dtype, shape_of(entry.at("shape"), what + ": its shape")};
+    try {
+        tensor.type.bytes();
+    } catch (const Error& problem) {
+        throw Error(what + ": " + problem.what());
+    }
+    return tensor;
+}
+
+/// Of version 1.
+ManifestTensor tensor_with_shards(const Json& entry) {
+    ManifestTensor tensor = tensor_of(entry);
+    const std::string what = "tensor " + quote(tensor.name);
+    tensor.layout = entry.at("layout");
     for (const Json& shard : entry.at("shards"))
         tensor.shards.push_back({whole_number(shard.at("object"), what + ": a shard's object"),
                                  whole_number(shard.at("begin"), what + ": a shard's begin"),
@@ -75,40 +72,83 @@ ManifestTensor tensor_of(const Json& entry) {
     return tensor;
 }
 
-ManifestObject object_of(const Json& entry) {
-    const auto key = entry.at("key").get<std::string>();
-    const std::string what = "object " + quote(key);
-    ManifestObject object{key,
-                          whole_number(entry.at("rank"), what + ": its rank"),
-                          whole_number(entry.at("bytes"), what + ": its bytes"),
-                          entry.at("sha256"),
-                          {}};
-    for (const Json& crc : entry.at("crc32c")) {
-        const int64_t value = whole_number(crc, what + ": a checksum");
-        if (value > UINT32_MAX) throw Error(what + " has a checksum beyond 32 bits");
-        object.crcs.push_back(static_cast<uint32_t>(value));
+Mesh axes_of(const Json& list) {
+    constexpr size_t most = 16;
+    std::vector<Axis> axes;
+    int64_t ranks = 1;
+    if (!list.is_array() || list.size() > most) throw Error("its axes are no list of at most 16");
+    for (const Json& entry : list) {
+        if (!entry.is_array() || entry.size() != 2) throw Error("an axis of its mesh is no name with a size");
+        axes.push_back({entry[0].get<std::string>(), whole_number(entry[1], "the size of an axis"), false});
+        if (__builtin_mul_overflow(ranks, axes.back().size, &ranks) || ranks > most_ranks)
+            throw Error("its mesh has more ranks than there can be");
     }
-    return object;
+    return Mesh(axes);
 }
 
-/// Sizes and offsets are not negative here.
-bool inside(const Block& box, const Shape& shape) {
-    if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
-    for (size_t dim = 0; dim < shape.size(); ++dim)
-        if (box.offset[dim] > shape[dim] || box.shape[dim] > shape[dim] - box.offset[dim]) return false;
-    return true;
+/// Where its blocks lie on the mesh of the manifest.
+void read_place(const Manifest& manifest, const Json& entry, ManifestTensor& tensor) {
+    const auto axes = static_cast<int64_t>(manifest.axes.axes().size());
+    const size_t dims = tensor.type.shape.size();
+    tensor.splits = Layout(dims);
+    std::set<int64_t> used;
+    const Json& splits = entry.at("splits");
+    if (!splits.is_array() || (!splits.empty() && splits.size() != dims)) throw Error("its splits are not one a dim");
+    for (size_t dim = 0; dim < splits.size(); ++dim)
+        for (const Json& item : splits[dim]) {
+            const int64_t axis = whole_number(item, "an axis that splits it");
+            if (axis >= axes || !used.insert(axis).second)
+                throw Error(fmt::format("it is split over axis {} of {}, or twice over it", axis, axes));
+            tensor.splits.set(static_cast<AxisId>(axis), Placement::split(static_cast<int>(dim)));
+        }
+    tensor.splits.local_shape(tensor.type.shape, manifest.axes);  // throws unless it divides
+    tensor.layout = tensor.splits.text(manifest.axes);
+    if (!entry.contains("stages")) return;
+    if (manifest.stage_axis == none) throw Error("it is of stages, and no axis has any");
+    for (const Json& item : entry["stages"]) {
+        const int64_t stage = whole_number(item, "a stage of it");
+        if (stage >= manifest.axes.size(manifest.stage_axis) ||
+            (!tensor.stages.empty() && stage <= tensor.stages.back()))
+            throw Error("its stages are no ascending coordinates of their axis");
+        tensor.stages.push_back(stage);
+    }
 }
 
-// What a digest cannot promise: that the numbers fit together.
+void read_root(Manifest& manifest, const Json& json) {
+    manifest.whole = false;
+    manifest.axes = axes_of(json.at("axes"));
+    if (json.contains("stage_axis")) {
+        const int64_t axis = whole_number(json["stage_axis"], "its axis of stages");
+        if (axis >= static_cast<int64_t>(manifest.axes.axes().size())) throw Error("its axis of stages is none");
+        manifest.stage_axis = static_cast<AxisId>(axis);
+    }
+    for (const Json& entry : json.at("tensors")) {
+        ManifestTensor& tensor = manifest.tensors.emplace_back(tensor_of(entry));
+        try {
+            read_place(manifest, entry, tensor);
+        } catch (const Error& problem) {
+            throw Error("tensor " + quote(tensor.name) + ": " + problem.what());
+        }
+    }
+    const int64_t ranks = manifest.axes.ranks();
+    for (const Json& entry : json.at("indexes")) {
+        if (!entry.is_array() || entry.size() != 3) throw Error("an index of it is no list of three");
+        IndexEntry index{whole_number(entry[0], "the rank of an index"), whole_number(entry[1], "an index's bytes"),
+                         entry[2].get<std::string>()};
+        if (index.rank >= ranks || (!manifest.indexes.empty() && index.rank <= manifest.indexes.back().rank))
+            throw Error("its indexes are no ascending ranks of its mesh");
+        if (index.bytes > Manifest::longest)
+            throw Error(fmt::format("{} has {} bytes, more than one ever has", index.key(), index.bytes));
+        manifest.indexes.push_back(std::move(index));
+    }
+}
+
+/// What digests cannot promise: that the shards cover the tensor once.
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     int64_t elements = 0;
     std::vector<Block> boxes;
     for (const ManifestShard& shard : tensor.shards) {
-        if (shard.object >= static_cast<int64_t>(manifest.objects.size()) || !inside(shard.box, tensor.type.shape))
-            throw Error("it has a shard that lies outside of it");
-        const int64_t bytes = byte_count(tensor.type.dtype, shard.box.shape);
-        if (bytes > manifest.objects[static_cast<size_t>(shard.object)].bytes - shard.begin)
-            throw Error("it has a shard beyond the end of its object");
+        check_shard(manifest, tensor, shard);
         boxes.push_back(shard.box);
         if (__builtin_add_overflow(elements, shard.box.count(), &elements)) throw Error("its shards overlap");
     }
@@ -118,40 +158,146 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
         throw Error("its shards overlap");  // and leave a hole elsewhere
 }
 
-void check_objects(const Manifest& manifest) {
-    std::set<std::string_view> keys;
-    for (const ManifestObject& object : manifest.objects) {
-        const bool plain = std::all_of(object.key.begin(), object.key.end(), [](unsigned char c) {
-            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
-        });
-        if (!plain || !object.key.starts_with("rank-") || object.key.size() > 200)  // a store would refuse it
-            throw Error(quote(object.key) + " cannot be the name of an object");
-        const int64_t pieces = object.bytes / manifest.piece_bytes + (object.bytes % manifest.piece_bytes != 0);
-        if (static_cast<int64_t>(object.crcs.size()) != pieces)
-            throw Error("object " + quote(object.key) + " has the wrong number of checksums");
-        if (!keys.insert(object.key).second) throw Error("two objects are called " + quote(object.key));
+/// The same for a part of it, of which shards that lie elsewhere say nothing.
+void check_part(const ManifestTensor& tensor, const Block& part) {
+    int64_t elements = 0;
+    std::vector<Block> boxes;
+    for (const ManifestShard& shard : tensor.shards) {
+        std::optional<Block> box = intersect(part, shard.box);
+        if (!box) continue;
+        for (size_t dim = 0; dim < box->offset.size(); ++dim) box->offset[dim] -= part.offset[dim];
+        if (__builtin_add_overflow(elements, box->count(), &elements)) throw Error("its shards overlap");
+        boxes.push_back(*std::move(box));
+    }
+    if (elements != part.count())
+        throw Error(fmt::format("of {} elements at {} its shards have {}", part.count(), part.text(), elements));
+    if (elements > 0 && !tiling_of(part.shape, boxes).exact) throw Error("its shards overlap");
+}
+
+template <class Check>
+void check_named(const ManifestTensor& tensor, Check check) {
+    try {
+        check();
+    } catch (const Error& problem) {
+        throw Error("tensor " + quote(tensor.name) + ": " + problem.what());
     }
 }
 
-/// Fills what finds things by name and by object.
-void arrange(Manifest& manifest) {
-    manifest.held.resize(manifest.objects.size());
-    const std::vector<ManifestTensor>& tensors = manifest.tensors;
+/// Which blocks of a tensor touch a wanted one: by dim, the first and the last.
+using Touched = std::vector<std::pair<int64_t, int64_t>>;
+
+Touched touched_by(const Manifest& manifest, const ManifestTensor& tensor, const Block& box) {
+    const Shape local = tensor.splits.local_shape(tensor.type.shape, manifest.axes);
+    Touched touched;
+    for (size_t dim = 0; dim < local.size(); ++dim) {
+        const int64_t size = std::max<int64_t>(1, local[dim]), end = box.offset[dim] + box.shape[dim];
+        touched.emplace_back(box.offset[dim] / size, std::max(box.offset[dim], end - 1) / size);
+    }
+    return touched;
+}
+
+/// Who may have written a part of a block, by place in `indexes`. Many tensors lie alike: each way is looked at once.
+std::vector<bool> writers_of(const Manifest& manifest, std::span<const Wanted> wanted) {
+    std::vector<std::vector<int64_t>> coordinates;
+    for (const IndexEntry& index : manifest.indexes) coordinates.push_back(manifest.axes.coordinates(index.rank));
+    std::vector<bool> needed(manifest.indexes.size(), false);
+    std::set<std::tuple<std::vector<std::vector<AxisId>>, std::vector<int64_t>, Touched>> ways;
+    for (const Wanted& want : wanted) {
+        const ManifestTensor* const tensor = manifest.find(want.name);
+        if (!tensor || tensor->type.shape.size() != want.box.shape.size()) continue;
+        const auto& splits = tensor->splits.splits();
+        const std::vector<int64_t>& stages = tensor->stages;
+        const Touched touched = touched_by(manifest, *tensor, want.box);
+        if (!ways.emplace(splits, stages, touched).second) continue;
+        const auto touches = [&](const std::vector<int64_t>& at) {
+            if (!stages.empty() &&
+                !std::binary_search(stages.begin(), stages.end(), at[static_cast<size_t>(manifest.stage_axis)]))
+                return false;
+            for (size_t dim = 0; dim < splits.size(); ++dim) {
+                int64_t block = 0;
+                for (const AxisId axis : splits[dim])
+                    block = block * manifest.axes.size(axis) + at[static_cast<size_t>(axis)];
+                if (block < touched[dim].first || block > touched[dim].second) return false;
+            }
+            return true;
+        };
+        for (size_t i = 0; i < needed.size(); ++i) needed[i] = needed[i] || touches(coordinates[i]);
+    }
+    return needed;
+}
+
+Manifest parsed(std::string_view text) {
+    if (static_cast<int64_t>(text.size()) > Manifest::longest)
+        throw Error(fmt::format("it has {} bytes, more than one ever has", text.size()));
+    Json json = parse_json(text, {});
+    if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
+        throw Error("this is no checkpoint manifest");
+    Manifest manifest;
+    manifest.found = whole_number(json.at("version"), "its version");
+    if (manifest.found > Manifest::version)
+        throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", manifest.found,
+                                ORRERY_VERSION, Manifest::version));
+    const auto digest = json.at("digest").get<std::string>();
+    json.erase("digest");
+    if (sha256(json.dump()) != digest) throw Error("the manifest is damaged: its contents do not match its digest");
+    manifest.step = whole_number(json.at("step"), "its step");
+    if (manifest.step > Manifest::last_step)
+        throw Error(fmt::format("it is of step {}, the last that can be is {}", manifest.step, Manifest::last_step));
+    manifest.mesh = json.at("mesh");
+    manifest.host = json.at("host").dump();
+    manifest.piece_bytes = whole_number(json.at("piece_bytes"), "piece_bytes");
+    if (manifest.piece_bytes < 1) throw Error("piece_bytes must be positive");
+    if (manifest.found < 2) {
+        manifest.objects = objects_of(json.at("objects"), manifest.piece_bytes);
+        for (const Json& entry : json.at("tensors")) manifest.tensors.push_back(tensor_with_shards(entry));
+        for (const ManifestTensor& tensor : manifest.tensors)
+            check_named(tensor, [&] { check_tensor(manifest, tensor); });
+    } else {
+        read_root(manifest, json);
+    }
+    manifest.arrange();
+    return manifest;
+}
+
+/// Reads the indexes at these places, and checks what they say together.
+template <class Check>
+void add_indexes(CheckpointStore& store, Manifest& manifest, const std::vector<bool>& needed, Check check) {
+    for (size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) continue;
+        const RankIndex index = index_of(store, manifest, manifest.indexes[i]);
+        try {
+            add_index(manifest, index);
+        } catch (const Error& problem) {
+            throw Damaged(fmt::format("step {}, {}", manifest.step, problem.what()));
+        }
+    }
+    try {
+        check();
+        manifest.arrange();
+    } catch (const Error& problem) {
+        throw Damaged(fmt::format("step {}, indexes: {}", manifest.step, problem.what()));
+    }
+}
+
+}  // namespace
+
+std::string IndexEntry::key() const { return RankIndex::key(rank); }
+
+void Manifest::arrange() {
+    held.assign(objects.size(), {});
+    places.clear();
     for (size_t i = 0; i < tensors.size(); ++i) {
-        if (!manifest.places.emplace(tensors[i].name, i).second)
-            throw Error("two tensors are called " + quote(tensors[i].name));
+        if (!places.emplace(tensors[i].name, i).second) throw Error("two tensors are called " + quote(tensors[i].name));
         for (size_t j = 0; j < tensors[i].shards.size(); ++j)
-            manifest.held[static_cast<size_t>(tensors[i].shards[j].object)].emplace_back(i, j);
+            held[static_cast<size_t>(tensors[i].shards[j].object)].emplace_back(i, j);
     }
     const auto key = [&](const std::pair<size_t, size_t>& at) {
         const ManifestShard& shard = tensors[at.first].shards[at.second];
         return std::tuple(shard.begin, shard.box.count() > 0, std::string_view(tensors[at.first].name));
     };
-    for (auto& list : manifest.held)
+    for (auto& list : held)
         std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
-
-}  // namespace
 
 std::string Manifest::text() const {
     try {
@@ -166,33 +312,7 @@ std::string Manifest::text() const {
 Manifest Manifest::parse(std::string_view text, const std::string& place) {
     const Origin where{"", place, 0, 0};
     try {
-        Json json = parse_json(text, {});
-        if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
-            throw Error("this is no checkpoint manifest");
-        if (const int64_t found = whole_number(json.at("version"), "its version"); found > version)
-            throw Error(fmt::format("it has version {}, this is orrery {} which reads up to version {}", found,
-                                    ORRERY_VERSION, version));
-        const auto digest = json.at("digest").get<std::string>();
-        json.erase("digest");
-        if (sha256(json.dump()) != digest) throw Error("the manifest is damaged: its contents do not match its digest");
-        Manifest manifest;
-        manifest.step = whole_number(json.at("step"), "its step");
-        if (manifest.step > last_step)
-            throw Error(fmt::format("it is of step {}, the last that can be is {}", manifest.step, last_step));
-        manifest.mesh = json.at("mesh");
-        manifest.host = json.at("host").dump();
-        manifest.piece_bytes = whole_number(json.at("piece_bytes"), "piece_bytes");
-        if (manifest.piece_bytes < 1) throw Error("piece_bytes must be positive");
-        for (const Json& entry : json.at("objects")) manifest.objects.push_back(object_of(entry));
-        for (const Json& entry : json.at("tensors")) manifest.tensors.push_back(tensor_of(entry));
-        check_objects(manifest);
-        for (const ManifestTensor& tensor : manifest.tensors) try {
-                check_tensor(manifest, tensor);
-            } catch (const Error& problem) {
-                throw Error("tensor " + quote(tensor.name) + ": " + problem.what());
-            }
-        arrange(manifest);
-        return manifest;
+        return parsed(text);
     } catch (const Error& problem) {
         throw Damaged(where, problem.what());
     } catch (const Json::exception& problem) {
@@ -200,7 +320,7 @@ Manifest Manifest::parse(std::string_view text, const std::string& place) {
     }
 }
 
-Manifest Manifest::of(CheckpointStore& store, int64_t step) {
+Manifest Manifest::root_of(CheckpointStore& store, int64_t step) {
     if (step > last_step) throw Damaged(fmt::format("step {}: the last step that can be is {}", step, last_step));
     Manifest manifest = parse(store.manifest(step), fmt::format("step {}, manifest", step));
     if (manifest.step != step)
@@ -209,124 +329,37 @@ Manifest Manifest::of(CheckpointStore& store, int64_t step) {
     return manifest;
 }
 
+Manifest Manifest::of(CheckpointStore& store, int64_t step) {
+    Manifest manifest = root_of(store, step);
+    if (manifest.whole) return manifest;
+    add_indexes(store, manifest, std::vector<bool>(manifest.indexes.size(), true), [&] {
+        for (const ManifestTensor& tensor : manifest.tensors)
+            check_named(tensor, [&] { check_tensor(manifest, tensor); });
+    });
+    manifest.whole = true;
+    return manifest;
+}
+
+void Manifest::load(CheckpointStore& store, std::span<const Wanted> wanted) {
+    if (whole) return;
+    add_indexes(store, *this, writers_of(*this, wanted), [&] { check_cover(wanted); });
+}
+
+void Manifest::check_cover(std::span<const Wanted> wanted) const {
+    for (const Wanted& want : wanted)
+        if (const ManifestTensor* tensor = find(want.name);
+            tensor && tensor->type.shape.size() == want.box.shape.size())
+            check_named(*tensor, [&] { check_part(*tensor, want.box); });
+}
+
 const ManifestTensor* Manifest::find(std::string_view name) const {
     const auto place = places.find(name);
     return place == places.end() ? nullptr : &tensors[place->second];
 }
 
-ObjectReader::ObjectReader(CheckpointStore& store, const Manifest& manifest, int64_t object)
-    : store_(store), manifest_(manifest), number_(static_cast<size_t>(object)), object_(manifest.objects.at(number_)) {}
-
-std::string ObjectReader::name() const { return fmt::format("step {}, {}", manifest_.step, object_.key); }
-
-std::string ObjectReader::tensors_in(int64_t begin, int64_t end) const {
-    std::vector<std::string> names;
-    for (const auto& [tensor, shard] : manifest_.held[number_]) {
-        const ManifestTensor& of = manifest_.tensors[tensor];
-        const ManifestShard& part = of.shards[shard];
-        const int64_t part_end = part.begin + byte_count(of.type.dtype, part.box.shape);
-        if (part.begin < end && part_end > begin) names.push_back(of.name);
-    }
-    if (names.size() > 4) names.resize(4), names.push_back("...");
-    return names.empty() ? "" : " (holds " + join(names, ", ") + ")";
-}
-
-void ObjectReader::load(int64_t piece, std::string_view tensor) {
-    const int64_t begin = piece * manifest_.piece_bytes;
-    const int64_t bytes = std::min(manifest_.piece_bytes, object_.bytes - begin);
-    const std::string of = tensor.empty() ? tensors_in(begin, begin + bytes) : " (tensor " + std::string(tensor) + ")";
-    if (!sized_) {
-        const int64_t size = store_.size(manifest_.step, object_.key);
-        if (size < 0) throw Damaged(name() + " is missing" + of);
-        if (size != object_.bytes)
-            throw Damaged(fmt::format("{} {} {} bytes, the manifest says {}{}", name(),
-                                      size < object_.bytes ? "is cut short: it has" : "has grown: it has", size,
-                                      object_.bytes, of));
-        sized_ = true;
-    }
-    buffer_.resize(static_cast<size_t>(bytes));
-    loaded_ = -1;
-    store_.get(manifest_.step, object_.key, begin, buffer_);
-    const uint32_t crc = crc32c(buffer_), expected = object_.crcs[static_cast<size_t>(piece)];
-    if (crc != expected) {
-        for (const ManifestObject& other : manifest_.objects) {
-            const bool same_place =
-                &other != &object_ && other.bytes == object_.bytes && other.crcs[static_cast<size_t>(piece)] == crc;
-            if (same_place) throw Damaged(name() + " holds the contents of " + other.key + of);
-        }
-        throw Damaged(
-            fmt::format("{} is damaged between bytes {} and {}: CRC-32C is {:08x}, the manifest says {:08x}{}", name(),
-                        begin, begin + bytes, crc, expected, of));
-    }
-    loaded_ = piece;
-}
-
-void ObjectReader::read(int64_t offset, std::span<std::byte> out, std::string_view tensor) {
-    while (!out.empty()) {
-        const int64_t piece = offset / manifest_.piece_bytes;
-        if (piece != loaded_) load(piece, tensor);
-        const auto skip = static_cast<size_t>(offset - piece * manifest_.piece_bytes);
-        const size_t count = std::min(out.size(), buffer_.size() - skip);
-        std::memcpy(out.data(), buffer_.data() + skip, count);
-        out = out.subspan(count);
-        offset += static_cast<int64_t>(count);
-    }
-}
-
-void ObjectReader::check_header(std::string_view tensor) {
-    if (object_.bytes < 8) throw Damaged(name() + " is too small for a safetensors file");
-    std::vector<std::byte> start(8);
-    read(0, start, tensor);
-    uint64_t length = 0;
-    std::memcpy(&length, start.data(), 8);
-    if (length > static_cast<uint64_t>(object_.bytes) - 8)
-        throw Damaged(fmt::format("{} has {} bytes, its header should have {}", name(), object_.bytes, length));
-    start.resize(8 + length);
-    read(8, std::span(start).subspan(8), tensor);
-    try {
-        compare_header(start);
-    } catch (const Error& problem) {
-        throw Damaged(problem.what());
-    }
-}
-
-void ObjectReader::compare_header(const std::vector<std::byte>& start) {
-    SafetensorsHeader header = parse_safetensors(start, object_.bytes, name());
-    for (const auto& [key, text] : header.metadata)
-        if (key == step_key && text != std::to_string(manifest_.step))
-            throw Error(name() + " was written for step " + quote(text));
-    std::vector<StoredTensor>& own = header.tensors;
-    std::sort(own.begin(), own.end(), [](const StoredTensor& a, const StoredTensor& b) {
-        return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-    });
-    const auto& held = manifest_.held[number_];
-    for (size_t i = 0; i < std::min(own.size(), held.size()); ++i) {
-        const ManifestTensor& tensor = manifest_.tensors[held[i].first];
-        const ManifestShard& shard = tensor.shards[held[i].second];
-        const TensorType type{tensor.type.dtype, shard.box.shape};
-        if (own[i].name == tensor.name && own[i].type == type && own[i].begin == shard.begin) continue;
-        throw Error(fmt::format("{} has {} {} at byte {} by its own header, {} {} at byte {} by the manifest", name(),
-                                own[i].name, own[i].type.text(), own[i].begin, tensor.name, type.text(), shard.begin));
-    }
-    if (own.size() != held.size())
-        throw Error(
-            fmt::format("{} has {} tensors by its own header, {} by the manifest", name(), own.size(), held.size()));
-}
-
-std::string ObjectReader::verify() {
-    try {
-        Sha256 digest;
-        const auto pieces = static_cast<int64_t>(object_.crcs.size());
-        for (int64_t piece = 0; piece < pieces; ++piece) {
-            load(piece, "");
-            digest.update(buffer_);
-        }
-        if (digest.hex() != object_.sha256) return name() + " is damaged: its SHA-256 is not that of the manifest";
-        check_header();
-        return "";
-    } catch (const Damaged& problem) {
-        return problem.what();
-    }
+bool has_step(CheckpointStore& store, int64_t step) {
+    const std::vector<int64_t> steps = store.steps();
+    return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
 std::string damage_of(CheckpointStore& store, int64_t step) {

@@ -1,11 +1,13 @@
 #pragma once
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "layout/shards.h"
 #include "orrery/checkpoint.h"
+#include "orrery/mark.h"
 
 namespace orrery {
 
@@ -26,6 +28,7 @@ struct ManifestObject {
     int64_t bytes = 0;
     std::string sha256;
     std::vector<uint32_t> crcs;  ///< CRC-32C of each piece
+    int64_t written = -1;        ///< the step it was written for; a later one links it. -1: this one
 };
 
 struct ManifestShard {
@@ -39,12 +42,31 @@ struct ManifestTensor {
     TensorType type;     ///< global
     std::string layout;  ///< at the time of saving, for people
     std::vector<ManifestShard> shards;
+    Layout splits = {};                ///< version 2: on the mesh of the manifest; who may have written a block of it
+    std::vector<int64_t> stages = {};  ///< version 2: coordinates of the axis of stages where it lies; empty: all
 };
 
-/// What a checkpoint says of itself, as JSON. The last key, `digest`, is the SHA-256 of all before it.
+/// An index of version 2: an object of the step that says what one rank has written.
+struct IndexEntry {
+    int64_t rank = 0;
+    int64_t bytes = 0;
+    std::string sha256;
+
+    std::string key() const;  ///< "rank-00000.index.json"
+};
+
+/// Which part of a tensor is wanted.
+struct Wanted {
+    std::string_view name;
+    Block box;
+};
+
+/// What a checkpoint says of itself. Version 2 has a root (JSON, whose last key, `digest`, is the SHA-256 of all before
+/// it) that names tensors and, with their digests, an index per rank; version 1 has all in one text.
 struct Manifest {
-    static constexpr int64_t version = 1;
+    static constexpr int64_t version = 2;                    ///< what is written; 1 is read, too
     static constexpr int64_t last_step = 1'000'000'000'000;  ///< 30 years at 1 ms; counts of samples stay below 2^63
+    static constexpr int64_t longest = int64_t{32} << 20;    ///< bytes of a root, an index, a text of version 1
 
     int64_t step = 0;
     std::string mesh;  ///< "dp=2 tp=2", for people
@@ -52,21 +74,42 @@ struct Manifest {
     int64_t piece_bytes = 0;
     std::vector<ManifestObject> objects;
     std::vector<ManifestTensor> tensors;
+    int64_t found = version;          ///< the version that was read
+    Mesh axes = {};                   ///< version 2
+    AxisId stage_axis = none;         ///< version 2: of `axes`
+    std::vector<IndexEntry> indexes;  ///< version 2, by rank
+    bool whole = true;                ///< every object and shard is here, not just those of some indexes
 
+    /// The root, of version 2.
     std::string text() const;
-    /// Throws Damaged, beginning with `place`, when the text is damaged, its parts do not fit together, or it is
-    /// of a newer version.
+    /// A root, or all of version 1. Throws Damaged, beginning with `place`, when the text is damaged, its parts do not
+    /// fit together, or it is of a newer version.
     static Manifest parse(std::string_view text, const std::string& place);
-    /// The manifest of a committed step. Throws as parse does, also when it is that of another step, and what
-    /// the store throws.
+    /// The root of a committed step: names and types of tensors, `host`. Throws as parse does, also when it is that of
+    /// another step, and what the store throws. Of version 1 it is whole.
+    static Manifest root_of(CheckpointStore& store, int64_t step);
+    /// The whole manifest of a committed step: reads every index, and throws Damaged unless each tensor is covered
+    /// once.
     static Manifest of(CheckpointStore& store, int64_t step);
+
+    /// Of a root: reads the indexes of the ranks that can have written a part of what is wanted, which must be covered
+    /// once. Names that are not in it, and blocks of other dims, are not looked at.
+    void load(CheckpointStore& store, std::span<const Wanted> wanted);
+    /// Throws Error unless the shards that are here cover what is wanted once; passes over the same.
+    void check_cover(std::span<const Wanted> wanted) const;
 
     // Of a manifest that was parsed:
     const ManifestTensor* find(std::string_view name) const;
     /// What lies in an object, as (tensor, shard), by first byte; tensors that hold nothing come first.
     std::vector<std::vector<std::pair<size_t, size_t>>> held;
     std::map<std::string, size_t, std::less<>> places;  ///< of tensors, by name
+
+    /// Fills `held` and `places`. Throws when two tensors have one name.
+    void arrange();
 };
+
+/// Under which name a shard lies in its object: the tensor's, or "w#1" for the second of its shards there.
+std::string stored_name(const std::string& tensor, int64_t before);
 
 /// Reads a range of an object, piece by piece, each checked against its CRC-32C.
 class ObjectReader {
@@ -78,8 +121,8 @@ public:
     void read(int64_t offset, std::span<std::byte> out, std::string_view tensor);
     /// Throws Damaged unless the object's own header has the manifest's step, names, types and places.
     void check_header(std::string_view tensor = {});
-    /// "" when all pieces, the SHA-256 and the header agree.
-    std::string verify();
+    /// "" when all pieces and the header agree; `digest`: and the SHA-256.
+    std::string verify(bool digest = true);
 
 private:
     void compare_header(const std::vector<std::byte>& start);
@@ -98,5 +141,8 @@ private:
 
 /// What is damaged in a committed step, all of which is read; "" when nothing is. Throws what the store throws.
 std::string damage_of(CheckpointStore& store, int64_t step);
+
+/// Whether the step is committed.
+bool has_step(CheckpointStore& store, int64_t step);
 
 }  // namespace orrery

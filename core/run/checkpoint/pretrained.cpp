@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "orrery/half.h"
 #include "base/text.h"
-#include "run/checkpoint/safetensors.h"
+#include "layout/shards.h"
+#include "orrery/half.h"
 
 namespace orrery {
 namespace {
@@ -35,18 +35,19 @@ Shape stored_shape(const WeightSource& source, const Shape& param) {
     return source.transpose ? Shape(param.rbegin(), param.rend()) : param;
 }
 
-void check_one(const SafetensorsFile& file, const Value& param, const WeightSource& source) {
-    const TensorType& stored = file.tensor(source.tensor).type;
-    const Shape want = stored_shape(source, param.type.shape);
+void check_one(const WeightFiles& files, const Value& param, const WeightSource& source) {
+    const StoredTensor& tensor = files.tensor(source.tensor);
+    const TensorType& stored = tensor.type;
+    Shape want = stored_shape(source, param.type.shape);
+    if (source.padded >= 0) want[static_cast<size_t>(source.padded)] = source.rows;
     const auto refuse = [&](const std::string& why) {
         throw Error(
             source.origin,
             fmt::format(
-                "{}: tensor {} is {}{}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
-                file.path(), source.tensor, name_of(stored.dtype), text_of(stored.shape), why, param.name,
-                param.type.text()));
+                "{}: tensor {} is {}, {}\n  param {} is {}: give the model the sizes of the file, or another file",
+                files.file_of(source.tensor).path(), source.tensor, tensor.text(), why, param.name, param.type.text()));
     };
-    if (!is_float(stored.dtype)) refuse("no floating type");
+    if (!tensor.foreign.empty() || !is_float(stored.dtype)) refuse("no floating type");
     if (stored.shape.size() != want.size()) refuse(fmt::format("expected {}", text_of(want)));
     for (size_t d = 0; d < want.size(); ++d) {
         const bool cut = static_cast<int>(d) == source.dim;
@@ -63,15 +64,6 @@ const WeightSource& source_of(std::span<const WeightSource> sources, const Value
                 fmt::format("checkpoint.load = {}: the model does not say where param {} lies in the file\n"
                             "  add it to the model's tensors()",
                             path, param.name));
-}
-
-/// [rows, columns] -> [columns, rows]
-std::vector<float> transposed(const std::vector<float>& in, int64_t rows, int64_t columns) {
-    std::vector<float> out(in.size());
-    for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < columns; ++c)
-            out[static_cast<size_t>(c * rows + r)] = in[static_cast<size_t>(r * columns + c)];
-    return out;
 }
 
 /// Whether the whole name is the pattern's, where * is any letters.
@@ -101,9 +93,40 @@ std::string kind_of(const std::string& tensor) {
     return join(parts, ".");
 }
 
+/// Widens what the file has of a block, `stored` of `shape` from its beginning on, into `values`, which are [columns,
+/// rows] where the source is transposed. Reads some MiB at a time: beside the values little memory is needed.
+void read_block(const SafetensorsFile& file, const WeightSource& source, const Shape& offset, const Shape& stored,
+                const Shape& shape, std::vector<float>& values) {
+    const DType dtype = file.tensor(source.tensor).type.dtype;
+    const int64_t rows = stored.empty() ? 1 : stored[0];
+    if (count_of(stored) == 0) return;
+    const int64_t step = std::max<int64_t>(1, (int64_t{16} << 20) / (byte_count(dtype, stored) / rows));
+    const int64_t columns = shape.size() == 2 ? shape[1] : 1;
+    std::vector<std::byte> raw;
+    for (int64_t row = 0; row < rows; row += step) {
+        Shape from = offset, piece = stored, place(shape.size(), 0);
+        if (!stored.empty()) from[0] += row, place[0] = row, piece[0] = std::min(step, rows - row);
+        raw.resize(static_cast<size_t>(byte_count(dtype, piece)));
+        file.read(source.tensor, from, {raw.data(), dtype, piece});
+        const Block part{place, piece};
+        for_runs(part, part, whole(shape), [&](int64_t at, int64_t to, int64_t count) {
+            if (!source.transpose) {
+                for (int64_t i = 0; i < count; ++i)
+                    values[static_cast<size_t>(to + i)] = element(raw.data(), dtype, at + i);
+                return;
+            }
+            int64_t r = to / columns, c = to % columns;
+            for (int64_t i = 0; i < count; ++i) {
+                values[static_cast<size_t>(c * shape[0] + r)] = element(raw.data(), dtype, at + i);
+                if (++c == columns) c = 0, ++r;
+            }
+        });
+    }
+}
+
 /// Throws at a tensor that params are read from in parts which leave some of it out, or overlap. Params may share a
 /// part.
-void check_parts(const SafetensorsFile& file, const PublishedWeights& weights) {
+void check_parts(const WeightFiles& files, const PublishedWeights& weights) {
     struct Parts {
         const WeightSource* first;
         std::set<std::pair<int64_t, int64_t>> ranges;  // [start, end)
@@ -116,12 +139,12 @@ void check_parts(const SafetensorsFile& file, const PublishedWeights& weights) {
             throw Error(source.origin,
                         fmt::format("{}: tensor {} is cut along dim {} for param {}, along dim {} for {}\n"
                                     "  cut it along one dim in tensors()",
-                                    file.path(), source.tensor, source.dim + 1, source.param, parts.first->dim + 1,
-                                    parts.first->param));
+                                    files.file_of(source.tensor).path(), source.tensor, source.dim + 1, source.param,
+                                    parts.first->dim + 1, parts.first->param));
         parts.ranges.insert({source.start, source.start + source.size});
     }
     for (const auto& [name, parts] : cut) {
-        const Shape& shape = file.tensor(name).type.shape;
+        const Shape& shape = files.tensor(name).type.shape;
         const auto dim = static_cast<size_t>(parts.first->dim);
         std::string ranges;
         int64_t at = 0;
@@ -135,35 +158,36 @@ void check_parts(const SafetensorsFile& file, const PublishedWeights& weights) {
         throw Error(parts.first->origin,
                     fmt::format("{}: tensor {} is {}, of which params are read from {} of {} along dim {}\n"
                                 "  give the model the sizes of the file, or name every part once in tensors()",
-                                file.path(), name, text_of(shape), ranges, shape[dim], dim + 1));
+                                files.file_of(name).path(), name, text_of(shape), ranges, shape[dim], dim + 1));
     }
 }
 
-bool is_copy(const SafetensorsFile& file, const std::string& tensor, const PublishedWeights& weights,
+bool is_copy(const WeightFiles& files, const std::string& tensor, const PublishedWeights& weights,
              const Origin& origin) {
     for (const WeightCopy& copy : weights.copies) {
-        if (copy.tensor != tensor || !file.has(copy.of)) continue;
-        if (file.tensor(tensor).type == file.tensor(copy.of).type && file.bytes_of(tensor) == file.bytes_of(copy.of))
-            return true;
+        if (copy.tensor != tensor || !files.has(copy.of)) continue;
+        if (files.file_of(tensor).same(tensor, files.file_of(copy.of), copy.of)) return true;
         throw Error(origin, fmt::format("{}: tensor {} differs from {}, and this model reads one for both\n"
                                         "  give the model tied = false (script.tied = \"no\")",
-                                        file.path(), tensor, copy.of));
+                                        files.file_of(tensor).path(), tensor, copy.of));
     }
     return false;
 }
 
 /// Throws at tensors that training would leave out without a word.
-void check_unread(const SafetensorsFile& file, const PublishedWeights& weights) {
+void check_unread(const WeightFiles& files, const PublishedWeights& weights) {
     const Origin origin = weights.sources.empty() ? Origin{} : weights.sources.front().origin;
     std::set<std::string> read;
     for (const WeightSource& source : weights.sources) read.insert(source.tensor);
     std::map<std::string, int64_t> left;  // by kind
     int64_t count = 0;
-    for (const StoredTensor& tensor : file.tensors()) {
-        const auto ignored = [&](const std::string& pattern) { return matches(pattern, tensor.name); };
-        if (read.count(tensor.name) > 0 || std::any_of(weights.ignore.begin(), weights.ignore.end(), ignored)) continue;
-        if (is_copy(file, tensor.name, weights, origin)) continue;
-        ++left[kind_of(tensor.name)];
+    const std::vector<const StoredTensor*> tensors = files.tensors();
+    for (const StoredTensor* tensor : tensors) {
+        const auto ignored = [&](const std::string& pattern) { return matches(pattern, tensor->name); };
+        if (read.count(tensor->name) > 0 || std::any_of(weights.ignore.begin(), weights.ignore.end(), ignored))
+            continue;
+        if (is_copy(files, tensor->name, weights, origin)) continue;
+        ++left[kind_of(tensor->name)];
         ++count;
     }
     if (count == 0) return;
@@ -178,47 +202,63 @@ void check_unread(const SafetensorsFile& file, const PublishedWeights& weights) 
                     "  give the model what the file has: its kind, its layers, a head of its own (script.model, "
                     "script.layers, script.tied),\n"
                     "  or name what training does not need in `ignore` of the model's tensors()",
-                    file.path(), count, file.tensors().size(), join(kinds, ", ")));
+                    files.path(), count, tensors.size(), join(kinds, ", ")));
 }
 
-void check_file(const Program& program, const SafetensorsFile& file, const PublishedWeights& weights) {
+void check_files(const Program& program, const WeightFiles& files, const PublishedWeights& weights) {
     for (ValueId id : program.params())
-        check_one(file, program.value(id), source_of(weights.sources, program.value(id), file.path()));
-    check_parts(file, weights);
-    check_unread(file, weights);
+        check_one(files, program.value(id), source_of(weights.sources, program.value(id), files.path()));
+    check_parts(files, weights);
+    check_unread(files, weights);
 }
 
 }  // namespace
 
-void check_weights(const Program& program, const std::string& path, const PublishedWeights& weights) {
-    check_file(program, SafetensorsFile(path), weights);
+PublishedWeights as_named(PublishedWeights weights, const WeightFiles& files) {
+    const auto rename = [&](std::string& name) {
+        if (weights.prefix.empty() || files.has(name) || !name.starts_with(weights.prefix)) return;
+        std::string bare = name.substr(weights.prefix.size());
+        if (files.has(bare)) name = std::move(bare);
+    };
+    for (WeightSource& source : weights.sources) rename(source.tensor);
+    for (WeightCopy& copy : weights.copies) rename(copy.tensor), rename(copy.of);
+    return weights;
 }
 
-std::vector<float> read_weights(const SafetensorsFile& file, const Value& param, const WeightSource& source,
-                                Shape offset, Shape shape) {
-    check_one(file, param, source);
+void check_weights(const Program& program, const std::string& path, const PublishedWeights& weights) {
+    const WeightFiles files(path);
+    check_files(program, files, as_named(weights, files));
+}
+
+std::vector<float> read_weights(const WeightFiles& files, const Value& param, const WeightSource& source, Shape offset,
+                                Shape shape) {
+    check_one(files, param, source);
     if (source.transpose) offset = Shape(offset.rbegin(), offset.rend()), shape = Shape(shape.rbegin(), shape.rend());
     if (source.dim >= 0) offset[static_cast<size_t>(source.dim)] += source.start;
-    const DType dtype = file.tensor(source.tensor).type.dtype;
-    std::vector<std::byte> raw(static_cast<size_t>(count_of(shape) * size_of(dtype)));
-    file.read(source.tensor, offset, {raw.data(), dtype, shape});
+    Shape stored = shape;  // what is there of the block
+    if (source.padded >= 0) {
+        const auto dim = static_cast<size_t>(source.padded);
+        offset[dim] = std::min(offset[dim], source.rows);
+        stored[dim] = std::min(shape[dim], source.rows - offset[dim]);
+    }
     std::vector<float> values(static_cast<size_t>(count_of(shape)));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = element(raw.data(), dtype, static_cast<int64_t>(i));
-    return source.transpose ? transposed(values, shape[0], shape[1]) : values;
+    read_block(files.file_of(source.tensor), source, offset, stored, shape, values);
+    return values;
 }
 
-void load_weights(Session& session, const std::string& path, const PublishedWeights& weights) {
-    const SafetensorsFile file(path);
+void load_weights(Session& session, const std::string& path, const PublishedWeights& table) {
+    const WeightFiles files(path);
+    const PublishedWeights weights = as_named(table, files);
     Executor& executor = session.main();
     const Program& program = executor.plan().program;
-    if (session.job().rank == 0) check_file(program, file, weights);
+    if (session.job().rank == 0) check_files(program, files, weights);
     for (ValueId id : program.params()) {
         if (!executor.holds(id)) continue;
         const Value& param = program.value(id);
         const Tensor local = executor.tensor(id);
         const Shape offset = param.layout.offset(param.type.shape, executor.plan().mesh, session.job().rank);
         const WeightSource& source = source_of(weights.sources, param, path);
-        session.upload(local, read_weights(file, param, source, offset, local.shape).data());
+        session.upload(local, read_weights(files, param, source, offset, local.shape).data());
     }
 }
 

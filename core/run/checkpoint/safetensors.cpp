@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cctype>
 #include <cstring>
 #include <optional>
 #include <set>
 
+#include "base/files/file_kind.h"
 #include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
@@ -28,12 +30,35 @@ constexpr std::pair<DType, std::string_view> stored_names[] = {
     {DType::u8, "U8"},   {DType::f8e4m3, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"},
 };
 
+/// The format's other dtypes, by the bits of an element. They may lie in a file; nothing here computes with them.
+constexpr std::pair<std::string_view, int64_t> foreign_bits[] = {
+    {"BOOL", 8},    {"I8", 8},      {"I16", 16},        {"U64", 64},        {"C64", 64}, {"F8_E8M0", 8},
+    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F4", 4},
+};
+
 std::string_view stored_name(DType dtype) {
     for (const auto& [type, name] : stored_names) {
         if (type == dtype) return name;
     }
     assert(false);
     return "";
+}
+
+/// Sets the tensor's dtype; returns the bits of an element, 0 of a dtype that is not known.
+int64_t read_dtype(const std::string& text, StoredTensor& tensor) {
+    for (const auto& [type, name] : stored_names) {
+        if (name != text) continue;
+        tensor.type.dtype = type;
+        return 8 * size_of(type);
+    }
+    const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+    if (text.empty() || text.size() > 32 || !std::all_of(text.begin(), text.end(), plain))
+        throw Error(fmt::format("tensor {} has the dtype {}", quote(tensor.name), quote(text)));
+    tensor.type.dtype = DType::u8;
+    tensor.foreign = text;
+    for (const auto& [name, bits] : foreign_bits)
+        if (name == text) return bits;
+    return 0;
 }
 
 StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t data_start, int64_t file_bytes) {
@@ -43,28 +68,25 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, int64_t da
                           entry["shape"].is_array() && entry["data_offsets"].is_array() &&
                           entry["data_offsets"].size() == 2;
     if (!complete) throw Error(what + " must have dtype, shape and two data_offsets, and nothing else");
-    StoredTensor tensor{name, {}, 0, 0};
-    const auto text = entry["dtype"].get<std::string>();
-    const auto known = std::find_if(std::begin(stored_names), std::end(stored_names),
-                                    [&](const auto& pair) { return pair.second == text; });
-    if (known == std::end(stored_names))
-        throw Error(what + " has the dtype " + quote(text) +
-                    "\n  those that can be read: F32 BF16 F16 F64 I32 I64 U32 U16 U8");
-    tensor.type.dtype = known->first;
-    int64_t bytes = size_of(tensor.type.dtype);
+    StoredTensor tensor;
+    tensor.name = name;
+    const int64_t bits = read_dtype(entry["dtype"].get<std::string>(), tensor);
+    int64_t bytes = bits;
     for (const Json& size : entry["shape"]) {
         tensor.type.shape.push_back(whole_number(size, what + ": a size of its shape"));
         if (__builtin_mul_overflow(bytes, tensor.type.shape.back(), &bytes))
             throw Error(what + " has a shape whose size in bytes is beyond 64 bits");
     }
+    if (bytes % 8 != 0) throw Error(fmt::format("{} is {}, which is no whole number of bytes", what, tensor.text()));
+    bytes /= 8;
     const int64_t begin = whole_number(entry["data_offsets"][0], what + ": data_offsets");
     const int64_t end = whole_number(entry["data_offsets"][1], what + ": data_offsets");
     if (begin > end || end > file_bytes - data_start)
         throw Error(fmt::format("{} has data_offsets [{}, {}], the file has {} bytes of data", what, begin, end,
                                 file_bytes - data_start));
-    if (end - begin != bytes)
-        throw Error(fmt::format("{} is {}, which is {} bytes, but its data_offsets span {}", what, tensor.type.text(),
-                                bytes, end - begin));
+    if (bits > 0 && end - begin != bytes)
+        throw Error(fmt::format("{} is {}, which is {} bytes, but its data_offsets span {}", what, tensor.text(), bytes,
+                                end - begin));
     tensor.begin = data_start + begin;
     tensor.end = data_start + end;
     return tensor;
@@ -101,7 +123,14 @@ SafetensorsHeader parse_header(std::string_view text, int64_t data_start, int64_
     return header;
 }
 
+void refuse_other_kinds(std::string_view start, const std::string& path) {
+    if (const FileKind* kind = file_kind(start))
+        throw Error(fmt::format("{} is {}; expected safetensors\n  {}", path, kind->what, kind->as_weights));
+}
+
 }  // namespace
+
+std::string StoredTensor::text() const { return foreign.empty() ? type.text() : foreign + text_of(type.shape); }
 
 const StoredTensor* SafetensorsHeader::find(std::string_view name) const {
     for (const StoredTensor& tensor : tensors) {
@@ -167,6 +196,7 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), fil
     try {
         header_ = parse_safetensors(start, file_.bytes(), path_);
     } catch (const Error& problem) {
+        refuse_other_kinds(file_.text(32), path_);
         const std::string text = problem.what();
         const bool remedied = text.find('\n') != std::string::npos;
         throw Error(text + (remedied ? "" : "\n  copy or export it again, and compare its size with the source's"));
@@ -203,8 +233,27 @@ std::vector<std::byte> SafetensorsFile::bytes_of(std::string_view name) const {
     return bytes;
 }
 
+bool SafetensorsFile::same(std::string_view name, const SafetensorsFile& other, std::string_view others_name) const {
+    const StoredTensor &mine = tensor(name), &its = other.tensor(others_name);
+    const int64_t bytes = mine.end - mine.begin;
+    if (mine.text() != its.text() || its.end - its.begin != bytes) return false;
+    constexpr int64_t piece = int64_t{8} << 20;
+    std::vector<std::byte> a, b;
+    for (int64_t at = 0; at < bytes; at += piece) {
+        a.resize(static_cast<size_t>(std::min(piece, bytes - at)));
+        b.resize(a.size());
+        read_at(mine, at, a);
+        other.read_at(its, at, b);
+        if (a != b) return false;
+    }
+    return true;
+}
+
 void SafetensorsFile::read(std::string_view name, const Shape& offset, const Tensor& out) const {
     const StoredTensor& found = tensor(name);
+    if (!found.foreign.empty())
+        throw Error(fmt::format("{}: tensor {} is {}\n  those that can be read: F32 BF16 F16 F64 I32 I64 U32 U16 U8",
+                                path_, quote(name), found.text()));
     bool inside = offset.size() == found.type.shape.size() && out.shape.size() == offset.size();
     for (size_t dim = 0; inside && dim < offset.size(); ++dim)
         inside = offset[dim] >= 0 && out.shape[dim] <= found.type.shape[dim] - offset[dim];

@@ -15,8 +15,12 @@ namespace orrery {
 struct StoredTensor {
     std::string name;
     TensorType type;
-    int64_t begin = 0;  ///< bytes from the start of the file
+    std::string foreign = {};  ///< its dtype where it is none of ours, as BOOL; type.dtype says nothing then
+    int64_t begin = 0;         ///< bytes from the start of the file
     int64_t end = 0;
+
+    /// "f32[8,512]", "BOOL[1,1,16,16]"
+    std::string text() const;
 };
 
 /// The first part of a safetensors file: 8 bytes of header length, then JSON. Tensors come in the order of their data.
@@ -27,8 +31,9 @@ struct SafetensorsHeader {
     const StoredTensor* find(std::string_view name) const;
 };
 
-/// Strict: no duplicate keys, known dtypes, sizes that agree with shapes, data without holes or overlaps up to exactly
-/// `file_bytes`. `start`: the first bytes of the file, at least its header. Throws Error that begins with `place`.
+/// Strict: no duplicate keys, sizes that agree with shapes, data without holes or overlaps up to exactly `file_bytes`.
+/// Of a dtype that the format may have learned since only the place is judged. `start`: the first bytes of the file, at
+/// least its header. Throws Error that begins with `place`.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> start, int64_t file_bytes, const std::string& place);
 
 struct NamedTensor {
@@ -53,10 +58,12 @@ public:
     bool has(std::string_view name) const { return header_.find(name) != nullptr; }
     /// Its name, type and place. Throws Error with the names there are when it is missing.
     const StoredTensor& tensor(std::string_view name) const;
-    /// All bytes of a tensor.
+    /// All bytes of a tensor, whatever its dtype.
     std::vector<std::byte> bytes_of(std::string_view name) const;
-    /// Copies the block that begins at `offset` and has out.shape, one entry per dim. Same dtype as stored. Throws
-    /// Fault::failed naming file and tensor where the file is shorter than it was, or cannot be read.
+    /// Whether both tensors have one type and the same bytes. Reads some MiB at a time.
+    bool same(std::string_view name, const SafetensorsFile& other, std::string_view others_name) const;
+    /// Copies the block that begins at `offset` and has out.shape, one entry per dim. Same dtype as stored, one
+    /// of ours. Throws Fault::failed naming file and tensor where the file is shorter than it was, or cannot be read.
     void read(std::string_view name, const Shape& offset, const Tensor& out) const;
 
 private:

@@ -2,26 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "base/json.h"
+#include "base/text.h"
+#include "run/metrics/step_metrics.h"
 
 namespace orrery {
 namespace {
-
-/// What a checkpoint must agree with to be resumed: the trajectory depends on it.
-Json identity_of(Session& session, uint64_t seed, const Dataset& data) {
-    const DataSpec& spec = data.spec();
-    const BatchRamp& ramp = session.compiled().ramp;
-    Json identity = {{"seed", seed},
-                     {"data_digest", data.digest()},
-                     {"data_seed", spec.seed},
-                     {"sequences_per_step", spec.sequences_per_step},
-                     {"ramp", {ramp.start, ramp.increment, ramp.samples}},
-                     {"validation", spec.validation}};
-    for (const auto& [name, number] : data.source().identity()) identity[name] = number;
-    return identity;
-}
 
 /// 0 when it is not there: older checkpoints lack it.
 double number_of(const Json& host, const char* key) {
@@ -33,29 +22,83 @@ std::string text_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_string() ? host[key].get<std::string>() : "";
 }
 
-void compare(const Json& saved, const Json& now, const std::string& place) {
-    for (const auto& [key, value] : now.items())
-        if (!saved.contains(key) || saved[key] != value)
-            throw Error(
-                fmt::format("cannot resume from {}: its {} is {}, this run's is {}\n"
-                            "  put it back, choose another run.folder, or start over with --fresh",
-                            place, key, saved.contains(key) ? saved[key].dump() : "unknown", value.dump()));
+/// Params that the checkpoint's model has and the program lacks, "" for none; older checkpoints do not say. A resume
+/// compares all tensors, but a program without an optimizer has fewer of them.
+std::string params_beyond(const Program& program, const Json& host) {
+    std::vector<std::string> more;
+    if (host.is_object() && host.contains("published") && host["published"].contains("params"))
+        for (const Json& param : host["published"]["params"])
+            if (const auto name = param.at("param").get<std::string>(); !program.find(name))
+                more.push_back(quote(name));
+    return more.empty() ? "" : join_few(more, 5);
 }
 
 }  // namespace
 
-SavedState::SavedState(Session& session, CheckpointStore& store, int64_t keep)
+std::vector<int64_t> stages_of(const Plan& plan, ValueId value) {
+    if (plan.stage_axis == none) return {};
+    std::set<int64_t> stages;
+    for (const RankClass& one : plan.classes) {
+        const auto here = [&](const Operand& place) { return place.value == value; };
+        if (std::none_of(one.places.begin(), one.places.end(), here)) continue;
+        // The ranks of a class are of one stage.
+        stages.insert(plan.mesh.coordinates(one.ranks.front())[static_cast<size_t>(plan.stage_axis)]);
+    }
+    if (static_cast<int64_t>(stages.size()) == plan.mesh.size(plan.stage_axis)) return {};
+    return {stages.begin(), stages.end()};
+}
+
+bool is_fixed(const Program& program, ValueId value) {
+    return std::none_of(program.updates.begin(), program.updates.end(),
+                        [&](const Update& update) { return update.target == value; });
+}
+
+Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data) {
+    const DataSpec& spec = data.spec();
+    Json identity = {{"seed", seed},
+                     {"data_digest", data.digest()},
+                     {"data_seed", spec.seed},
+                     {"sequences_per_step", spec.sequences_per_step},
+                     {"ramp", {ramp.start, ramp.increment, ramp.samples}},
+                     {"validation", spec.validation}};
+    for (const auto& [name, number] : data.source().identity()) identity[name] = number;
+    return identity;
+}
+
+std::string difference_of(const Json& saved, const Json& now) {
+    for (const auto& [key, value] : now.items())
+        if (!saved.contains(key) || saved[key] != value)
+            return fmt::format("its {} is {}, this run's is {}", key,
+                               saved.contains(key) ? saved[key].dump() : "unknown", value.dump());
+    return "";
+}
+
+SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published)
     : session_(session),
       store_(store),
       checkpoints_(
           store, session.main().plan().mesh, session.job().rank,
-          [&session](const std::string& topic, const std::string& mine) {
-              return session.exchange(topic, mine, WaitLimit::files);
+          [this](const std::string& topic, const std::string& mine) { return gather(topic, mine); },
+          CheckpointOptions{.keep = keep, .stage_axis = session.main().plan().stage_axis},
+          [this](const std::string& topic, const std::string& mine) {
+              return gathers_ ? gathers_->to_first(topic, mine, WaitLimit::files)
+                              : session_.to_first(topic, mine, WaitLimit::files);
           },
-          CheckpointOptions{.keep = keep},
-          [&session](const std::string& topic, const std::string& mine) {
-              return session.to_first(topic, mine, WaitLimit::files);
-          }) {}
+          [this](const std::string& topic, const std::string& mine) { return hear(topic, mine); }),
+      published_(std::move(published)) {
+    for (const Value& value : session.main().plan().program.values)
+        if (value.role == Role::param) params_.insert(value.name);
+}
+
+std::vector<std::string> SavedState::gather(const std::string& topic, const std::string& mine) {
+    return gathers_ ? gathers_->all(topic, mine, WaitLimit::files) : session_.exchange(topic, mine, WaitLimit::files);
+}
+
+/// Rank 0's text.
+std::string SavedState::hear(const std::string& topic, const std::string& mine) {
+    return gathers_ ? gathers_->from_first(topic, mine, WaitLimit::files)
+                    : session_.from_first(topic, mine, WaitLimit::files);
+}
 
 std::vector<StateValue> SavedState::views() {
     const Program& program = session_.main().plan().program;
@@ -66,7 +109,12 @@ std::vector<StateValue> SavedState::views() {
         const Value& value = program.values[id];
         if (value.role != Role::param && value.role != Role::state) continue;
         if (!executor.holds(static_cast<ValueId>(id))) continue;
-        StateValue saved{value.name, value.type, value.layout, executor.tensor(static_cast<ValueId>(id))};
+        StateValue saved{value.name,
+                         value.type,
+                         value.layout,
+                         executor.tensor(static_cast<ValueId>(id)),
+                         stages_of(session_.main().plan(), static_cast<ValueId>(id)),
+                         is_fixed(program, static_cast<ValueId>(id))};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
             staging_[state.size()].resize(static_cast<size_t>(saved.local.bytes()));
@@ -96,18 +144,84 @@ SavedState::Resumed SavedState::told(int64_t step, std::vector<std::string> pass
     return {step, std::move(passed_over), ""};
 }
 
-SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data) {
+namespace {
+
+std::string left_behind(int64_t from) { return fmt::format("the run went on from step {}", from); }
+
+/// When a step was saved; nothing of one that cannot say.
+std::optional<double> saved_at(CheckpointStore& store, int64_t step) try {
+    const Json host = parse_json(Manifest::root_of(store, step).host, {"", store.place() + ": manifest"});
+    return host.contains("time") && host["time"].is_number() ? std::optional(host["time"].get<double>()) : std::nullopt;
+} catch (const Error&) {
+    return std::nullopt;
+}
+
+}  // namespace
+
+/// Marks alone do not tell: a start may have ended between two of them.
+std::string went_on_before(CheckpointStore& store, int64_t from) {
+    std::optional<double> left_at, since_at;
+    int64_t left = -1, since = -1;
+    for (const int64_t step : store.steps()) {
+        if (step <= from) continue;
+        const std::string mark(trim(store.mark_of(step)));
+        const bool old = mark == left_behind(from);
+        if (!old && !mark.empty()) continue;
+        const auto at = saved_at(store, step);
+        std::optional<double>& latest = old ? left_at : since_at;
+        if (!at || (latest && *latest >= *at)) continue;
+        latest = at;
+        (old ? left : since) = step;
+    }
+    if (!left_at || !since_at || *since_at <= *left_at) return "";
+    return fmt::format(
+        "--from-step {}: the run did so before (step {} is marked: {}) and has saved step {} since: it goes on from "
+        "the "
+        "newest; who takes that mark off, as the store's manual says, goes back once more",
+        from, left, left_behind(from), since);
+}
+
+/// Marks the steps that a run does not go on from; returns what to say of it.
+std::string SavedState::leave_behind(int64_t from, const std::vector<int64_t>& newer) {
+    std::string problem;
+    if (session_.job().rank == 0) try {
+            for (const int64_t step : newer) store_.mark(step, left_behind(from));
+        } catch (const std::exception& failure) {
+            problem = failure.what();
+        }
+    problem = session_.exchange("from-step", problem, WaitLimit::files)[0];
+    if (!problem.empty())
+        throw Error(
+            fmt::format("--from-step {}: the checkpoints behind it cannot be marked as left: {}", from, problem),
+            Fault::failed);
+    std::vector<std::string> names;
+    for (const int64_t step : newer) names.push_back(std::to_string(step));
+    return fmt::format("left behind, marked as suspect until their place is needed: {} {}",
+                       newer.size() == 1 ? "step" : "steps", join_few(names, 12));
+}
+
+SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64_t from) {
     auto state = views();
-    const auto restored = checkpoints_.restore(state);
+    std::string before;
+    if (from >= 0)
+        before = session_.from_first("went on before", session_.job().rank == 0 ? went_on_before(store_, from) : "",
+                                     WaitLimit::files);
+    const auto restored = checkpoints_.restore(state, false, before.empty() ? from : -1);
     if (!restored) {
         session_.initialize(seed);
         return told(0, {});
     }
     const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
-    compare(host, identity_of(session_, seed, data), store_.place());
+    if (const std::string other = difference_of(host, identity_of(seed, session_.compiled().ramp, data));
+        !other.empty())
+        throw Error(fmt::format(
+            "cannot resume from {}: {}\n  put it back, choose another run.folder, or start over with --fresh",
+            store_.place(), other));
     put_back(state);
     judge_ = {restored->step, number_of(host, "loss"), number_of(host, "first_loss"), number_of(host, "sound_loss")};
     Resumed resumed = told(restored->step, restored->passed_over);
+    if (!before.empty()) resumed.said.push_back(before);
+    if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.products = text_of(host, "products");
     return resumed;
 }
@@ -116,22 +230,26 @@ SavedState::Resumed SavedState::load_params() {
     auto state = views();
     const auto restored = checkpoints_.restore(state, true);
     if (!restored) throw Error(fmt::format("no checkpoint in {}: train first", store_.place()));
+    const Json host = parse_json(restored->host, {"", store_.place() + ": manifest"});
+    if (const std::string more = params_beyond(session_.main().plan().program, host); !more.empty())
+        throw Error(
+            fmt::format("the checkpoint of step {} in {} is of another program: it has params that this one "
+                        "lacks: {}\n  take the script and the settings that made it",
+                        restored->step, store_.place(), more));
     put_back(state);
     return told(restored->step, restored->passed_over);
 }
 
 /// A state that has diverged would poison each resume: it is no checkpoint. Judged together, so that all ranks stop.
-void SavedState::require_sound(int64_t step, const std::vector<StateValue>& state) {
-    const Program& program = session_.main().plan().program;
+void SavedState::require_sound(int64_t step, std::span<const StateValue> state) {
     std::string problem;
     for (const StateValue& value : state) {
-        const bool param = program.value(*program.find(value.name)).role == Role::param;
-        const int64_t bad = count_diverged(value.local, param);
+        const int64_t bad = count_diverged(value.local, params_.count(value.name) > 0);
         if (bad == 0) continue;
         problem = fmt::format("{} of {} elements of {}", bad, value.local.count(), value.name);
         break;
     }
-    const auto problems = session_.exchange("sound", problem, WaitLimit::files);
+    const auto problems = gather("sound", problem);
     for (size_t rank = 0; rank < problems.size(); ++rank) {
         if (problems[rank].empty()) continue;
         const auto steps = store_.steps();
@@ -145,20 +263,32 @@ void SavedState::require_sound(int64_t step, const std::vector<StateValue>& stat
 }
 
 std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples,
-                                          double loss) {
+                                          double loss, std::optional<double> eval_loss) {
     auto state = views();
     fetch(state);
-    require_sound(step, state);
-    Json host = identity_of(session_, seed, data);
-    host["samples"] = samples;
-    host["loss"] = loss;
-    host["first_loss"] = judge_.first;
-    host["sound_loss"] = judge_.sound;
-    if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
-    checkpoints_.save(step, state, host.dump());
+    commit(step, state, host_of(seed, data, samples, loss, eval_loss));
     judge_.step = step;
     judge_.loss = loss;
     return checkpoints_.notes();
+}
+
+Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, double loss,
+                         std::optional<double> eval_loss) const {
+    Json host = identity_of(seed, session_.compiled().ramp, data);
+    host["samples"] = samples;
+    host["loss"] = loss;
+    host["time"] = wall_time();
+    if (eval_loss) host["eval_loss"] = *eval_loss;
+    host["first_loss"] = judge_.first;
+    host["sound_loss"] = judge_.sound;
+    if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
+    return host;
+}
+
+void SavedState::commit(int64_t step, std::span<const StateValue> state, Json host) {
+    require_sound(step, state);
+    if (!published_.empty()) host["published"] = parse_json(published_, {"", "the model as it is published"});
+    checkpoints_.save(step, state, host.dump());
 }
 
 std::string SavedState::judge(int64_t step, double loss) {
@@ -168,6 +298,14 @@ std::string SavedState::judge(int64_t step, double loss) {
 }
 
 std::string SavedState::mark(int64_t step, const std::string& why, bool wait) {
+    if (begun_ == step && !wait) {
+        if (session_.job().rank != 0) return "";  // rank 0 marks, and says so
+        if (std::string said = mark_late(step, why); !said.empty()) return said;
+    }
+    if (thread_) {
+        thread_->wait();
+        if (thread_->failure()) finish();  // throws: there is nothing to mark
+    }
     std::string problem;
     if (session_.job().rank == 0) try {
             store_.mark(step, why);

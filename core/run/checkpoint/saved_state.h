@@ -1,19 +1,46 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "compile/ramp.h"
+#include "layout/messages/status_word.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/nonfinite.h"
 #include "run/data/data.h"
+#include "run/saves/save_interval.h"
+#include "run/saves/save_thread.h"
+#include "run/saves/snapshot.h"
 #include "run/session.h"
 
 namespace orrery {
 
+/// Coordinates on the plan's axis of stages where ranks hold a param or state; empty: all, or there are no stages.
+std::vector<int64_t> stages_of(const Plan& plan, ValueId value);
+/// Whether no step of the program changes it.
+bool is_fixed(const Program& program, ValueId value);
+
+/// What a checkpoint must agree with to be resumed: which samples are drawn, in which order. As it is kept.
+Json identity_of(uint64_t seed, const BatchRamp& ramp, const Dataset& data);
+/// The first key of `now` that is not as in `saved`, with both values; "" when there is none.
+std::string difference_of(const Json& saved, const Json& now);
+
+/// What to say where a run has gone on from step `from` before and has saved since: it goes on from the newest one, as
+/// a job that is queued again has the same command. "": it has not.
+std::string went_on_before(CheckpointStore& store, int64_t from);
+
 /// The params, optimizer states and data cursor of a session, as checkpoints keep them. Collective.
 class SavedState {
 public:
-    SavedState(Session& session, CheckpointStore& store, int64_t keep);
+    /// `published`: JSON that each manifest keeps for exports, of rank 0; "": it says nothing.
+    SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {});
 
     struct Resumed {
         int64_t step = 0;               ///< 0: fresh weights were drawn
@@ -22,32 +49,98 @@ public:
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect, or draws fresh weights. Throws Error when the
     /// checkpoint belongs to another model, seed or data file, naming what differs.
-    Resumed resume(uint64_t seed, const Dataset& data);
+    /// `from` (-1: none): that step alone will do; newer ones are marked as suspect, so that no later start goes on
+    /// from what this run leaves behind, and none of them is in the way of its own. Not where it went on from there
+    /// before.
+    Resumed resume(uint64_t seed, const Dataset& data, int64_t from = -1);
     /// The same for params only, for sampling. Throws Error when there is no checkpoint.
     Resumed load_params();
     /// Commits a checkpoint of the step, whose loss was `loss`, and reads it back; then retires older ones. `samples`:
-    /// drawn so far. Throws Error when the state has diverged: nothing is saved then. Returns what it moved.
-    std::vector<std::string> save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss);
+    /// drawn so far; `eval_loss`: that of this very state on held-out data, for retention. Throws Error when the state
+    /// has diverged: nothing is saved then. Returns what it moved.
+    std::vector<std::string> save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
+                                  std::optional<double> eval_loss = {});
+
+    /// From here on saves may be begun beside the steps: makes their thread and their copy's memory.
+    void save_beside();
+    /// Of executors that run while a save may be under way, each once (Snapshot::guard).
+    void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
+    /// How often nodes of the whole job fail, and what a step takes: where the steps to the next save follow from them.
+    struct Pace {
+        double between_failures_s = 0;  ///< 0: they do not
+        double step_s = 0;
+    };
+    /// As save(), but returns when the state is copied, or may be while the next step runs. None may be under way on
+    /// any rank. What goes wrong is told by finish().
+    void begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
+               std::optional<double> eval_loss, const Pace& pace);
+    /// For the status word: go_on, saving, or save_failed. One that is over is `saving` no more.
+    Status status() const;
+    struct Saved {
+        int64_t step = 0;
+        double held_s = 0;                ///< that steps stood still for it
+        double whole_s = 0;               ///< from its begin until it was read back
+        int64_t interval = 0;             ///< steps to the next one, the same on every rank; 0: nobody asked
+        std::vector<std::string> said{};  ///< what it moved or marked
+    };
+    /// Of the save begun last, once; nullopt: it is under way, or there is none. Throws what it failed with, naming
+    /// rank and step.
+    std::optional<Saved> finished();
+    /// The same; waits for it.
+    std::optional<Saved> finish();
+    /// Returns when no save is under way on this rank, and says nothing of what became of it.
+    void wait() const {
+        if (thread_) thread_->wait();
+    }
+    /// The steps from one save to the next by what rank 0 has measured, the same on every rank. Collective.
+    int64_t interval(const SaveCost& cost, double between_failures_s);
+    /// Why the save begun last failed on this rank; "": it did not, or is under way.
+    std::string failure() const;
+    /// How the copy is made, and its bytes; "": there is none.
+    std::string told_of_copy() const;
 
     /// To be called with each step's loss. A committed step is marked as suspect when the next one's loss is not
     /// finite, or above 1,000 times its own or `LossJudge::reference`. Returns what was marked, "" when nothing. Waits
     /// for all ranks when the loss is not finite, so that the mark is there when the job ends.
     std::string judge(int64_t step, double loss);
-    /// Marks a committed step; `wait`: for all ranks. Returns what to say of it.
+    /// Marks a committed step; `wait`: for all ranks. One whose save is under way is marked when it is committed.
+    /// Returns what to say of it.
     std::string mark(int64_t step, const std::string& why, bool wait);
 
 private:
+    std::string leave_behind(int64_t from, const std::vector<int64_t>& newer);
     Resumed told(int64_t step, std::vector<std::string> passed_over);
     std::vector<StateValue> views();
     void fetch(std::vector<StateValue>& state);
-    void require_sound(int64_t step, const std::vector<StateValue>& state);
+    std::vector<std::string> gather(const std::string& topic, const std::string& mine);
+    std::string hear(const std::string& topic, const std::string& mine);
+    Json host_of(uint64_t seed, const Dataset& data, int64_t samples, double loss,
+                 std::optional<double> eval_loss) const;
+    void commit(int64_t step, std::span<const StateValue> state, Json host);
+    void save_here(int64_t step, const Json& host, const Pace& pace, std::chrono::steady_clock::time_point began);
+    std::string mark_late(int64_t step, const std::string& why);
+    void require_sound(int64_t step, std::span<const StateValue> state);
     void put_back(const std::vector<StateValue>& state);
 
     Session& session_;
     CheckpointStore& store_;
     Checkpoints checkpoints_;
+    std::string published_;
     LossJudge judge_;
     std::vector<std::vector<std::byte>> staging_;  ///< host copies where the device's memory is not the host's
+    std::set<std::string> params_;                 ///< names, as states may be what params may not
+
+    // Of saves beside the steps. Between begin() and the end of the thread's work `checkpoints_`, `store_` and what
+    // follows but `late_` are that thread's.
+    std::optional<Snapshot> snapshot_;
+    std::unique_ptr<Exchange> exchange_;  ///< nullptr: of a job of one rank
+    Exchange* gathers_ = nullptr;         ///< nullptr: the session's
+    Saved saved_;
+    int64_t begun_ = -1;  ///< step of the save that nobody has finished; -1: none. The training thread's
+    std::mutex order_;
+    std::string late_;                    ///< why the step is suspect whose save is under way; guarded by order_
+    bool closed_ = true;                  ///< no more late marks are taken; guarded by order_
+    std::unique_ptr<SaveThread> thread_;  ///< last: it ends before what it uses
 };
 
 }  // namespace orrery

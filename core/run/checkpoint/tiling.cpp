@@ -17,12 +17,12 @@ struct Corner {
     int64_t sign;
 };
 
-/// Dims in which some box is not the whole.
+/// Dims in which some box that holds anything is not the whole.
 std::vector<size_t> cut_dims(const Shape& shape, std::span<const Block> boxes) {
     std::vector<size_t> cut;
     for (size_t dim = 0; dim < shape.size(); ++dim) {
         const bool whole = std::all_of(boxes.begin(), boxes.end(), [&](const Block& box) {
-            return box.offset[dim] == 0 && box.shape[dim] == shape[dim];
+            return box.count() == 0 || (box.offset[dim] == 0 && box.shape[dim] == shape[dim]);
         });
         if (!whole) cut.push_back(dim);
     }
@@ -49,11 +49,12 @@ void add_corners(std::vector<Corner>& corners, const Shape& shape, const std::ve
 // The number of boxes over each element, less the 1 that it should be, is the sum of what boxes add at their corners,
 // with alternating signs. It is zero everywhere when these cancel in each corner, and only then.
 Tiling tiling_of(const Shape& shape, std::span<const Block> boxes) {
-    constexpr size_t most = size_t{1} << 26;
+    constexpr size_t most = size_t{1} << 22;  // of 32 bytes: a forged manifest of some kB could ask for many more
     const std::vector<size_t> cut = cut_dims(shape, boxes);
-    if (cut.size() > 26 || boxes.size() + 1 > most >> cut.size())
+    if (cut.size() > 22 || boxes.size() + 1 > most >> cut.size())
         throw Error(fmt::format("{} parts that cut {} dims are more than can be compared", boxes.size(), cut.size()));
     std::vector<Corner> corners;
+    corners.reserve((boxes.size() + 1) << cut.size());
     const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
     if (!empty) add_corners(corners, shape, cut, {Shape(shape.size(), 0), shape}, -1);
     for (const Block& box : boxes)

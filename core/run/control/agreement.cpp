@@ -38,9 +38,10 @@ std::string text_of(const ConfigValue& value) {
 
 /// What a host may have otherwise than its neighbours.
 bool of_one_host(const std::string& key) {
-    constexpr const char* keys[] = {"run.folder", "run.script",      "run.pin_ranks", "run.ranks",
-                                    "data.path",  "checkpoint.load", "lua.library"};
-    constexpr const char* tables[] = {"device.", "store.", "plugins.", "sample."};
+    constexpr const char* keys[] = {
+        "run.folder",  "run.script", "run.pin_ranks",        "run.ranks",     "data.path", "checkpoint.load",
+        "lua.library", "data.mix",   "data.validation_path", "data.tokenizer"};
+    constexpr const char* tables[] = {"device.", "store.", "plugins.", "sample.", "metrics."};
     if (std::find(std::begin(keys), std::end(keys), key) != std::end(keys)) return true;
     for (const char* table : tables)
         if (key.starts_with(table)) return true;
@@ -77,22 +78,21 @@ std::string encode(const Agreement& parts) {
     return text;
 }
 
-void require_agreement(const std::vector<std::string>& all, const std::vector<std::string>& hosts) {
+void require_agreement(Exchange& exchange, const std::string& topic, const Agreement& parts, const std::string& host) {
     constexpr size_t shown = 4;
-    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != all[0]; });
-    if (other == all.end()) return;
-    const Agreement first = decode(all[0]), second = decode(*other);
+    const std::string mine = encode(parts);
+    const auto found = exchange.compare(topic, mine, host + "\n" + mine, WaitLimit::step);
+    if (!found) return;
+    const size_t host_0 = found->first.find('\n'), host_n = found->other.find('\n');
+    const Agreement first = decode(found->first.substr(host_0 + 1)), second = decode(found->other.substr(host_n + 1));
     std::vector<std::string> names;
-    for (const Agreement* parts : {&first, &second})
-        for (const auto& [name, value] : *parts)
+    for (const Agreement* all : {&first, &second})
+        for (const auto& [name, value] : *all)
             if (value_of(first, name) != value_of(second, name) &&
                 std::find(names.begin(), names.end(), name) == names.end())
                 names.push_back(name);
-    const auto place = [&](size_t rank) {
-        return fmt::format("rank {}{}", rank, rank < hosts.size() ? " on host " + hosts[rank] : "");
-    };
-    std::string text =
-        fmt::format("{} and {} would not do the same", place(static_cast<size_t>(other - all.begin())), place(0));
+    std::string text = fmt::format("rank {} on host {} and rank 0 on host {} would not do the same", found->rank,
+                                   found->other.substr(0, host_n), found->first.substr(0, host_0));
     for (size_t i = 0; i < std::min(names.size(), shown); ++i)
         text +=
             fmt::format("\n  {}: {}, rank 0 has {}", names[i], value_of(second, names[i]), value_of(first, names[i]));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "orrery/config.h"
+#include "run/control/exchange.h"
 
 namespace orrery {
 
@@ -16,8 +17,8 @@ Agreement settings_of(const Config& config);
 
 std::string encode(const Agreement& parts);
 
-/// `all`: encoded, by rank; `hosts`: their names, for the message. Throws Fault::peer naming the first rank that
-/// differs from rank 0, and in what; of several parts the first few.
-void require_agreement(const std::vector<std::string>& all, const std::vector<std::string>& hosts = {});
+/// Every rank's parts, by digest; what they are is only told where they differ. Throws Fault::peer naming the first
+/// rank that differs from rank 0, both hosts, and in what; of several parts the first few. Collective.
+void require_agreement(Exchange& exchange, const std::string& topic, const Agreement& parts, const std::string& host);
 
 }  // namespace orrery

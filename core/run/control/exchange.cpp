@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/hash.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -13,70 +14,178 @@ namespace {
 
 constexpr size_t piece_bytes = size_t{512} << 10;  // below the rendezvous' largest frame
 constexpr size_t most_bytes = size_t{64} << 20;
+constexpr int64_t few = 8;  // ranks that read each other's texts without a tree
 constexpr auto files_limit = std::chrono::hours(1);
 constexpr auto slice = std::chrono::milliseconds(1000);
 
-std::string key_of(const std::string& round, int64_t rank, size_t piece) {
-    return piece == 0 ? fmt::format("{}/{}", round, rank) : fmt::format("{}/{}/{}", round, rank, piece);
+std::string piece_of(const std::string& key, size_t piece) {
+    return piece == 0 ? key : fmt::format("{}/{}", key, piece);
+}
+
+/// "SIZE:" and what is behind it.
+std::string with_size(const std::string& text) { return fmt::format("{}:{}", text.size(), text); }
+
+/// Takes the number in front of a colon, at most `most`; nullopt when there is none.
+std::optional<size_t> number_of(std::string_view& text, size_t most) {
+    size_t number = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (problem != std::errc() || end == text.data() + text.size() || *end != ':' || number > most) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()) + 1);
+    return number;
+}
+
+Error unreadable(int64_t rank, const std::string& topic) {
+    return Error(fmt::format("protocol error: what rank {} sent for '{}' cannot be read", rank, topic), Fault::peer);
 }
 
 }  // namespace
 
-Exchange::Exchange(TcpRendezvous& rendezvous, std::string name, int64_t rank, int64_t ranks,
+Exchange::Exchange(Rendezvous& rendezvous, std::string name, int64_t rank, int64_t ranks,
                    std::chrono::milliseconds timeout)
     : rendezvous_(rendezvous), name_(std::move(name)), rank_(rank), ranks_(ranks), timeout_(timeout) {}
 
 std::vector<std::string> Exchange::all(const std::string& topic, const std::string& mine, WaitLimit limit) {
-    const std::vector<std::string> earlier = std::exchange(given_, {});
-    const std::string round = give(topic, mine);
+    std::vector<std::string> earlier = std::exchange(given_, {});
+    const Round round = begin(topic, limit);
     std::vector<std::string> texts;
-    for (int64_t rank = 0; rank < ranks_; ++rank) texts.push_back(take(round, rank, limit));
-    // Whoever gave a text in this round has read all of the earlier ones.
-    for (const std::string& key : earlier) rendezvous_.erase(key);
+    if (ranks_ <= few) {
+        give(round, fmt::format("{}", rank_), mine, most_bytes);
+        for (int64_t rank = 0; rank < ranks_; ++rank)
+            texts.push_back(take(round, fmt::format("{}", rank), rank, most_bytes));
+    } else {
+        const size_t most = (most_bytes + 24) * static_cast<size_t>(ranks_);
+        texts = gather(round, mine);
+        std::string joined;
+        for (const std::string& text : texts) joined += with_size(text);
+        if (rank_ == 0) give(round, "all", joined, most);
+        const std::string told = rank_ == 0 ? std::string() : take(round, "all", 0, most);
+        for (std::string_view rest = told; !rest.empty();) {
+            const auto size = number_of(rest, rest.size());
+            if (!size || *size > rest.size()) throw unreadable(0, topic);
+            texts.emplace_back(rest.substr(0, *size));
+            rest.remove_prefix(*size);
+        }
+        if (static_cast<int64_t>(texts.size()) != ranks_) throw unreadable(0, topic);
+    }
+    // Whoever came to this round has read all of the earlier ones.
+    forget(std::move(earlier));
     return texts;
 }
 
 std::vector<std::string> Exchange::to_first(const std::string& topic, const std::string& mine, WaitLimit limit) {
-    const std::string round = give(topic, mine);
-    std::vector<std::string> texts;
-    for (int64_t rank = 0; rank_ == 0 && rank < ranks_; ++rank) texts.push_back(take(round, rank, limit));
+    return gather(begin(topic, limit), mine);
+}
+
+std::string Exchange::from_first(const std::string& topic, const std::string& mine, WaitLimit limit) {
+    const Round round = begin(topic, limit);
+    if (rank_ > 0) return take(round, "0", 0, most_bytes);
+    give(round, "0", mine, most_bytes);
+    return mine;
+}
+
+/// Up the tree goes one's own digest, and the first rank below that has another: "DIGEST RANK", -1 for none.
+std::optional<Exchange::Difference> Exchange::compare(const std::string& topic, const std::string& text,
+                                                      const std::string& told, WaitLimit limit) {
+    constexpr size_t most = 128;
+    std::vector<std::string> earlier = std::exchange(given_, {});
+    const Round round = begin(topic, limit);
+    come(round);
+    const std::string digest = sha256(text);
+    int64_t other = -1;
+    for (int64_t below = first_below(rank_); below < behind_below(rank_); ++below) {
+        const std::string said = take(round, fmt::format("{}", below), below, most);
+        const size_t space = said.find(' ');
+        int64_t first = -1;
+        if (space == std::string::npos ||
+            std::from_chars(said.data() + space + 1, said.data() + said.size(), first).ec != std::errc())
+            throw unreadable(below, topic);
+        if (said.substr(0, space) != digest) first = below;  // the lowest rank of its part of the tree
+        if (first >= 0 && (other < 0 || first < other)) other = first;
+    }
+    if (rank_ > 0) give(round, fmt::format("{}", rank_), fmt::format("{} {}", digest, other), most);
+    if (rank_ == 0) give(round, "verdict", fmt::format("{}", other), most);
+    const std::string verdict = rank_ == 0 ? fmt::format("{}", other) : take(round, "verdict", 0, most);
+    forget(std::move(earlier));
+    if (verdict == "-1") return std::nullopt;
+    Difference found;
+    std::from_chars(verdict.data(), verdict.data() + verdict.size(), found.rank);
+    if (rank_ == 0 || rank_ == found.rank) give(round, fmt::format("told/{}", rank_), told, most_bytes);
+    found.first = take(round, "told/0", 0, most_bytes);
+    found.other = take(round, fmt::format("told/{}", found.rank), found.rank, most_bytes);
+    return found;
+}
+
+Exchange::Round Exchange::begin(const std::string& topic, WaitLimit limit) {
+    return {fmt::format("exchange/{}/{}/{}", name_, rounds_++, topic), topic, limit};
+}
+
+/// Who has others below it says that it is here before it waits for them: who waits for it sees whom both wait for.
+void Exchange::come(const Round& round) {
+    if (first_below(rank_) == ranks_) return;
+    given_.push_back(fmt::format("{}/here/{}", round.key, rank_));
+    rendezvous_.set(given_.back(), "");
+}
+
+/// All texts on rank 0. A rank sends its own and those from below as one: "RANK:SIZE:TEXT" for each.
+std::vector<std::string> Exchange::gather(const Round& round, const std::string& mine) {
+    if (mine.size() > most_bytes)
+        throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
+                                round.topic, mine.size(), most_bytes),
+                    Fault::failed);
+    const size_t most = (most_bytes + 48) * static_cast<size_t>(ranks_);
+    come(round);
+    std::string pack = fmt::format("{}:", rank_) + with_size(mine);
+    for (int64_t below = first_below(rank_); below < behind_below(rank_); ++below)
+        pack += take(round, fmt::format("{}", below), below, most);
+    if (rank_ > 0) {
+        give(round, fmt::format("{}", rank_), pack, most);
+        return {};
+    }
+    std::vector<std::string> texts(static_cast<size_t>(ranks_));
+    int64_t seen = 0;
+    for (std::string_view rest = pack; !rest.empty(); ++seen) {
+        const auto rank = number_of(rest, static_cast<size_t>(ranks_ - 1));
+        const auto size = rank ? number_of(rest, rest.size()) : std::nullopt;
+        if (!size || *size > rest.size()) throw unreadable(seen, round.topic);
+        texts[*rank] = rest.substr(0, *size);
+        rest.remove_prefix(*size);
+    }
+    if (seen != ranks_) throw unreadable(seen, round.topic);
     return texts;
 }
 
 /// The first piece begins with the text's size and comes last: who has it need not wait for the others.
-std::string Exchange::give(const std::string& topic, const std::string& mine) {
-    if (mine.size() > most_bytes)
-        throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_, topic,
-                                mine.size(), most_bytes),
+void Exchange::give(const Round& round, const std::string& part, const std::string& text, size_t most) {
+    if (text.size() > most)
+        throw Error(fmt::format("the text of rank {} for '{}' has {} bytes, at most {} are possible", rank_,
+                                round.topic, text.size(), most),
                     Fault::failed);
-    std::string round = fmt::format("exchange/{}/{}/{}", name_, rounds_++, topic);
-    const size_t pieces = std::max<size_t>(1, (mine.size() + piece_bytes - 1) / piece_bytes);
+    const std::string key = fmt::format("{}/{}", round.key, part);
+    const size_t pieces = std::max<size_t>(1, (text.size() + piece_bytes - 1) / piece_bytes);
     for (size_t piece = pieces; piece-- > 0;) {
-        std::string text = mine.substr(piece * piece_bytes, piece_bytes);
-        if (piece == 0) text = fmt::format("{}:", mine.size()) + text;
-        given_.push_back(key_of(round, rank_, piece));
-        rendezvous_.set(given_.back(), text);
+        std::string value = text.substr(piece * piece_bytes, piece_bytes);
+        if (piece == 0) value = fmt::format("{}:", text.size()) + value;
+        given_.push_back(piece_of(key, piece));
+        rendezvous_.set(given_.back(), value);
     }
-    return round;
 }
 
-std::string Exchange::take(const std::string& round, int64_t rank, WaitLimit limit) {
-    const size_t topic = round.find('/', round.find('/', round.find('/') + 1) + 1) + 1;  // exchange/NAME/NUMBER/TOPIC
-    const std::string first = wait(key_of(round, rank, 0), round.substr(topic), rank, limit);
-    size_t bytes = 0;
-    const auto [end, problem] = std::from_chars(first.data(), first.data() + first.size(), bytes);
-    if (problem != std::errc() || *end != ':' || bytes > most_bytes)
-        throw Error(fmt::format("protocol error: what rank {} sent for '{}' cannot be read", rank, round), Fault::peer);
-    std::string text = first.substr(static_cast<size_t>(end - first.data()) + 1);
-    for (size_t piece = 1; text.size() < bytes; ++piece) text += rendezvous_.get(key_of(round, rank, piece), timeout_);
+std::string Exchange::take(const Round& round, const std::string& part, int64_t rank, size_t most) {
+    const std::string key = fmt::format("{}/{}", round.key, part);
+    const std::string first = wait(round, key, rank);
+    std::string_view rest = first;
+    const auto bytes = number_of(rest, most);
+    if (!bytes) throw unreadable(rank, round.topic);
+    std::string text(rest);
+    for (size_t piece = 1; text.size() < *bytes; ++piece) text += rendezvous_.get(piece_of(key, piece), timeout_);
     return text;
 }
 
-std::string Exchange::wait(const std::string& key, const std::string& what, int64_t rank, WaitLimit limit) {
-    if (limit == WaitLimit::step) {
+std::string Exchange::wait(const Round& round, const std::string& key, int64_t rank) {
+    if (round.limit == WaitLimit::step) {
         if (auto text = rendezvous_.look(key, timeout_)) return *std::move(text);
-        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_, rank, what,
-                                timeout_.count(), setting_, rendezvous_.absent()),
+        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_,
+                                missing(round, rank), round.topic, timeout_.count(), setting_, rendezvous_.absent()),
                     Fault::peer);
     }
     // In slices, so that each costs the store one look; a lost rank ends any of them.
@@ -84,8 +193,23 @@ std::string Exchange::wait(const std::string& key, const std::string& what, int6
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
     throw Error(fmt::format("rank {}: rank {} is alive but has not come to '{}' for {} s; does its storage answer?",
-                            rank_, rank, what, std::chrono::seconds(files_limit).count()),
+                            rank_, missing(round, rank), round.topic, std::chrono::seconds(files_limit).count()),
                 Fault::peer);
+}
+
+/// Of a rank that did not answer and those below it, the first that has not come.
+int64_t Exchange::missing(const Round& round, int64_t rank) {
+    const auto there = [&](const std::string& key) {
+        return rendezvous_.look(key, std::chrono::milliseconds(0)).has_value();
+    };
+    if (!there(fmt::format("{}/here/{}", round.key, rank))) return rank;
+    for (int64_t below = first_below(rank); below < behind_below(rank); ++below)
+        if (below != rank_ && !there(fmt::format("{}/{}", round.key, below))) return missing(round, below);
+    return rank;
+}
+
+void Exchange::forget(std::vector<std::string> keys) {
+    for (const std::string& key : keys) rendezvous_.erase(key);
 }
 
 }  // namespace orrery

@@ -1,11 +1,17 @@
 #include "run/control/job.h"
 
 #include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 
+#include "base/processors.h"
+#include "base/regular_file.h"
 #include "base/text.h"
 #include "orrery/error.h"
 #include "run/control/address.h"
@@ -29,6 +35,45 @@ int64_t number_of(const char* name) {
 }
 
 int64_t number_or(const char* name, int64_t fallback) { return variable(name) ? number_of(name) : fallback; }
+
+constexpr size_t least_token = 16, most_token = 4096;
+
+void require_long(const std::string& token, const std::string& where) {
+    if (token.size() < least_token)
+        throw Error(
+            fmt::format("{} has {} character{}, expected {} or more: it is the secret that keeps others out of "
+                        "the job",
+                        where, token.size(), token.size() == 1 ? "" : "s", least_token));
+}
+
+/// What stands in a file that nobody else may read, without the end of its line.
+std::string token_of_file(const std::string& path) {
+    const std::string where = "ORRERY_TOKEN_FILE: " + path;
+    const RegularFile file(path);
+    if (!file.problem().empty())
+        throw Error(
+            fmt::format("{} {}\n  name a file that holds the job's secret, and nothing else", where, file.problem()));
+    if (file.info().st_uid != ::geteuid())
+        throw Error(
+            fmt::format("{} belongs to user {}, expected {}, who runs this\n  use a copy of your own: "
+                        "install -m 600 {} MINE",
+                        where, file.info().st_uid, ::geteuid(), path));
+    if ((file.info().st_mode & 077) != 0)
+        throw Error(fmt::format("{} has mode {:04o}: others may read or write it, expected 0600\n  chmod 600 {}", where,
+                                file.info().st_mode & 07777, path));
+    std::string token = file.text(most_token + 1);
+    if (token.size() > most_token)
+        throw Error(fmt::format("{} has more than {} bytes: it is no secret's file", where, most_token));
+    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+    const auto control = [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; };
+    if (std::any_of(token.begin(), token.end(), control))
+        throw Error(
+            fmt::format("{} has more than one line, or characters that are no text\n  write the secret alone: "
+                        "(umask 077; openssl rand -hex 32 > {})",
+                        where, path));
+    require_long(token, where);
+    return token;
+}
 
 /// Ranks of one job agree on a port without talking: some port of the dynamic range, from the job's id.
 int port_from(const std::string& id) { return 29500 + static_cast<int>(std::hash<std::string>{}(id) % 8000); }
@@ -65,7 +110,8 @@ void settle_meeting(Job& job, const std::string& fallback_host, int port, Hosts 
     if (!secret && job.ranks > 1 && loopback_of(job.host).empty())
         throw Error(
             fmt::format("{} started {} ranks that meet at {}:{}, where anybody could join them\n"
-                        "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them",
+                        "  set ORRERY_TOKEN to one secret of 16 or more characters for all of them, or "
+                        "ORRERY_TOKEN_FILE to a file of mode 0600 that holds it",
                         job.launcher, job.ranks, job.host, job.port));
     // On a loopback interface without a secret of the user's, the job's id keeps two jobs apart.
     job.token = secret.value_or(job.launcher + ":" + job.id);
@@ -159,13 +205,13 @@ Job from_orrery() {
 }  // namespace
 
 std::optional<std::string> user_token() {
-    const auto token = variable("ORRERY_TOKEN");
-    constexpr size_t least = 16;
-    if (token && token->size() < least)
-        throw Error(fmt::format(
-            "environment: ORRERY_TOKEN has {} character{}, expected {} or more: it is the secret that keeps "
-            "others out of the job",
-            token->size(), token->size() == 1 ? "" : "s", least));
+    const auto token = variable("ORRERY_TOKEN"), file = variable("ORRERY_TOKEN_FILE");
+    if (token && file)
+        throw Error(
+            "environment: ORRERY_TOKEN and ORRERY_TOKEN_FILE are both set, and one secret is wanted\n"
+            "  unset one of them");
+    if (file) return token_of_file(*file);
+    if (token) require_long(*token, "environment: ORRERY_TOKEN");
     return token;
 }
 
@@ -224,6 +270,11 @@ Job job_from_environment() {
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
     return job;
+}
+
+int64_t processors_of_host(const Job& job) {
+    if (job.processors > 0) return job.processors * job.local_ranks;
+    return static_cast<int64_t>(allowed_processors().size());
 }
 
 std::vector<std::string> environment_of(const Job& job) {

@@ -40,12 +40,16 @@ Job job_from_environment();
 /// Ranks of each host, where its launcher gives all hosts equally many; 0: it need not.
 inline int64_t per_host(const Job& job) { return job.launcher == "orrery" ? job.local_ranks : 0; }
 
+/// Processors that the ranks of this host have together.
+int64_t processors_of_host(const Job& job);
+
 /// Where `orrery run` was called in a Slurm job of several nodes: that ranks start on this one alone, and how to use
 /// all; "" elsewhere.
 std::string nodes_left_out();
 
-/// ORRERY_TOKEN, the secret that the user gives all processes of a job. Throws Error when it has fewer than 16
-/// characters; nullopt when it is not set.
+/// The secret that the user gives all processes of a job: ORRERY_TOKEN, or what stands in the file that
+/// ORRERY_TOKEN_FILE names, a regular file of this user's that nobody else may read or write. Throws Error when it has
+/// fewer than 16 characters, when the file is another, or when both are set; nullopt when none is.
 std::optional<std::string> user_token();
 
 /// The first host of a Slurm list: "n[003-005,9],login" -> "n003".

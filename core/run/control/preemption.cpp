@@ -2,17 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "run/control/stop_request.h"
 
 namespace orrery {
 
-Status StopVote::mine() const { return stop_signal() != 0 ? Status::stop : Status::go_on; }
+Status StopVote::mine(Status save, bool time) const {
+    return std::max(save, stop_signal() == 0 ? Status::go_on : time ? Status::stop : Status::leave);
+}
 
-bool StopVote::ends(const HostResults& results) const {
-    if (ranks_ == 1) return stop_signal() != 0;
+Status StopVote::all(const HostResults& results, Status save, bool time) const {
+    if (ranks_ == 1) return mine(save, time);
     float sum = 0;
     results.read(status_name, &sum);
-    return status_of(sum) == Status::stop;
+    return status_of(sum);
 }
 
 std::string StopVote::reason() const {

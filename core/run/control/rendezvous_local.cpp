@@ -11,10 +11,19 @@ namespace orrery {
 
 struct LocalRendezvous::Store {
     mutable std::mutex mutex;
-    std::condition_variable changed;
     std::map<std::string, std::string, std::less<>> values;
+    /// Who waits for a key, so that a thousand ranks do not wake each other for nothing.
+    std::map<std::string, std::shared_ptr<std::condition_variable>, std::less<>> waited;
     std::atomic<bool> is_lost{false};
     std::string lost;
+
+    /// Under the mutex.
+    void wake(std::string_view key) {
+        const auto it = waited.find(key);
+        if (it == waited.end()) return;
+        it->second->notify_all();
+        waited.erase(it);
+    }
 };
 
 LocalRendezvous::LocalRendezvous() : store_(std::make_unique<Store>()) {}
@@ -23,18 +32,31 @@ LocalRendezvous::~LocalRendezvous() = default;
 void LocalRendezvous::set(std::string_view key, std::string_view value) {
     const std::lock_guard lock(store_->mutex);
     store_->values.insert_or_assign(std::string(key), std::string(value));
-    store_->changed.notify_all();
+    store_->wake(key);
 }
 
 std::string LocalRendezvous::get(std::string_view key, std::chrono::milliseconds timeout) {
+    if (auto value = look(key, timeout)) return *std::move(value);
+    throw Error(fmt::format("nobody set key '{}' within {} ms", key, timeout.count()), Fault::peer);
+}
+
+std::optional<std::string> LocalRendezvous::look(std::string_view key, std::chrono::milliseconds timeout) {
     std::unique_lock lock(store_->mutex);
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     for (;;) {
         if (const auto it = store_->values.find(key); it != store_->values.end()) return it->second;
         if (store_->is_lost) throw Error(fmt::format("waiting for key '{}': {}", key, store_->lost), Fault::peer);
-        if (store_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !store_->values.contains(key))
-            throw Error(fmt::format("nobody set key '{}' within {} ms", key, timeout.count()), Fault::peer);
+        auto& waited = store_->waited[std::string(key)];
+        if (!waited) waited = std::make_shared<std::condition_variable>();
+        const auto changed = waited;
+        if (changed->wait_until(lock, deadline) == std::cv_status::timeout && !store_->values.contains(key))
+            return std::nullopt;
     }
+}
+
+void LocalRendezvous::erase(std::string_view key) {
+    const std::lock_guard lock(store_->mutex);
+    if (const auto it = store_->values.find(key); it != store_->values.end()) store_->values.erase(it);
 }
 
 int64_t LocalRendezvous::add(std::string_view key, int64_t amount) {
@@ -42,7 +64,7 @@ int64_t LocalRendezvous::add(std::string_view key, int64_t amount) {
     std::string& value = store_->values[std::string(key)];
     const int64_t sum = (value.empty() ? 0 : std::stoll(value)) + amount;
     value = std::to_string(sum);
-    store_->changed.notify_all();
+    store_->wake(key);
     return sum;
 }
 
@@ -57,7 +79,7 @@ void LocalRendezvous::fail(int64_t rank, std::string_view why) {
     if (store_->is_lost) return;
     store_->lost = fmt::format("rank {} failed: {}", rank, why);
     store_->is_lost = true;
-    store_->changed.notify_all();
+    for (const auto& [key, waited] : store_->waited) waited->notify_all();
 }
 
 }  // namespace orrery

@@ -25,6 +25,8 @@ struct Position {
     /// Longer than a sound plan takes to bring the others here.
     bool late() const { return !waits_for.empty() && here_s > bound_s; }
     std::string encode() const;
+    /// For Member::tell_position, which sees whether it is late.
+    std::string told() const { return (late() ? "late " : "") + encode(); }
     /// An empty text is a rank that has told nothing yet.
     static Position decode(std::string_view text);
 };

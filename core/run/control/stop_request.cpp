@@ -14,19 +14,27 @@ using Clock = std::chrono::steady_clock;
 constexpr auto soon = std::chrono::seconds(2);  // a process that ends has said so again by then
 
 std::atomic<int> asked{0};
+std::atomic<int64_t> asked_ns{0};
 std::mutex order;  // guards what follows; held for good once the process ends without saving
 std::vector<StopAnswer*> answers;
 int keeping = 0;
 bool ending = false;
 Clock::time_point until = Clock::time_point::max();  // then it does not end: a script has caught why, and goes on
 
+int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
+
 }  // namespace
 
 int stop_signal() { return asked; }
 
+double seconds_since_asked() { return asked == 0 ? 0 : static_cast<double>(now_ns() - asked_ns) * 1e-9; }
+
 bool ask_to_stop(int signal) {
     order.lock();
-    if (asked == 0) asked = signal;
+    if (asked == 0) {
+        asked_ns = now_ns();
+        asked = signal;
+    }
     if (keeping == 0 && (!ending || Clock::now() > until)) return false;
     ending = true;
     order.unlock();

@@ -6,6 +6,8 @@ namespace orrery {
 
 /// The first signal that this process was asked to end by, 0: none.
 int stop_signal();
+/// Seconds since then, 0: it was not asked.
+double seconds_since_asked();
 
 /// Called by the thread that takes the process' signals. True: a run has something to save, and ends by itself as its
 /// StopVote says. False: nothing is to be saved, and the caller ends the process; from here on none of its sessions

@@ -16,39 +16,41 @@ namespace orrery {
 /// A data source, and how a training draws from it.
 struct DataSpec {
     std::shared_ptr<DataSource> source;
-    int64_t sequences_per_step = 0;  ///< samples of a full step: the size of the dim "batch"
-    int64_t ids = 0;                 ///< that the model has rows and logits for; 0: it has neither
-    double validation = 0.05;        ///< share of samples held out, in evenly spaced blocks
+    std::shared_ptr<DataSource> held_out;  ///< what is evaluated, with the same arrays; null: a share of `source`
+    int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
+    int64_t ids = 0;                       ///< that the model has rows and logits for; 0: it has neither
+    double validation = 0.05;              ///< share of samples held out, in evenly spaced blocks
     uint64_t seed = 0;
     Origin origin;  ///< the script line, for messages
 };
 
-enum class Split : uint8_t { train, validation };
-
 /// The opened samples of a source in the order in which they are drawn. Every tenth block of samples (for
-/// validation = 0.1) is held out.
+/// validation = 0.1) is held out, or those of another source are read for evaluation.
 class Dataset {
 public:
-    /// Throws Error as DataSource::open does, and where there are too few samples to hold some out.
+    /// Throws Error as DataSource::open and order do.
     explicit Dataset(const DataSpec& spec);
 
     const DataSpec& spec() const { return spec_; }
-    DataSource& source() const { return *spec_.source; }
+    DataSource& source(Split split = Split::train) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
+    /// What all ranks must have alike.
+    std::vector<std::pair<std::string, std::string>> agreement() const;
 
-    /// Number in the source of the index-th sample drawn: a permutation of the split per epoch, a function of
-    /// (seed, epoch, index) alone. Validation is read in the source's order.
+    /// Number in the source of the index-th sample drawn: DataOrder::position. Held-out samples lie in their source's
+    /// order.
     int64_t position(Split split, int64_t index) const;
     /// Writes a block of an array of a drawn sample, see DataSource::read.
     void read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const;
-    /// As DataSource::require_unchanged.
-    std::string require_unchanged() { return source().require_unchanged(); }
+    /// As DataSource::require_unchanged, of both.
+    std::string require_unchanged();
+    /// As DataOrder::told.
+    std::string told(int64_t drawn) const { return order_->told(drawn); }
 
 private:
     DataSpec spec_;
-    int64_t all_samples_ = 0;
-    int64_t every_ = 0;  ///< one block in `every_` is held out, 0: none
+    std::shared_ptr<const DataOrder> order_;
 };
 
 /// Runs a fill function for step s + 1 on a thread of its own while step s computes.

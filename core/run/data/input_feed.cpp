@@ -28,15 +28,15 @@ std::string offers(const DataSource& source) {
     return fmt::format("{} offers {}", source.place(), all.empty() ? "nothing" : join(all, ", "));
 }
 
-void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value& input, const DataSource& source,
-               int64_t sample) {
+void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value& input, const Dataset& data,
+               Split split, int64_t index) {
     for (const int32_t id : ids)
         if (id < allowed.least || id >= allowed.count)
             throw Error(input.origin,
-                        fmt::format("{}: sample {} has the id {} in {}, where the model has ids {} to {}{}\n  give the "
+                        fmt::format("{} has the id {} in {}, where the model has ids {} to {}{}\n  give the "
                                     "model more of them, or mend the data",
-                                    source.place(), sample, id, quote(input.name), 0, allowed.count - 1,
-                                    allowed.least < 0 ? ", and ignores -1" : ""),
+                                    data.source(split).where(data.position(split, index)), id, quote(input.name), 0,
+                                    allowed.count - 1, allowed.least < 0 ? ", and ignores -1" : ""),
                         Fault::failed);
 }
 
@@ -86,8 +86,8 @@ void read_samples(const Dataset& data, Split split, int64_t first, int64_t count
         sample.data = to;
         data.read(split, first + i, array, offset, sample);
         if (allowed.count > 0 && sample.dtype == DType::i32)
-            check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(sample.count())}, allowed, input,
-                      data.source(), data.position(split, first + i));
+            check_ids({reinterpret_cast<const int32_t*>(to), static_cast<size_t>(sample.count())}, allowed, input, data,
+                      split, first + i);
     }
 }
 

@@ -88,8 +88,12 @@ std::vector<StoredArray> safetensors_arrays(const DataFile& file) {
     std::vector<std::byte> start(8 + static_cast<size_t>(length));
     file.read(-1, 0, start.data(), static_cast<int64_t>(start.size()));
     std::vector<StoredArray> arrays;
-    for (const StoredTensor& tensor : parse_safetensors(start, file.bytes(), file.path()).tensors)
+    const SafetensorsHeader header = parse_safetensors(start, file.bytes(), file.path());
+    for (const StoredTensor& tensor : header.tensors) {
+        if (!tensor.foreign.empty())
+            throw Error(fmt::format("its array {} is {}, of a type that cannot be read", tensor.name, tensor.text()));
         arrays.push_back({tensor.name, tensor.type, tensor.begin});
+    }
     return arrays;
 }
 

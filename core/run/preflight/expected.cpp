@@ -1,5 +1,7 @@
 #include "run/preflight/expected.h"
 
+#include <algorithm>
+
 namespace orrery {
 namespace {
 
@@ -35,12 +37,17 @@ ExpectedFigures known_figures(std::string_view device) {
     return figures;
 }
 
-ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device) {
+ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device, int64_t node) {
     ExpectedFigures figures = known_figures(device);
     using E = ExpectedFigures;
+    const auto says = [&](double E::*part) {
+        return said.*part > 0 && std::none_of(said.unsaid.begin(), said.unsaid.end(), [&](const E::Unsaid& one) {
+                   return one.part == part && one.begin <= node && node < one.end;
+               });
+    };
     for (const auto part : {&E::matrix_f32, &E::matrix_bf16, &E::memory_bytes, &E::node_link_bytes, &E::fabric_bytes,
                             &E::storage_write_bytes, &E::storage_read_bytes})
-        if (said.*part > 0) figures.*part = said.*part;
+        if (says(part)) figures.*part = said.*part;
     return figures;
 }
 

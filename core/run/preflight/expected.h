@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace orrery {
 
@@ -10,6 +12,13 @@ struct ExpectedFigures {
     double node_link_bytes = 0;                              ///< between two devices of a node, one way
     double fabric_bytes = 0;                                 ///< between two nodes, one way, of what one rank can use
     double storage_write_bytes = 0, storage_read_bytes = 0;  ///< of all ranks together
+
+    /// Nodes of which a part is not said though it is of others: not held against it.
+    struct Unsaid {
+        double ExpectedFigures::*part;
+        int64_t begin = 0, end = 0;  ///< by number
+    };
+    std::vector<Unsaid> unsaid;
 };
 
 /// Parts of what is expected that must be reached.
@@ -37,7 +46,7 @@ inline PreflightBars usual_bars(bool host_memory) {
 /// What the data sheet of a GPU of this name says (device limits' name, "NVIDIA H100 80GB HBM3"): dense products,
 /// memory, NVLink. Nothing for what is not in the table.
 ExpectedFigures known_figures(std::string_view device);
-/// `said`, and where that says nothing what is known of the device.
-ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device);
+/// `said`, and where that says nothing what is known of the device. `node`: the rank's; -1: any.
+ExpectedFigures expected_of(const ExpectedFigures& said, std::string_view device, int64_t node = -1);
 
 }  // namespace orrery

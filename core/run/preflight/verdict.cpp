@@ -78,9 +78,8 @@ private:
             std::vector<double> values;
             for (const int64_t rank : ranks) values.push_back(figures_.ranks[static_cast<size_t>(rank)].*rule.part);
             std::set<size_t> named;
-            const double expected = expected_of(said_, device).*rule.expected;
             for (size_t i = 0; i < values.size(); ++i)
-                if (values[i] < expected * rule.bar) {
+                if (const double expected = expected_by(ranks[i]).*rule.expected; values[i] < expected * rule.bar) {
                     named.insert(i);
                     name_rank(rule, ranks[i], values[i], expected * rule.bar,
                               below_bar(values[i], expected, rule.bar, rule.text));
@@ -92,6 +91,11 @@ private:
                               against(values[i], others, rule.text, true, "the other ranks' median of"));
             }
         }
+    }
+
+    ExpectedFigures expected_by(int64_t rank) const {
+        const RankFigures& one = figures_.ranks[static_cast<size_t>(rank)];
+        return expected_of(said_, one.device, one.node);
     }
 
     void name_rank(const RankPart& rule, int64_t rank, double found, double wanted, const std::string& reason) {
@@ -289,13 +293,14 @@ private:
     void below(const char* what, bool one_node, const std::set<size_t>& named, double (*part)(const PairFigures&),
                double ways) {
         const double bar = one_node ? bars_.node_link : bars_.fabric;
-        // A link is as good as the worse of its ends.
+        // A link is as good as the worse of its ends, of which something is known.
         const auto expected = [&](size_t i) {
             const auto of = [&](int64_t rank) {
-                const ExpectedFigures figures = expected_of(said_, figures_.ranks[static_cast<size_t>(rank)].device);
+                const ExpectedFigures figures = expected_by(rank);
                 return ways * (one_node ? figures.node_link_bytes : figures.fabric_bytes);
             };
-            return std::min(of(figures_.pairs[i].a), of(figures_.pairs[i].b));
+            const double a = of(figures_.pairs[i].a), b = of(figures_.pairs[i].b);
+            return one_node || (a > 0 && b > 0) ? std::min(a, b) : std::max(a, b);
         };
         std::vector<size_t> low;
         size_t all = 0;

@@ -74,12 +74,6 @@ Untimed untimed_in(Session& session) {
     return out;
 }
 
-/// Of this host, for all its ranks.
-int64_t processors_of(const Job& job) {
-    if (job.processors > 0) return job.processors * job.local_ranks;
-    return static_cast<int64_t>(allowed_processors().size());
-}
-
 std::vector<std::pair<std::string, std::string>> facts_of(Session& session, const std::vector<RankCosts>& ranks) {
     const Plan& plan = session.main().plan();
     std::set<std::string> hosts;
@@ -92,7 +86,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Session& session, cons
             {"mesh", plan.mesh.text()},
             {"ranks", std::to_string(ranks.size())},
             {"hosts", std::to_string(hosts.size())},
-            {"processors", std::to_string(processors_of(session.job()))},
+            {"processors", std::to_string(processors_of_host(session.job()))},
             {"threads", std::to_string(plan.threads_per_rank)},
             {"transports", transports},
             {"products", session.products().name},
@@ -103,6 +97,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Session& session, cons
 
 RankCosts costs_of(const Executor& executor) {
     RankCosts out;
+    out.processor_s = executor.processor_seconds();
     for (const Executor::Cost& cost : executor.costs()) {
         CallTimes times = without(cost.all, cost.first);
         if (cost.beside.count > 0) times = without(cost.beside, cost.first_beside);
@@ -116,14 +111,17 @@ std::string encode(const RankCosts& costs) {
     for (const RankCosts::Row& row : costs.rows)
         rows.push_back({static_cast<int>(row.kind), row.kernel, static_cast<int>(row.opcode), row.axis, row.bytes,
                         row.times.seconds, row.times.least, row.times.count});
-    return message_text(
-        {{"host", costs.host}, {"steps", costs.steps}, {"step_s", costs.step_s}, {"rows", std::move(rows)}});
+    return message_text({{"host", costs.host},
+                         {"steps", costs.steps},
+                         {"step_s", costs.step_s},
+                         {"processor_s", costs.processor_s},
+                         {"rows", std::move(rows)}});
 }
 
 RankCosts decode_rank_costs(std::string_view text) {
     const Json json = parse_json(text, {});
     RankCosts costs{json.at("host").get<std::string>(), json.at("steps").get<int64_t>(),
-                    json.at("step_s").get<double>()};
+                    json.at("step_s").get<double>(), json.at("processor_s").get<double>()};
     for (const Json& row : json.at("rows"))
         costs.rows.push_back({static_cast<Kind>(row.at(0).get<int>()),
                               row.at(1).get<int>(),
@@ -143,10 +141,11 @@ CostTable merge_costs(const Plan& plan, const std::vector<RankCosts>& ranks,
     std::map<std::string, int> on_host;
     int beside = 0;
     for (const RankCosts& rank : ranks) beside = std::max(beside, on_host[rank.host]++);
-    double steps = 0, step_s = 0;
+    double steps = 0, step_s = 0, processor_s = 0;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         steps += static_cast<double>(ranks[rank].steps);
         step_s += ranks[rank].step_s * static_cast<double>(ranks[rank].steps);
+        processor_s += ranks[rank].processor_s;
         for (const RankCosts::Row& row : ranks[rank].rows) {
             spent[row.kind] += row.times.seconds;
             if (row.kernel != none)
@@ -184,8 +183,8 @@ CostTable merge_costs(const Plan& plan, const std::vector<RankCosts>& ranks,
                         {"compute", spent[Kind::compute] / steps},
                         {"communication", spent[Kind::communication] / steps},
                         {"waiting", spent[Kind::waiting] / steps}};
-    else
-        table.notes.emplace_back("nothing was counted: there was no step behind the first");
+    if (steps > 0 && processor_s > 0) table.totals.emplace_back("processing", processor_s / steps);
+    if (!(steps > 0)) table.notes.emplace_back("nothing was counted: there was no step behind the first");
     return table;
 }
 

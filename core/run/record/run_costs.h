@@ -13,8 +13,9 @@ namespace orrery {
 /// What one rank has counted of the train step, but for the first step of its process.
 struct RankCosts {
     std::string host;
-    int64_t steps = 0;  ///< that were counted
-    double step_s = 0;  ///< of one, with what the host does between two
+    int64_t steps = 0;       ///< that were counted
+    double step_s = 0;       ///< of one, with what the host does between two
+    double processor_s = 0;  ///< Executor::processor_seconds
     struct Row {
         Executor::Time::Kind kind = Executor::Time::Kind::compute;
         int kernel = none;

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "run/control/address.h"
@@ -42,13 +43,16 @@ std::string name_of(StepRecord::What what) {
         case StepRecord::What::inputs: return "copy inputs";
         case StepRecord::What::end: return "wait for the end";
         case StepRecord::What::captured: return "captured step";
+        case StepRecord::What::copied: return "wait for the copy of a save";
         case StepRecord::What::work:
         case StepRecord::What::wait: break;
     }
     return "";
 }
 
-std::string category_of(StepRecord::What what) { return what == StepRecord::What::end ? "waiting" : "compute"; }
+std::string category_of(StepRecord::What what) {
+    return what == StepRecord::What::end || what == StepRecord::What::copied ? "waiting" : "compute";
+}
 
 /// What of the times is the host's alone. Nothing here is left unsaid.
 std::string host_side(Session& session, const Executor& executor) {
@@ -63,8 +67,8 @@ std::string host_side(Session& session, const Executor& executor) {
 }
 
 /// All ranks' traces into the file.
-std::string write_file(Session& session, const Executor& executor, const std::vector<RankTrace>& ranks,
-                       const std::string& file, int64_t& slices) {
+void write_file(Session& session, const Executor& executor, const std::vector<RankTrace>& ranks,
+                const std::string& file, int64_t& slices) {
     const Plan& plan = executor.plan();
     int64_t origin = ns_of(ranks.front().traced.whole.begin);
     for (const RankTrace& rank : ranks) origin = std::min(origin, ns_of(rank.traced.whole.begin));
@@ -76,7 +80,7 @@ std::string write_file(Session& session, const Executor& executor, const std::ve
     };
     if (const std::string only = host_side(session, executor); !only.empty())
         about.emplace_back("host side only", only);
-    std::ofstream out(file, std::ios::trunc);
+    std::ostringstream out;
     TraceWriter writer(out, about);
     PlanSlices plan_slices(plan);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -93,8 +97,7 @@ std::string write_file(Session& session, const Executor& executor, const std::ve
         }
     }
     writer.finish();
-    out.close();
-    return out ? "" : "cannot write " + file;
+    write_result(file, out.view());
 }
 
 }  // namespace
@@ -180,8 +183,7 @@ void check_trace(const std::string& file, int64_t trace_step, int64_t steps, boo
             fmt::format("run.trace_step = {}, but the run ends at step {}\n  take an earlier one, or leave it "
                         "out for the tenth",
                         trace_step, steps));
-    if (writes && !std::ofstream(file, std::ios::app))
-        throw Error(fmt::format("run.trace = \"{}\": the file cannot be written", file));
+    if (writes) require_writable("run.trace =", file);
 }
 
 std::vector<std::string> write_step_trace(Session& session, const Executor& executor, const TracedStep& traced,
@@ -205,7 +207,7 @@ std::vector<std::string> write_step_trace(Session& session, const Executor& exec
     int64_t slices = 0;
     std::string problem;
     try {
-        problem = write_file(session, executor, ranks, file, slices);
+        write_file(session, executor, ranks, file, slices);
     } catch (const Error& error) {
         problem = error.what();
     }

@@ -21,8 +21,10 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) {
                         Fault::failed);
         const Plan& plan = program->plan;
         Executor& executor = session.executor(plan);
-        calls_.push_back({calls.of, calls.entry.mean, executor, InputFeed(plan, session.job().rank, data, compiled.ids),
-                          std::make_unique<HostResults>(session.device(), executor), calls.times, first});
+        calls_.push_back({calls.of, calls.entry.mean, executor, program->snapshots,
+                          InputFeed(plan, session.job().rank, data, compiled.ids),
+                          std::make_unique<HostResults>(session.device(), executor), calls.times, first,
+                          quotients(plan.program)});
         bytes = std::max(bytes, calls_.back().feed.bytes());
         first += calls.times * calls.entry.batch;
     }
@@ -31,16 +33,27 @@ Evaluation::Evaluation(Session& session, const Dataset& data, int64_t batches) {
 
 std::vector<EvaluatedMean> Evaluation::run(uint64_t run_seed, int64_t step) {
     std::vector<EvaluatedMean> means;
+    std::string_view of;
+    size_t at = 0;  // of the mean that the calls at hand add to; behind it what is declared beside it
     for (const Call& call : calls_) {
-        if (means.empty() || means.back().name != call.of) means.push_back({call.of});
+        if (means.empty() || of != call.of) {
+            at = means.size();
+            means.push_back({call.of});
+            for (const Quotient& quotient : call.further) means.push_back({"eval_" + quotient.name});
+            of = call.of;
+        }
         for (int64_t i = 0; i < call.times; ++i) {
             call.feed.fill(Split::validation, call.first + i * call.feed.batch(), batch_->data());
             call.feed.set_step(run_seed, step, batch_->data());
             call.executor.run(batch_->data(), call.results->data());
             // A mean stands for as many samples as its batch has.
             const auto weight = call.mean ? static_cast<double>(call.feed.batch()) : 1.0;
-            means.back().sum += weight * call.results->scalar("loss_sum");
-            means.back().count += weight * call.results->scalar("count");
+            means[at].sum += weight * call.results->scalar("loss_sum");
+            means[at].count += weight * call.results->scalar("count");
+            for (size_t k = 0; k < call.further.size(); ++k) {
+                means[at + 1 + k].sum += call.results->scalar(call.further[k].sum);
+                means[at + 1 + k].count += call.results->scalar(call.further[k].count);
+            }
         }
     }
     return means;

@@ -8,7 +8,7 @@
 
 #include "base/heap.h"
 #include "base/limits.h"
-#include "run/train/metrics.h"
+#include "run/metrics/recorded_results.h"
 
 namespace orrery {
 
@@ -93,7 +93,7 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
         made.reset();
         give_back_free_pages();  // the size before, and what compiling left
     }
-    return {now_->program->plan.program, session_.main(), now_->feed, *results_};
+    return {now_->program->plan.program, session_.main(), now_->feed, *results_, now_->program->snapshots};
 }
 
 void StepPrograms::fill(int64_t step, std::byte* batch) {

@@ -34,11 +34,14 @@ public:
         Executor& executor;
         const InputFeed& feed;
         const HostResults& results;
+        const std::vector<SnapshotPlan>& snapshots;
     };
     /// The program of a step: of the first, of the one before again, or of the one behind that. Collective where its
     /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint. Throws NotMade on
     /// every rank where one of them could not make it: the state is that of the step before.
     Step at(int64_t step);
+    /// Of the step that `at` was called for last.
+    const HostResults& results() const { return *results_; }
     /// The batch of a step that `at` was called for, or of the one behind it. From another thread than the rest.
     void fill(int64_t step, std::byte* batch);
     /// Of the memory that `fill` writes: no step needs more.

@@ -6,14 +6,18 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <utility>
 
+#include "base/text.h"
 #include "run/checkpoint/pretrained.h"
-#include "run/checkpoint/saved_state.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
+#include "run/metrics/breakdown.h"
+#include "run/metrics/recorded_results.h"
 #include "run/record/run_costs.h"
 #include "run/record/step_trace.h"
 #include "run/train/evaluation.h"
+#include "run/train/saving.h"
 
 namespace orrery {
 namespace {
@@ -28,14 +32,27 @@ public:
           sizes_(run.session.compiled().sizes),
           data_(run.data),
           steps_(session_, data_, run.options.steps, run.compile),
-          results_(recorded_results(session_.compiled().train().program)),
-          state_(session_, run.store, run.keep),
+          recorded_(recorded_results(session_.compiled().train().program)),
+          saving_(run, data_),
+          state_(saving_.state()),
           evaluation_(session_, data_, run.options.evaluate_batches) {}
 
     void run() {
+        try {
+            train();
+            saving_.record();
+        } catch (const std::exception& error) {
+            saving_.let_go(error);
+            throw;
+        }
+    }
+
+private:
+    void train() {
         require_same_data();  // it was opened before all compiled and met
         agree();
-        const SavedState::Resumed resumed = state_.resume(run_.seed, data_);
+        const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
+        if (run_.accepted) run_.accepted();
         for (const std::string& said : resumed.said) note(said);
         if (resumed.step > 0)
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
@@ -43,46 +60,54 @@ public:
             load_weights(session_, run_.weights, run_.sources);
         session_.settle_products(resumed.products, resumed.step);
         const int64_t first = resumed.step + 1;
+        saving_.resumed(resumed.step);
         choose_traced(first);
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         for (const std::string& line : session_.products().said) note(line);
         for (const std::string& line : session_.notes()) note(line);
-        for (const RecordedResult& result : results_)
+        for (const RecordedResult& result : recorded_)
             if (!result.why_not.empty()) note(result.why_not);
+        if (const std::string told = data_.told(sizes_.samples_before(run_.options.steps + 1)); !told.empty())
+            note(told);
         if (run_.metrics) run_.metrics->resume(resumed.step);
-        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled());
+        if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled_);
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
-        const bool saves = run_.options.checkpoint_final && saved_ != run_.options.steps;
-        if (saves && first <= run_.options.steps) save(run_.options.steps);
+        saving_.finish();
+        const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
+        if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
         if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
         if (run_.close && counted)  // else a costs.json that is there is another run's
             if (const std::string said = run_.close(); !said.empty()) note(said);
-        if (scaled() && skipped_ > 0)
+        if (scaled_ && skipped_ > 0)
             note(fmt::format("{} of {} steps skipped: their gradients overflowed under the loss scale", skipped_,
                              run_.options.steps));
+        saving_.close();
+        if (run_.metrics) run_.metrics->finish();
     }
 
-private:
     /// Two ranks with other settings would part at a step in which only one of them does something.
     void agree() const {
         const TrainOptions& o = run_.options;
-        session_.agree("run settings", {{"train.steps", std::to_string(o.steps)},
-                                        {"train.evaluate_every", std::to_string(o.evaluate_every)},
-                                        {"train.evaluate_batches", std::to_string(o.evaluate_batches)},
-                                        {"checkpoint.every_steps", std::to_string(o.checkpoint_every)},
-                                        {"checkpoint.final", o.checkpoint_final ? "true" : "false"},
-                                        {"run.seed", std::to_string(run_.seed)},
-                                        {"weights to start from", run_.weights.empty() ? "none" : "given"},
-                                        {"sequences per step", std::to_string(data_.spec().sequences_per_step)},
-                                        {"data.validation", fmt::format("{}", data_.spec().validation)},
-                                        {"seed of the data", std::to_string(data_.spec().seed)},
-                                        {"the data's samples", std::to_string(data_.source().samples())},
-                                        {"the data's digest", data_.digest()}});
+        Agreement parts = {{"train.steps", std::to_string(o.steps)},
+                           {"train.evaluate_every", std::to_string(o.evaluate_every)},
+                           {"train.evaluate_batches", std::to_string(o.evaluate_batches)},
+                           {"checkpoint.every_steps", std::to_string(o.checkpoint_every)},
+                           {"checkpoint.every", o.checkpoint_mtbf_s > 0 ? "auto" : "steps"},
+                           {"checkpoint.async", o.checkpoint_async ? "true" : "false"},
+                           {"checkpoint.keep_every_steps", std::to_string(run_.keep.every_steps)},
+                           {"checkpoint.final", o.checkpoint_final ? "true" : "false"},
+                           {"run.seed", std::to_string(run_.seed)},
+                           {"--from-step", std::to_string(run_.from_step)},
+                           {"weights to start from", run_.weights.empty() ? "none" : "given"},
+                           {"sequences per step", std::to_string(data_.spec().sequences_per_step)}};
+        const Agreement of_data = data_.agreement();
+        parts.insert(parts.end(), of_data.begin(), of_data.end());
+        session_.agree("run settings", parts);
     }
 
     /// By then memory has been touched, and libraries have made what they make at first use.
@@ -103,9 +128,8 @@ private:
     /// Whether this rank has nothing to say against it: all but the first write nothing.
     bool write_costs() {
         if (run_.costs.empty()) return false;
-        const int64_t counted = session_.main().steps_begun() - 1;
-        const double mean = counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
-        const std::string why_not = write_run_costs(session_, counted, mean, run_.costs);
+        const std::string why_not =
+            write_run_costs(session_, session_.main().steps_begun() - 1, mean_step_s(), run_.costs);
         if (!why_not.empty()) note(why_not);
         return why_not.empty();
     }
@@ -117,28 +141,37 @@ private:
                           other.data());
         const StopVote vote(session_.job().ranks);
         if (run_.metrics) peak_flops();  // measures: no part of a step
+        if (run_.metrics) prepare_results();
+        saving_.prepare(first, evaluation_);
         session_.keep();
+        if (run_.resumed) run_.resumed(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
             const StepPrograms::Step now = program_of(step);
+            saving_.guard(now);
             if (step == traced_step_) now.executor.record(traced_.emplace(TracedStep{step}).record);
             const auto asked = Clock::now();
             std::byte* const batch = prefetch.next();
+            const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {asked, Clock::now()};
-            one_step(step, now, batch, vote.mine());
-            data_wait_s_ = prefetch.waited_s();
+            one_step(step, now, batch, vote.mine(saving_.status(), saving_.time_left()), data_wait_s_ - waited_before);
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
-            const TrainOptions& o = run_.options;
-            if (o.evaluate_every > 0 && step % o.evaluate_every == 0) evaluate(step);
-            if (o.checkpoint_every > 0 && step % o.checkpoint_every == 0) save(step);
+            const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
+            saving_.look(step, all);
+            const int64_t every = run_.options.evaluate_every;
+            if (every > 0 && step % every == 0) evaluate(step);
+            if (all >= Status::stop) saving_.end(step, all, vote, loss_);
+            saving_.step_took(std::chrono::duration<double>(Clock::now() - asked).count());  // a save is counted apart
+            saving_.save_if_due(step, all, loss_, mean_step_s());
             step_began_ += Clock::now() - ended;  // no part of the next step
-            if (!vote.ends(now.results)) continue;
-            if (saved_ != step) save(step);
-            throw Error(
-                fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
-                Fault::requeue);
         }
+    }
+
+    /// Of those that the executor at hand has run, but for its first; 0: none is known.
+    double mean_step_s() const {
+        const int64_t counted = session_.main().steps_begun() - 1;
+        return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
     }
 
     /// What has been trained is kept where the next size of a ramp cannot be made.
@@ -146,13 +179,27 @@ private:
         try {
             return steps_.at(step);
         } catch (const NotMade&) {
-            if (saved_ != step - 1) save(step - 1);
+            saving_.finish();
+            if (saving_.newest() != step - 1) saving_.save(step - 1, loss_);
             throw;
         }
     }
 
+    /// A loss of 0 / 0, which has made the weights nan: no sign that anything before has diverged.
+    [[noreturn]] void throw_nothing_counts(int64_t step) {
+        const std::string save = saving_.finish_too();
+        const int64_t first = sizes_.samples_before(step), samples = sizes_.batch(step);
+        throw Error(
+            fmt::format(
+                "step {}: nothing in its {} has a loss (the script's count is 0): all targets are ignored, as a "
+                "mask says it, from {} on; checkpoints before it are intact\n  leave such samples out of the "
+                "data, or take a larger train.sequences_per_step; `orrery data RUN --step {}` prints them{}",
+                step, plural(samples, "sample"), data_.source().where(data_.position(Split::train, first)), step, save),
+            Fault::failed);
+    }
+
     /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
-    void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status) {
+    void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status, double data_s) {
         now.feed.set_step(run_.seed, step, batch);
         now.feed.set_status(status, batch);
         now.executor.run(batch, now.results.data());
@@ -162,36 +209,88 @@ private:
         StepMetrics m;
         m.step = step;
         m.steps = run_.options.steps;
-        m.loss = now.results.scalar("loss_sum") / now.results.scalar("count");
+        const double count = now.results.scalar("count");
+        if (count == 0) throw_nothing_counts(step);
+        m.loss = now.results.scalar("loss_sum") / count;
         const auto ended = Clock::now();
         m.seconds = std::chrono::duration<double>(ended - step_began_).count();
         if (traced_) traced_->whole = {step_began_, ended};
         counted_s_ = now.executor.steps_begun() > 1 ? counted_s_ + m.seconds : 0;  // an executor's first is not counted
         step_began_ = ended;
         loss_ = m.loss;
+        if (run_.finished) run_.finished(step);
         const std::string marked = state_.judge(step, m.loss);
         if (!std::isfinite(m.loss))
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
         if (!run_.metrics) return;
-        m.grad_norm = now.results.scalar("grad_norm");
-        m.lr = now.results.scalar("lr");
-        if (scaled()) tell_scale(m, now);
-        for (const RecordedResult& result : results_) {
-            if (!result.why_not.empty()) continue;
-            const auto count = static_cast<size_t>(now.results.count(result.name));
-            now.results.read(result.name, m.results.emplace_back(result.name, std::vector<float>(count)).second.data());
-        }
-        m.tokens = session_.compiled().tokens_per_step / sizes_.full() * now.feed.batch();
-        m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
-                  static_cast<double>(now.feed.batch());
-        m.peak_flops = peak_flops();
-        m.memory_bytes = memory_bytes();
+        m.data_s = data_s;
+        tell(m, now);
         const int64_t every = run_.options.log_every;
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    bool scaled() const { return has_loss_scale(session_.compiled().train().program); }
+    /// What else rank 0 knows of the step that has ended.
+    void tell(StepMetrics& m, const StepPrograms::Step& now) {
+        m.time = wall_time();
+        m.grad_norm = now.results.scalar("grad_norm");
+        m.lr = now.results.scalar("lr");
+        if (scaled_) tell_scale(m, now);
+        read_results(now.results);
+        m.results = told_;
+        const int64_t tokens = session_.compiled().tokens_per_step / sizes_.full();
+        m.tokens = tokens * now.feed.batch();
+        m.all_samples = sizes_.samples_before(m.step + 1);
+        m.all_tokens = tokens * m.all_samples;
+        m.flops = session_.compiled().flops_per_step / static_cast<double>(sizes_.full()) *
+                  static_cast<double>(now.feed.batch());
+        m.peak_flops = peak_flops();
+        m.memory_bytes = memory_bytes();
+        m.checkpoint_s = saving_.take_held_s();
+        const Spent before = now.executor.steps_begun() > 1 ? spent_ : Spent{};
+        spent_ = spent(now.executor);
+        m.communication_s = spent_.communication_s - before.communication_s;
+        m.waiting_s = spent_.waiting_s - before.waiting_s;
+    }
+
+    /// Room for what the script declares, made before the first step.
+    void prepare_results() {
+        const HostResults& results = steps_.results();
+        for (const RecordedResult& result : recorded_)
+            if (result.why_not.empty())
+                told_.emplace_back(result.name, result.parts ? 1 : static_cast<size_t>(results.count(result.name)));
+        size_t most = 0;
+        for (const StepResult& result : told_) most = std::max(most, result.values.size());
+        elements_.resize(most);
+    }
+
+    void read_results(const HostResults& results) {
+        size_t at = 0;
+        for (const RecordedResult& result : recorded_) {
+            if (!result.why_not.empty()) continue;
+            std::vector<double>& values = told_[at++].values;
+            if (result.parts) {
+                values[0] = results.scalar(result.parts->sum) / results.scalar(result.parts->count);
+                continue;
+            }
+            results.read(result.name, elements_.data());
+            std::copy_n(elements_.begin(), values.size(), values.begin());
+        }
+    }
+
+    /// Of an executor's steps so far, in seconds, as the closing breakdown has them.
+    struct Spent {
+        double communication_s = 0, waiting_s = 0;
+    };
+    static Spent spent(const Executor& executor) {
+        using enum Executor::Time::Kind;
+        Spent spent;
+        for (const Executor::Cost& cost : executor.costs()) {
+            if (cost.kind == communication) spent.communication_s += cost.all.seconds;
+            if (cost.kind == waiting) spent.waiting_s += cost.all.seconds;
+        }
+        return spent;
+    }
 
     void tell_scale(StepMetrics& m, const StepPrograms::Step& now) {
         m.scaled = true;
@@ -203,7 +302,7 @@ private:
     }
 
     /// Of the process, or of the device where that is another memory.
-    int64_t memory_bytes() { return host_visible_ ? resident_bytes() : session_.device().limits().used_bytes; }
+    int64_t memory_bytes() { return host_visible_ ? resident_.bytes() : session_.device().limits().used_bytes; }
 
     /// Once, when it is decided; with whose kernels run where the device had a choice.
     void tell_capture(const Executor& executor) {
@@ -249,30 +348,21 @@ private:
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
         if (run_.metrics) run_.metrics->evaluation(step, means);
         const double held_out = means.front().value();
+        saving_.evaluated(step, held_out);
         if (std::isfinite(held_out)) return;
-        const bool saved = saved_ == step;
+        const bool saved = saving_.newest() == step;
         const std::string marked = saved ? state_.mark(step, "its loss on held-out data is not finite", true) : "";
         throw_diverged(step, "the loss on held-out data", held_out,
                        saved ? "this state is saved" : "this state is not saved", marked);
     }
 
-    [[noreturn]] static void throw_diverged(int64_t step, const char* what, double value, const char* saved,
-                                            const std::string& marked) {
-        throw Error(fmt::format("step {}: {} is {}; {}{}{}\n"
+    [[noreturn]] void throw_diverged(int64_t step, const char* what, double value, const char* saved,
+                                     const std::string& marked) {
+        const std::string save = saving_.finish_too();
+        throw Error(fmt::format("step {}: {} is {}; {}{}{}{}\n"
                                 "  lower the learning rate, clip the gradient norm or look at the data",
-                                step, what, value, saved, marked.empty() ? "" : "; ", marked),
+                                step, what, value, saved, marked.empty() ? "" : "; ", marked, save),
                     Fault::failed);
-    }
-
-    void save(int64_t step) {
-        const auto begin = Clock::now();
-        require_same_data();
-        const auto moved = state_.save(step, run_.seed, data_, sizes_.samples_before(step + 1), loss_);
-        for (const std::string& said : moved) note(said);
-        saved_ = step;
-        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
-                         run_.store.place()));
     }
 
     void require_same_data() {
@@ -288,10 +378,15 @@ private:
     const BatchSizes& sizes_;
     Dataset data_;
     StepPrograms steps_;
-    const std::vector<RecordedResult> results_;
-    SavedState state_;
+    const std::vector<RecordedResult> recorded_;
+    const bool scaled_ = has_loss_scale(session_.compiled().train().program);
+    std::vector<StepResult> told_;  ///< of `recorded_`, what metrics take; the numbers of the last step
+    std::vector<float> elements_;   ///< of the largest
+    Spent spent_;                   ///< by the executor of the last step
+    const ResidentSet resident_;
+    Saving saving_;
+    SavedState& state_;
     Evaluation evaluation_;
-    int64_t saved_ = 0;
     int64_t traced_step_ = 0;           ///< 0: none
     std::optional<TracedStep> traced_;  ///< the step at hand, where it is that one
     double counted_s_ = 0;              ///< of steps that main() has counted

@@ -2,10 +2,11 @@
 #include <functional>
 #include <string>
 
+#include "base/json.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/data/input_feed.h"
+#include "run/metrics/metrics.h"
 #include "run/script_interface.h"
-#include "run/train/metrics.h"
 #include "run/train/step_programs.h"
 
 namespace orrery {
@@ -18,16 +19,24 @@ struct TrainingRun {
     Dataset data;
     TrainOptions options;
     uint64_t seed = 1;
-    int64_t keep = 2;               ///< verified checkpoints that stay
-    std::string weights;            ///< safetensors file of a fresh start, "": random weights
+    RetentionPolicy keep = {};      ///< which checkpoints stay
+    std::string weights;            ///< safetensors file or folder of a fresh start, "": random weights
     PublishedWeights sources = {};  ///< where each param lies in it
+    std::string published = {};     ///< on rank 0: what each manifest keeps for exports; "": nothing
+    int64_t from_step = -1;         ///< to go on from; -1: the newest good one
+    /// On rank 0, once the state to go on from is accepted, and before anything in the folder changes.
+    std::function<void()> accepted = {};
     /// Makes the steps of a ramp that the session was not compiled with; on a thread of its own.
     StepPrograms::Compile compile = {};
     std::string trace = {};  ///< file of a traced step, written by rank 0; "": none is
     int64_t trace_step = 0;  ///< 0: the tenth of this start, or its last
+    double grace_s = 0;      ///< from a request to stop to the end of the machine; 0: nobody has said
     std::string costs = {};  ///< file of what the steps took, written by rank 0 at the end; "": none
+    /// On every rank: the step that it goes on from, once its state is there; each that it has finished.
+    std::function<void(int64_t step)> resumed = {}, finished = {};
     /// On rank 0, once `costs` is written: what else there is to say of it at the end.
     std::function<std::string()> close = {};
+    std::function<void(const Json&)> record = {};  ///< on rank 0, at the end: what is kept of the run
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

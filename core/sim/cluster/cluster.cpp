@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/suggest.h"
 #include "base/text.h"
+#include "sim/constants.h"
 
 namespace orrery {
 
 namespace {
+
+constexpr int64_t most_nodes = 1'000'000;  // of a kind; so many accelerators of each can still be counted
 
 std::string path_of(const Config& table, std::string_view key) {
     return table.path().empty() ? std::string(key) : table.path() + "." + std::string(key);
@@ -61,7 +65,7 @@ int64_t count(Config& table, std::string_view key) {
     need(table, key, "a whole number of at least 1");
     const int64_t value = table.integer(key, 0);
     if (value < 1) out_of_range(table, key, static_cast<double>(value), "at least 1");
-    plausible(table, key, static_cast<double>(value), 1e6);
+    plausible(table, key, static_cast<double>(value), static_cast<double>(most_nodes));
     return value;
 }
 
@@ -86,6 +90,20 @@ T word(Config& table, std::string_view key, const std::vector<std::pair<std::str
 Config& needed_table(Config& parent, std::string_view key, std::string_view expected) {
     need(parent, key, expected);
     return parent.table(key);
+}
+
+/// Whose constants it has; "": nobody's.
+std::string measured_as(Config& table) {
+    std::string found = table.text("measured_as", "");
+    std::vector<std::string> names;
+    const Constants constants;
+    for (const Constant& constant : constants.all())
+        if (constant.name.starts_with("matrix.")) names.push_back(constant.name.substr(7));
+    if (!found.empty() && std::ranges::find(names, found) == names.end())
+        throw Error(table.where("measured_as"),
+                    fmt::format("{} is {}, of which no rate is known{}\n  or leave it out and give matrix_share",
+                                path_of(table, "measured_as"), quote(found), choices("known are", found, names)));
+    return found;
 }
 
 Accelerator read_accelerator(const std::string& name, Config& table) {
@@ -113,8 +131,13 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
     out.memory_bytes_s = rate(table, "memory_gb_s", 1e6) * 1e9;
     out.power_w = amount(table, "power_w", 1e5);
     out.multiprocessors = count(table, "multiprocessors", 0);
-    out.measured_as = table.text("measured_as", "");
+    out.measured_as = measured_as(table);
     out.matrix_share = amount(table, "matrix_share", 1);
+    if (!out.measured_as.empty() && out.matrix_share > 0)
+        throw Error(table.where("matrix_share"),
+                    fmt::format("{} beside measured_as\n  each says what part of the dense "
+                                "rate products reach; leave one out",
+                                path_of(table, "matrix_share")));
     out.price_hour = amount(table, "price_per_hour", 1e6);
     return out;
 }
@@ -262,7 +285,8 @@ Cluster Cluster::with_nodes(int64_t count) const {
     if (kinds.size() != 1)
         throw Error(fmt::format("{} nodes of a cluster with {} kinds of them\n  set node.NAME.count of each", count,
                                 kinds.size()));
-    if (count < 1) throw Error(fmt::format("a cluster of {} nodes, expected at least 1", count));
+    if (count < 1 || count > most_nodes)
+        throw Error(fmt::format("a cluster of {} nodes, expected 1 to {}", count, most_nodes));
     Cluster out = *this;
     out.kinds.front().count = count;
     return out;
@@ -285,6 +309,32 @@ Cluster::Place Cluster::place(int64_t slot) const {
         ++out.kind;
     }
     throw Error(fmt::format("accelerator {} of a cluster that has {}", slot + accelerators(), accelerators()));
+}
+
+std::vector<int64_t> Cluster::ranks_by_kind(int64_t ranks) const {
+    std::vector<int64_t> all;
+    for (const NodeKind& kind : kinds) {
+        all.push_back(std::min(ranks, kind.count * kind.accelerators));
+        ranks -= all.back();
+    }
+    return all;
+}
+
+std::vector<int> Cluster::as_fast() const {
+    const auto same = [](const NodeKind& a, const NodeKind& b) {
+        const auto rates = [](const Accelerator& one) {
+            return std::tie(one.generation, one.dense_flops, one.memory_bytes_s, one.multiprocessors, one.matrix_share,
+                            one.measured_as);
+        };
+        return rates(a.accelerator) == rates(b.accelerator) && a.accelerators == b.accelerators &&
+               a.scale_up == b.scale_up && a.nics == b.nics;
+    };
+    std::vector<int> first;
+    for (const NodeKind& kind : kinds)
+        first.push_back(static_cast<int>(
+            std::find_if(kinds.begin(), kinds.end(), [&](const NodeKind& other) { return same(kind, other); }) -
+            kinds.begin()));
+    return first;
 }
 
 double Cluster::failures_per_s() const {

@@ -30,6 +30,8 @@ struct ScaleUp {
     double bytes_s = 0;        ///< of one accelerator, one direction
     bool nvls = false;         ///< the switch adds and copies
     int64_t domain_nodes = 1;  ///< nodes that share it: 18 of 4 accelerators for an NVL72
+
+    bool operator==(const ScaleUp&) const = default;
 };
 
 struct Nics {
@@ -39,6 +41,8 @@ struct Nics {
     double bytes_s = 0;    ///< of each, one direction
     double latency_s = 0;  ///< beyond what NCCL's table has for InfiniBand
     bool ordered = true;   ///< arrives in order: NCCL's LL and LL128 need it
+
+    bool operator==(const Nics&) const = default;
 };
 
 struct NodeKind {
@@ -83,7 +87,8 @@ public:
 
     int64_t nodes() const;
     int64_t accelerators() const;
-    /// The same with `count` nodes of its one kind. Throws where it has several, or count is below 1.
+    /// The same with `count` nodes of its one kind. Throws where it has several, or count is below 1 or above a
+    /// million.
     Cluster with_nodes(int64_t count) const;
 
     /// Slots are all accelerators, node by node. Of one of them:
@@ -96,6 +101,11 @@ public:
     };
     Place place(int64_t slot) const;
     const NodeKind& kind_of(int64_t slot) const { return kinds[static_cast<size_t>(place(slot).kind)]; }
+    /// By kind, how many of `ranks` on the first slots sit on its nodes.
+    std::vector<int64_t> ranks_by_kind(int64_t ranks) const;
+    /// By kind, the first kind whose nodes take the same time for all they do: they differ in nothing but name, number,
+    /// memory, processors, power, price and failures.
+    std::vector<int> as_fast() const;
     /// Failures of all nodes together, a second.
     double failures_per_s() const;
     /// "16 nodes of 8 h100 (dgx_h100), fat tree": one line a kind.

@@ -60,12 +60,26 @@ int64_t Links::block(size_t level, int64_t slot, int64_t which) const {
 
 bool Links::narrow(size_t level) const { return cluster_.fabric.levels[level].oversubscription > 1; }
 
+/// Rate of the NICs in the block of a level; a block that the last nodes do not fill counts as filled with them.
+double Links::nics_below(size_t level, int64_t slot, int64_t which) const {
+    const Cluster::Place place = cluster_.place(slot);
+    const int64_t nodes = cluster_.fabric.levels[level].nodes;
+    const int64_t first = place.node / nodes * nodes, end = first + nodes;
+    const bool rail = cluster_.fabric.rails && level == 0;
+    double sum = 0;
+    int64_t begin = 0;
+    for (const NodeKind& kind : cluster_.kinds) {
+        const int64_t until = &kind == &cluster_.kinds.back() ? end : std::min(begin + kind.count, end);
+        const int64_t nics = !rail ? kind.nics.count : place.nic + which < kind.nics.count ? 1 : 0;
+        sum += static_cast<double>(std::max<int64_t>(0, until - std::max(begin, first)) * nics) * kind.nics.bytes_s;
+        begin += kind.count;
+    }
+    return sum;
+}
+
 ResourceId Links::bundle(size_t level, int64_t slot, int64_t which, bool up) {
-    const Fabric::Level& of = cluster_.fabric.levels[level];
-    const Nics& nics = cluster_.kind_of(slot).nics;
-    const int64_t below = of.nodes * (cluster_.fabric.rails && level == 0 ? 1 : nics.count);
     return id(up ? Kind::up : Kind::down, level, block(level, slot, which),
-              static_cast<double>(below) * nics.bytes_s / of.oversubscription);
+              nics_below(level, slot, which) / cluster_.fabric.levels[level].oversubscription);
 }
 
 double Links::switches_s(int64_t from, int64_t to) const {

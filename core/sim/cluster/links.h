@@ -44,6 +44,7 @@ public:
 
 private:
     ResourceId id(Kind kind, size_t level, int64_t index, double capacity);
+    double nics_below(size_t level, int64_t slot, int64_t which) const;
 
     const Cluster& cluster_;
     std::array<double, 3> net_reached_;  ///< by Nics::Kind

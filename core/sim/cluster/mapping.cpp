@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 namespace orrery {
 
@@ -34,6 +35,18 @@ std::vector<AxisId> ordered(const Mesh& mesh, const std::vector<std::string>& or
     return out;
 }
 
+/// "; 16 ranks on a100 (old), 16 on h100 (new)": of several kinds of node.
+std::string kinds_text(const Cluster& cluster, int64_t ranks) {
+    std::string out;
+    if (cluster.kinds.size() == 1) return out;
+    const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
+    for (size_t k = 0; k < by_kind.size() && by_kind[k] > 0; ++k)
+        out += fmt::format("{} {} on {} ({})", out.empty() ? ";" : ",",
+                           out.empty() ? plural(by_kind[k], "rank") : std::to_string(by_kind[k]),
+                           cluster.kinds[k].accelerator.name, cluster.kinds[k].name);
+    return out;
+}
+
 /// "tp=8 in a node, dp=4 over 4 nodes, pp=2 over 8 nodes".
 std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector<AxisId>& axes) {
     std::string out;
@@ -45,7 +58,7 @@ std::string describe(const Cluster& cluster, const Mesh& mesh, const std::vector
         out += fmt::format("{}{}={} {}", out.empty() ? "" : ", ", mesh.axis(axis).name, mesh.size(axis),
                            nodes == 1 ? "in a node" : fmt::format("over {} nodes", nodes));
     }
-    return out.empty() ? "one rank" : out;
+    return (out.empty() ? "one rank" : out) + kinds_text(cluster, mesh.ranks());
 }
 
 }  // namespace

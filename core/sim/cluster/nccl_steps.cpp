@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace orrery {
 
@@ -115,6 +116,20 @@ double fill_seconds(int64_t bytes, const GroupPlace& group, const NcclChoice& ch
     return 2 * as_double(facts.heads - 1) * round / lanes / copied + hops;
 }
 
+/// Of several kinds NCCL takes for all what the least of them can do, part by part.
+void add_kind(const NodeKind& kind, bool first, NcclGroup& facts) {
+    const auto least = [&](auto& fact, const auto& of_kind) { fact = first ? of_kind : std::min(fact, of_kind); };
+    const auto share = as_double(kind.nics.count) / as_double(kind.accelerators);
+    least(facts.generation, kind.accelerator.generation);
+    least(facts.nvlink, kind.scale_up.kind != ScaleUp::Kind::pcie);
+    least(facts.nvls, kind.scale_up.nvls);
+    least(facts.link_bytes_s, kind.scale_up.bytes_s);
+    least(facts.nic_bytes_s, kind.nics.bytes_s);
+    least(facts.ordered, kind.nics.ordered);
+    least(facts.nics, std::max<int64_t>(1, std::llround(std::ceil(share * as_double(facts.heads)))));
+    facts.nic_latency_s = std::max(facts.nic_latency_s, kind.nics.latency_s);
+}
+
 }  // namespace
 
 std::vector<GroupPlace::TreeEdge> GroupPlace::tree_edges() const {
@@ -135,26 +150,20 @@ GroupPlace place_group(const Cluster& cluster, const std::vector<int64_t>& slots
     std::unordered_map<int64_t, size_t> found;
     NcclGroup& facts = out.facts;
     facts.ranks = static_cast<int64_t>(slots.size());
-    const NodeKind* slowest = nullptr;
+    std::vector<char> kinds(cluster.kinds.size(), 0);
     for (const int64_t slot : slots) {
-        const NodeKind& kind = cluster.kind_of(slot);
-        if (!slowest || kind.scale_up.bytes_s < slowest->scale_up.bytes_s) slowest = &kind;
-        const auto [at, fresh] = found.emplace(cluster.place(slot).domain, out.domains.size());
+        const Cluster::Place place = cluster.place(slot);
+        kinds[static_cast<size_t>(place.kind)] = 1;
+        const auto [at, fresh] = found.emplace(place.domain, out.domains.size());
         if (fresh) out.domains.emplace_back();
         out.domains[at->second].push_back(slot);
     }
     facts.domains = static_cast<int64_t>(out.domains.size());
     facts.heads = facts.ranks;
     for (const auto& domain : out.domains) facts.heads = std::min(facts.heads, static_cast<int64_t>(domain.size()));
-    facts.generation = slowest->accelerator.generation;
-    facts.nvlink = slowest->scale_up.kind != ScaleUp::Kind::pcie;
-    facts.nvls = slowest->scale_up.nvls;
-    facts.link_bytes_s = slowest->scale_up.bytes_s;
-    facts.nic_bytes_s = slowest->nics.bytes_s;
-    facts.nic_latency_s = slowest->nics.latency_s;
-    facts.ordered = slowest->nics.ordered;
-    const double share = as_double(slowest->nics.count) / as_double(slowest->accelerators);
-    facts.nics = std::max<int64_t>(1, std::llround(std::ceil(share * as_double(facts.heads))));
+    bool first = true;
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+        if (kinds[kind]) add_kind(cluster.kinds[kind], std::exchange(first, false), facts);
     return out;
 }
 

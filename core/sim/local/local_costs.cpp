@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 #include "orrery/error.h"
@@ -25,7 +26,11 @@ WireKey key_of(const WireCost& row) { return {row.transport, row.op, row.ranks, 
 Measured mean_of(const Measured& a, const Measured& b) {
     const auto of_a = static_cast<double>(std::max<int64_t>(1, a.samples));
     const auto of_b = static_cast<double>(std::max<int64_t>(1, b.samples));
-    Measured both{(a.seconds * of_a + b.seconds * of_b) / (of_a + of_b), a.least_s, {}, a.samples + b.samples};
+    Measured both{(a.seconds * of_a + b.seconds * of_b) / (of_a + of_b),
+                  a.least_s,
+                  {},
+                  a.samples + b.samples,
+                  a.in_turns && b.in_turns};
     if (b.least_s) both.least_s = std::min(both.least_s.value_or(*b.least_s), *b.least_s);
     return both;
 }
@@ -43,37 +48,78 @@ void add_rows(std::vector<Row>& to, const std::vector<Row>& more, Join join) {
     }
 }
 
-void set_total(CostTable& table, const std::string& name, double seconds) {
-    std::erase_if(table.totals, [&](const auto& total) { return total.first == name; });
-    table.totals.emplace_back(name, seconds);
+/// In place of what has the name.
+template <class Value>
+void set(std::vector<std::pair<std::string, Value>>& all, const std::string& name, const Value& value) {
+    std::erase_if(all, [&](const auto& one) { return one.first == name; });
+    all.emplace_back(name, value);
 }
 
-void set_fact(CostTable& table, const std::string& name, const std::string& value) {
-    std::erase_if(table.facts, [&](const auto& fact) { return fact.first == name; });
-    table.facts.emplace_back(name, value);
+/// How long a run's kernels took over what their ranks' threads were given of processors; where nobody counted that,
+/// how many ranks there were for each.
+double turns_of(const CostTable& table, double ranks, double processors) {
+    if (const double given = total_of(table, "processing"); given > 0) return total_of(table, "compute") / given;
+    return ranks * std::max(1.0, fact_of(table, "threads", 1)) / processors;
 }
 
-KernelCost plain_kernel(const KernelCost& row, double ranks, double processors) {
+KernelCost plain_kernel(const KernelCost& row, double ranks, double processors, double turns, bool in_turns) {
     KernelCost plain = row;
     const double at_once = std::max(1.0, std::floor(processors / std::max(1, row.threads)));
     plain.beside = static_cast<int>(std::min(ranks, at_once)) - 1;
-    const double turns = ranks * std::max(1, row.threads) / processors;
     if (turns > 1) plain.time.seconds = std::max(row.time.least_s.value_or(0), row.time.seconds / turns);
     plain.time.spread.reset();
+    plain.time.in_turns = in_turns;
     return plain;
 }
 
-WireCost plain_wire(const WireCost& row, double ranks, double processors) {
+WireCost plain_wire(const WireCost& row, bool in_turns) {
     WireCost plain = row;
-    const auto members = static_cast<double>(row.ranks);
-    if (row.op == "message")
-        plain.time.seconds = row.time.least_s.value_or(row.time.seconds);
-    else
-        plain.time.seconds *= std::max(members, processors) / std::max({ranks, members, processors});
+    if (in_turns || row.op == "message") plain.time.seconds = row.time.least_s.value_or(row.time.seconds);
     plain.time.spread.reset();
+    plain.time.in_turns = in_turns;
     plain.mean_s.reset();
     plain.axis.clear();
     return plain;
+}
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+/// Of a machine's "name=value" lines those whose names are not in `but`.
+Lines lines_of(const std::string& machine, const std::set<std::string>& but) {
+    Lines lines;
+    const std::vector<std::string> all = split(machine, '\n');
+    for (const std::string& line : all) {
+        const std::string_view text = trim(line);
+        const size_t equals = std::min(text.find('='), text.size());
+        const std::string name(text.substr(0, equals));
+        if (text.empty() || but.count(name) > 0) continue;
+        lines.emplace_back(name, text.substr(std::min(equals + 1, text.size())));
+    }
+    return lines;
+}
+
+const std::string* value_of(const Lines& lines, const std::string& name) {
+    for (const auto& [line, value] : lines)
+        if (line == name) return &value;
+    return nullptr;
+}
+
+std::string difference_of(const Lines& lines, const Lines& other, const std::string& where) {
+    std::string first;
+    int64_t more = -1;
+    const auto differ = [&](const std::string& name, const std::string* a, const std::string* b) {
+        if (more++ >= 0) return;
+        first = name == "flags" ? "the processor has other flags"  // of which a hash is there
+                                : fmt::format("{} {}, {} {}", name == "model name" ? "processor" : name,
+                                              a ? *a : "not known", where, b ? *b : "not known");
+    };
+    for (const auto& [name, value] : lines) {
+        const std::string* const b = value_of(other, name);
+        if (!b || *b != value) differ(name, &value, b);
+    }
+    for (const auto& [name, value] : other)
+        if (!value_of(lines, name)) differ(name, nullptr, &value);
+    return more > 0 ? fmt::format("{}, and {} more", first, plural(more, "line")) : first;
 }
 
 void take_mean(KernelCost& to, const KernelCost& more) { to.time = mean_of(to.time, more.time); }
@@ -83,17 +129,34 @@ void take_mean(WireCost& to, const WireCost& more) {
     else
         to.time = mean_of(to.time, more.time);
 }
-template <class Row>
-void take_later(Row& to, const Row& more) {
-    to = more;
+
+/// A run of more threads than processors.
+bool took_turns(const CostTable& table) {
+    const double ranks = fact_of(table, "ranks", 1) / fact_of(table, "hosts", 1);
+    const double threads = ranks * fact_of(table, "threads", 1);
+    return threads > fact_of(table, "processors", threads);
 }
 
-std::set<std::string> lines_of(const std::string& machine) {
-    std::set<std::string> lines;
-    const std::vector<std::string> all = split(machine, '\n');
-    for (const std::string& line : all)
-        if (!trim(line).empty()) lines.emplace(trim(line));
-    return lines;
+/// Ranks that have to wait for a processor make long what is not: their rows go where any table has the transport or
+/// the kernel from ranks that had not. How many went.
+int64_t without_turns(std::vector<CostTable>& tables) {
+    const auto kernel = [](const KernelCost& row) { return std::pair(spec_text(row.spec), row.threads); };
+    std::set<std::string> timed;
+    std::set<std::pair<std::string, int>> kernels;
+    for (const CostTable& table : tables) {
+        for (const WireCost& row : table.wires)
+            if (!row.time.in_turns) timed.insert(row.transport);
+        for (const KernelCost& row : table.kernels)
+            if (!row.time.in_turns) kernels.insert(kernel(row));
+    }
+    size_t gone = 0;
+    for (CostTable& table : tables) {
+        gone += std::erase_if(table.wires,
+                              [&](const WireCost& row) { return row.time.in_turns && timed.count(row.transport) > 0; });
+        gone += std::erase_if(
+            table.kernels, [&](const KernelCost& row) { return row.time.in_turns && kernels.count(kernel(row)) > 0; });
+    }
+    return static_cast<int64_t>(gone);
 }
 
 }  // namespace
@@ -113,46 +176,68 @@ double total_of(const CostTable& table, const std::string& name) {
     return 0;
 }
 
-bool same_machine(const std::string& a, const std::string& b) { return lines_of(a) == lines_of(b); }
+bool same_machine(const std::string& a, const std::string& b) { return machine_key(a) == machine_key(b); }
+
+std::string differences(const std::string& machine, const std::string& other, const std::string& where) {
+    return difference_of(lines_of(machine, {}), lines_of(other, {}), where);
+}
+
+std::string other_machine(const std::string& machine, const std::string& here) {
+    const std::set<std::string> but{"build", "threads"};  // they are of a program and its run
+    const std::string found = difference_of(lines_of(machine, but), lines_of(here, but), "here");
+    return found.empty() ? "" : "costs are of another machine: " + found;
+}
 
 CostTable plain_costs(const CostTable& table) {
     if (table.made_by != "run") return table;
     CostTable plain = table;
     plain.made_by = "calibrate";
     const double ranks = std::max(1.0, fact_of(table, "ranks", 1) / fact_of(table, "hosts", 1));
-    const double processors = fact_of(table, "processors", ranks * fact_of(table, "threads", 1));
+    const double processors = fact_of(table, "processors", std::ceil(ranks * fact_of(table, "threads", 1)));
     plain.kernels.clear();
     plain.wires.clear();
     std::vector<KernelCost> kernels;
     std::vector<WireCost> wires;
-    for (const KernelCost& row : table.kernels) kernels.push_back(plain_kernel(row, ranks, processors));
+    const double turns = turns_of(table, ranks, processors);
+    const bool in_turns = took_turns(table);
+    for (const KernelCost& row : table.kernels)
+        kernels.push_back(plain_kernel(row, ranks, processors, turns, in_turns));
     for (const WireCost& row : table.wires)
-        if (row.time.seconds > 0) wires.push_back(plain_wire(row, ranks, processors));
+        if (row.time.seconds > 0) wires.push_back(plain_wire(row, in_turns));
     const auto mean = [](auto& to, const auto& more) { take_mean(to, more); };
     add_rows(plain.kernels, kernels, mean);
     add_rows(plain.wires, wires, mean);
     const double rest = total_of(table, "step") - total_of(table, "compute") - total_of(table, "communication") -
                         total_of(table, "waiting");
     plain.totals = {{"rest", std::max(0.0, rest)}};
-    set_fact(plain, "processors", fmt::format("{}", processors));
+    set(plain.facts, "processors", fmt::format("{}", processors));
     return plain;
 }
 
-CostTable joined_costs(const std::vector<CostTable>& plain) {
-    if (plain.empty()) throw Error("no table of measured costs");
+CostTable joined_costs(const std::vector<CostTable>& tables) {
+    if (tables.empty()) throw Error("no table of measured costs");
+    std::vector<CostTable> plain = tables;
+    without_turns(plain);
     CostTable all = plain.front();
     for (size_t i = 1; i < plain.size(); ++i) {
         const CostTable& more = plain[i];
         if (more.device != all.device)
             throw Error(fmt::format("tables of the devices \"{}\" and \"{}\" are no table of one machine", all.device,
                                     more.device));
-        const auto later = [](auto& to, const auto& row) { take_later(to, row); };
+        const auto later = [](auto& to, const auto& row) { to = row; };
         add_rows(all.kernels, more.kernels, later);
         add_rows(all.wires, more.wires, later);
-        for (const auto& [name, seconds] : more.totals) set_total(all, name, seconds);
-        for (const auto& [name, value] : more.facts) set_fact(all, name, value);
+        for (const auto& [name, seconds] : more.totals) set(all.totals, name, seconds);
+        for (const auto& [name, value] : more.facts) set(all.facts, name, value);
         all.machine = more.machine;
     }
+    return all;
+}
+
+CostTable remeasured(const CostTable& kept, const CostTable& fresh) {
+    CostTable all = joined_costs({plain_costs(kept), fresh});
+    all.facts = fresh.facts;
+    all.notes = fresh.notes;
     return all;
 }
 
@@ -164,12 +249,20 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
             if (row.op == "message") timed.insert(row.transport);
     CostTable measured;
     double rest = 0;
-    for (const CostTable& run : runs) {
-        CostTable plain = plain_costs(run);
+    std::vector<CostTable> all;
+    for (const CostTable& run : runs) all.push_back(plain_costs(run));
+    if (kept) all.push_back(plain_costs(*kept));
+    const int64_t in_turns = without_turns(all);
+    CostTable before;
+    if (kept) {
+        before = std::move(all.back());
+        all.pop_back();
+    }
+    for (CostTable& plain : all) {
         std::erase_if(plain.wires,
                       [&](const WireCost& row) { return row.op == "message" && timed.count(row.transport) > 0; });
         rest += total_of(plain, "rest") / static_cast<double>(runs.size());
-        if (&run == &runs.front()) {
+        if (&plain == &all.front()) {
             measured = std::move(plain);
             continue;
         }
@@ -180,12 +273,19 @@ CostTable refitted(const CostTable* kept, const std::vector<CostTable>& runs) {
         add_rows(measured.kernels, plain.kernels, mean);
         add_rows(measured.wires, plain.wires, mean);
     }
-    set_total(measured, "rest", rest);
+    set(measured.totals, "rest", rest);
     std::erase_if(measured.facts, [](const auto& fact) {  // of one run
         return fact.first != "processors" && fact.first != "products" && fact.first != "host";
     });
     measured.notes.clear();
-    return kept ? joined_costs({plain_costs(*kept), measured}) : measured;
+    if (in_turns > 0)
+        measured.notes.push_back(fmt::format(
+            "{} of ranks that took turns on processors: left out, as others have the kernel or the transport",
+            plural(in_turns, "row")));
+    if (!kept) return measured;
+    CostTable both = joined_costs({before, measured});
+    both.notes = measured.notes;
+    return both;
 }
 
 }  // namespace orrery

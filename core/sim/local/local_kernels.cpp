@@ -12,11 +12,6 @@
 namespace orrery {
 namespace {
 
-bool by_flops(Work work) {
-    return work == Work::product || work == Work::weight_product || work == Work::attention ||
-           work == Work::attention_gradient;
-}
-
 std::string_view name_of(Work work) {
     switch (work) {
         case Work::bytes: return "moving bytes";
@@ -114,15 +109,16 @@ double LocalKernels::alone(const KernelCost& row, Work work) const {
 }
 
 void LocalKernels::find_rates() {
-    std::vector<double> streams;
+    std::vector<double> streams, small;  // those of few bytes go by their launches
     for (const auto& [op, rows] : by_op_)
         for (const Row& row : rows) {
             const double rate = row.amount / row.alone_s * threads_ / row.threads;
-            if (by_flops(row.work.work))
+            if (multiplies(row.work.work))
                 flops_per_s_ = std::max(flops_per_s_, rate);
-            else if (row.work.bytes >= 65536)
-                streams.push_back(rate);
+            else
+                (row.work.bytes >= 65536 ? streams : small).push_back(rate);
         }
+    if (streams.empty()) streams = std::move(small);
     if (!streams.empty()) bytes_per_s_ = median(std::move(streams));
 }
 
@@ -174,9 +170,9 @@ LocalKernels::Row LocalKernels::row_of(const KernelSpec& spec) {
 double LocalKernels::distance(const Row& row, const Row& asked) const {
     const auto apart = [](double a, double b) { return std::abs(std::log(std::max(a, 1.0) / std::max(b, 1.0))); };
     const KernelWork &a = row.work, &b = asked.work;
-    double far = by_flops(b.work) ? apart(a.batch, b.batch) + apart(a.m, b.m) + apart(a.n, b.n) + apart(a.k, b.k) +
-                                        apart(a.heads, b.heads) + apart(a.rows, b.rows) + apart(a.head, b.head)
-                                  : apart(a.bytes, b.bytes);
+    double far = multiplies(b.work) ? apart(a.batch, b.batch) + apart(a.m, b.m) + apart(a.n, b.n) + apart(a.k, b.k) +
+                                          apart(a.heads, b.heads) + apart(a.rows, b.rows) + apart(a.head, b.head)
+                                    : apart(a.bytes, b.bytes);
     if (a.type != b.type) far += 100;
     if (row.attributes != asked.attributes) far += 0.5;
     if (row.threads != threads_) far += 10;
@@ -189,7 +185,7 @@ double LocalKernels::scaled(const std::vector<Row>& rows, const Row& asked) cons
 }
 
 double LocalKernels::by_rates(const KernelSpec& spec, const Row& asked) const {
-    const bool flops = by_flops(asked.work.work);
+    const bool flops = multiplies(asked.work.work);
     const double rate = flops ? flops_per_s_ : bytes_per_s_;
     if (rate <= 0)
         throw Error(
@@ -199,7 +195,11 @@ double LocalKernels::by_rates(const KernelSpec& spec, const Row& asked) const {
     return asked.amount / rate;
 }
 
-double LocalKernels::copy_s(double bytes) { return bytes_per_s_ > 0 ? 2 * bytes / bytes_per_s_ : 0; }
+double LocalKernels::copy_s(double bytes) {
+    if (bytes_per_s_ > 0) return 2 * bytes / bytes_per_s_;
+    copies_are_free_ = copies_are_free_ || bytes > 0;
+    return 0;
+}
 
 std::string LocalKernels::crowding_text() const {
     std::string text;
@@ -221,6 +221,7 @@ std::string LocalKernels::sources() const {
     tell(LocalPrice::From::scaled, "scaled by their work from other shapes");
     tell(LocalPrice::From::kind, "from other ops of their kind, as no row has the op");
     tell(LocalPrice::From::rates, "by the machine's rates, as no row is of their kind");
+    if (copies_are_free_) text += "; copies in memory as if they took no time, as no row moves bytes";
     return fmt::format("{} of {} as measured{}", all - others, plural(all, "kernel"), text);
 }
 

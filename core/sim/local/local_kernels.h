@@ -34,10 +34,13 @@ public:
     /// of the same type of numbers, attributes and threads before others. Throws Error where the op has no row and the
     /// table none that tells the machine's rate.
     const LocalPrice& price(const KernelSpec& spec);
-    /// Of a copy in memory: twice its bytes, at the rate of kernels that move bytes.
+    /// Of a copy in memory: twice its bytes, at the median rate of kernels that move bytes; 0 where the table has none,
+    /// which `sources` says.
     double copy_s(double bytes);
     /// Ranks of so many threads that can work at once.
     double at_once() const { return at_once_; }
+    /// Of a rank, in the fastest product that the table has; 0: it has none.
+    double flops_per_s() const { return flops_per_s_; }
     /// "52 of 56 kernels as measured; 3 scaled by their work from other shapes (matmul 2, gelu); 1 by ...".
     std::string sources() const;
     /// By kind of work, what other ranks cost; "": no kernel was measured both with and without them.
@@ -68,6 +71,7 @@ private:
     std::map<std::string, std::vector<Row>> exact_, by_op_;
     std::map<Work, std::vector<Row>> by_kind_;
     double flops_per_s_ = 0, bytes_per_s_ = 0;  ///< 0: no row tells
+    bool copies_are_free_ = false;              ///< some were asked for, and no row tells
     std::map<std::string, LocalPrice> known_;
     std::map<LocalPrice::From, std::map<std::string, int>> from_;  ///< how many specs of an op
 };

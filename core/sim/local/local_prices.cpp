@@ -8,6 +8,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "orrery/error.h"
+#include "sim/local/local_costs.h"
 
 namespace orrery {
 namespace {
@@ -52,8 +53,15 @@ MeasuredTable require_transports(std::vector<MeasuredTable::Row> rows,
 std::vector<MeasuredTable::Row> wire_rows(const CostTable& plain, double processors, Derived& derived) {
     std::vector<MeasuredTable::Row> rows;
     std::map<std::string, std::set<std::string>> there;
+    // Who was measured taking turns on processors, which are played here, serves where there is nobody else.
+    const double measured_on = fact_of(plain, "processors", processors);
+    const auto takes_turns = [&](const WireCost& cost) { return static_cast<double>(cost.ranks) > measured_on; };
+    std::set<std::pair<std::string, std::string>> without_turns;
+    for (const WireCost& cost : plain.wires)
+        if (!takes_turns(cost)) without_turns.emplace(cost.transport, cost.op);
     for (const WireCost& cost : plain.wires) {
         if (!(cost.time.seconds > 0) || cost.bytes < 1 || cost.ranks < 2) continue;
+        if (takes_turns(cost) && without_turns.count({cost.transport, cost.op}) > 0) continue;
         const auto members = static_cast<double>(cost.op == "message" ? 2 : cost.ranks);
         // Who does not say is taken to spin.
         const double busy = cost.processor_s ? *cost.processor_s * members : members * cost.time.seconds;

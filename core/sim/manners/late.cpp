@@ -5,6 +5,7 @@
 #include "ir/op.h"
 #include "plan/access.h"
 #include "plan/repeat.h"
+#include "sim/kernel_prices.h"
 #include "sim/manners/passes.h"
 
 namespace orrery {
@@ -12,8 +13,7 @@ namespace orrery {
 bool multiplies(const RankClass& c, const Instruction& i) {
     if (i.opcode != Opcode::kernel) return false;
     const OpDef* def = find_op_def(c.kernels[static_cast<size_t>(i.kernel)].op);
-    return def && (def->work == Work::product || def->work == Work::weight_product || def->work == Work::attention ||
-                   def->work == Work::attention_gradient);
+    return def && multiplies(def->work);
 }
 
 namespace {

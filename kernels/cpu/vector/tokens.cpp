@@ -38,13 +38,13 @@ void rope(Context& c, const Rope& s, In x, Out y) {
     float* sines = cosines + s.seq * step;
     parallel(c.threads(), s.seq, 64, 1, [&](i64 begin, i64 end) {
         for (i64 i = 0; i < half; ++i) {
-            const double turn = __builtin_pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
-            const double turn_cos = __builtin_cos(turn), turn_sin = __builtin_sin(turn);
+            const double each = turn(s, i);
+            const double turn_cos = __builtin_cos(each), turn_sin = __builtin_sin(each);
             double a = 0, b = 0;
             for (i64 t = begin; t < end; ++t) {
                 if ((t - begin) % 64 == 0) {  // exact from time to time; a rotation of the previous one between
-                    a = __builtin_cos(turn * static_cast<double>(s.start + t));
-                    b = __builtin_sin(turn * static_cast<double>(s.start + t));
+                    a = __builtin_cos(each * static_cast<double>(s.start + t));
+                    b = __builtin_sin(each * static_cast<double>(s.start + t));
                 }
                 cosines[t * step + i] = static_cast<float>(a);
                 sines[t * step + i] = static_cast<float>(s.inverse ? -b : b);

@@ -1,11 +1,14 @@
-// A file of token ids, u16 or u32, little-endian, as `orrery tokenize` writes.
+// A file of token ids, u16 or u32, little-endian: headerless, llm.c's with its header, or one of Megatron's pairs.
 #include "orrery/plugin.h"
 #include "sequences.h"
 
 static void add(orrery::Registry& registry) {
     registry.add_data("tokens", [](orrery::Config& options, const orrery::Origin& asked) {
         sequences::Spec spec = sequences::read_spec(options, asked, 0);
+        spec.plain = false;
         spec.width = options.integer("token_bytes", 2);
+        // The configuration's stands for files that do not say it, and a run's folder has its default written out.
+        spec.width_asked = options.find("token_bytes") != nullptr;
         if (spec.width != 2 && spec.width != 4) {
             const std::string whose = options.find("token_bytes") ? options.path() + ": " : "data.";
             throw orrery::Error(options.where("token_bytes"),

@@ -11,9 +11,12 @@ namespace {
 using orrery::Error;
 using orrery::Fault;
 
+using Bytes = std::shared_ptr<const std::vector<std::byte>>;  // links share them
+
 struct Step {
-    std::map<std::string, std::vector<std::byte>, std::less<>> objects;
-    std::string manifest, mark;
+    std::map<std::string, Bytes, std::less<>> objects;
+    std::string manifest, mark, pin;
+    int64_t generation = 0;  ///< for which it was begun
     bool committed = false;
 };
 
@@ -21,6 +24,7 @@ struct Place {
     std::mutex mutex;
     std::map<int64_t, Step> steps;
     std::vector<Step> aside;
+    int64_t generation = 0;  ///< the newest taken
 };
 
 struct Places {
@@ -39,19 +43,31 @@ class Memory final : public orrery::CheckpointStore {
 public:
     Memory(std::string name, std::shared_ptr<Place> place) : name_(std::move(name)), place_(std::move(place)) {}
 
-    void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
-        const std::lock_guard lock(place_->mutex);
-        Step& open = place_->steps[step];
-        if (open.committed) fail(step, "is committed, nothing can be added");
-        if (!open.objects.emplace(key, std::vector<std::byte>(bytes.begin(), bytes.end())).second)
-            fail(step, "has the object \"" + std::string(key) + "\" already");
+    orrery::StoreContract contract() const override {
+        return {orrery::StoreContract::Survives::nothing, orrery::StoreContract::Shared::process, true, true};
     }
 
-    void flush(int64_t) override {}
+    void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
+        add(step, key, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()));
+    }
+
+    void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key) override {
+        Bytes bytes;
+        {
+            const std::lock_guard lock(place_->mutex);
+            bytes = object(from, from_key);
+        }
+        add(step, key, std::move(bytes));
+    }
+
+    void flush(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        need_current(step);
+    }
 
     void commit(int64_t step, std::string_view manifest) override {
         const std::lock_guard lock(place_->mutex);
-        Step& open = place_->steps[step];
+        Step& open = opened(step);
         if (open.committed) fail(step, "is committed already");
         open.manifest = manifest;
         open.committed = true;
@@ -59,6 +75,7 @@ public:
 
     void discard(int64_t step) override {
         const std::lock_guard lock(place_->mutex);
+        need_current(step);
         const auto found = place_->steps.find(step);
         if (found != place_->steps.end() && !found->second.committed) place_->steps.erase(found);
     }
@@ -83,30 +100,30 @@ public:
         const auto found = place_->steps.find(step);
         if (found == place_->steps.end() || !found->second.committed) return -1;
         const auto object = found->second.objects.find(key);
-        return object == found->second.objects.end() ? -1 : static_cast<int64_t>(object->second.size());
+        return object == found->second.objects.end() ? -1 : static_cast<int64_t>(object->second->size());
     }
 
     void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
         const std::lock_guard lock(place_->mutex);
-        const Step& from = committed(step);
-        const auto object = from.objects.find(key);
-        if (object == from.objects.end()) fail(step, "has no object \"" + std::string(key) + "\"");
-        const auto held = static_cast<int64_t>(object->second.size());
+        const Bytes from = object(step, key);
+        const auto held = static_cast<int64_t>(from->size());
         const auto wanted = static_cast<int64_t>(bytes.size());
         if (offset < 0 || wanted > held - offset)
             fail(step, "has " + std::to_string(held) + " bytes in \"" + std::string(key) + "\", asked for " +
                            std::to_string(wanted) + " from byte " + std::to_string(offset));
-        std::copy_n(object->second.begin() + offset, bytes.size(), bytes.begin());
+        std::copy_n(from->begin() + offset, bytes.size(), bytes.begin());
     }
 
     void remove(int64_t step) override {
         const std::lock_guard lock(place_->mutex);
+        need_current(step);
         committed(step);
         place_->steps.erase(step);
     }
 
     std::string set_aside(int64_t step) override {
         const std::lock_guard lock(place_->mutex);
+        need_current(step);
         auto found = place_->steps.extract(step);
         if (found.empty()) return "";
         place_->aside.push_back(std::move(found.mapped()));
@@ -115,6 +132,7 @@ public:
 
     void mark(int64_t step, std::string_view text) override {
         const std::lock_guard lock(place_->mutex);
+        need_current(step);
         committed(step);
         if (std::string& kept = place_->steps[step].mark; kept.empty()) kept = text;
     }
@@ -124,11 +142,76 @@ public:
         return committed(step).mark;
     }
 
+    void pin(int64_t step, std::string_view text) override {
+        const std::lock_guard lock(place_->mutex);
+        need_current(step);
+        committed(step);
+        place_->steps[step].pin = text.empty() ? "pinned" : text;
+    }
+
+    void unpin(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        need_current(step);
+        committed(step);
+        place_->steps[step].pin.clear();
+    }
+
+    std::string pin_of(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        return committed(step).pin;
+    }
+
+    bool claim(int64_t generation) override {
+        const std::lock_guard lock(place_->mutex);
+        if (generation <= place_->generation) return false;
+        place_->generation = generation;
+        std::erase_if(place_->steps, [&](const auto& entry) {
+            return !entry.second.committed && entry.second.generation > 0 && entry.second.generation < generation;
+        });
+        return true;
+    }
+
+    int64_t generation() override {
+        const std::lock_guard lock(place_->mutex);
+        return place_->generation;
+    }
+
+    void act_for(int64_t generation) override { acts_for_ = generation; }
+
     std::string place() const override { return name_; }
 
 private:
     [[noreturn]] void fail(int64_t step, const std::string& what) const {
         throw Error(name_ + ": step " + std::to_string(step) + " " + what, Fault::failed);
+    }
+
+    void need_current(int64_t step) const {
+        if (acts_for_ > 0 && place_->generation > acts_for_)
+            fail(step, "is for generation " + std::to_string(place_->generation) + " of the job, this is generation " +
+                           std::to_string(acts_for_) + ", which may change nothing any more");
+    }
+
+    /// A step to be written, begun where it is not there.
+    Step& opened(int64_t step) {
+        need_current(step);
+        const auto [found, fresh] = place_->steps.try_emplace(step);
+        if (fresh) found->second.generation = acts_for_;
+        return found->second;
+    }
+
+    void add(int64_t step, std::string_view key, Bytes bytes) {
+        const std::lock_guard lock(place_->mutex);
+        Step& open = opened(step);
+        if (open.committed) fail(step, "is committed, nothing can be added");
+        if (!open.objects.emplace(key, std::move(bytes)).second)
+            fail(step, "has the object \"" + std::string(key) + "\" already");
+    }
+
+    Bytes object(int64_t step, std::string_view key) const {
+        const Step& from = committed(step);
+        const auto found = from.objects.find(key);
+        if (found == from.objects.end()) fail(step, "has no object \"" + std::string(key) + "\"");
+        return found->second;
     }
 
     const Step& committed(int64_t step) const {
@@ -139,6 +222,7 @@ private:
 
     std::string name_;
     std::shared_ptr<Place> place_;
+    int64_t acts_for_ = 0;  ///< 0: for none
 };
 
 void add(orrery::Registry& registry) {

@@ -3,12 +3,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -32,6 +35,16 @@ constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 void fail(const std::string& what, const std::string& path, int code) {
     throw orrery::Error("cannot " + what + " " + path + ": " + std::generic_category().message(code),
                         orrery::Fault::failed);
+}
+
+int64_t free_bytes(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code problem;
+    fs::path at = fs::absolute(path, problem);
+    while (!problem && !fs::exists(at, problem) && at != at.parent_path()) at = at.parent_path();
+    const fs::space_info space = problem ? fs::space_info{} : fs::space(at, problem);
+    constexpr auto most = static_cast<uintmax_t>(std::numeric_limits<int64_t>::max());
+    return problem || space.available > most ? -1 : static_cast<int64_t>(space.available);
 }
 
 Folder::Folder(Folder&& other) noexcept : file_(std::exchange(other.file_, -1)), path_(std::move(other.path_)) {}
@@ -97,6 +110,13 @@ int64_t Folder::size(const std::string& name) const {
     return S_ISREG(info.st_mode) ? info.st_size : -1;
 }
 
+int64_t Folder::held_alone(const std::string& name) const {
+    struct stat info {};
+    const bool there = ::fstatat(file_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    constexpr int64_t block = 512;  // stat's, whatever the file system's are
+    return there && S_ISREG(info.st_mode) && info.st_nlink == 1 ? info.st_blocks * block : 0;
+}
+
 void Folder::write(const std::string& name, std::span<const std::span<const std::byte>> parts) const {
     size_t all = 0;
     for (const auto& bytes : parts) all += bytes.size();
@@ -122,6 +142,44 @@ void Folder::write(const std::string& name, std::span<const std::span<const std:
 void Folder::touch(const std::string& name) const {
     const File file{::openat(file_, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
     if (file.number < 0) fail("create", at(name), errno);
+}
+
+bool Folder::make_file(const std::string& name) const {
+    const File file{::openat(file_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)};
+    if (file.number < 0 && errno == EEXIST) return false;
+    if (file.number < 0) fail("create", at(name), errno);
+    if (::fsync(file.number) != 0) fail("flush", at(name), errno);
+    return true;
+}
+
+bool Folder::link(const std::string& name, const Folder& to, const std::string& to_name) const {
+    if (::linkat(file_, name.c_str(), to.file_, to_name.c_str(), 0) == 0) return true;
+    const int code = errno;
+    const bool unable = code == EPERM || code == EOPNOTSUPP || code == ENOSYS || code == EMLINK || code == EXDEV;
+    if (!unable) fail("link " + at(name) + " as", to.at(to_name), code);
+    return false;
+}
+
+bool Folder::same(const Folder& other) const {
+    struct stat mine {
+    }, its{};
+    if (::fstat(file_, &mine) != 0 || ::fstat(other.file_, &its) != 0) fail("look at", path_, errno);
+    return mine.st_dev == its.st_dev && mine.st_ino == its.st_ino;
+}
+
+void Folder::replace(const std::string& name, std::string_view text) const {
+    const std::string fresh = "." + name + ".new";
+    remove_file(fresh);  // of one that was cut off
+    const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+    write(fresh, {&bytes, 1});
+    if (::renameat(file_, fresh.c_str(), file_, name.c_str()) != 0) fail("rename to " + name, at(fresh), errno);
+    sync();
+}
+
+int64_t Folder::file_system() const {
+    struct statfs info {};
+    if (::fstatfs(file_, &info) != 0) fail("look at the file system of", path_, errno);
+    return static_cast<int64_t>(info.f_type);
 }
 
 void Folder::read(const std::string& name, int64_t offset, std::span<std::byte> bytes) const {

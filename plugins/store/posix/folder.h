@@ -1,13 +1,18 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace posix_store {
 
 /// What is called "cannot <what> <path>: <system's reason>", as Fault::failed.
 [[noreturn]] void fail(const std::string& what, const std::string& path, int code);
+
+/// Bytes that this user can still write where a folder lies, or is to be made; -1 when the system does not tell.
+int64_t free_bytes(const std::string& path);
 
 /// An open folder. Names are single components, and no symbolic link is followed. Calls throw through fail().
 class Folder {
@@ -33,10 +38,21 @@ public:
     bool make_folder(const std::string& name) const;
     /// Size of a regular file, -1 when there is none.
     int64_t size(const std::string& name) const;
+    /// Bytes of the disk that go with this name: 0 while the file has another, and where there is none.
+    int64_t held_alone(const std::string& name) const;
     /// Creates a file that must not exist and makes its contents durable; on failure no file is left.
     void write(const std::string& name, std::span<const std::span<const std::byte>> parts) const;
     /// Creates an empty file unless it exists.
     void touch(const std::string& name) const;
+    /// Creates an empty file, durably but for its name; false when it exists.
+    bool make_file(const std::string& name) const;
+    /// The same contents under a name that must not exist in `to`: a hard link. False when the file system makes none,
+    /// or no more of this file.
+    bool link(const std::string& name, const Folder& to, const std::string& to_name) const;
+    /// Whether both are the same folder of the disk.
+    bool same(const Folder& other) const;
+    /// The file's contents become these, whether it exists or not, whole or not at all.
+    void replace(const std::string& name, std::string_view text) const;
     void read(const std::string& name, int64_t offset, std::span<std::byte> bytes) const;
     /// Makes names created, renamed and removed here durable.
     void sync() const;
@@ -44,6 +60,8 @@ public:
     bool rename(const std::string& from, const std::string& to) const;
     void remove_file(const std::string& name) const;
     void remove_folder(const std::string& name) const;
+    /// What kind of file system it lies on, as statfs says.
+    int64_t file_system() const;
     /// Sorted.
     std::vector<std::string> names() const;
 

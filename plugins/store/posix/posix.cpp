@@ -1,49 +1,52 @@
 // Checkpoints as folders of files:
 //   PLACE/step-00000300.partial/{.orrery-checkpoint, KEY...}    being written, invisible
+//   PLACE/step-00000300.g3.partial/                              the same, by generation 3 of the job
 //   PLACE/step-00000300/{.orrery-checkpoint, KEY..., manifest.json}
-//   PLACE/step-00000300/suspect.txt                              the mark beside it
+//   PLACE/step-00000300/suspect.txt, pinned.txt                  mark and pin beside it
+//   PLACE/generation-00000003                                    the newest generation that was taken
 //   PLACE/step-00000300.removed/                                 being removed, invisible
 //   PLACE/step-00000300.aside-1                                  was in the way of a step; kept, invisible
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <utility>
 
+#include "file_system.h"
 #include "folder.h"
+#include "generations.h"
+#include "leftovers.h"
 #include "orrery/plugin.h"
+#include "step_folder.h"
 
 namespace {
 
 using orrery::Error;
 using orrery::Fault;
 using posix_store::Folder;
+using posix_store::manifest_name;
+using posix_store::manifest_problem;
+using posix_store::mark_name;
+using posix_store::marker;
+using posix_store::not_ours;
+using posix_store::partial_of;
+using posix_store::pin_name;
+using posix_store::step_name;
+using posix_store::step_of;
 
-const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
-const std::string mark_name = "suspect.txt";
-const std::string partial = ".partial", removed = ".removed", aside = ".aside-";
-constexpr int64_t longest_manifest = int64_t{1} << 30;
-
-std::string step_name(int64_t step) {
-    char text[40];
-    std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-    return text;
-}
-
-/// The number in "step-00000300" + suffix, -1 when the name is anything else.
-int64_t step_of(const std::string& name, std::string_view suffix) {
-    if (!name.starts_with("step-") || !name.ends_with(suffix)) return -1;
-    int64_t step = -1;
-    const char* first = name.data() + 5;
-    const char* last = name.data() + name.size() - suffix.size();
-    const auto [end, problem] = std::from_chars(first, std::max(first, last), step);
-    return problem == std::errc() && end == last && step_name(step) + std::string(suffix) == name ? step : -1;
-}
+const std::string aside = ".aside-";
 
 class Posix final : public orrery::CheckpointStore {
 public:
     explicit Posix(std::string place) : place_(std::move(place)) {}
+
+    orrery::StoreContract contract() const override {
+        const std::lock_guard lock(contract_mutex_);
+        if (!contract_) contract_ = posix_store::contract_at(place_);
+        return *contract_;
+    }
 
     void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
         put_parts(step, key, {&bytes, 1});
@@ -51,29 +54,44 @@ public:
 
     void put_parts(int64_t step, std::string_view key, std::span<const std::span<const std::byte>> parts) override {
         check_key(key);
-        open_partial(step).write(std::string(key), parts);
+        fenced([&] { open_partial(step).write(std::string(key), parts); });
+    }
+
+    void link(int64_t step, std::string_view key, int64_t from, std::string_view from_key) override {
+        check_key(key), check_key(from_key);
+        const Folder source = committed(from);
+        if (source.size(std::string(from_key)) < 0)
+            throw Error(source.path() + " has no object \"" + std::string(from_key) + "\"", Fault::failed);
+        fenced([&] {
+            // A file system that makes no links, or no more of this file, gets a copy: contract() says which.
+            if (source.link(std::string(from_key), open_partial(step), std::string(key))) return;
+            CheckpointStore::link(step, key, from, from_key);
+            need_equal(source, std::string(from_key), open_partial(step), std::string(key));
+        });
     }
 
     void flush(int64_t step) override {
-        const Folder root = Folder::make(place_);
-        if (const Folder open = root.folder(step_name(step) + partial)) open.sync();
-        root.sync();
+        fenced([&] {
+            const Folder root = writable();
+            if (const Folder open = root.folder(open_name(step))) open.sync();
+            root.sync();
+        });
     }
 
     void commit(int64_t step, std::string_view manifest) override {
-        const Folder open = open_partial(step), root = Folder::make(place_);
-        open.remove_file(manifest_name);  // of a commit that failed before its rename
-        const auto text = std::as_bytes(std::span(manifest.data(), manifest.size()));
-        open.write(manifest_name, {&text, 1});
-        open.sync();
-        if (!root.rename(step_name(step) + partial, step_name(step)))
-            throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
-        root.sync();
-        clean(root, step);
+        fenced([&] { publish(step, manifest); });
+        try {
+            posix_store::clean(Folder::make(place_), step, acts_for_);
+        } catch (const Error&) {
+            // The step is committed; what is left costs space only, and is tried again next time.
+        }
     }
 
     void discard(int64_t step) override {
-        if (const Folder root = Folder::find(place_)) erase_or_move(root, step_name(step) + partial);
+        const Folder root = Folder::find(place_);
+        if (!root) return;
+        need_newest(root, acts_for_);
+        erase_or_move(root, open_name(step));
     }
 
     std::vector<int64_t> steps() override {
@@ -115,9 +133,18 @@ public:
     }
 
     void remove(int64_t step) override {
-        const Folder folder = committed(step), root = Folder::find(place_);
+        const Folder folder = committed(step), root = writable();
         need_ours(folder);
-        remove_whole(root, step_name(step), step);
+        need_unpinned(folder, step);
+        remove_whole(root, step_name(step), step, [&](const std::string& now) {
+            // Whoever pins it from here on finds it gone, and says so.
+            if (folder.size(pin_name) < 0) return;
+            if (!root.rename(now, step_name(step)))
+                throw Error(root.path() + "/" + now + " is a pinned step, whose place was taken meanwhile",
+                            Fault::failed);
+            root.sync();
+            need_unpinned(folder, step);
+        });
     }
 
     std::vector<orrery::Stray> strays() override {
@@ -127,19 +154,27 @@ public:
         for (const std::string& name : root.names()) {
             if (!name.starts_with("step-")) continue;
             const int64_t step = step_of(name, "");
-            const std::string what = step >= 0 ? stray(root, name) : is_own(name) ? "" : "is not the name of a step";
-            if (!what.empty()) strays.push_back({step, name + " " + what});
+            try {
+                const std::string own = own_state(name);
+                const std::string what = step >= 0      ? posix_store::stray(root, name)
+                                         : !own.empty() ? posix_store::leftover(root, name, own)
+                                                        : "is not the name of a step";
+                if (!what.empty()) strays.push_back({step, name + " " + what});
+            } catch (const Error&) {
+                if (root.kind(name) != ' ') throw;  // a job beside us has renamed or removed it meanwhile
+            }
         }
         return strays;
     }
 
     std::string set_aside(int64_t step) override {
         const Folder root = Folder::find(place_);
+        if (root) need_newest(root, acts_for_);
         const std::string name = step_name(step);
         if (root && root.kind(name) != ' ') {
-            const bool ours = is_copy_of_ours(root, name);
+            const bool ours = is_copy_of_ours(root, name), pinned = is_pinned(root, name);
             const std::string kept = move_aside(root, name);
-            told_.push_back(kept + (ours ? drop_older(root, name, kept) : ""));
+            told_.push_back(kept + (pinned ? " (pinned)" : "") + (ours ? drop_older(root, name, kept) : ""));
         }
         std::string told;
         for (const std::string& one : std::exchange(told_, {})) told += (told.empty() ? "" : ", ") + one;
@@ -148,41 +183,147 @@ public:
 
     void mark(int64_t step, std::string_view text) override {
         const Folder folder = committed(step);
+        need_newest(writable(), acts_for_);
         if (folder.size(mark_name) >= 0) return;
         const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
         folder.write(mark_name, {&bytes, 1});
         folder.sync();
     }
 
-    std::string mark_of(int64_t step) override {
-        constexpr int64_t longest = 1000;  // anybody may have written it
-        const Folder folder = committed(step);
-        const int64_t bytes = std::min(longest, folder.size(mark_name));
-        if (bytes < 0) return "";
-        std::string text(static_cast<size_t>(bytes), '\0');
-        folder.read(mark_name, 0, std::as_writable_bytes(std::span(text)));
-        return text.empty() ? mark_name + " is empty" : text;
+    std::string mark_of(int64_t step) override { return line_of(step, mark_name); }
+
+    void pin(int64_t step, std::string_view text) override {
+        const Folder folder = committed(step), root = writable();
+        folder.replace(pin_name, text.empty() ? "pinned" : text);
+        // A removal that looked before this pin was there has renamed the folder by now.
+        const Folder now = root.folder(step_name(step));
+        if (!now || !now.same(folder))
+            throw Error(place_ + ": step " + std::to_string(step) + " was removed while it was pinned", Fault::failed);
+    }
+
+    void unpin(int64_t step) override {
+        const Folder folder = committed(step), root = writable();
+        folder.remove_file(pin_name);
+        folder.sync();
+    }
+
+    std::string pin_of(int64_t step) override { return line_of(step, pin_name); }
+
+    bool claim(int64_t generation) override {
+        const Folder root = Folder::make(place_);
+        if (!posix_store::take_generation(root, generation)) return false;
+        // First the generation is durable, then what older ones write is moved away: a commit of theirs that looked
+        // before it was finds no folder to rename, and one that looks later is refused.
+        for (const std::string& name : root.names()) {
+            const posix_store::Partial found = partial_of(name);
+            if (found.step < 0 || found.generation == 0 || found.generation >= generation) continue;
+            if (root.kind(name) != 'd') continue;
+            const std::string to = posix_store::removed_name(root, found.step);
+            if (!root.rename(name, to)) continue;
+            try {
+                erase_or_move(root, to);
+            } catch (const Error&) {
+                // Nobody writes to it or commits it any more: the next commit tries again.
+            }
+        }
+        root.sync();
+        return true;
+    }
+
+    int64_t generation() override {
+        const Folder root = Folder::find(place_);
+        return root ? posix_store::newest_generation(root) : 0;
+    }
+
+    void act_for(int64_t generation) override { acts_for_ = generation; }
+
+    int64_t free_bytes() override {
+        const int64_t free = posix_store::free_bytes(place_);
+        return free < 0 ? free : std::max(free, free + posix_store::leftover_bytes(place_));
     }
 
     std::string place() const override { return place_; }
 
 private:
-    void check_key(std::string_view key) const {
-        const bool plain = std::all_of(key.begin(), key.end(), [](unsigned char c) {
-            return std::isalnum(c) || c == '.' || c == '-' || c == '_';
-        });
-        if (!plain || key.empty() || key.size() > 200 || key[0] == '.' || key == manifest_name || key == mark_name)
-            throw Error(place_ + ": \"" + std::string(key) + "\" cannot be the name of an object\n  " +
-                            "use letters, digits, '.', '-' and '_'; not manifest.json or suspect.txt",
+    std::string open_name(int64_t step) const { return posix_store::partial_name(step, acts_for_); }
+
+    /// The place, of which this object's generation is the newest.
+    Folder writable() const {
+        Folder root = Folder::make(place_);
+        need_newest(root, acts_for_);
+        return root;
+    }
+
+    /// Runs `work`. What fails because a newer generation took our folder away is told so.
+    template <class Work>
+    void fenced(Work&& work) const {
+        try {
+            work();
+        } catch (const Error&) {
+            writable();
+            throw;
+        }
+    }
+
+    void publish(int64_t step, std::string_view manifest) {
+        const Folder open = open_partial(step), root = Folder::make(place_);
+        open.remove_file(manifest_name);  // of a commit that failed before its rename
+        const auto text = std::as_bytes(std::span(manifest.data(), manifest.size()));
+        open.write(manifest_name, {&text, 1});
+        open.sync();
+        // Whoever takes a newer generation from here on moves the folder away: the rename finds none.
+        need_newest(root, acts_for_);
+        if (!root.rename(open_name(step), step_name(step)))
+            throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
+        need_same(root, open, step);
+        root.sync();
+    }
+
+    /// After the rename: another rank of a generation that was superseded meanwhile may have made the folder anew.
+    void need_same(const Folder& root, const Folder& open, int64_t step) {
+        const Folder now = root.folder(step_name(step));
+        if (now && now.same(open)) return;
+        if (now) erase_or_move(root, step_name(step));
+        need_newest(root, acts_for_);
+        throw Error(place_ + ": step " + std::to_string(step) + " was taken away while it was committed",
+                    Fault::failed);
+    }
+
+    /// A link is not read back by those who save, as it is the file that they have read: a copy is, here.
+    static void need_equal(const Folder& from, const std::string& name, const Folder& to, const std::string& copy) {
+        constexpr int64_t most = int64_t{8} << 20;
+        const int64_t bytes = from.size(name);
+        bool equal = to.size(copy) == bytes;
+        std::vector<std::byte> one, other;
+        for (int64_t at = 0; equal && at < bytes; at += most) {
+            one.resize(static_cast<size_t>(std::min(most, bytes - at)));
+            other.resize(one.size());
+            from.read(name, at, one);
+            to.read(copy, at, other);
+            equal = one == other;
+        }
+        if (!equal)
+            throw Error(to.path() + "/" + copy + " is a copy of " + from.path() + "/" + name +
+                            ", and cannot be read back as it was written",
                         Fault::failed);
     }
 
-    /// Why a folder is not deleted, "" when it may be: it has the marker, and nothing in it is a folder.
-    static std::string not_ours(const Folder& folder) {
-        if (folder.size(marker) < 0) return "has no file " + marker;
-        for (const std::string& name : folder.names())
-            if (folder.kind(name) == 'd') return "holds the folder " + name;
-        return "";
+    /// What a line beside a step says, "" when there is none.
+    std::string line_of(int64_t step, const std::string& name) const {
+        constexpr int64_t longest = 1000;  // anybody may have written it
+        const Folder folder = committed(step);
+        const int64_t bytes = std::min(longest, folder.size(name));
+        if (bytes < 0) return "";
+        std::string text(static_cast<size_t>(bytes), '\0');
+        folder.read(name, 0, std::as_writable_bytes(std::span(text)));
+        return text.empty() ? name + " is empty" : text;
+    }
+
+    void check_key(std::string_view key) const {
+        if (!posix_store::is_key(key))
+            throw Error(place_ + ": \"" + std::string(key) + "\" cannot be the name of an object\n  " +
+                            "use letters, digits, '.', '-' and '_'; not manifest.json, suspect.txt or pinned.txt",
+                        Fault::failed);
     }
 
     void need_ours(const Folder& folder) const {
@@ -191,29 +332,12 @@ private:
                         Fault::failed);
     }
 
-    /// Why a folder is no committed step, "" when it is one.
-    static std::string manifest_problem(const Folder& folder) {
-        const int64_t bytes = folder.size(manifest_name);
-        if (bytes < 0) return "has no " + manifest_name;
-        if (bytes <= longest_manifest) return "";
-        return "has a " + manifest_name + " of " + std::to_string(bytes) + " bytes, more than one ever has";
-    }
-
-    /// What is wrong with what stands in a step's place, "" when nothing is.
-    static std::string stray(const Folder& root, const std::string& name) {
-        const char kind = root.kind(name);
-        if (kind == 'l') return "is a symbolic link, which is not followed";
-        if (kind != 'd') return "is no folder";
-        const Folder folder = root.folder(name);
-        if (!folder) return "";  // removed by another process
-        if (const std::string why = manifest_problem(folder); !why.empty()) return why;
-        const std::string why = not_ours(folder);
-        return why.empty() ? "" : why + ", so it is read but never removed";
-    }
-
-    /// Names of steps that are being written, being removed or were set aside.
-    static bool is_own(const std::string& name) {
-        return step_of(name, partial) >= 0 || step_of(name, removed) >= 0 || name.find(aside) != std::string::npos;
+    /// What was done to a step that has another name than a step's: it is being written, being removed or was set
+    /// aside; "" of any other name.
+    static std::string own_state(const std::string& name) {
+        if (name.find(aside) != std::string::npos) return "was set aside";
+        if (partial_of(name).step >= 0) return "is being written, or was left unfinished";
+        return posix_store::removed_of(name) >= 0 ? "is being removed, or was left so" : "";
     }
 
     std::string move_aside(const Folder& root, const std::string& name) const {
@@ -233,26 +357,38 @@ private:
         return folder && not_ours(folder).empty() && manifest_problem(folder).empty();
     }
 
-    /// Of a step's own copies only the newest stays: a run that diverges and is started again makes one each time.
-    /// Returns what to say of it.
+    static bool is_pinned(const Folder& root, const std::string& name) {
+        const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
+        return folder && folder.kind(pin_name) != ' ';
+    }
+
+    /// Of a step's own copies only the newest stays, and those that are pinned: a run that diverges and is started
+    /// again makes one each time. Returns what to say of it.
     std::string drop_older(const Folder& root, const std::string& name, const std::string& kept) {
         std::string said;
         for (const std::string& other : root.names()) {
             if (!other.starts_with(name + aside) || kept == root.path() + "/" + other) continue;
-            if (!is_copy_of_ours(root, other)) continue;
+            if (!is_copy_of_ours(root, other) || is_pinned(root, other)) continue;
             remove_whole(root, other, step_of(name, ""));
             said += " (the older " + other + " is removed)";
         }
         return said;
     }
 
-    /// Removes one of our folders under another name, so that no half of it is ever seen.
-    void remove_whole(const Folder& root, const std::string& name, int64_t step) {
-        const std::string to = step_name(step) + removed;
-        erase_or_move(root, to);  // of a removal that was cut off
+    void need_unpinned(const Folder& folder, int64_t step) const {
+        if (folder.size(pin_name) >= 0)
+            throw Error(place_ + ": step " + std::to_string(step) + " is pinned, so it stays", Fault::failed);
+    }
+
+    /// Removes one of our folders under another name, so that no half of it is ever seen. `look` is given that name,
+    /// and may take it back.
+    void remove_whole(const Folder& root, const std::string& name, int64_t step,
+                      const std::function<void(const std::string&)>& look = {}) {
+        const std::string to = posix_store::removed_name(root, step);
         if (!root.rename(name, to)) posix_store::fail("rename", root.path() + "/" + name, EEXIST);
         root.sync();
-        erase(root, to);
+        if (look) look(to);
+        posix_store::drop(root, to);
     }
 
     /// Deletes what is ours; keeps anything else, under another name, which the next set_aside tells.
@@ -260,16 +396,16 @@ private:
         const char kind = root.kind(name);
         if (kind == ' ') return;
         const Folder folder = kind == 'd' ? root.folder(name) : Folder();
-        if (folder && (folder.names().empty() || not_ours(folder).empty()))
-            erase(root, name);
+        if (folder && posix_store::kept_for(folder, name).empty())
+            posix_store::erase(root, name);
         else
             told_.push_back(move_aside(root, name));
     }
 
     /// The folder of an uncommitted step, made by whoever of the ranks comes first.
     Folder open_partial(int64_t step) const {
-        const Folder root = Folder::make(place_);
-        const std::string name = step_name(step) + partial;
+        const Folder root = writable();
+        const std::string name = open_name(step);
         root.make_folder(name);
         Folder open = root.folder(name);
         if (!open) posix_store::fail("open", root.path() + "/" + name, ENOENT);
@@ -286,35 +422,11 @@ private:
         return folder;
     }
 
-    /// Deletes a folder that carries the marker, which goes last, or that is empty. Nothing in it can be a folder.
-    void erase(const Folder& root, const std::string& name) const {
-        const Folder folder = root.folder(name);
-        if (!folder) return;
-        const std::vector<std::string> files = folder.names();
-        if (!files.empty()) need_ours(folder);
-        for (const std::string& file : files) {
-            if (file != marker) folder.remove_file(file);
-        }
-        folder.remove_file(marker);
-        root.remove_folder(name);
-    }
-
-    /// Drops what an earlier process left behind: steps before this one that it did not finish to write or remove.
-    void clean(const Folder& root, int64_t before) const {
-        for (const std::string& name : root.names()) {
-            const int64_t unfinished = step_of(name, partial);
-            const bool stale = unfinished >= 0 && unfinished < before;
-            if (!stale && step_of(name, removed) < 0) continue;
-            try {
-                erase(root, name);
-            } catch (const Error&) {
-                // The step is committed; leftovers cost space only and are tried again next time.
-            }
-        }
-    }
-
     std::string place_;
-    std::vector<std::string> told_;  ///< what was moved and is not told yet
+    int64_t acts_for_ = 0;  ///< generation of the job; 0: of none
+    mutable std::mutex contract_mutex_;
+    mutable std::optional<orrery::StoreContract> contract_;  ///< once it was looked for
+    std::vector<std::string> told_;                          ///< what was moved and is not told yet
 };
 
 void add(orrery::Registry& registry) {

@@ -21,10 +21,11 @@ using Milliseconds = std::chrono::milliseconds;
 
 class GlooCommunicator : public P2pCommunicator {
 public:
-    GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, const Rendezvous& rendezvous,
-                     Milliseconds timeout, const P2pOptions& options)
+    GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, LoopThread loop,
+                     const Rendezvous& rendezvous, Milliseconds timeout, const P2pOptions& options)
         : P2pCommunicator(group, options),
           mesh_(std::move(mesh)),
+          loop_(loop),
           rendezvous_(rendezvous),
           timeout_(timeout),
           watch_([this](std::stop_token stop) { watch(stop); }) {}
@@ -97,7 +98,7 @@ private:
         Kept* const kept = under_way(ticket);
         if (!kept) return;
         kept->under_way = false;
-        if (!whole) kept->transfer = std::make_unique<Transfer>(*mesh_);
+        if (!whole) kept->transfer = std::make_unique<Transfer>(*mesh_, loop_);
         free_.push_back(static_cast<uint32_t>(ticket));
     }
 
@@ -107,7 +108,7 @@ private:
         free_.reserve(transfers_.size() + more);
         for (size_t i = 0; i < more; ++i) {
             free_.push_back(static_cast<uint32_t>(transfers_.size()));
-            transfers_.push_back({std::make_unique<Transfer>(*mesh_)});
+            transfers_.push_back({std::make_unique<Transfer>(*mesh_, loop_)});
         }
     }
 
@@ -161,6 +162,7 @@ private:
     }
 
     const std::shared_ptr<::gloo::Context> mesh_;
+    const LoopThread loop_;
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
     std::atomic<bool> over_{false};
@@ -216,14 +218,14 @@ public:
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const std::string name = fresh_name(group, rendezvous);
         const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
-        if (!device_) open(group, networks, rendezvous);
-        auto mesh = connect(group, rendezvous, device_, name, timeout);
+        if (!opened_.device) open(group, networks, rendezvous);
+        auto mesh = connect(group, rendezvous, opened_.device, name, timeout);
         options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
         P2pOptions options = options_;
         for (const std::string& network : networks)
             options.hosts.push_back(
                 static_cast<int>(std::find(networks.begin(), networks.end(), network) - networks.begin()));
-        return std::make_unique<GlooCommunicator>(group, std::move(mesh), rendezvous, timeout, options);
+        return std::make_unique<GlooCommunicator>(group, std::move(mesh), opened_.loop, rendezvous, timeout, options);
     }
 
 private:
@@ -241,8 +243,8 @@ private:
         bool elsewhere = false;
         for (const std::string& network : networks) elsewhere |= network != networks[static_cast<size_t>(group.me)];
         if (host.empty() && interface_.empty()) host = elsewhere ? reached_at(group, rendezvous) : "127.0.0.1";
-        device_ = open_device(interface_, host);
-        const std::string opened = device_->str();
+        opened_ = open_device(interface_, host);
+        const std::string opened = opened_.device->str();
         if (elsewhere && (opened.find("addr=[127.") != std::string::npos || opened.find("[::1]") != std::string::npos))
             throw Error("transport gloo: members of " + group.name + " are on other hosts, which cannot reach '" +
                         (host.empty() ? interface_ : host) + "': it is a loopback address here (" + opened +
@@ -253,7 +255,7 @@ private:
     const std::string interface_, host_;
     const int64_t timeout_s_;
     const P2pOptions options_;
-    std::shared_ptr<::gloo::transport::Device> device_;
+    OpenDevice opened_;
 };
 
 void add(Registry& registry) {

@@ -2,12 +2,16 @@
 
 #include <gloo/transport/tcp/device.h>
 #include <netdb.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 
 #include "orrery/p2p.h"
 
@@ -64,14 +68,54 @@ std::string own_address(const std::string& host) {
                 "; set transport.gloo.interface or transport.gloo.host to one of it");
 }
 
+/// While it lives, threads that this one makes can be told from all others: they are SCHED_BATCH.
+class MarkedThreads {
+public:
+    MarkedThreads() : changed_(::sched_getscheduler(0) == SCHED_OTHER && set(0, SCHED_BATCH)) {}
+    ~MarkedThreads() {
+        if (changed_) set(0, SCHED_OTHER);
+    }
+    MarkedThreads(const MarkedThreads&) = delete;
+    MarkedThreads& operator=(const MarkedThreads&) = delete;
+
+    /// The one that has been made; 0: it cannot be told.
+    int made() const {
+        int found = 0;
+        std::error_code failed;
+        if (!changed_) return 0;
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", failed)) {
+            const int id = std::atoi(task.path().filename().c_str());
+            if (id == ::gettid() || ::sched_getscheduler(id) != SCHED_BATCH) continue;
+            set(id, SCHED_OTHER);  // no mark is left for the next one to find
+            if (found != 0) return 0;
+            found = id;
+        }
+        return found;
+    }
+
+    static bool set(int thread, int policy) {
+        const sched_param none{};
+        return ::sched_setscheduler(thread, policy, &none) == 0;
+    }
+
+private:
+    const bool changed_;
+};
+
 }  // namespace
 
-std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interface, const std::string& host) {
+void LoopThread::may_interrupt(bool yes) const {
+    if (id_ != 0) MarkedThreads::set(id_, yes ? SCHED_OTHER : SCHED_BATCH);
+}
+
+OpenDevice open_device(const std::string& interface, const std::string& host) {
     ::gloo::transport::tcp::attr attr;
     attr.iface = interface;
     if (interface.empty()) attr.hostname = own_address(host);
     try {
-        return ::gloo::transport::tcp::CreateDevice(attr);
+        const MarkedThreads marked;
+        auto device = ::gloo::transport::tcp::CreateDevice(attr);
+        return {std::move(device), LoopThread(marked.made())};
     } catch (const std::exception& error) {
         throw Error("transport gloo: cannot open " + (host.empty() ? "interface '" + interface : "host '" + host) +
                     "': " + error.what() +
@@ -100,20 +144,26 @@ std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezv
 
 /// Gloo's buffer begins at address 0 and has no end: what is sent from it lies at the offset that is its address, so
 /// that one buffer serves every message. Gloo reads and writes at begin + offset alone and registers nothing for TCP.
-Transfer::Transfer(::gloo::Context& context) : buffer_(context.createUnboundBuffer(nullptr, SIZE_MAX)) {}
+Transfer::Transfer(::gloo::Context& context, LoopThread loop)
+    : loop_(loop), buffer_(context.createUnboundBuffer(nullptr, SIZE_MAX)) {}
 
 void Transfer::start(void* data, int64_t bytes, int peer, bool sends, uint64_t slot) {
     peer_ = peer;
     sends_ = sends;
     const auto at = reinterpret_cast<uintptr_t>(data);
+    loop_.may_interrupt(false);
     if (sends)
         buffer_->send(peer, slot, at, static_cast<size_t>(bytes));
     else
         buffer_->recv(peer, slot, at, static_cast<size_t>(bytes));
+    loop_.may_interrupt(true);
 }
 
 bool Transfer::wait_here(Milliseconds timeout) {
-    return sends_ ? buffer_->waitSend(timeout) : buffer_->waitRecv(timeout);
+    loop_.may_interrupt(false);
+    const bool whole = sends_ ? buffer_->waitSend(timeout) : buffer_->waitRecv(timeout);
+    loop_.may_interrupt(true);
+    return whole;
 }
 
 bool Transfer::wait(Milliseconds timeout) { return waiter_.valid() ? waiter_.get() : wait_here(timeout); }

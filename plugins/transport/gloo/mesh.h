@@ -13,9 +13,29 @@
 /// The part of Gloo that is used: TCP connections between all pairs of a group, and messages on them.
 namespace orrery::gloo_transport {
 
+/// The device's thread, which reads and writes what is under way. Gloo's loop tries a connection's lock and, where a
+/// rank holds it that is just handing over a message, comes back at once: where it has interrupted that very rank, it
+/// spins until the next tick, 4 ms. So it may interrupt a rank that computes, but none that hands over or waits
+/// (SCHED_BATCH, which needs no privilege). Two system calls a message, two a wait.
+class LoopThread {
+public:
+    LoopThread() = default;
+    /// 0: not known, nothing is done.
+    explicit LoopThread(int id) : id_(id) {}
+    void may_interrupt(bool yes) const;
+
+private:
+    int id_ = 0;
+};
+
+struct OpenDevice {
+    std::shared_ptr<::gloo::transport::Device> device;
+    LoopThread loop;
+};
+
 /// A TCP device on an interface ("veth0") or an address or host name; exactly one is not empty. Throws Error, also
 /// where the name does not resolve to an address of this host.
-std::shared_ptr<::gloo::transport::Device> open_device(const std::string& interface, const std::string& host);
+OpenDevice open_device(const std::string& interface, const std::string& host);
 
 /// All members, connected to each other through addresses exchanged over the rendezvous.
 std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezvous,
@@ -26,7 +46,7 @@ std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezv
 /// its connection fails.
 class Transfer {
 public:
-    explicit Transfer(::gloo::Context& context);
+    Transfer(::gloo::Context& context, LoopThread loop);
     void start(void* data, int64_t bytes, int peer, bool sends, uint64_t slot);
     /// Waits for the end. False when cancelled; a timeout throws, and closes the connection.
     bool wait(std::chrono::milliseconds timeout);
@@ -38,6 +58,7 @@ public:
 
 private:
     bool wait_here(std::chrono::milliseconds timeout);
+    const LoopThread loop_;
     int peer_ = 0;
     bool sends_ = false;
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;

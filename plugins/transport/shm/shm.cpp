@@ -336,6 +336,7 @@ public:
         c.memory = {MemoryKind::shared};
         c.needs_arena = true;
         c.same_host = true;
+        c.authenticates = true;  // the kernel opens a rank's memory to processes of its user alone
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};

@@ -372,6 +372,7 @@ public:
         c.memory = {MemoryKind::device, MemoryKind::pinned, MemoryKind::shared};
         c.same_host = true;
         c.same_process = true;
+        c.authenticates = true;  // one address space
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};

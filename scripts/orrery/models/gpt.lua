@@ -1,17 +1,18 @@
 --- GPT-2 (Radford et al. 2019): pre-LN blocks, learned positions, tanh GELU, head tied to the token table.
 -- Shapes: B batch, T seq, C embed, H heads, D head_dim, M mlp, V vocab.
-local nn = require "orrery.nn"
+local nn, as_published = require "orrery.nn", require "orrery.as_published"
 
 local GPT = {}
 GPT.__index = GPT
 
 local defaults = { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = false, dropout = 0.0,
-                   eps = 1e-5, tied = true, fused = true }
+                   eps = 1e-5, tied = true, fused = true, rows = 0 }
 
 --- tokens i32 [B, T] -> logits [B, T, V]
 function GPT:logits(tokens)
   local c = self.config
-  local vocab, embed = { "vocab", c.vocab }, { "embed", c.embed }
+  local vocab, embed = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }
+  local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
   local std, std_out = 0.02, 0.02 / math.sqrt(2 * c.layers)           -- residual projections start smaller
   local positions = nn.table("wpe", { "positions", c.seq }, embed, std)
   if tokens:dim("seq") > c.seq then
@@ -21,7 +22,7 @@ function GPT:logits(tokens)
     positions = positions:slice { dim = "positions", start = 0, size = tokens:dim("seq") }
   end
   positions = positions:reshape { { "seq", tokens:dim("seq") }, "embed" }
-  local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std) + positions, c.dropout)
+  local x_BTC = nn.dropout(nn.embedding(tokens, "wte", vocab, embed, std, c.vocab) + positions, c.dropout)
   for i = 0, c.layers - 1 do
     nn.scope("h." .. i, function()
       x_BTC = x_BTC + nn.scope("attn", nn.attention, nn.layernorm(x_BTC, "ln_1", c.eps),
@@ -31,8 +32,9 @@ function GPT:logits(tokens)
     end)
   end
   x_BTC = nn.layernorm(x_BTC, "ln_f", c.eps)
-  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = false, std = std }) end
-  return x_BTC:matmul(nn.table("wte", vocab, embed, std), { trans_b = true })
+  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = mask, std = std }) end
+  local table = nn.table("wte", vocab, embed, std)
+  return x_BTC:matmul(table, { bias = mask or nil, trans_b = true })
 end
 
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
@@ -40,12 +42,18 @@ function GPT:loss(tokens, targets) return self:logits(tokens):cross_entropy(targ
 
 --- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = , part = }.
 -- `part` = { dim, index, count }: the index-th of `count` equal pieces along that dim of the tensor as stored.
--- Published GPT-2 weights are [in, out] like ours. Of the tensors that no param is read from, those that `ignore`
--- matches (* is any letters) and bit-equal `copies` may be there; any other is an error.
+-- `padded` = { dim, count }: the tensor has that size along the dim, the param more.
+-- Published GPT-2 weights are [in, out] like ours. Names may stand without `prefix`, as in files of the model without a
+-- head. Of the tensors that no param is read from, those that `ignore` matches (* is any letters) and bit-equal
+-- `copies` may be there; any other is an error. `published`: what `orrery export` writes beside them.
 function GPT:tensors()
-  local list = { ignore = { "*.attn.bias", "*.attn.masked_bias" } }            -- causal masks
-  local function add(param, tensor, part) list[#list + 1] = { param = param, tensor = tensor or param, part = part } end
-  add("wte.weight")
+  local list = { ignore = { "*.attn.bias", "*.attn.masked_bias" }, prefix = "transformer.",     -- causal masks
+                 published = self.published or as_published.gpt(self.config) }
+  local words = self.config.rows > self.config.vocab and { 1, self.config.vocab } or nil
+  local function add(param, tensor, part, padded)
+    list[#list + 1] = { param = param, tensor = list.prefix .. (tensor or param), part = part, padded = padded }
+  end
+  add("wte.weight", nil, nil, words)
   add("wpe.weight")
   for i = 0, self.config.layers - 1 do
     local h = ("h.%d."):format(i)
@@ -64,15 +72,15 @@ function GPT:tensors()
   add("ln_f.weight")
   add("ln_f.bias")
   if self.config.tied then
-    list.copies = { ["lm_head.weight"] = "wte.weight" }
+    list.copies = { ["lm_head.weight"] = "transformer.wte.weight" }
   else
-    list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true }
+    list[#list + 1] = { param = "lm_head.weight", tensor = "lm_head.weight", transpose = true, padded = words }
   end
   return list
 end
 
 --- gpt { layers = 12, embed = 768, heads = 12, vocab = 50257, seq = 1024, mlp = 4 * embed, dropout = 0, tied = true,
---   fused = true }; fused = false: attention as ops of their own
+--   fused = true, rows = vocab }; fused = false: attention as ops of their own; rows: of wte, behind the words are none
 return function(options)
   return setmetatable({ config = require "orrery.models.options"("gpt", options, defaults) }, GPT)
 end

@@ -1,29 +1,34 @@
 --- Llama (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU, grouped key/value heads, no biases.
 -- Shapes: B batch, T seq, C embed, H heads, G kv_heads, D head_dim, M mlp, V vocab.
-local nn = require "orrery.nn"
+local nn, as_published = require "orrery.nn", require "orrery.as_published"
 
 local Llama = {}
 Llama.__index = Llama
 
 -- 0 and false: kv_heads as many as heads; head_dim embed / heads; embed_std and std_out (the projections that end on
 -- the residual stream; 0 starts them at zero) as std. qk_norm normalises each head's q and k, as Qwen3 does. window:
--- how many keys a position sees, its own among them (Mistral's sliding_window); 0: all up to its own. fused = false:
--- attention as ops of their own.
+-- how many keys a position sees, its own among them (Mistral's sliding_window); 0: all up to its own. rope_scaling:
+-- options of the op rope beside theta, as { factor = 2 }. qkv_bias: biases in q, k and v; bias: on the way out, too.
+-- fused = false: attention as ops of their own. rows: of the table, those behind the words are no words; 0: vocab.
 local defaults = { layers = 32, embed = 4096, heads = 32, kv_heads = 0, head_dim = 0, mlp = 11008, vocab = 32000,
-                   window = 0, theta = 10000.0, eps = 1e-5, tied = false, qkv_bias = false, qk_norm = false,
-                   std = 0.02, embed_std = false, std_out = false, fused = true }
+                   window = 0, theta = 10000.0, rope_scaling = false, eps = 1e-5, tied = false, qkv_bias = false,
+                   bias = false, qk_norm = false, std = 0.02, embed_std = false, std_out = false, fused = true,
+                   rows = 0 }
 
 local function or_nil(n) return n ~= 0 and n or nil end
 
 --- tokens i32 [B, T] -> logits [B, T, V]
 function Llama:logits(tokens)
   local c = self.config
-  local vocab, embed, std = { "vocab", c.vocab }, { "embed", c.embed }, c.std
+  local vocab, embed, std = { "vocab", math.max(c.rows, c.vocab) }, { "embed", c.embed }, c.std
+  local mask = c.rows > c.vocab and nn.words_only(vocab, c.vocab)
   local embed_std, std_out = c.embed_std or std, c.std_out or std
-  local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = c.theta,
-                      window = or_nil(c.window), bias = c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
+  local rope = { theta = c.theta }
+  for name, value in pairs(c.rope_scaling or {}) do rope[name] = value end
+  local attention = { heads = c.heads, kv_heads = or_nil(c.kv_heads), head_dim = or_nil(c.head_dim), rope = rope,
+                      window = or_nil(c.window), bias = c.bias or c.qkv_bias and "qkv", qk_norm = c.qk_norm and c.eps,
                       fused = c.fused, std = std, std_out = std_out }
-  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std)
+  local x_BTC = nn.embedding(tokens, "embed_tokens", vocab, embed, embed_std, c.vocab)
   for i = 0, c.layers - 1 do
     nn.scope("layers." .. i, function()
       x_BTC = x_BTC + nn.scope("self_attn", nn.attention, nn.rmsnorm(x_BTC, "input_layernorm", c.eps), attention)
@@ -32,26 +37,31 @@ function Llama:logits(tokens)
     end)
   end
   x_BTC = nn.rmsnorm(x_BTC, "norm", c.eps)
-  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = false, std = std }) end
-  return x_BTC:matmul(nn.table("embed_tokens", vocab, embed, embed_std), { trans_b = true })
+  self.longest = math.max(self.longest or 0, tokens:dim("seq"))
+  if not c.tied then return nn.linear(x_BTC, "lm_head", vocab, { bias = mask, std = std }) end
+  -- What is no word is kept out by a bias.
+  local table = nn.table("embed_tokens", vocab, embed, embed_std)
+  return x_BTC:matmul(table, { bias = mask or nil, trans_b = true })
 end
 
 --- tokens, targets i32 [B, T] -> sum of the losses f32 [], their count f32 []
 function Llama:loss(tokens, targets) return self:logits(tokens):cross_entropy(targets) end
 
 --- How the params lie in a published checkpoint (safetensors): a list of { param, tensor, transpose = }. Published
--- linear weights are [out, in], ours [in, out]. `ignore` and `copies`: see gpt.lua.
+-- linear weights are [out, in], ours [in, out]. `prefix`, `ignore`, `copies`, `published`: see gpt.lua.
 function Llama:tensors()
-  local list = { ignore = { "*.rotary_emb.inv_freq" } }                -- made from theta
-  local function add(param, tensor, transpose)
-    list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false }
+  local list = { ignore = { "*.rotary_emb.inv_freq" }, prefix = "model.",             -- made from theta
+                 published = self.published or as_published.llama(self.config, self.longest) }
+  local words = self.config.rows > self.config.vocab and { 1, self.config.vocab } or nil
+  local function add(param, tensor, transpose, padded)
+    list[#list + 1] = { param = param, tensor = tensor, transpose = transpose or false, padded = padded }
   end
-  add("embed_tokens.weight", "model.embed_tokens.weight")
+  add("embed_tokens.weight", "model.embed_tokens.weight", false, words)
   for i = 0, self.config.layers - 1 do
     local ours, theirs = ("layers.%d."):format(i), ("model.layers.%d."):format(i)
     for _, name in ipairs { "q", "k", "v", "o" } do
       add(ours .. "self_attn." .. name .. ".weight", theirs .. "self_attn." .. name .. "_proj.weight", true)
-      if self.config.qkv_bias and name ~= "o" then
+      if self.config.bias or self.config.qkv_bias and name ~= "o" then
         add(ours .. "self_attn." .. name .. ".bias", theirs .. "self_attn." .. name .. "_proj.bias")
       end
     end
@@ -69,7 +79,7 @@ function Llama:tensors()
   if self.config.tied then
     list.copies = { ["lm_head.weight"] = "model.embed_tokens.weight" }
   else
-    add("lm_head.weight", "lm_head.weight", true)
+    add("lm_head.weight", "lm_head.weight", true, words)
   end
   return list
 end

@@ -18,7 +18,16 @@ namespace fs = std::filesystem;
 
 class Sundial final : public orrery::CheckpointStore {
 public:
-    explicit Sundial(std::string place) : place_(std::move(place)) { fs::create_directories(place_); }
+    explicit Sundial(std::string place) : place_(std::move(place)) {}
+
+    // Say only what the store keeps: the suite of stores, and the core, hold it to that. link, claim and act_for have
+    // defaults that copy and grant everything, which is what links = false and fences = false stand for.
+    orrery::StoreContract contract() const override {
+        orrery::StoreContract contract;
+        contract.survives = orrery::StoreContract::Survives::power_cut;
+        contract.shared = orrery::StoreContract::Shared::host;
+        return contract;
+    }
 
     void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
         fs::create_directories(open_folder(step));
@@ -39,6 +48,7 @@ public:
 
     std::vector<int64_t> steps() override {
         std::vector<int64_t> steps;
+        if (!fs::exists(place_)) return steps;
         for (const auto& entry : fs::directory_iterator(place_)) {
             const std::string name = entry.path().filename().string();
             if (name.find_first_not_of("0123456789") == std::string::npos) steps.push_back(std::stoll(name));
@@ -70,6 +80,7 @@ public:
     }
 
     void remove(int64_t step) override {
+        if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
         const fs::path gone = folder(step).string() + ".removed";
         fs::rename(folder(step), gone);  // first invisible, then gone
         fs::remove_all(gone);
@@ -92,18 +103,36 @@ public:
         sync(folder(step));
     }
 
-    std::string mark_of(int64_t step) override {
-        std::ifstream file(folder(step) / ".mark", std::ios::binary);
-        std::stringstream text;
-        text << file.rdbuf();
-        return text.str();
+    std::string mark_of(int64_t step) override { return line(folder(step) / ".mark"); }
+
+    void pin(int64_t step, std::string_view text) override {
+        const std::string why(text.empty() ? "pinned" : text);
+        unpin(step);
+        write(folder(step) / ".pin", std::as_bytes(std::span(why)));
+        sync(folder(step));
     }
+
+    void unpin(int64_t step) override {
+        if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
+        fs::remove(folder(step) / ".pin");
+        sync(folder(step));
+    }
+
+    std::string pin_of(int64_t step) override { return line(folder(step) / ".pin"); }
 
     std::string place() const override { return place_.string(); }
 
 private:
     fs::path folder(int64_t step) const { return place_ / std::to_string(step); }
     fs::path open_folder(int64_t step) const { return folder(step).string() + ".open"; }
+
+    /// "" when there is no such file.
+    static std::string line(const fs::path& path) {
+        std::ifstream file(path, std::ios::binary);
+        std::stringstream text;
+        text << file.rdbuf();
+        return text.str();
+    }
 
     [[noreturn]] static void fail(const fs::path& path, const std::string& why) {
         throw orrery::Error("store sundial: " + path.string() + " " + why, orrery::Fault::failed);

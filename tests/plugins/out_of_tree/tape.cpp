@@ -1,6 +1,8 @@
 // A store: checkpoints are kept one after another in the order of their commits, and read from any place.
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <mutex>
 
 #include "orrery/plugin.h"
 
@@ -8,63 +10,112 @@ namespace {
 
 using orrery::Error;
 
+/// What lies on a tape; whoever opens it by its name shares it.
+struct Reel {
+    std::mutex mutex;
+    std::map<std::pair<int64_t, std::string>, std::vector<std::byte>> objects;
+    std::map<int64_t, std::string> manifests, marks;
+};
+
+// Promises the least: the default contract.
 class Tape final : public orrery::CheckpointStore {
 public:
-    explicit Tape(std::string place) : place_(std::move(place)) {}
+    Tape(std::string place, std::shared_ptr<Reel> reel) : place_(std::move(place)), reel_(std::move(reel)) {}
 
     void put(int64_t step, std::string_view key, std::span<const std::byte> bytes) override {
+        const std::lock_guard lock(reel_->mutex);
         const auto entry = std::make_pair(step, std::string(key));
-        if (!objects_.emplace(entry, std::vector<std::byte>(bytes.begin(), bytes.end())).second)
-            throw Error(place_ + ": " + std::string(key) + " is there already", orrery::Fault::failed);
+        if (!reel_->objects.emplace(entry, std::vector<std::byte>(bytes.begin(), bytes.end())).second)
+            fail(std::string(key) + " is there already");
     }
     void flush(int64_t) override {}
     void commit(int64_t step, std::string_view manifest) override {
-        if (!manifests_.emplace(step, manifest).second)
-            throw Error(place_ + ": the step is committed already", orrery::Fault::failed);
+        const std::lock_guard lock(reel_->mutex);
+        if (!reel_->manifests.emplace(step, manifest).second) fail("the step is committed already");
     }
     void discard(int64_t step) override {
-        if (manifests_.count(step)) return;
-        std::erase_if(objects_, [&](const auto& entry) { return entry.first.first == step; });
+        const std::lock_guard lock(reel_->mutex);
+        if (!reel_->manifests.count(step)) erase(step);
     }
     std::vector<int64_t> steps() override {
+        const std::lock_guard lock(reel_->mutex);
         std::vector<int64_t> steps;
-        for (const auto& entry : manifests_) steps.insert(steps.begin(), entry.first);
+        for (const auto& entry : reel_->manifests) steps.insert(steps.begin(), entry.first);
         return steps;
     }
-    std::string manifest(int64_t step) override { return manifests_.at(step); }
+    std::string manifest(int64_t step) override {
+        const std::lock_guard lock(reel_->mutex);
+        need(step);
+        return reel_->manifests.at(step);
+    }
     int64_t size(int64_t step, std::string_view key) override {
-        const auto found = objects_.find({step, std::string(key)});
-        return found == objects_.end() || !manifests_.count(step) ? -1 : static_cast<int64_t>(found->second.size());
+        const std::lock_guard lock(reel_->mutex);
+        const auto found = reel_->objects.find({step, std::string(key)});
+        const bool there = found != reel_->objects.end() && reel_->manifests.count(step) > 0;
+        return there ? static_cast<int64_t>(found->second.size()) : -1;
     }
     void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
-        const auto& object = objects_.at({step, std::string(key)});
-        if (offset < 0 || offset + static_cast<int64_t>(bytes.size()) > static_cast<int64_t>(object.size()))
-            throw Error(place_ + ": " + std::string(key) + " ends before that", orrery::Fault::failed);
-        std::copy_n(object.begin() + offset, bytes.size(), bytes.begin());
+        const std::lock_guard lock(reel_->mutex);
+        need(step);
+        const auto found = reel_->objects.find({step, std::string(key)});
+        if (found == reel_->objects.end()) fail("there is no " + std::string(key));
+        const auto size = static_cast<int64_t>(found->second.size());
+        if (offset < 0 || offset > size || static_cast<int64_t>(bytes.size()) > size - offset)
+            fail(std::string(key) + " ends before that");
+        std::copy_n(found->second.begin() + offset, bytes.size(), bytes.begin());
     }
     void remove(int64_t step) override {
-        manifests_.erase(step);
-        marks_.erase(step);
-        discard(step);
+        const std::lock_guard lock(reel_->mutex);
+        need(step);
+        forget(step);
     }
     std::string set_aside(int64_t step) override {  // what is on tape stays on tape
-        if (!manifests_.count(step)) return "";
-        remove(step);
+        const std::lock_guard lock(reel_->mutex);
+        if (!reel_->manifests.count(step)) return "";
+        forget(step);
         return place_ + ": no more in the list";
     }
-    void mark(int64_t step, std::string_view text) override { marks_.emplace(step, text); }
-    std::string mark_of(int64_t step) override { return marks_.count(step) ? marks_.at(step) : ""; }
+    void mark(int64_t step, std::string_view text) override {
+        const std::lock_guard lock(reel_->mutex);
+        need(step);
+        reel_->marks.emplace(step, text);
+    }
+    std::string mark_of(int64_t step) override {
+        const std::lock_guard lock(reel_->mutex);
+        return reel_->marks.count(step) ? reel_->marks.at(step) : "";
+    }
     std::string place() const override { return place_; }
 
 private:
+    [[noreturn]] void fail(const std::string& what) const { throw Error(place_ + ": " + what, orrery::Fault::failed); }
+    void need(int64_t step) const {
+        if (!reel_->manifests.count(step)) fail("step " + std::to_string(step) + " is not committed");
+    }
+    void erase(int64_t step) {
+        std::erase_if(reel_->objects, [&](const auto& entry) { return entry.first.first == step; });
+    }
+    void forget(int64_t step) {
+        reel_->manifests.erase(step);
+        reel_->marks.erase(step);
+        erase(step);
+    }
+
     std::string place_;
-    std::map<std::pair<int64_t, std::string>, std::vector<std::byte>> objects_;
-    std::map<int64_t, std::string> manifests_, marks_;
+    std::shared_ptr<Reel> reel_;
+};
+
+struct Reels {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<Reel>> by_place;
 };
 
 void add(orrery::Registry& registry) {
-    registry.add_store("tape", [](orrery::Config& config, const std::string& place) {
-        return std::make_unique<Tape>(config.text("drive", "/dev/st0") + ":" + place);
+    registry.add_store("tape", [reels = std::make_shared<Reels>()](orrery::Config& config, const std::string& where) {
+        const std::string place = config.text("drive", "/dev/st0") + ":" + where;
+        const std::lock_guard lock(reels->mutex);
+        std::shared_ptr<Reel>& reel = reels->by_place[place];
+        if (!reel) reel = std::make_shared<Reel>();
+        return std::make_unique<Tape>(place, reel);
     });
 }
 

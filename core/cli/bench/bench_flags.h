@@ -1,0 +1,22 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bench/bench_collectives.h"
+
+namespace orrery {
+
+/// What the command line says of a bench.
+struct BenchCommand {
+    CollectiveBench bench;
+    std::string begin = "1K", end = "256M", dtype = "f32", op, config;
+    int average = 1;
+    std::vector<std::string> sets, arguments;
+};
+
+void add_bench_flags(CLI::App& bench, BenchCommand& command);
+/// Returns the exit code.
+int bench_command(BenchCommand& command);
+
+}  // namespace orrery

@@ -1,0 +1,82 @@
+// `orrery checkpoints pin`, `unpin` and `prune`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/text.h"
+#include "cli/checkpoints/subcommands.h"
+#include "run/retention/chosen_step.h"
+#include "run/retention/retire.h"
+
+namespace orrery {
+namespace {
+
+RetentionPolicy policy_of(const StorePlace& place, const CheckpointsCommand& command) {
+    RetentionPolicy policy = place.policy();
+    policy.newest = command.keep.value_or(policy.newest);
+    policy.every_steps = command.every_steps.value_or(policy.every_steps);
+    policy.hourly = command.hourly.value_or(policy.hourly);
+    policy.daily = command.daily.value_or(policy.daily);
+    policy.best = command.best.value_or(policy.best);
+    return policy;
+}
+
+}  // namespace
+
+int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
+    CheckpointStore& store = place.store();
+    place.require(command.step);
+    const std::string text(trim(command.text));
+    if (text.empty() || text.find('\n') != std::string::npos || text.size() > 200)
+        throw Error(fmt::format("pin: {}: expected a line of at most 200 bytes that says why", quote(text)));
+    if (const std::string bad = not_utf8(text); !bad.empty()) throw Error("pin: " + bad);
+    store.pin(command.step, text);
+    if (!has_step(store, command.step) || trim(store.pin_of(command.step)) != text)
+        throw Error(fmt::format("step {} in {} was removed before it was pinned\n  a job retires steps there",
+                                command.step, store.place()),
+                    Fault::failed);
+    std::printf("step %lld is pinned: %s\n", static_cast<long long>(command.step), printable(text).c_str());
+    return 0;
+}
+
+int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
+    place.require(command.step);
+    const std::string text(trim(place.store().pin_of(command.step)));
+    if (text.empty()) throw Error(fmt::format("step {} in {} is not pinned", command.step, place.store().place()));
+    place.store().unpin(command.step);
+    std::printf("step %lld is not pinned any more; it was: %s\n", static_cast<long long>(command.step),
+                printable(text).c_str());
+    return 0;
+}
+
+int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
+    CheckpointStore& store = place.store();
+    const RetentionPolicy policy = policy_of(place, command);
+    std::unique_ptr<WholeFolderLock> lock;
+    if (!command.dry_run) lock = place.lock();
+    Retirement retirement(store, policy);
+    const std::vector<Verdict> verdicts = command.dry_run ? retirement.look() : retirement.retire();
+    int64_t removed = 0;
+    for (const Verdict& verdict : verdicts) removed += verdict.goes;
+    if (command.json) {
+        Json answer = about(place);
+        answer["policy"] = policy.text();
+        answer["dry_run"] = command.dry_run;
+        answer["steps"] = Json::array();
+        for (const Verdict& verdict : verdicts)
+            answer["steps"].push_back({{"step", verdict.step}, {"goes", verdict.goes}, {"why", verdict.why}});
+        print_json(answer);
+        return 0;
+    }
+    std::printf("%s keeps %s\n", store.place().c_str(), policy.text().c_str());
+    const char* const goes = command.dry_run ? "would go" : "removed";
+    for (const Verdict& verdict : verdicts)
+        std::printf("  step %lld %s: %s\n", static_cast<long long>(verdict.step), verdict.goes ? goes : "stays",
+                    printable(verdict.why, 4000).c_str());
+    std::printf("%s %s, %s stay\n", plural(removed, "checkpoint").c_str(), goes,
+                count_text(static_cast<int64_t>(verdicts.size()) - removed).c_str());
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,81 @@
+#include "cli/checkpoints/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.h"
+#include "config/load.h"
+#include "run/retention/chosen_step.h"
+#include "run/settings.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The run that a folder is, or whose checkpoints/ it is; "": neither.
+std::string run_of(const std::string& where) {
+    std::error_code ignored;
+    fs::path path = fs::path(where).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    if (fs::is_regular_file(path / "config.toml", ignored)) return path.string();
+    if (path.filename() != "checkpoints") return "";
+    const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    return fs::is_regular_file(above / "config.toml", ignored) ? above.string() : "";
+}
+
+/// The run or the step that a place lies in, "" when it lies in none.
+std::string lies_in(const std::string& where) {
+    std::error_code ignored;
+    fs::path path = fs::weakly_canonical(fs::absolute(where, ignored), ignored);
+    if (!path.has_filename()) path = path.parent_path();
+    for (fs::path at = path; !at.empty(); at = at.parent_path()) {
+        if (fs::is_regular_file(at / "config.toml", ignored) && fs::is_directory(at / "checkpoints", ignored))
+            return "the run " + at.string();
+        if (at.filename().string().starts_with("step-") && fs::exists(at / "manifest.json", ignored))
+            return "the checkpoint " + at.string();
+        if (at == at.parent_path()) break;
+    }
+    return "";
+}
+
+Config read_config(const std::string& run, const std::vector<std::string>& sets) {
+    return load_config(run.empty() ? "" : run + "/config.toml", sets);
+}
+
+}  // namespace
+
+StorePlace::StorePlace(const std::string& where, const std::string& kind, const std::vector<std::string>& sets,
+                       bool there)
+    : run_(run_of(where)), config_(read_config(run_, sets)) {
+    Config& run = config_.table("run");
+    const Origin asked = kind.empty() ? run.where("store") : Origin{"", "--store " + kind, 0, 0};
+    kind_ = kind.empty() ? run.text("store", "posix") : kind;
+    std::error_code ignored;
+    if (run_.empty() && there && kind_ == "posix" && !fs::is_directory(where, ignored))
+        throw Error(
+            fmt::format("{} is no folder\n  name the folder of a run, as runs/gpt, or a place of a store with "
+                        "its kind",
+                        where));
+    if (run_.empty() && !there && kind_ == "posix")
+        if (const std::string inside = lies_in(where); !inside.empty())
+            throw Error(fmt::format(
+                "{} lies in {}, where no store looks for it\n  name a run itself, or a folder outside of it", where,
+                inside));
+    policy_ = read_retention(config_);
+    loader_.emplace(and_plugin_folders(config_.table("plugins").texts("path")));
+    loader_->load("store", kind_, registry_, asked);
+    Config& options = config_.table("store").table(kind_);
+    store_ = registry_.store(kind_, asked)(options, run_.empty() ? where : run_ + "/checkpoints");
+    options.reject_unused();
+}
+
+void StorePlace::require(int64_t step) { require_there("step", step, *store_); }
+
+std::unique_ptr<WholeFolderLock> StorePlace::lock() const {
+    return run_.empty() ? nullptr : std::make_unique<WholeFolderLock>(run_);
+}
+
+}  // namespace orrery

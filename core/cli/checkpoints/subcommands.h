@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+
+#include "base/json.h"
+#include "cli/checkpoints/checkpoints.h"
+#include "cli/checkpoints/place.h"
+#include "run/checkpoint/manifest.h"
+
+namespace orrery {
+
+// One function per subcommand; they print, and return the exit code.
+int list_checkpoints(StorePlace& place, const CheckpointsCommand& command);
+int show_checkpoint(StorePlace& place, const CheckpointsCommand& command);
+int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command);
+int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command);
+int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command);
+int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command);
+int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
+
+/// {"place", "store"}, what every answer in JSON begins with.
+Json about(StorePlace& place);
+/// Prints it, and bytes that are not UTF-8 as U+FFFD.
+void print_json(const Json& json);
+
+}  // namespace orrery

@@ -1,0 +1,130 @@
+#include "cli/data/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/data/step_text.h"
+#include "cli/flag_checks.h"
+#include "cli/run_record/kept_script.h"
+#include "cli/script_runner.h"
+#include "config/load.h"
+#include "config/toml_text.h"
+#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/saved_state.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Runs the script for what it trains on: nothing is compiled.
+struct DataScript final : ScriptRunner {
+    using ScriptRunner::ScriptRunner;
+
+    void prepare() override { loader_.load("store", settings_.store, registry_, config_.table("run").where("store")); }
+    std::vector<CollectiveChoice> collectives() override { return {}; }
+    void compile(Experiment experiment) override { experiment_ = std::move(experiment); }
+    void print(const std::string&) override {}
+
+    void train(const DataSpec& data, const TrainOptions& options) override {
+        if (data_) return;  // a script's first training is what its folder begins with
+        ScriptRunner::train(data, options);
+        if (settings_.folder.empty()) settings_.folder = "runs/" + experiment_->recipe->name;
+        sizes_ = BatchSizes(data.sequences_per_step, experiment_->recipe->ramp);
+    }
+
+    const BatchSizes& sizes() const { return sizes_; }
+
+    /// The folder of the run's tokenizer, or what data.tokenizer names; "" where there is none.
+    std::string tokenizer() {
+        const std::string kept = folder() + "/tokenizer";
+        std::error_code none;
+        if (fs::exists(fs::path(kept) / "tokenizer.json", none)) return kept;
+        return config_.table("data").text("tokenizer", "");
+    }
+
+private:
+    BatchSizes sizes_;
+};
+
+/// What is there by now draws other samples than the run has.
+void refuse_changed(DataScript& script, const Dataset& data) {
+    std::error_code none;
+    if (!fs::exists(script.folder() + "/checkpoints", none)) return;
+    const auto store = script.open_store();
+    const std::vector<int64_t> steps = store->steps();
+    if (steps.empty()) return;
+    const Json host = parse_json(Manifest::of(*store, steps.front()).host, {"", store->place() + ": manifest"});
+    const std::string other =
+        difference_of(host, identity_of(script.settings().seed, script.experiment().recipe->ramp, data));
+    if (other.empty()) return;
+    throw Error(
+        fmt::format("{} is not what the run in {} has read up to step {}: {}\n"
+                    "  put data and settings back as they were, or name the script for what it would read now",
+                    data.source().place(), script.folder(), steps.front(), other));
+}
+
+/// A run's folder with the script that it keeps, and the modules that this one read; one that the command line names
+/// stays.
+ScriptCommand of_kept_script(ScriptCommand command) {
+    const fs::path folder = command.script, lua = folder / "lua", config = folder / "config.toml";
+    std::error_code none;
+    const bool named = std::any_of(command.sets.begin(), command.sets.end(),
+                                   [](const std::string& set) { return set.starts_with("run.script="); });
+    if (named || !fs::is_directory(folder, none) || !fs::exists(config, none)) return command;
+    Config saved = load_config(config.string(), {});
+    std::vector<std::string> kept;
+    if (const std::string script = kept_script_of(folder.string(), saved); fs::exists(script, none))
+        kept.push_back("run.script=" + toml_string(script));
+    if (fs::exists(lua / "orrery/init.lua", none)) kept.push_back("lua.library=" + toml_string(lua.string()));
+    command.sets.insert(command.sets.begin(), kept.begin(), kept.end());
+    return command;
+}
+
+int64_t vocabulary_or_none(const DataSource& source) {
+    try {
+        return source.vocabulary();
+    } catch (const Error&) {  // nothing says how many: they are no bytes
+        return 0;
+    }
+}
+
+}  // namespace
+
+void add_data_flags(CLI::App& data, DataCommand& command) {
+    data.add_option("--step", command.step, "of which step, from 1")
+        ->required()
+        ->check(whole_number_from(1, Manifest::last_step));
+    data.add_flag("--ids", command.ids, "ids, although there is a text for them");
+    add_examples(
+        data, {"data runs/quickstart --step 12", "data scripts/gpt.lua --config configs/quickstart.toml --step 12"},
+        "The order of samples is a function of the run's seed: nothing was logged for this, and steps that no run has\n"
+        "reached yet are printed, too.");
+}
+
+int data_command(const ScriptCommand& given, const DataCommand& command) {
+    if (given.script_help) return show_options(given, Job{});
+    DataScript script(of_kept_script(given), Job{});
+    script.run_script();
+    if (!script.data()) throw Error(script.script() + ": the script trains on nothing\n  call run:train(data) in it");
+    const Dataset& data = script.dataset();
+    if (fs::is_directory(given.script)) refuse_changed(script, data);
+    TextOfIds text;
+    if (const std::string folder = script.tokenizer(); !command.ids && !folder.empty())
+        text.tokenizer = tokenizer::Tokenizer::load(folder);
+    text.bytes = !command.ids && !text.tokenizer && vocabulary_or_none(data.source()) == 256;
+    const int64_t first = script.sizes().samples_before(command.step);
+    const int64_t count = script.sizes().samples_before(command.step + 1) - first;
+    std::printf("step %s: %s, from the %s on\n", count_text(command.step).c_str(), plural(count, "sample").c_str(),
+                count_text(first).c_str());
+    print_samples(data, first, count, text,
+                  [](const std::string& sample) { std::fwrite(sample.data(), 1, sample.size(), stdout); });
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "cli/script_runner.h"
+#include "run/checkpoint/saved_state.h"
+#include "run/session.h"
+
+namespace orrery {
+namespace {
+
+/// One rank, which draws text and trains nothing.
+struct SampleScript final : ScriptRunner {
+    using ScriptRunner::ScriptRunner;
+
+    /// For the command; the script's own calls make theirs.
+    std::optional<Sampling> sampling;
+
+    void compile(Experiment experiment) override {
+        refuse_idle_axes(experiment, config_.table("mesh"));
+        experiment_ = std::move(experiment);
+        sampling.emplace(compile_sampling(true));
+        compiled_ = sampling->compiled;
+    }
+
+    std::string sample(const SampleOptions& options) override {
+        return sample_newest(*this, compile_sampling(true), options).text;
+    }
+
+    void prepare() override {
+        settings_.mesh = Mesh();
+        ScriptRunner::prepare();
+    }
+};
+
+}  // namespace
+
+SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling, const SampleOptions& options,
+                          const std::function<void(std::string_view)>& say) {
+    if (script.tokenizer()) require_kept(*script.tokenizer(), script.folder());
+    const int64_t ids = vocabulary_of(sampling.compiled.programs.front().plan.program);
+    const TokenText tokens(script.tokenizer(), ids);
+    Session session(sampling.settings, script.config(), script.registry(), Job{}, std::move(sampling.compiled),
+                    std::move(sampling.device));
+    const auto store = script.open_store();
+    const SavedState::Resumed loaded = SavedState(session, *store, sampling.settings.keep).load_params();
+    for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
+    std::fprintf(stderr, "sampling from step %lld: %s\n", static_cast<long long>(loaded.step), store->place().c_str());
+    for (const std::string& said : sampling.notes) std::fprintf(stderr, "%s\n", said.c_str());
+    return sample_text(session, options, tokens, std::move(sampling.shorter), say);
+}
+
+int sample_command(const ScriptCommand& command) {
+    if (command.script_help) return show_options(command, Job{});
+    SampleScript script(command, Job{});
+    script.run_script();
+    script.compiled();  // there must be one
+    const SampleFlags& flags = command.sample;
+    SampleOptions options = read_sample(script.config());
+    options.prompt = flags.prompt.value_or(options.prompt);
+    options.tokens = flags.tokens.value_or(options.tokens);
+    options.temperature = flags.temperature.value_or(options.temperature);
+    options.top_k = flags.top_k.value_or(options.top_k);
+    options.seed = flags.seed.value_or(options.seed);
+    const SampledText drawn = sample_newest(script, std::move(*script.sampling), options, [](std::string_view text) {
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+    });
+    std::printf("\n");
+    if (drawn.ended) std::fprintf(stderr, "end of text: %s\n", drawn.end.c_str());
+    return 0;
+}
+
+}  // namespace orrery

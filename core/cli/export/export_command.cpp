@@ -1,0 +1,171 @@
+#include "cli/export/export_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/env.h"
+#include "base/text.h"
+#include "cli/export/kept_script.h"
+#include "cli/flag_checks.h"
+#include "cli/run_record/kept_script.h"
+#include "cli/signals.h"
+#include "config/load.h"
+#include "plugin/loader.h"
+#include "run/export/export.h"
+
+namespace orrery {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A run's folder, and its checkpoints in whatever store it has.
+class Run {
+public:
+    explicit Run(const std::string& folder) : folder_(folder), config_(read_config(folder)) {
+        Config& run = config_.table("run");
+        const std::string name = run.text("store", "posix");
+        const Origin asked = run.where("store");
+        loader_.emplace(and_plugin_folders(config_.table("plugins").texts("path")));
+        loader_->load("store", name, registry_, asked);
+        store_ = registry_.store(name, asked)(config_.table("store").table(name), folder_ + "/checkpoints");
+    }
+
+    CheckpointStore& store() { return *store_; }
+
+    /// Those that may be exported, the first to be tried first. Throws Error where there is none.
+    std::vector<int64_t> steps(int64_t asked) const {
+        const std::vector<int64_t> all = store_->steps();
+        if (all.empty())
+            throw Error(fmt::format("export: no checkpoint in {}\n  train first, or name the folder of another run",
+                                    store_->place()));
+        std::vector<std::string> names;
+        for (const int64_t step : all) names.push_back(std::to_string(step));
+        if (asked >= 0) {
+            if (std::find(all.begin(), all.end(), asked) == all.end())
+                throw Error(fmt::format("export: --step {}: there is no such checkpoint in {}\n  there are {}", asked,
+                                        store_->place(), join_few(names, 12)));
+            return {asked};
+        }
+        std::vector<int64_t> sound;
+        for (const int64_t step : all) {
+            const std::string mark = store_->mark_of(step);
+            if (mark.empty())
+                sound.push_back(step);
+            else
+                std::fprintf(stderr, "step %lld is passed over, it is marked: %s\n", static_cast<long long>(step),
+                             quote(trim(mark)).c_str());
+        }
+        if (sound.empty())
+            throw Error(fmt::format("export: every checkpoint in {} is marked as suspect: {}\n  name one with --step",
+                                    store_->place(), join_few(names, 12)));
+        return sound;
+    }
+
+    /// How its model is published: as the checkpoint says, else the folder, else the script that the folder keeps.
+    PublishedRecord record_of(const Manifest& manifest) {
+        const std::string place =
+            fmt::format("{}, step {}, manifest: {}", folder_, manifest.step, PublishedRecord::key);
+        const Json host = parse_json(manifest.host, {"", place, 0, 0});
+        if (host.is_object() && host.contains(PublishedRecord::key))
+            return PublishedRecord::parse(host[PublishedRecord::key].dump(), place);
+        const std::string beside = folder_ + "/published.json";
+        if (fs::exists(beside)) return PublishedRecord::parse(system_env()->read_file(beside), beside);
+        const std::string script = kept_script_of(folder_, config_);
+        std::fprintf(stderr, "the checkpoint does not say how its model is published: %s does\n", script.c_str());
+        try {
+            return record_of_kept_script(folder_);
+        } catch (const Error& problem) {
+            throw Error(fmt::format("export: {} cannot be run as it was: {}\n  start where the run was "
+                                    "started, or put back what is missing",
+                                    script, problem.what()),
+                        problem.fault());
+        }
+    }
+
+    /// Files of the tokenizer that it was trained with.
+    std::vector<std::string> tokenizer() const {
+        std::vector<std::string> files;
+        std::error_code none;
+        for (const auto& entry : fs::directory_iterator(folder_ + "/tokenizer", none))
+            if (entry.is_regular_file()) files.push_back(entry.path().string());
+        std::sort(files.begin(), files.end());
+        return files;
+    }
+
+private:
+    static Config read_config(const std::string& folder) {
+        const std::string config = folder + "/config.toml";
+        if (!fs::is_directory(folder))
+            throw Error(fmt::format("export: {} is no folder\n  name the folder of a run, as runs/gpt", folder));
+        if (!fs::exists(config))
+            throw Error(fmt::format("export: {} is no run's folder: it has no config.toml{}", folder,
+                                    fs::exists(folder + "/config.json")
+                                        ? "\n  it is a published model already; train it with scripts/hf.lua"
+                                        : "\n  name a folder that orrery run has made"));
+        return load_config(config);
+    }
+
+    std::string folder_;
+    Config config_;
+    Registry registry_;
+    std::optional<Loader> loader_;
+    std::unique_ptr<CheckpointStore> store_;
+};
+
+/// What exists where the model is to be is said before anything is read.
+Exported write(Run& run, const ExportCommand& command, int64_t step, std::string& what) {
+    const Manifest manifest = Manifest::of(run.store(), step);
+    const PublishedRecord record = run.record_of(manifest);
+    ExportOptions options;
+    if (!command.dtype.empty()) options.dtype = parse_dtype(command.dtype);
+    options.file_bytes = static_cast<int64_t>(command.file_gb * 1e9);
+    options.raw = command.raw;
+    options.beside = run.tokenizer();
+    if (!command.raw) record.require_published(command.run);
+    what = command.raw ? "params" : record.architecture;
+    return export_checkpoint(run.store(), manifest, record, command.folder, options);
+}
+
+}  // namespace
+
+void add_export_flags(CLI::App& app, ExportCommand& command) {
+    app.add_option("run", command.run, "folder of a run, as runs/gpt")->required()->type_name("RUN");
+    app.add_option("folder", command.folder, "folder to write, new or empty")
+        ->required()
+        ->check(file_name())
+        ->type_name("FOLDER");
+    app.add_option("--step", command.step, "of this checkpoint; without it the newest good one")
+        ->check(whole_number_from(0, Manifest::last_step));
+    app.add_option("--dtype", command.dtype, "type of the tensors; without it as config.json says, else f32")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    app.add_option("--shard-gb", command.file_gb, "most data of a file, in 10^9 bytes")->check(number_from(1e-6, 1e6));
+    app.add_flag("--raw", command.raw, "all params under their own names, without config.json");
+    add_examples(app, {"export runs/hf exported                      # as transformers' from_pretrained reads it",
+                       "export runs/gpt exported --step 300 --dtype bf16",
+                       "export runs/mlp exported --raw               # a model that nobody publishes"});
+}
+
+int export_command(const ExportCommand& command) {
+    const SignalTaker signals;  // before a store makes threads
+    Run run(command.run);
+    const std::vector<int64_t> steps = run.steps(command.step);
+    for (size_t i = 0; i < steps.size(); ++i) try {
+            std::string what;
+            const Exported written = write(run, command, steps[i], what);
+            std::printf("%s: %s of step %lld, %s tensors in %s, %s of %s\n", command.folder.c_str(), what.c_str(),
+                        static_cast<long long>(steps[i]), count_text(written.tensors).c_str(),
+                        plural(written.files, "file").c_str(), bytes_text(written.bytes).c_str(),
+                        std::string(name_of(written.dtype)).c_str());
+            return 0;
+        } catch (const Damaged& damage) {
+            if (i + 1 == steps.size()) throw;
+            std::fprintf(stderr, "%s\n  an older checkpoint is exported\n", damage.what());
+        }
+    return 1;
+}
+
+}  // namespace orrery

@@ -1,0 +1,123 @@
+#include "cli/simulate/choice_sets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "base/suggest.h"
+
+namespace orrery {
+namespace {
+
+const std::set<std::string> all_options = {"mesh", "samples", "zero", "schedule", "sequence", "recompute", "mapping"};
+
+/// What does not vary is what the script makes of the configuration; what it declares no option for, nobody knows.
+void keep_options(SearchSpace& space, const std::map<std::string, std::string>& options) {
+    const auto text = [&](const char* key) {
+        const auto found = options.find(key);
+        return found == options.end() ? "" : found->second;
+    };
+    const auto number = [&](const char* key) {
+        const std::string of_key = text(key);
+        char* end = nullptr;
+        const int64_t value = std::strtoll(of_key.c_str(), &end, 10);
+        return of_key.empty() || *end != 0 ? -1 : value;
+    };
+    if (!space.varies_zero) space.start.zero = number("zero");
+    if (!space.varies_schedule) {
+        space.start.schedule = text("pipeline");
+        space.start.chunks = std::max<int64_t>(0, number("chunks"));
+        if (number("chunks") < 0 && space.start.schedule == "interleaved") space.start.schedule = "";
+    }
+    if (!space.varies_sequence) space.start.sequence = text("sequence") == "true";
+    if (!space.varies_recompute) space.start.recompute = text("recompute");
+}
+
+/// Gradients: what the update reads of what was made before it.
+StateBytes state_of(const Program& program) {
+    StateBytes state;
+    const auto bytes = [&](ValueId id) { return static_cast<double>(program.value(id).type.bytes()); };
+    std::set<ValueId> gradients;
+    for (const Op& op : program.ops)
+        for (const ValueId id : op.inputs) {
+            const Value& value = program.value(id);
+            if (op.phase == Phase::update && value.op != none && program.op(value.op).phase != Phase::update)
+                gradients.insert(id);
+        }
+    for (const ValueId id : gradients) state.gradients += bytes(id);
+    for (ValueId id = 0; id < static_cast<ValueId>(program.values.size()); ++id) {
+        if (program.value(id).role == Role::param) state.params += bytes(id);
+        if (program.value(id).role == Role::state) state.optimizer += bytes(id);
+    }
+    return state;
+}
+
+}  // namespace
+
+bool kept(const PlanCommand& command, const std::string& option) {
+    return std::find(command.keep.begin(), command.keep.end(), option) != command.keep.end();
+}
+
+void require_options(const PlanCommand& command) {
+    for (const std::string& option : command.keep)
+        if (all_options.count(option) == 0)
+            throw Error(fmt::format("--keep {}: no such option{}", option,
+                                    choices("there are", option, {all_options.begin(), all_options.end()})),
+                        Fault::usage);
+}
+
+std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
+    std::vector<std::string> sets;
+    if (space.varies_mesh)
+        for (const auto& [axis, size] : {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"tp", c.tp}})
+            sets.push_back(fmt::format("mesh.{}={}", axis, size));
+    if (space.varies_mesh || space.varies_samples)
+        sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
+    if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
+    if (space.varies_schedule) {
+        sets.push_back(fmt::format("script.pipeline=\"{}\"", c.schedule));
+        sets.push_back(fmt::format("script.chunks={}", c.chunks));
+    }
+    if (space.varies_sequence) sets.push_back(fmt::format("script.sequence={}", c.sequence));
+    if (space.varies_recompute) sets.push_back(fmt::format("script.recompute=\"{}\"", c.recompute));
+    return sets;
+}
+
+std::string toml(const Choice& c, const SearchSpace& space) {
+    std::string out, table;
+    for (const std::string& set : sets_of(c, space)) {
+        const size_t dot = set.find('.'), equals = set.find('=');
+        if (set.substr(0, dot) != table) out += fmt::format("[{}]\n", table = set.substr(0, dot));
+        out += fmt::format("{} = {}\n", set.substr(dot + 1, equals - dot - 1), set.substr(equals + 1));
+    }
+    if (!c.mapping.empty()) out += fmt::format("# place ranks with --mapping {}\n", c.mapping);
+    return out;
+}
+
+SearchSpace space_of(const Compiled& compiled, const std::map<std::string, std::string>& options,
+                     const PlanCommand& command, int64_t samples) {
+    SearchSpace space;
+    const auto declares = [&](const char* key) { return options.count(key) > 0; };
+    space.batch = compiled.sizes.full();
+    space.varies_mesh = !kept(command, "mesh");
+    space.varies_samples = !kept(command, "samples");
+    space.varies_zero = declares("zero") && !kept(command, "zero");
+    space.varies_schedule = declares("pipeline") && declares("chunks") && !kept(command, "schedule");
+    space.varies_sequence = declares("sequence") && !kept(command, "sequence");
+    space.varies_recompute = declares("recompute") && !kept(command, "recompute");
+    space.varies_mapping = !kept(command, "mapping");
+    keep_options(space, options);
+    const Mesh& mesh = compiled.mesh;
+    const auto size = [&](const char* axis) { return mesh.find(axis) ? mesh.size(*mesh.find(axis)) : 1; };
+    space.start.pp = size("pp");
+    space.start.dp = size("dp");
+    space.start.tp = size("tp");
+    space.start.samples = std::max<int64_t>(1, samples);
+    space.state = state_of(compiled.train().program);
+    space.flops = compiled.flops_per_step;
+    return space;
+}
+
+}  // namespace orrery

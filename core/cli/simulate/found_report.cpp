@@ -1,0 +1,216 @@
+#include "cli/simulate/found_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/simulate/choice_sets.h"
+#include "draw/trade_off.h"
+
+namespace orrery {
+namespace {
+
+constexpr size_t most_reasons = 6;
+
+std::string known(const std::string& word) { return word.empty() ? "-" : word; }
+
+const char* header() {
+    return "    step s  MFU %     memory    pp    dp   tp sample  zero  schedule       seq   recompute  mapping    "
+           "binds\n";
+}
+
+std::string row(const Judged& j, const FoundReport& report) {
+    const Choice& c = j.choice;
+    const std::string sequence = !report.knows_sequence ? "-" : c.sequence ? "yes" : "no";
+    return fmt::format("{:>10.4g} {:>6.1f} {:>10}  {:>4} {:>5} {:>4} {:>6} {:>5}  {:<14} {:<5} {:<10} {:<10} {}\n",
+                       j.step_s, 100 * j.mfu, bytes_text(j.memory_bytes), c.pp, c.dp, c.tp, c.samples,
+                       c.zero < 0 ? "-" : std::to_string(c.zero), known(c.schedule_text()), sequence,
+                       known(c.recompute), known(c.mapping), j.binds);
+}
+
+int64_t limit_of(const SearchSpace& space) { return static_cast<int64_t>(space.memory_limit); }
+
+/// "12 choices do not run: reason (pp=2 dp=1 tp=1 samples=1)"
+std::string told(const Refused& refused) {
+    const Judged& one = refused.closest;
+    const std::string count = plural(refused.count, "choice");
+    if (!one.why_not.empty())
+        return fmt::format("{} {} not run: {} ({})", count, refused.count == 1 ? "does" : "do", one.why_not,
+                           one.choice.text());
+    const std::string rank = one.memory_rank < 0 ? "a rank" : fmt::format("rank {}", one.memory_rank);
+    return fmt::format("{} {} not fit: {} too much where it is least, as {} takes {} and has {} ({})", count,
+                       refused.count == 1 ? "does" : "do", bytes_text(static_cast<int64_t>(one.over())), rank,
+                       bytes_text(one.memory_bytes), bytes_text(static_cast<int64_t>(one.memory_limit)),
+                       one.choice.text());
+}
+
+/// The most frequent first.
+std::vector<Refused> by_count(std::vector<Refused> refused) {
+    std::stable_sort(refused.begin(), refused.end(),
+                     [](const Refused& a, const Refused& b) { return a.count > b.count; });
+    return refused;
+}
+
+std::string title_of(const FoundReport& report) {
+    return fmt::format("{} on {}: {} ranks, {} sequences a step", report.program, report.place,
+                       count_text(report.space.ranks), count_text(report.space.batch));
+}
+
+std::string looked(const Found& found) {
+    return fmt::format("{} compiled, {} left out", plural(found.compiled, "choice"), count_text(found.pruned()));
+}
+
+/// Of parameters, gradients and optimizer states alone, split as far as meshes of the space split them.
+std::string least_state(const FoundReport& report) {
+    const SearchSpace& space = report.space;
+    Choice most = space.start;
+    double least = state_bytes(space.state, most);
+    for (Choice c : space.meshes())
+        for (std::optional<Choice> smaller = c; smaller; smaller = space.smaller(*smaller))
+            if (const double bytes = state_bytes(space.state, *smaller); bytes < least) {
+                least = bytes;
+                most = *smaller;
+            }
+    return fmt::format(
+        "\n  the state of {} parameters alone takes about {} on a rank where it is least ({}), {} more than the {} "
+        "that it has",
+        count_text(report.parameters), bytes_text(static_cast<int64_t>(least)), most.text(),
+        bytes_text(static_cast<int64_t>(least - space.memory_limit)), bytes_text(limit_of(space)));
+}
+
+/// What gives it. On one host more ranks leave each less.
+std::string more_room(const FoundReport& report) {
+    if (!report.here) return "take more ranks, a smaller model, or accelerators with more memory";
+    return fmt::format("take a smaller model{} or a machine with more memory",
+                       report.space.ranks > 1 ? ", fewer ranks (--ranks)," : "");
+}
+
+/// 0: there is none, or the ranks that limit them have different accelerators.
+double limit_of_all(const Found& found) {
+    const double limit = found.all.empty() ? 0 : found.all.front().memory_limit;
+    const auto other = [&](const Judged& judged) { return judged.memory_limit != limit; };
+    return std::any_of(found.all.begin(), found.all.end(), other) ? 0 : limit;
+}
+
+Json json_of(const Judged& j, const SearchSpace& space) {
+    const Choice& c = j.choice;
+    return {{"step_s", j.step_s},
+            {"mfu", j.mfu},
+            {"memory_bytes", j.memory_bytes},
+            {"memory_limit_bytes", static_cast<int64_t>(j.memory_limit)},
+            {"fits", j.fits()},
+            {"binds", j.binds},
+            {"sources", j.sources},
+            {"pp", c.pp},
+            {"dp", c.dp},
+            {"tp", c.tp},
+            {"samples", c.samples},
+            {"zero", c.zero},
+            {"schedule", c.schedule},
+            {"chunks", c.chunks},
+            {"sequence", c.sequence},
+            {"recompute", c.recompute},
+            {"mapping", c.mapping},
+            {"sets", sets_of(c, space)}};
+}
+
+}  // namespace
+
+std::string text_of(const FoundReport& report) {
+    const Found& found = report.found;
+    std::string text = fmt::format("{}; {}, {:.1f} s\n", title_of(report), looked(found), report.seconds);
+    if (report.here) {
+        text += join(report.facts, "; ") + "\n";
+        if (report.space.memory_limit > 0)
+            text += fmt::format("memory is the mean of ranks, which share the host's: {} each\n",
+                                bytes_text(limit_of(report.space)));
+    }
+    for (const std::string& note : report.notes) text += note + "\n";
+    for (const auto& [reason, count] : found.left_out)
+        text += fmt::format("left out: {}, as {}\n", plural(count, "choice"), reason);
+    if (found.best.empty()) return text;
+    const std::vector<Refused> refused = by_count(found.refused);
+    for (size_t i = 0; i < std::min(most_reasons, refused.size()); ++i) text += told(refused[i]) + "\n";
+    if (refused.size() > most_reasons)
+        text +=
+            fmt::format("{} more do not run\n", plural(static_cast<int64_t>(refused.size() - most_reasons), "kind"));
+    text += header();
+    for (const Judged& judged : found.best) text += row(judged, report);
+    for (const std::string& source : found.best.front().sources)
+        text += fmt::format("times of the first: {}\n", source);
+    if (report.tp_chunks > 0)
+        text += fmt::format(
+            "times are of collectives of tp in {} chunks beside their products, which `orrery run` cannot do\n",
+            report.tp_chunks);
+    if (found.best.size() > 1 && found.best[1].step_s < found.best[0].step_s)
+        text +=
+            fmt::format("the first is the plainest of those within {:g} % of the fastest\n", 100 * report.space.alike);
+    for (const std::string& edge : found.edges) text += fmt::format("at the edge: {}\n", edge);
+    return text + "\n" + toml(found.best.front().choice, report.space);
+}
+
+std::string json_of(const FoundReport& report) {
+    const Found& found = report.found;
+    std::vector<Judged> all = found.all;
+    std::stable_sort(all.begin(), all.end(), [&](const Judged& a, const Judged& b) {
+        const auto place = [&](const Judged& j) {
+            const bool first = !found.best.empty() && j.choice == found.best.front().choice;
+            return std::tuple(!first, !j.fits(), j.step_s, j.choice);
+        };
+        return place(a) < place(b);
+    });
+    Json json = {{"title", title_of(report)},       {"facts", report.facts},
+                 {"notes", report.notes},           {"ranks", report.space.ranks},
+                 {"sequences", report.space.batch}, {"memory_limit_bytes", limit_of(report.space)},
+                 {"compiled", found.compiled},      {"left_out", Json::object()},
+                 {"refused", Json::array()},        {"edges", found.edges},
+                 {"choices", Json::array()}};
+    for (const auto& [reason, count] : found.left_out) json["left_out"][reason] = count;
+    for (const Refused& one : by_count(found.refused))
+        json["refused"].push_back({{"count", one.count},
+                                   {"why", one.closest.why_not.empty() ? "memory" : one.closest.why_not},
+                                   {"example", one.closest.choice.text()},
+                                   {"sets", sets_of(one.closest.choice, report.space)}});
+    for (const Judged& judged : all) json["choices"].push_back(json_of(judged, report.space));
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string drawing_of(const FoundReport& report) {
+    const Found& found = report.found;
+    TradeOff made{fmt::format("{} on {} ranks", report.program, count_text(report.space.ranks)),
+                  report.facts,
+                  {},
+                  limit_of_all(found)};
+    made.facts.push_back(fmt::format("{} sequences a step; {}", count_text(report.space.batch), looked(found)));
+    for (const Judged& judged : found.all) {
+        const auto place = std::find_if(found.best.begin(), found.best.end(),
+                                        [&](const Judged& best) { return best.choice == judged.choice; });
+        made.ways.push_back({judged.step_s, static_cast<double>(judged.memory_bytes),
+                             place == found.best.end() ? 0 : static_cast<int>(place - found.best.begin()) + 1,
+                             fmt::format("{}; MFU {:.1f} %", judged.choice.text(), 100 * judged.mfu),
+                             judged.memory_limit});
+    }
+    return draw_svg(made);
+}
+
+void refuse(const FoundReport& report) {
+    std::string text = "nothing fits";
+    const Found& found = report.found;
+    for (const Refused& one : by_count(found.refused)) text += "\n  " + told(one);
+    // Where nothing fits, choices are left out for their size alone.
+    const bool judged_large = std::any_of(found.refused.begin(), found.refused.end(),
+                                          [](const Refused& one) { return one.closest.why_not.empty(); });
+    if (!judged_large && !found.left_out.empty()) text += least_state(report);
+    if (judged_large || !found.left_out.empty()) text += "\n  " + more_room(report);
+    if (found.refused.empty() && found.left_out.empty())
+        text += fmt::format(
+            "\n  of the meshes of {} ranks that are looked at none splits {} sequences a step into "
+            "micro-batches that its schedule takes",
+            count_text(report.space.ranks), count_text(report.space.batch));
+    throw Error(text);
+}
+
+}  // namespace orrery

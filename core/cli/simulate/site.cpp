@@ -1,0 +1,199 @@
+#include "cli/simulate/site.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "base/processors.h"
+#include "base/text.h"
+#include "cli/script_runner.h"
+#include "cli/simulate/forecast.h"
+#include "cli/simulate/local_forecast.h"
+#include "sim/local/local_costs.h"
+#include "sim/local/local_kernels.h"
+
+namespace orrery {
+namespace {
+
+/// What takes most of a step beside computing.
+std::string binds(const StepShares& shares, double memory, double limit) {
+    if (limit > 0 && memory > 0.95 * limit) return "memory";
+    std::string most = shares.waiting > 0.1 ? "bubble" : "";
+    double share = std::max(0.1, shares.waiting);
+    for (const auto& [axis, exposed] : shares.exposed)
+        if (exposed > share) {
+            share = exposed;
+            most = axis;
+        }
+    return most.empty() ? "computing" : fmt::format("{} {:.0f} %", most, 100 * share);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// Of the accelerators that ranks sit on, of the kind that has most.
+double most_memory(const Cluster& cluster, int64_t ranks) {
+    double most = 0;
+    const std::vector<int64_t> by_kind = cluster.ranks_by_kind(ranks);
+    for (size_t k = 0; k < by_kind.size(); ++k)
+        if (by_kind[k] > 0) most = std::max(most, cluster.kinds[k].accelerator.memory_bytes);
+    return most;
+}
+
+class OnCluster final : public Site {
+public:
+    explicit OnCluster(const SimulateCommand& how)
+        : how_(how), cluster_(read_cluster(how.cluster, how.cluster_nodes)) {}
+
+    int64_t most_ranks() const override { return cluster_.accelerators(); }
+    int64_t usual_ranks() const override { return cluster_.accelerators(); }
+    int64_t usual_tp(int64_t) const override {
+        int64_t widest = 0;
+        for (const NodeKind& kind : cluster_.kinds) widest = std::max(widest, kind.accelerators);
+        return widest;
+    }
+    std::string name() const override { return cluster_.name; }
+    std::vector<std::string> facts() const override { return {cluster_.name, cluster_.text()}; }
+
+    FirstLook first(const ScriptCommand& script, int64_t) override {
+        Forecast made = forecast(script, cluster_, how_);
+        rate_of_ = made.prediction.rate_of;
+        return {std::move(made.compiled), std::move(made.options)};
+    }
+
+    void describe(SearchSpace& space) const override {
+        space.memory_limit = most_memory(cluster_, space.ranks);
+        space.rate = mean_rate(cluster_, space.ranks, rate_of_);
+    }
+
+    Judged judge(const ScriptCommand& script, const std::string& mapping) const override {
+        SimulateCommand how = how_;
+        how.quick = true;  // one of many
+        if (!mapping.empty()) how.mapping = split(mapping, ',');
+        Judged made;
+        try {
+            const Prediction p = forecast(script, cluster_, how).prediction;
+            made.step_s = p.step_s;
+            made.computing_s = p.computing * p.step_s;
+            made.mfu = p.mfu;
+            made.memory_bytes = p.memory_bytes;
+            made.memory_limit = p.memory_limit;
+            if (p.several_kinds) made.memory_rank = p.memory_rank;
+            made.binds = binds(p, static_cast<double>(p.memory_bytes), p.memory_limit);
+        } catch (const Error& error) {
+            made.why_not = first_line(error.what());
+        }
+        return made;
+    }
+
+private:
+    const SimulateCommand how_;
+    const Cluster cluster_;
+    std::string rate_of_;
+};
+
+/// All ranks on one host share its memory and processors: a rank's bytes are the mean over them.
+class Here final : public Site {
+public:
+    Here(const ScriptCommand& script, const SimulateCommand& how)
+        : how_(how), configured_(ScriptRunner(script, Job{}).settings()) {
+        if (const auto run = measured_by(script.script)) ran_on_ = static_cast<int64_t>(fact_of(*run, "processors", 0));
+    }
+
+    int64_t most_ranks() const override { return std::numeric_limits<int64_t>::max(); }
+    int64_t usual_ranks() const override {
+        if (how_.processors > 0) return how_.processors;
+        return ran_on_ > 0 ? ran_on_ : static_cast<int64_t>(allowed_processors().size());
+    }
+    int64_t usual_tp(int64_t ranks) const override { return ranks; }
+    std::string name() const override { return "this machine"; }
+
+    std::vector<std::string> facts() const override {
+        std::string memory = host_bytes_ > 0 ? ", " + bytes_text(static_cast<int64_t>(host_bytes_)) : "";
+        return {fmt::format("{}{}", plural(static_cast<int64_t>(processors_), "processor"), memory),
+                "costs from " + join(script_->tables, ", ")};
+    }
+    std::vector<std::string> notes() const override { return script_->notes; }
+
+    FirstLook first(const ScriptCommand& given, int64_t ranks) override {
+        ScriptCommand script = given;
+        // A table is kept for a number of threads, and a mesh of one rank would have all of them.
+        if (configured_.threads_per_rank == 0)
+            script.sets.push_back(fmt::format("run.threads_per_rank={}", threads(ranks)));
+        script_ = local_script(script, how_);
+        processors_ = processors_of(script_->plain, how_);
+        if (script_->settings.device == "cpu")
+            host_bytes_ = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+        return {std::move(script_->compiled), script_->options};
+    }
+
+    void describe(SearchSpace& space) const override {
+        const auto ranks = static_cast<double>(space.ranks);
+        const LocalKernels kernels = kernels_of(space.ranks, threads(space.ranks));
+        space.memory_limit = host_bytes_ / ranks;
+        space.rate = kernels.flops_per_s();
+        space.turns = std::max(1.0, ranks / kernels.at_once());
+        space.faster = 1.5;  // with other ranks waiting, which crowd nobody
+        space.near = 1.3;    // forecasts are quick here, and micro-batches of one sample far from what machines like
+        space.alike = 0.01;
+        space.varies_mapping = false;
+    }
+
+    Judged judge(const ScriptCommand& script, const std::string&) const override {
+        Judged made;
+        try {
+            const CompiledHere here = compiled_here(script, ran_on_);
+            const LocalForecast played = local_forecast(here.compiled, here.settings, script_->plain, how_);
+            const int64_t ranks = here.compiled.mesh.ranks();
+            const StepShares shares = shares_of(played.run, here.compiled.mesh, played.step_s());
+            made.step_s = played.step_s();
+            made.sources = played.sources;
+            made.computing_s = shares.computing * made.step_s;
+            const LocalKernels kernels = kernels_of(ranks, here.compiled.train().threads_per_rank);
+            const double rate = kernels.flops_per_s() * std::min(static_cast<double>(ranks), kernels.at_once());
+            if (rate > 0) made.mfu = here.compiled.flops_per_step / made.step_s / rate;
+            made.memory_bytes = bytes_of_all(here.compiled) / ranks;
+            made.memory_limit = host_bytes_ / static_cast<double>(ranks);
+            made.binds = binds(shares, static_cast<double>(made.memory_bytes), made.memory_limit);
+        } catch (const Error& error) {
+            made.why_not = first_line(error.what());
+        }
+        return made;
+    }
+
+private:
+    LocalKernels kernels_of(int64_t ranks, int threads) const { return {script_->plain, threads, ranks, processors_}; }
+
+    /// Of each of so many ranks, as compiled_here has them.
+    int threads(int64_t ranks) const {
+        if (configured_.threads_per_rank == 0 && ran_on_ > 0) return static_cast<int>(threads_left(ran_on_, ranks));
+        Job job;
+        job.local_ranks = ranks;
+        return threads_of(configured_, job);
+    }
+
+    static int64_t bytes_of_all(const Compiled& compiled) {
+        const std::vector<ArenaBytes> arenas = compiled.arenas();
+        int64_t bytes = 0;
+        for (size_t k = 0; k < arenas.size(); ++k)
+            bytes += arenas[k].both() * static_cast<int64_t>(compiled.train().classes[k].ranks.size());
+        return bytes;
+    }
+
+    const SimulateCommand how_;
+    const Settings configured_;
+    std::optional<LocalScript> script_;
+    int64_t ran_on_ = 0;                      ///< processors of a run's host; 0: of this one
+    double processors_ = 1, host_bytes_ = 0;  ///< of memory; 0: a device's own, which nobody judges here
+};
+
+}  // namespace
+
+std::unique_ptr<Site> site_of(const ScriptCommand& script, const PlanCommand& command) {
+    if (command.simulate.cluster.empty()) return std::make_unique<Here>(script, command.simulate);
+    return std::make_unique<OnCluster>(command.simulate);
+}
+
+}  // namespace orrery

@@ -1,0 +1,184 @@
+#include "cli/supervise/agents.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <utility>
+
+#include "orrery/error.h"
+
+namespace orrery {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto comes_again = 15s, takes_order = 5s;
+
+JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono::milliseconds limit,
+                        std::function<bool()> give_up) {
+    JoinOptions options = place_of(job);
+    options.rank = node;
+    options.world = nodes;
+    options.per_host = 1;
+    options.timeout = limit;
+    options.give_up = std::move(give_up);
+    return options;
+}
+
+}  // namespace
+
+std::string of_launchers(std::string text) {
+    return text.starts_with("rank ") ? "the launcher of node " + text.substr(5) : text;
+}
+
+bool ended_by_node_0(const std::string& text) {
+    const size_t at = text.find("the launcher of node 0 (pid ");
+    return at != std::string::npos && text.find(") failed: ", at) != std::string::npos;
+}
+
+int64_t lost_node(const std::string& text) {
+    for (const char* word : {"rank ", "node "}) {
+        const size_t at = text.find(word);
+        if (at != std::string::npos && std::isdigit(static_cast<unsigned char>(text[at + 5])))
+            return std::strtoll(text.c_str() + at + 5, nullptr, 10);
+    }
+    return -1;
+}
+
+LauncherMail::LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
+                           std::chrono::milliseconds limit, std::function<bool()> give_up)
+    : link_(backend.join(options_for(job, node, nodes, limit, std::move(give_up)))),
+      reads_(std::move(reads)),
+      reader_([this] { read(); }) {}
+
+LauncherMail::~LauncherMail() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    reader_.join();
+}
+
+void LauncherMail::read() {
+    for (int64_t number = 1;;) {
+        try {
+            const auto text = link_->look(fmt::format("{}/{}", reads_, number), 200ms);
+            const std::lock_guard lock(mutex_);
+            if (stopping_) return;
+            if (!text) continue;
+            ++number;
+            come_.push_back(parse_json(*text, {"", "a launcher's message", 0, 0}));
+        } catch (const Error& error) {
+            const std::lock_guard lock(mutex_);
+            lost_ = of_launchers(link_->lost().empty() ? error.what() : link_->lost());
+            if (stopping_) return;
+        }
+        ::kill(::getpid(), SIGCHLD);
+        const std::lock_guard lock(mutex_);
+        if (!lost_.empty()) return;
+    }
+}
+
+std::optional<Json> LauncherMail::next() {
+    const std::lock_guard lock(mutex_);
+    if (come_.empty()) return std::nullopt;
+    Json first = std::move(come_.front());
+    come_.pop_front();
+    return first;
+}
+
+std::string LauncherMail::lost() const {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+}
+
+void LauncherMail::order(const Json& text) { link_->set(fmt::format("order/{}", ++ordered_), message_text(text)); }
+
+void LauncherMail::report(const Json& text) {
+    link_->set(fmt::format("report/{}", link_->add("reports", 1)), message_text(text));
+}
+
+void LauncherMail::leave() { link_->leave(); }
+
+Agents::Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64_t nodes)
+    : backend_(std::move(backend)), job_(job), nodes_(nodes) {
+    meet();
+}
+
+void Agents::meet() {
+    ++meeting_;
+    ServeOptions options = options_of(job_, 1);
+    options.world = nodes_;
+    server_ = serve(*backend_, options);
+    mail_ = std::make_unique<LauncherMail>(*backend_, job_, 0, nodes_, "report", 5s, nullptr);
+}
+
+void Agents::meet_again(std::vector<NodeNews>& news) {
+    const std::string how = mail_->lost();
+    const int64_t lost = lost_node(how);
+    if (lost > 0 && (here_.count(lost) > 0 || awaited_.count(lost) > 0))
+        news.push_back({NodeNews::Kind::lost, lost, how});
+    here_.erase(lost);
+    awaited_.erase(lost);
+    for (const int64_t node : here_) awaited_[node] = Clock::now() + comes_again;
+    here_.clear();
+    mail_.reset();
+    server_.reset();
+    meet();
+}
+
+std::vector<NodeNews> Agents::news() {
+    std::vector<NodeNews> news;
+    if (!mail_) return news;  // it is over
+    while (auto text = mail_->next()) {
+        const int64_t node = text->value("node", int64_t{-1});
+        const bool first = text->value("event", "") == "here";
+        if (node <= 0 || node >= nodes_) continue;
+        if (first) here_.insert(node);
+        if (first) awaited_.erase(node);
+        news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
+    }
+    if (!mail_->lost().empty()) meet_again(news);
+    for (auto at = awaited_.begin(); at != awaited_.end();) {
+        if (Clock::now() < at->second) {
+            ++at;
+            continue;
+        }
+        news.push_back({NodeNews::Kind::lost, at->first, "did not come again after another node was lost"});
+        at = awaited_.erase(at);
+    }
+    return news;
+}
+
+void Agents::order(const Json& text) {
+    try {
+        mail_->order(text);
+    } catch (const Error&) {  // a launcher was lost: news() says so, and they meet again
+    }
+}
+
+void Agents::finish(const Json& text) {
+    order(text);
+    try {
+        auto until = Clock::now() + takes_order;
+        for (int64_t given_in = meeting_; mail_;) {
+            for (const NodeNews& news : news())
+                if (news.text.is_object() && news.text.value("event", "") == "finished") here_.erase(news.node);
+            if (meeting_ != std::exchange(given_in, meeting_)) order(text);  // it went with the meeting before
+            if (here_.empty() && awaited_.empty()) break;
+            if (!awaited_.empty()) until = Clock::now() + takes_order;
+            if (Clock::now() >= until) break;
+            std::this_thread::sleep_for(10ms);
+        }
+        if (mail_) mail_->leave();
+    } catch (const Error&) {
+    }
+    mail_.reset();
+    server_.reset();  // answers those who have not left yet
+}
+
+}  // namespace orrery

@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace orrery {
+
+/// Where the time of a job went, in seconds.
+struct Goodput {
+    double starts = 0;     ///< of the first generation, until its first step
+    double restore = 0;    ///< the same of the others: start, meeting, loading
+    double repeated = 0;   ///< steps that an earlier generation had finished
+    double detection = 0;  ///< from the last finished step until the last rank of a failed generation was reaped
+    double waiting = 0;    ///< for nodes, and between restarts
+    double steps = 0;      ///< all else: new steps, with their saves and evaluations
+
+    double all() const { return starts + restore + repeated + detection + waiting + steps; }
+    double share() const { return all() > 0 ? steps / all() : 0; }
+    Json json() const;
+    /// "goodput 87.3 %: ..."
+    std::string text(int64_t restarts) const;
+};
+
+/// Seconds of a host's monotonic clock of one generation, 0: it did not come to that.
+struct GenerationTimes {
+    double started = 0, began = 0, repeated = 0, last = 0, ended = 0;
+    bool failed = false;
+};
+/// Adds a generation's time; `first`: of the job.
+void add(Goodput& goodput, const GenerationTimes& times, bool first);
+
+/// events.jsonl of a run's folder: what a supervisor has seen and done, a line each, appended. One writer. What one
+/// that was killed has left of a line is cut off.
+class EventLog {
+public:
+    /// "" : none is written.
+    explicit EventLog(const std::string& folder);
+    ~EventLog();
+    EventLog(const EventLog&) = delete;
+
+    /// One line: time, generation, event and what else there is to say of it. Said once on stderr where it cannot be
+    /// written: a full disk ends no job.
+    void tell(int64_t generation, const std::string& event, const Json& more = Json::object());
+
+private:
+    void mend_last_line();
+    /// The whole of it, or nothing: errno of the call that failed, 0: none did.
+    int append(std::string_view line);
+
+    std::string path_;
+    int file_ = -1;
+    bool said_ = false;
+};
+
+}  // namespace orrery

@@ -1,0 +1,187 @@
+#include "cli/supervise/follow.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "cli/signals.h"
+#include "cli/supervise/agents.h"
+#include "cli/supervise/local_ranks.h"
+#include "cli/tell.h"
+#include "orrery/error.h"
+#include "run/control/address.h"
+
+namespace orrery {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr auto tick = Milliseconds(100);
+constexpr int queue_again = 75;
+
+class Follower {
+public:
+    Follower(LaunchSpec& spec, const Supervision& options)
+        : options_(options), spec_(spec), job_(spec.job), local_(spec, held_, options.disk_timeout_s) {
+        spec_.gone = [this](int64_t rank, const std::string& how) {
+            tell_gone(*spec_.meeting, job_, options_.node, rank, how);
+            return true;
+        };
+    }
+
+    int run() {
+        while (!code_) {
+            if (!mail_) meet();
+            while (!code_ && mail_) turn();
+        }
+        return *code_;
+    }
+
+private:
+    /// Tries again where node 0 is not there yet, or holds this node for one that is not gone yet.
+    void meet() {
+        const double until = now_s() + options_.policy.wait_node_s;
+        std::string why;
+        while (!code_ && now_s() < until) {
+            try {
+                mail_ = std::make_unique<LauncherMail>(*spec_.meeting, spec_.job, options_.node,
+                                                       options_.policy.nodes + options_.policy.spares, "order",
+                                                       Milliseconds(1000), nullptr);
+                return report("here", told_end());
+            } catch (const Error& error) {
+                if (error.fault() != Fault::peer) throw;  // it is no rendezvous
+                mail_.reset();
+                why = error.what();
+                if (ended_by_node_0(why)) return over(why);
+            }
+            if (const int signal = held_.take(tick); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+        }
+        if (code_) return;
+        std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s (--wait-node): %s\n",
+                     options_.policy.wait_node_s, why.c_str());
+        code_ = queue_again;
+    }
+
+    void over(const std::string& why) {
+        std::fprintf(stderr, "orrery: the job ends: %s\n", why.c_str());
+        code_ = 1;
+    }
+
+    void report(const char* event, const Json& more) {
+        mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
+    }
+
+    /// How the last generation here ended: said again at each meeting, since one that is over may have been told.
+    Json told_end() const {
+        if (!ended_) return nullptr;
+        Json text = to_json(*ended_);
+        text["generation"] = job_.generation;
+        return text;
+    }
+
+    void turn() {
+        const int signal = held_.take(tick);
+        try {
+            if (signal > 0 && signal != SIGCHLD) asked(signal);
+            while (!code_) {
+                const auto order = mail_->next();
+                if (!order) break;
+                obey(*order);
+            }
+            if (auto how = local_.look()) {
+                ended_ = std::move(how);
+                report("ended", told_end());
+            }
+        } catch (const Error& error) {
+            if (error.fault() != Fault::peer) throw;  // else the mail knows more
+        }
+        if (!code_ && !mail_->lost().empty()) part();
+    }
+
+    void asked(int signal) {
+        if (local_.running()) local_.ranks()->asked(signal);
+        report("signal", Json(signal));
+    }
+
+    void obey(const Json& order) {
+        const std::string what = order.value("do", "");
+        if (what == "finish") {
+            code_ = order.value("code", 1);
+            if (const std::string why = order.value("why", ""); *code_ != 0 && !why.empty())
+                std::fprintf(stderr, "orrery: the job ends: %s\n", why.c_str());
+            report("finished", nullptr);
+            mail_->leave();
+        } else if (what == "check" && order.value("node", int64_t{-1}) == options_.node) {
+            report("checked", Json(options_.check ? options_.check() : ""));
+        } else if (what == "end" && local_.running()) {
+            local_.ranks()->end(spec_.grace_ms);
+        } else if (what == "start") {
+            const auto slots = order.at("slots").get<std::vector<int64_t>>();
+            const auto mine = std::find(slots.begin(), slots.end(), options_.node);
+            if (mine == slots.end() || local_.running()) return;
+            // One for a launcher that was here before this one may still lie there.
+            const auto selves = order.at("selves").get<std::vector<std::string>>();
+            if (selves.at(static_cast<size_t>(mine - slots.begin())) != self_) return;
+            spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
+            job_.generation = order.at("generation").get<int64_t>();
+            job_.port = order.at("port").get<int>();
+            ended_.reset();
+            local_.start(job_, order.at("best").get<int64_t>());
+        }
+    }
+
+    /// A launcher is lost, maybe node 0's: no rank of this generation may stay.
+    void part() {
+        const std::string lost = mail_->lost();
+        if (ended_by_node_0(lost)) over(lost);
+        if (!code_)
+            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n", lost.c_str(),
+                         static_cast<long long>(options_.node));
+        if (local_.running()) local_.ranks()->end(spec_.grace_ms);
+        while (local_.running()) {
+            if (const int signal = held_.take(tick); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+            ended_ = local_.look();
+        }
+        // What they said of it is what was done to them.
+        if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
+        mail_.reset();
+        // Node 0 sees it, too, and ends the meeting.
+        const int signal = code_ ? 0 : held_.take(tick);
+        if (signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+    }
+
+    const Supervision& options_;
+    LaunchSpec& spec_;
+    Job job_;  ///< of the generation at hand
+    const SignalsHeld held_;
+    LocalRanks local_;
+    const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
+    std::unique_ptr<LauncherMail> mail_;
+    std::optional<Ended> ended_;  ///< of job_, once its ranks have ended here
+    std::optional<int> code_;
+};
+
+}  // namespace
+
+Json to_json(const Ended& how) {
+    return {{"cause", static_cast<int>(how.cause)},
+            {"code", how.code},
+            {"who", how.who},
+            {"how", how.how},
+            {"step", how.step},
+            {"hearsay", how.hearsay}};
+}
+
+Ended ended_of(const Json& text) {
+    const int cause = std::clamp(text.value("cause", 0), 0, static_cast<int>(Cause::node));
+    return {static_cast<Cause>(cause), text.value("code", 1),          text.value("who", ""),
+            text.value("how", ""),     text.value("step", int64_t{0}), text.value("hearsay", false)};
+}
+
+int follow_node_0(LaunchSpec& spec, const Supervision& supervision) { return Follower(spec, supervision).run(); }
+
+}  // namespace orrery

@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "cli/supervise/board.h"
+#include "cli/supervise/event_log.h"
+#include "cli/supervise/rank_processes.h"
+
+namespace orrery {
+
+/// This host's ranks, generation after generation: at most one of them runs.
+class LocalRanks {
+public:
+    /// `spec` outlives it; what it says of `gone` and `joined` holds for each generation.
+    LocalRanks(const LaunchSpec& spec, const SignalsHeld& held, double disk_timeout_s)
+        : spec_(spec), held_(held), disk_timeout_s_(disk_timeout_s) {}
+
+    /// `job`: with its generation and port. `best`: the newest step that any generation has finished.
+    void start(const Job& job, int64_t best);
+    bool running() const { return ranks_ != nullptr; }
+    RankProcesses* ranks() { return ranks_.get(); }
+    /// Looks who has ended; how all did, once the last one is reaped: nothing runs any more then.
+    std::optional<Ended> look();
+    /// The newest step that the first of them has finished, 0: none.
+    int64_t step();
+    /// The step that it goes on from, 0: none. Known once it has begun.
+    int64_t resumed() { return board_ ? board_->of(0).resumed.load() : 0; }
+    /// It has what it goes on from.
+    bool began() { return board_ && board_->of(0).began_ns > 0; }
+    /// Of the generation that was started last.
+    const GenerationTimes& times() const { return times_; }
+
+private:
+    void look_at_disks();
+
+    const LaunchSpec& spec_;
+    const SignalsHeld& held_;
+    const double disk_timeout_s_;
+    std::unique_ptr<Board> board_;
+    std::unique_ptr<RankProcesses> ranks_;
+    GenerationTimes times_;
+    int64_t memory_kills_ = 0, looked_ns_ = 0, disk_step_ = 0;
+};
+
+/// Processes that the system has killed on this host as it had no memory, since it began; 0: it does not say.
+int64_t memory_kills();
+
+}  // namespace orrery

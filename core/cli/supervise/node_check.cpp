@@ -1,0 +1,105 @@
+#include "cli/supervise/node_check.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "base/text.h"
+#include "cli/commands.h"
+
+extern char** environ;
+
+namespace orrery {
+namespace {
+
+constexpr double most_s = 5;
+
+std::string last_line(int file) {
+    char text[4096];
+    const off_t size = ::lseek(file, 0, SEEK_END);
+    const off_t from = size > static_cast<off_t>(sizeof text) ? size - static_cast<off_t>(sizeof text) : 0;
+    const ssize_t read = ::pread(file, text, sizeof text, from);
+    std::string last;
+    for (const std::string& line : split(std::string_view(text, static_cast<size_t>(read < 0 ? 0 : read)), '\n'))
+        if (!line.empty()) last = line;
+    return last;
+}
+
+/// What of the run's settings its preflight reads, too.
+bool for_preflight(const std::string& set) {
+    for (const char* begins : {"device.", "plugins.", "run.device=", "run.threads_per_rank="})
+        if (set.starts_with(begins)) return true;
+    return false;
+}
+
+}  // namespace
+
+std::string problem_of_run(const std::vector<std::string>& arguments, double seconds) {
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    const int said = ::memfd_create("orrery-check", MFD_CLOEXEC);
+    if (said < 0) return fmt::format("cannot be looked at: {}", std::strerror(errno));
+    int lifeline[2];  // it ends with this process
+    if (::pipe2(lifeline, O_CLOEXEC) != 0) {
+        ::close(said);
+        return fmt::format("cannot be looked at: cannot make a pipe: {}", std::strerror(errno));
+    }
+    std::string variable = fmt::format("ORRERY_LIFELINE={}", lifeline[0]);
+    std::vector<char*> envp;
+    for (char** e = environ; *e; ++e) envp.push_back(*e);
+    envp.push_back(variable.data());
+    envp.push_back(nullptr);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        ::dup2(said, STDOUT_FILENO);
+        ::dup2(said, STDERR_FILENO);
+        sigset_t none;
+        ::sigemptyset(&none);
+        ::sigprocmask(SIG_SETMASK, &none, nullptr);
+        ::fcntl(lifeline[0], F_SETFD, 0);
+        ::execve("/proc/self/exe", argv.data(), envp.data());
+        ::_exit(127);
+    }
+    ::close(lifeline[0]);
+    std::string problem;
+    int status = 0;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    bool ended = pid < 0;
+    while (!ended && std::chrono::steady_clock::now() < until) {
+        ended = ::waitpid(pid, &status, WNOHANG) != 0;
+        if (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (pid < 0) {
+        problem = fmt::format("cannot be looked at: fork: {}", std::strerror(errno));
+    } else if (!ended) {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, &status, 0);
+        problem = fmt::format("its check takes more than {:g} s", seconds);
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        problem = last_line(said);
+        if (problem.empty()) problem = fmt::format("its check ended with status {}", status);
+    }
+    ::close(lifeline[1]);
+    ::close(said);
+    return problem;
+}
+
+std::string node_problem(const ScriptCommand& command, const std::string& folder) {
+    std::vector<std::string> arguments = {"orrery", "preflight", "--quick", "--ranks", "1", "--folder", folder};
+    if (!command.config.empty()) arguments.insert(arguments.end(), {"--config", command.config});
+    for (const std::string& set : command.sets)
+        if (for_preflight(set)) arguments.insert(arguments.end(), {"--set", set});
+    return problem_of_run(arguments, most_s);
+}
+
+}  // namespace orrery

@@ -1,0 +1,265 @@
+#include "cli/supervise/rank_processes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "base/processors.h"
+#include "base/signals.h"
+#include "cli/supervise/board.h"
+#include "orrery/error.h"
+
+extern char** environ;
+
+namespace orrery {
+namespace {
+
+constexpr auto tell_stuck = std::chrono::seconds(5), give_up = std::chrono::seconds(300);
+
+/// Everything a child needs is made before fork: only exec follows in the child. What `blocked` holds comes to it when
+/// it asks for it: no signal is too early.
+pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& variables,
+            const sigset_t& blocked, int lifeline) {
+    std::vector<char*> argv, envp;
+    for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    // Of a name that is there twice, the rank would read the first: the user's ORRERY_TOKEN instead of the job's.
+    const auto replaced = [&](std::string_view had) {
+        const std::string_view name = had.substr(0, had.find('=') + 1);
+        return std::any_of(variables.begin(), variables.end(), [&](const auto& v) { return v.starts_with(name); });
+    };
+    for (char** e = environ; *e; ++e)
+        if (!replaced(*e)) envp.push_back(*e);
+    for (const auto& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
+    envp.push_back(nullptr);
+    const pid_t pid = ::fork();
+    if (pid < 0) throw Error(fmt::format("cannot start a rank: fork: {}", std::strerror(errno)), Fault::failed);
+    if (pid == 0) {
+        ::fcntl(lifeline, F_SETFD, 0);
+        ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+        ::execve("/proc/self/exe", argv.data(), envp.data());
+        ::_exit(127);
+    }
+    return pid;
+}
+
+void pin(const std::vector<int>& processors) {
+    if (!run_on(processors))
+        std::fprintf(stderr, "orrery: cannot pin the ranks: %s; set run.pin_ranks = false\n", std::strerror(errno));
+}
+
+/// Which exit code is the job's: a failure before a stop, SIGINT's before the other signals'.
+int weight(int code) { return code == 0 ? 0 : code == 75 ? 1 : code == 128 + SIGINT ? 2 : 3; }
+
+/// The letter that /proc has for what a task does, 0: there is none.
+char state_in(const std::string& file) {
+    std::FILE* stat = std::fopen(file.c_str(), "re");
+    if (!stat) return 0;
+    char text[256] = {};
+    const size_t read = std::fread(text, 1, sizeof text - 1, stat);
+    std::fclose(stat);
+    const std::string_view line(text, read);
+    const size_t name = line.rfind(") ");  // a program's name may hold anything
+    return name == std::string_view::npos || name + 2 >= line.size() ? 0 : line[name + 2];
+}
+
+/// D where any of its threads waits for a disk, else what the first one does.
+char state_of(pid_t pid) {
+    const std::string tasks = fmt::format("/proc/{}/task", pid);
+    std::error_code problem;
+    for (const auto& task : std::filesystem::directory_iterator(tasks, problem))
+        if (state_in(task.path().string() + "/stat") == 'D') return 'D';
+    return state_in(fmt::format("{}/{}/stat", tasks, pid));
+}
+
+}  // namespace
+
+SignalsHeld::SignalsHeld() : mask(stop_signals()) {
+    ::sigaddset(&mask, SIGCHLD);
+    ::pthread_sigmask(SIG_BLOCK, &mask, &before);
+}
+
+SignalsHeld::~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+
+int SignalsHeld::take(std::chrono::milliseconds limit) const {
+    const timespec tick{limit.count() / 1000, (limit.count() % 1000) * 1'000'000};
+    return std::max(0, ::sigtimedwait(&mask, nullptr, &tick));
+}
+
+RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const SignalsHeld& held, Board* board,
+                             int64_t best)
+    : spec_(spec), board_(board) {
+    int lifeline[2];
+    // What else this process starts meanwhile must not have either end.
+    if (::pipe2(lifeline, O_CLOEXEC) != 0)
+        throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)), Fault::failed);
+    lifeline_ = lifeline[1];
+    const std::vector<int> allowed = allowed_processors();
+    for (int64_t i = 0; i < spec.local_ranks; ++i) {
+        Job job = shared;
+        job.rank = spec.first_rank + i;
+        job.local_rank = i;
+        job.local_ranks = spec.local_ranks;
+        auto variables = environment_of(job);
+        variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
+        if (board_) variables.push_back(board_->variable(i, best));
+        if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
+        children_.push_back({spawn(spec.arguments, variables, held.before, lifeline[0]), job.rank, true});
+    }
+    if (!spec.processors.empty()) pin(allowed);
+    ::close(lifeline[0]);
+}
+
+RankProcesses::~RankProcesses() {
+    forward(SIGKILL);
+    const auto until = Clock::now() + tell_stuck;
+    for (Child& child : children_)
+        while (child.running && Clock::now() < until) {
+            if (::waitpid(child.pid, nullptr, WNOHANG) == child.pid) child.running = false;
+            if (child.running) ::usleep(1000);
+        }
+    ::close(lifeline_);
+}
+
+void RankProcesses::forward(int signal) const {
+    for (const Child& child : children_)
+        if (child.running) ::kill(child.pid, signal);
+}
+
+bool RankProcesses::any() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
+}
+
+bool RankProcesses::tell_gone(const Child& child, const std::string& how) const {
+    return !spec_.gone || spec_.gone(child.rank, how);
+}
+
+RankEnd RankProcesses::end_of(const Child& child, int status) const {
+    RankEnd end{child.rank, child.pid};
+    if (WIFSIGNALED(status))
+        end.signal = WTERMSIG(status);
+    else
+        end.code = WEXITSTATUS(status);
+    end.late = child.late;
+    end.state = child.state;
+    end.done = !board_;
+    if (!board_) return end;
+    const RankTells& told = board_->of(child.rank - spec_.first_rank);
+    const int how = told.end;
+    end.done = how == 1;
+    if (how >= 2) end.fault = static_cast<Fault>(how - 2);
+    if (how >= 2) end.why.assign(told.why, ::strnlen(told.why, sizeof told.why));
+    return end;
+}
+
+void RankProcesses::ended(Child& child, int status) {
+    child.running = false;
+    ends_.push_back(end_of(child, status));
+    const RankEnd& end = ends_.back();
+    const bool first = !deadline_;
+    const bool early = end.signal == 0 && end.code == 0 && !end.done;  // no word of its end, and no error either
+    const int own = end.signal != 0 || early ? 1 : end.code;
+    if (weight(own) == 3 && first)  // before others are told, which may take long
+        deadline_ = Clock::now() + std::chrono::milliseconds(spec_.grace_ms);
+    if (end.signal != 0) {
+        const std::string how =
+            fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
+        if (!end.late && !at_once_)  // also where another, which saw it first, has ended before
+            std::fprintf(stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
+                         !first || tell_gone(child, how) ? "" : " before it joined");
+    } else if (early) {
+        const std::string how = fmt::format("(pid {}) ended with exit code 0 before its end", child.pid);
+        std::fprintf(stderr, "orrery: rank %lld %s\n", static_cast<long long>(child.rank), how.c_str());
+        if (first) tell_gone(child, how);
+    } else if (first && weight(own) == 3) {
+        tell_gone(child, fmt::format("(pid {}) ended with exit code {}", child.pid, own));
+    }
+    if (own == 0) return;
+    if (weight(own) > weight(code_)) code_ = own;
+    if (weight(own) == 3 || stopping_) return;
+    stopping_ = true;  // a scheduler may signal one rank alone, before it has met the others
+    forward(SIGTERM);
+}
+
+void RankProcesses::asked(int signal) {
+    const bool again = signal == SIGINT && interrupted_;
+    interrupted_ = interrupted_ || signal == SIGINT;
+    stopping_ = true;
+    if (again || !spec_.taken_by) {
+        at_once_ = 128 + signal;
+        deadline_ = Clock::now() + std::chrono::milliseconds(again ? 0 : spec_.grace_ms);
+    }
+    if (!spec_.taken_by || signal == SIGUSR1) return forward(signal);
+    // The terminal sends SIGINT to all; a second one would end them at once. They learn which one it was.
+    for (const Child& child : children_)
+        if (child.running) ::sigqueue(child.pid, SIGTERM, sigval{.sival_int = signal});
+}
+
+void RankProcesses::reap() {
+    int status = 0;
+    for (Child& child : children_)
+        if (child.running && ::waitpid(child.pid, &status, WNOHANG) == child.pid) ended(child, status);
+}
+
+void RankProcesses::kill_late() {
+    if (!any()) return;
+    if (killed_ && !told_stuck_ && Clock::now() > *killed_ + tell_stuck) {
+        told_stuck_ = true;
+        for (const Child& child : children_)
+            if (child.running)
+                std::fprintf(stderr, "orrery: rank %lld (pid %d) was killed and does not go: the system holds it%s\n",
+                             static_cast<long long>(child.rank), child.pid,
+                             state_of(child.pid) == 'D' ? ", it waits for a disk" : "");
+    }
+    if (!deadline_ || Clock::now() < *deadline_) return;
+    for (Child& child : children_) {
+        if (!child.running) continue;
+        child.late = true;
+        child.state = state_of(child.pid);
+        if (!at_once_)
+            std::fprintf(stderr, "orrery: rank %lld (pid %d) %s\n", static_cast<long long>(child.rank), child.pid,
+                         spec_.joined && !spec_.joined(child.rank) ? "had not joined yet and is ended, too"
+                                                                   : "did not end in time and is killed");
+    }
+    forward(SIGKILL);
+    killed_ = Clock::now();
+    deadline_ = Clock::now() + std::chrono::hours(1);
+}
+
+void RankProcesses::look() {
+    reap();
+    kill_late();
+}
+
+void RankProcesses::end(int grace_ms) {
+    if (!deadline_) deadline_ = Clock::now() + std::chrono::milliseconds(grace_ms);
+}
+
+bool RankProcesses::stuck() const { return killed_ && any() && Clock::now() > *killed_ + give_up; }
+
+int RankProcesses::code() const {
+    if (at_once_) return *at_once_;
+    return interrupted_ && weight(code_) < 3 ? 128 + SIGINT : code_;
+}
+
+std::optional<int64_t> RankProcesses::waits_for_disk(double seconds, bool moved) {
+    const auto now = Clock::now();
+    for (Child& child : children_) {
+        const bool waits = child.running && !moved && state_of(child.pid) == 'D';
+        if (!waits) child.disk_since.reset();
+        if (waits && !child.disk_since) child.disk_since = now;
+        if (waits && std::chrono::duration<double>(now - *child.disk_since).count() >= seconds) return child.rank;
+    }
+    return std::nullopt;
+}
+
+}  // namespace orrery

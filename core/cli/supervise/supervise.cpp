@@ -1,0 +1,283 @@
+#include "cli/supervise/supervise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "base/limits.h"
+#include "cli/command_line.h"
+#include "cli/signals.h"
+#include "cli/supervise/agents.h"
+#include "cli/supervise/event_log.h"
+#include "cli/supervise/follow.h"
+#include "cli/supervise/local_ranks.h"
+#include "cli/tell.h"
+#include "orrery/error.h"
+#include "run/control/rendezvous.h"
+
+namespace orrery {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr auto tick = Milliseconds(100);  // of who looks at the board; a rank's end wakes at once
+
+double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
+
+/// Carries out what the supervisor of a job orders: on this host, which is node 0, and by its agents on others.
+class Conductor {
+public:
+    Conductor(LaunchSpec& spec, const Supervision& options)
+        : options_(options),
+          spec_(spec),
+          local_(spec, held_, options.disk_timeout_s),
+          log_(options.folder ? options.folder() : ""),
+          began_(now_s()),
+          supervisor_(options.policy, began_) {
+        spec_.gone = [this](int64_t rank, const std::string& how) { return !server_ || server_->gone(rank, how); };
+        if (options.policy.nodes > 1)
+            agents_ = std::make_unique<Agents>(spec.meeting, spec.job, options.policy.nodes + options.policy.spares);
+        spec_.joined = [this](int64_t rank) { return !server_ || spec_.job.ranks == 1 || server_->joined(rank); };
+    }
+
+    int run() {
+        try {
+            take(supervisor_.came(0, now_s()));
+            while (!supervisor_.over()) turn();
+        } catch (const std::exception& error) {
+            give_up(explain(error), exit_code(fault_of(error)));
+            throw;
+        }
+        return code_;
+    }
+
+private:
+    void turn() {
+        auto limit = tick;
+        if (const auto next = supervisor_.next_tick(); next && !local_.running())
+            limit = std::clamp(Milliseconds(static_cast<int64_t>((*next - now_s()) * 1000) + 1), Milliseconds(0), tick);
+        const int signal = held_.take(limit);
+        if (signal > 0 && signal != SIGCHLD) asked(signal);
+        follow();
+        if (const auto how = local_.look()) {
+            add_times();
+            ended(0, *how);
+        }
+        if (agents_)
+            for (const NodeNews& news : agents_->news()) hear(news);
+        take(supervisor_.tick(now_s()));
+    }
+
+    void hear(const NodeNews& news) {
+        const int64_t node = news.node;
+        const Json more = news.text.is_object() ? news.text.value("more", Json()) : Json();
+        const std::string event = news.text.is_object() ? news.text.value("event", "") : "";
+        if (news.kind == NodeNews::Kind::lost) return lose(node, news.how);
+        const std::string self = news.text.is_object() ? news.text.value("self", "") : "";
+        if (event == "here") {
+            if (running_.count(node) > 0 && selves_[node] != self) lose(node, "its launcher was started again");
+            selves_[node] = self;
+            // One that ran may have ended its ranks, or be another process by now; or be about to find its order.
+            const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
+            if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, ended_of(more));
+            if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
+            if (running_.count(node) > 0) lose(node, "its order to start was lost");
+            log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
+            if (checking_.count(node) > 0) return check(node);  // the order went with the meeting before
+            take(supervisor_.came(node, now_s()));
+        } else if (selves_[node] != self) {
+            return;  // of one that was there before
+        } else if (event == "ended" && more.is_object()) {
+            if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, ended_of(more));
+        } else if (event == "checked" && more.is_string()) {
+            const std::string why = more.get<std::string>();
+            checking_.erase(node);
+            log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
+            take(supervisor_.checked(node, why.empty(), why, now_s()));
+        } else if (event == "signal" && more.is_number_integer()) {
+            stop(more.get<int>());
+        }
+    }
+
+    void lose(int64_t node, const std::string& how) {
+        std::fprintf(stderr, "orrery: node %lld is lost: %s\n", static_cast<long long>(node), how.c_str());
+        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "lost"}, {"how", how}});
+        checking_.erase(node);
+        if (running_.erase(node) > 0 && server_) server_->fail(fmt::format("node {} is lost: {}", node, how));
+        take(supervisor_.lost(node, how, now_s()));
+        told_end();
+    }
+
+    void asked(int signal) {
+        if (local_.running()) local_.ranks()->asked(signal);
+        stop(signal);
+    }
+
+    void stop(int signal) {
+        stopped_ = true;
+        log_.tell(supervisor_.generation(), "signal", {{"signal", signal}});
+        take(supervisor_.stop(stopped_code(signal), fmt::format("stopped by signal {}", signal), now_s()));
+    }
+
+    /// What the first rank has told.
+    void follow() {
+        if (!local_.running()) return;
+        if (!told_began_ && local_.began()) {
+            told_began_ = true;
+            log_.tell(supervisor_.generation(), "training",
+                      {{"step", local_.resumed()}, {"seconds", rounded(now_s() - local_.times().started)}});
+        }
+        if (local_.began()) supervisor_.step_done(local_.step());
+    }
+
+    /// Of this host's ranks, which go as the others do.
+    void add_times() {
+        add(goodput_, local_.times(), supervisor_.restarts() == 0);
+        idle_since_ = local_.times().ended;
+    }
+
+    void ended(int64_t node, const Ended& how) {
+        if (running_.erase(node) == 0) return;
+        stopped_ = stopped_ || how.cause == Cause::stopped;
+        supervisor_.step_done(how.step);  // it may have ended between two looks
+        const GenerationTimes& times = local_.times();
+        Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
+        if (agents_) line["node"] = node;
+        if (!how.who.empty()) line["who"] = how.who;
+        if (!how.how.empty()) line["how"] = how.how;
+        if (node == 0) line["seconds"] = rounded(times.ended - std::max({times.last, times.began, times.started}));
+        log_.tell(supervisor_.generation(), "ended", line);
+        take(supervisor_.ended(node, how, now_s()));
+        told_end();
+    }
+
+    /// A generation that has ended is told of once, with what was decided.
+    void told_end() {
+        if (supervisor_.restarts() > told_restarts_ && !supervisor_.over())
+            tell_restart(supervisor_.next_tick().value_or(now_s()) - now_s());
+    }
+
+    void take(const Supervisor::Orders& orders) {
+        for (const Order& order : orders) switch (order.kind) {
+                case Order::Kind::check: check(order.node); break;
+                case Order::Kind::start: start(order); break;
+                case Order::Kind::end_ranks:
+                    if (local_.running()) local_.ranks()->end(spec_.grace_ms);
+                    if (agents_) agents_->order({{"do", "end"}});
+                    break;
+                case Order::Kind::say: std::fprintf(stderr, "orrery: %s\n", order.text.c_str()); break;
+                case Order::Kind::finish: finish(order); break;
+            }
+    }
+
+    /// What was decided is told before it is carried out: the pause may be long.
+    void tell_restart(double pause) {
+        told_restarts_ = supervisor_.restarts();
+        const Ended why = supervisor_.last_failure().value_or(Ended{});
+        const std::string missing = supervisor_.missing();
+        const std::string when = !missing.empty() ? ", once it is complete (" + missing + ")"
+                                 : pause > 0.05   ? fmt::format(" in {:.0f} s", std::ceil(pause))
+                                                  : "";
+        std::fprintf(stderr, "orrery: %s %s; the job starts again%s: restart %lld\n", why.who.c_str(), why.how.c_str(),
+                     when.c_str(), static_cast<long long>(told_restarts_));
+    }
+
+    /// A job that begins is not checked: `orrery preflight` is there for that.
+    void check(int64_t node) {
+        if (!restarted_ || node == 0) return take(supervisor_.checked(node, true, "", now_s()));
+        checking_.insert(node);
+        agents_->order({{"do", "check"}, {"node", node}});
+    }
+
+    void start(const Order& order) {
+        if (supervisor_.restarts() > told_restarts_) tell_restart(0);
+        server_.reset();
+        goodput_.waiting += now_s() - idle_since_;
+        Job job = spec_.job;
+        if (agents_) job.port = 0;  // that of the job is where launchers meet
+        job.generation = options_.mint ? options_.mint(order.generation - 1) : order.generation;
+        if (restarted_ && job.generation != order.generation)
+            throw Error(fmt::format("generation {} of the job's folder is taken: another job goes on with it",
+                                    job.generation - 1),
+                        Fault::failed);
+        supervisor_.minted(job.generation);
+        if (spec_.meeting)
+            server_ = serve(*spec_.meeting, options_of(job, spec_.local_ranks));  // one rank meets nobody
+        if (server_) job.port = server_->port();
+        running_.insert(order.nodes.begin(), order.nodes.end());
+        const auto mine = std::find(order.nodes.begin(), order.nodes.end(), 0);
+        if (agents_) {
+            started_in_ = agents_->meeting();
+            std::vector<std::string> selves;
+            for (const int64_t node : order.nodes) selves.push_back(selves_[node]);
+            agents_->order({{"do", "start"},
+                            {"generation", job.generation},
+                            {"port", job.port},
+                            {"best", supervisor_.best_step()},
+                            {"slots", order.nodes},
+                            {"selves", selves}});
+        }
+        spec_.first_rank = (mine - order.nodes.begin()) * spec_.local_ranks;
+        local_.start(job, supervisor_.best_step());
+        told_began_ = false;
+        restarted_ = true;
+        log_.tell(job.generation, "start", {{"ranks", job.ranks}, {"restarts", supervisor_.restarts()}});
+    }
+
+    /// This launcher cannot go on: the others are told, who would wait for it.
+    void give_up(const std::string& why, int code) {
+        if (finished_) return;
+        stopped_ = true;  // who called says it
+        try {
+            finish({Order::Kind::finish, -1, supervisor_.generation(), {}, code, why});
+        } catch (const std::exception& second) {
+            std::fprintf(stderr, "orrery: %s\n", second.what());
+        }
+    }
+
+    void finish(const Order& order) {
+        finished_ = true;
+        code_ = order.code;
+        goodput_.waiting += std::max(0.0, now_s() - idle_since_);
+        Json line = {{"exit_code", code_}, {"why", order.text}, {"restarts", supervisor_.restarts()}};
+        line.update(goodput_.json());
+        log_.tell(supervisor_.generation(), "end", line);
+        if (code_ != 0 && !stopped_) std::fprintf(stderr, "orrery: the job ends: %s\n", order.text.c_str());
+        if (agents_) agents_->finish({{"do", "finish"}, {"code", code_}, {"why", order.text}});
+        std::printf("%s\n", goodput_.text(supervisor_.restarts()).c_str());
+    }
+
+    const Supervision& options_;
+    LaunchSpec& spec_;
+    const SignalsHeld held_;
+    std::unique_ptr<RendezvousService> server_;
+    std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are of this host
+    std::set<int64_t> running_;       ///< nodes whose ranks are not known to have ended
+    LocalRanks local_;
+    EventLog log_;
+    const double began_;
+    double idle_since_ = began_;
+    Supervisor supervisor_;
+    Goodput goodput_;
+    int64_t told_restarts_ = 0, started_in_ = 0;
+    std::set<int64_t> checking_;
+    std::map<int64_t, std::string> selves_;  ///< which process is a node's launcher
+    bool told_began_ = false, restarted_ = false, stopped_ = false, finished_ = false;
+    int code_ = 0;
+};
+
+}  // namespace
+
+int supervise(LaunchSpec spec, const Supervision& options) {
+    if (spec.taken_by) spec.taken_by->leave_them();
+    if (options.node != 0) return follow_node_0(spec, options);
+    if (options.claim) options.claim();
+    return Conductor(spec, options).run();
+}
+
+}  // namespace orrery

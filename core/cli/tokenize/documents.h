@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/regular_file.h"
+#include "orrery/error.h"
+
+namespace orrery {
+
+/// A text, or a line of JSON, and where it stands.
+struct Document {
+    std::string text;
+    Origin where;
+};
+
+/// The documents of files and of standard input ("-"), in order: a file each, or a line each.
+class Documents {
+public:
+    Documents(std::vector<std::string> files, bool lines) : files_(std::move(files)), lines_(lines) {}
+
+    /// The next ones, about 16 MiB or a single larger one; false when there are no more. Lines of white space are none.
+    /// Throws Error for files that cannot be read, or are empty.
+    bool next(std::vector<Document>& batch);
+
+private:
+    bool open();
+    size_t read(char* out, size_t bytes);
+    void whole(std::vector<Document>& batch);
+    bool line(std::vector<Document>& batch);
+
+    std::vector<std::string> files_;
+    bool lines_;
+    size_t file_ = 0;
+    std::unique_ptr<RegularFile> in_;  ///< null for standard input
+    bool open_ = false, ended_ = false;
+    int64_t offset_ = 0;
+    int line_ = 0;
+    std::string waiting_;  ///< read, but not given
+    size_t given_ = 0;     ///< of waiting_
+};
+
+}  // namespace orrery

@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "base/json.h"
+#include "base/processors.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/tokenize/documents.h"
+#include "run/data/data.h"
+#include "run/data/token_pair.h"
+#include "tokenizer/encoder.h"
+#include "tokenizer/folder.h"
+
+namespace orrery {
+namespace {
+
+using tokenizer::Encoder;
+using tokenizer::Encoders;
+using tokenizer::Tokenizer;
+
+struct Ids {
+    std::vector<int32_t> ids;
+    int64_t ignored = 0;
+};
+
+/// What stands behind each document: the token asked for, or the end of text that the folder's files name.
+int32_t end_of_document(const TokenizeCommand& command, const Tokenizer& tokenizer) {
+    std::string token = command.end, from = "--end";
+    if (token.empty()) {
+        const tokenizer::NamedToken named = tokenizer::named_token(command.tokenizer, "eos_token");
+        token = named.token;
+        from = named.file;
+    }
+    if (token.empty()) {
+        for (const std::string& usual : tokenizer::usual_ends())
+            if (const auto id = tokenizer.id_of(usual)) return *id;
+        throw Error(
+            fmt::format("tokenize: {} has no tokenizer_config.json that names an eos_token\n  name the token "
+                        "between documents with --end TOKEN",
+                        command.tokenizer));
+    }
+    const auto id = tokenizer.id_of(token);
+    if (!id) throw Error(fmt::format("tokenize: {} names {}, which the tokenizer has not", from, quote(token)));
+    return *id;
+}
+
+class Tokenizing {
+public:
+    explicit Tokenizing(const TokenizeCommand& command) : command_(command) {
+        int threads = command.threads;
+        if (threads == 0) threads = static_cast<int>(allowed_processors().size());
+        if (!command.tokenizer.empty()) {
+            tokenizer_ = Tokenizer::load(command.tokenizer);
+            end_ = end_of_document(command, *tokenizer_);
+            encoders_.emplace(tokenizer_, threads);
+        }
+    }
+
+    /// Two bytes where all ids fit, as Megatron chooses.
+    int token_bytes() const {
+        constexpr int64_t most_short = 65500;
+        return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;
+    }
+    int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : 256; }
+    tokenizer::EncodeCounts counts() const { return encoders_ ? encoders_->counts() : tokenizer::EncodeCounts{}; }
+
+    std::vector<Ids> encode(const std::vector<Document>& documents) {
+        std::vector<Ids> all(documents.size());
+        if (encoders_)
+            encoders_->each(documents.size(),
+                            [&](Encoder& encoder, size_t i) { all[i] = encode(documents[i], &encoder); });
+        else
+            for (size_t i = 0; i < documents.size(); ++i) all[i] = encode(documents[i], nullptr);
+        return all;
+    }
+
+private:
+    Ids encode(const Document& document, Encoder* encoder) const {
+        Ids out;
+        if (!command_.lines()) {
+            add(document.text, true, document.where, encoder, out.ids);
+        } else {
+            const Json json = parse_json(document.text, document.where);
+            if (!command_.field.empty()) {
+                add(field(json, command_.field, document.where), true, document.where, encoder, out.ids);
+            } else {
+                add(field(json, command_.prompt, document.where), true, document.where, encoder, out.ids);
+                out.ignored = static_cast<int64_t>(out.ids.size());
+                add(field(json, command_.completion, document.where), false, document.where, encoder, out.ids);
+            }
+        }
+        if (end_) out.ids.push_back(*end_);
+        return out;
+    }
+
+    static const std::string& field(const Json& json, const std::string& key, const Origin& where) {
+        if (!json.is_object()) throw Error(where, "is no object of JSON");
+        const auto found = json.find(key);
+        if (found == json.end()) {
+            std::vector<std::string> keys;
+            for (const auto& [name, value] : json.items()) keys.push_back(quote(name));
+            throw Error(where,
+                        fmt::format("has no key {}; it has {}\n  name the key of the texts: --field, or --prompt "
+                                    "and --completion",
+                                    quote(key), keys.empty() ? "none" : join_few(keys, 8)));
+        }
+        if (!found->is_string()) throw Error(where, fmt::format("the key {} is no text", quote(key)));
+        return found->get_ref<const std::string&>();
+    }
+
+    static void add(const std::string& text, bool first, const Origin& where, Encoder* encoder,
+                    std::vector<int32_t>& ids) {
+        if (!encoder) {
+            for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+            return;
+        }
+        try {
+            encoder->encode(text, first, ids);
+        } catch (const Error& error) {
+            throw Error(where, error.what(), error.fault());
+        }
+    }
+
+    const TokenizeCommand& command_;
+    std::shared_ptr<const Tokenizer> tokenizer_;
+    std::optional<Encoders> encoders_;
+    std::optional<int32_t> end_;
+};
+
+int tokenize_bytes_of(const TokenizeCommand& command) {
+    if (command.files.size() != 2)
+        throw Error("tokenize: name a text file and the token file to write, or texts with -o NAME");
+    const std::string &text = command.files[0], &bin = command.files[1];
+    std::error_code ignored;
+    if (std::filesystem::equivalent(text, bin, ignored))
+        throw Error(fmt::format("tokenize: {} and {} are one file, whose text would be lost\n  name another token file",
+                                text, bin));
+    const int64_t count = tokenize_bytes(text, bin, command.token_bytes);
+    std::printf("%s: %lld tokens of %d bytes, one a byte, vocabulary 256\n", bin.c_str(), static_cast<long long>(count),
+                command.token_bytes);
+    return 0;
+}
+
+void refuse_odd(const TokenizeCommand& command) {
+    if (command.prompt.empty() != command.completion.empty())
+        throw Error("tokenize: --prompt and --completion go together");
+    if (!command.prompt.empty() && !command.field.empty())
+        throw Error("tokenize: --field is one text a line, --prompt and --completion are two; give one of them");
+    if (command.tokenizer.empty() && !command.end.empty()) throw Error("tokenize: --end needs --tokenizer");
+}
+
+void refuse_own_text(const TokenizeCommand& command) {
+    for (const std::string& file : command.files)
+        for (const char* ending : {".bin", ".idx", ".mask"}) {
+            std::error_code ignored;
+            if (std::filesystem::equivalent(file, command.out + ending, ignored))
+                throw Error(
+                    fmt::format("tokenize: {} would be replaced by its own tokens\n  name another file with -o", file));
+        }
+}
+
+}  // namespace
+
+int tokenize_command(const TokenizeCommand& command) {
+    refuse_odd(command);
+    if (command.out.empty()) {
+        if (!command.tokenizer.empty() || command.lines())
+            throw Error("tokenize: name what to write with -o NAME, for NAME.bin and NAME.idx");
+        return tokenize_bytes_of(command);
+    }
+    Tokenizing tokenizing(command);
+    Documents documents(command.files, command.lines());
+    refuse_own_text(command);
+    TokenPair pair(command.out, tokenizing.token_bytes(), !command.prompt.empty());
+    for (std::vector<Document> batch; documents.next(batch);) {
+        const std::vector<Ids> encoded = tokenizing.encode(batch);
+        for (const Ids& each : encoded) pair.add(each.ids, each.ignored);
+    }
+    if (pair.documents() == 0) throw Error("tokenize: there is no document");
+    pair.finish();
+    std::printf("%s.bin, %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
+                command.out.c_str(), count_text(pair.tokens()).c_str(), tokenizing.token_bytes(),
+                count_text(pair.documents()).c_str(), count_text(tokenizing.vocabulary()).c_str());
+    const tokenizer::EncodeCounts counts = tokenizing.counts();
+    if (counts.unknown > 0)
+        std::printf("%s characters are not of Unicode 14: another library may cut the text elsewhere there\n",
+                    count_text(counts.unknown).c_str());
+    if (counts.lost > 0)
+        std::printf("%s characters have no id, and are left out as the tokenizer's file has it\n",
+                    count_text(counts.lost).c_str());
+    return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,228 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "control/wire.h"
+#include "orrery/error.h"
+#include "orrery/rendezvous.h"
+
+namespace orrery {
+
+using wire::Frame;
+using wire::Kind;
+
+namespace {
+
+constexpr LinkTime beat_every = std::chrono::milliseconds(250);
+constexpr size_t max_position = 64 << 10;
+constexpr std::string_view late = "late ";
+
+std::string place_text(const std::string& host, int port) {
+    return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
+    switch (welcome.status) {
+        case wire::Status::unknown_rank: return "the job has no such rank";
+        case wire::Status::rank_taken: return "another process already is that rank";
+        case wire::Status::old_generation:
+            return fmt::format("generation {} of the job is over; this process comes from before a restart",
+                               options.token.generation);
+        case wire::Status::other_shape:
+            return fmt::format("the job there has {}, this one {}\n  give every host the same --nodes and [mesh]",
+                               wire::shape_text(welcome.world, welcome.per_host),
+                               wire::shape_text(options.world, options.per_host));
+        default: return "the job token does not match; is another job using that port?";
+    }
+}
+
+template <class T>
+std::string bytes_of(const T& value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+}  // namespace
+
+class MemberLink::State {
+public:
+    State(const JoinOptions& options, const LinkHost& here)
+        : options_(options), here_(here), place_(place_text(options.host, options.port)) {}
+
+    void opened(LinkTime now) {
+        phase_ = Phase::challenge;
+        heard_ = now;
+        in_.clear();
+        out_.clear();
+    }
+
+    void received(std::string_view bytes, LinkTime now) {
+        heard_ = now;
+        in_ += bytes;
+        if (phase_ == Phase::challenge && in_.size() >= sizeof(wire::Challenge)) say_hello();
+        if (phase_ == Phase::welcome && in_.size() >= sizeof(wire::Welcome)) take_welcome(now);
+        if (phase_ != Phase::joined) return;
+        size_t at = 0;
+        try {
+            while (auto frame = from_->open(in_, at)) take(*frame);
+        } catch (const Error& error) {
+            end(fmt::format("protocol error of {}: {}", service(), error.what()));
+        }
+        in_.erase(0, at);
+    }
+
+    void closed() {
+        if (phase_ == Phase::joined) end(service() + " died");
+    }
+
+    void tick(LinkTime now, const std::string& position) {
+        if (phase_ != Phase::joined || dead_) return;
+        if (now - heard_ > options_.silence) return end(service() + " is silent: stopped or unreachable");
+        if (now < next_beat_ || left_) return;
+        next_beat_ = now + beat_every;
+        const bool is_late = position.starts_with(late);
+        const std::string_view text = std::string_view(position).substr(is_late ? late.size() : 0, max_position);
+        send({Kind::beat, 0, is_late ? "late" : "", std::string(text)});
+    }
+
+    LinkTime due() const { return next_beat_; }
+    std::string output() { return std::exchange(out_, {}); }
+    bool joined() const { return phase_ == Phase::joined; }
+    bool over() const { return left_ || dead_; }
+    const std::string& lost() const { return lost_; }
+    void lose(const std::string& why) {
+        if (lost_.empty()) lost_ = why;
+    }
+
+    std::string service() const {
+        return home_ < 0 ? fmt::format("the launcher, which holds the rendezvous at {},", place_)
+                         : fmt::format("rank {}, which holds the rendezvous at {},", home_, place_);
+    }
+
+    uint64_t request(std::string_view what, std::string_view key, std::string_view value) {
+        if (key.size() > wire::max_key || key.size() + value.size() + 16 > wire::max_frame)
+            throw Error(
+                fmt::format("rendezvous: key '{:.40}' of {} bytes with a value of {} bytes is over the limit of "
+                            "512 bytes and 1 MiB",
+                            key, key.size(), value.size()),
+                Fault::failed);
+        const Kind kind = wire::kind_of(what);
+        const bool answered = kind == Kind::get || kind == Kind::add || kind == Kind::absent;
+        const uint64_t number = answered ? ++numbers_ : 0;
+        if (answered) answers_[number];
+        send({kind, number, std::string(key), std::string(value)});
+        return number;
+    }
+
+    std::optional<std::string> answer(uint64_t number) {
+        const auto found = answers_.find(number);
+        if (found == answers_.end() || !found->second) return std::nullopt;
+        std::optional<std::string> value = std::move(found->second);
+        answers_.erase(found);
+        return value;
+    }
+
+    void cancel(uint64_t number) {
+        if (answers_.erase(number) > 0) send({Kind::cancel, number, {}, {}});
+    }
+
+private:
+    enum class Phase : uint8_t { none, challenge, welcome, joined };
+
+    void send(const Frame& frame) {
+        if (phase_ == Phase::joined && !dead_) out_ += to_->seal(frame);
+    }
+
+    void say_hello() {
+        std::memcpy(&challenge_, in_.data(), sizeof challenge_);
+        in_.erase(0, sizeof challenge_);
+        constexpr size_t name = 6;  // "orrery", and behind it the version
+        if (std::memcmp(challenge_.magic, wire::magic, name) == 0 && std::memcmp(challenge_.magic, wire::magic, 8) != 0)
+            throw Error(
+                fmt::format("the rendezvous at {} speaks version {} of its protocol, this process version {}\n"
+                            "  start every launcher and rank of a job from one build of orrery",
+                            place_, challenge_.magic[name], wire::magic[name]));
+        if (std::memcmp(challenge_.magic, wire::magic, 8) != 0)
+            throw Error(fmt::format("what answers at {} is no Orrery rendezvous; check host and port", place_));
+        hello_ = {};
+        std::memcpy(hello_.magic, wire::magic, 8);
+        hello_.generation = options_.token.generation;
+        hello_.rank = options_.rank;
+        hello_.pid = here_.pid;
+        hello_.world = options_.world;
+        hello_.per_host = options_.per_host;
+        here_.host.copy(hello_.host, sizeof hello_.host - 1);
+        hello_.nonce = wire::random_nonce(here_);
+        hello_.proof = wire::prove(options_.token, hello_, challenge_.nonce);
+        out_ += bytes_of(hello_);
+        phase_ = Phase::welcome;
+    }
+
+    void take_welcome(LinkTime now) {
+        wire::Welcome welcome;
+        std::memcpy(&welcome, in_.data(), sizeof welcome);
+        in_.erase(0, sizeof welcome);
+        if (welcome.status != wire::Status::ok)
+            throw Error(fmt::format("the rendezvous at {} refuses rank {} of job '{}': {}", place_, options_.rank,
+                                    options_.token.job, refusal(welcome, options_)),
+                        Fault::peer);
+        if (!wire::same(welcome.proof, wire::prove(options_.token, welcome, hello_.nonce)))
+            throw Error(
+                fmt::format("the rendezvous at {} does not know the token of job '{}'", place_, options_.token.job),
+                Fault::peer);
+        home_ = welcome.home;
+        from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
+        to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
+        phase_ = Phase::joined;
+        next_beat_ = now + beat_every;
+    }
+
+    void take(const Frame& frame) {
+        if (frame.kind == Kind::lost) lose(frame.value);
+        if (frame.kind == Kind::leave) left_ = true;
+        if (frame.kind == Kind::value)
+            if (const auto it = answers_.find(frame.id); it != answers_.end()) it->second = frame.value;
+    }
+
+    void end(const std::string& why) {
+        dead_ = true;
+        if (!left_) lose(why);
+    }
+
+    const JoinOptions options_;
+    const LinkHost here_;
+    const std::string place_;
+    Phase phase_ = Phase::none;
+    wire::Challenge challenge_{};
+    wire::Hello hello_{};
+    std::optional<wire::Seal> from_, to_;
+    int64_t home_ = -1;
+    LinkTime heard_{0}, next_beat_{0};
+    std::string in_, out_, lost_;
+    bool left_ = false, dead_ = false;  ///< the service said that it ends; the connection has
+    uint64_t numbers_ = 0;
+    std::map<uint64_t, std::optional<std::string>> answers_;
+};
+
+MemberLink::MemberLink(const JoinOptions& options, const LinkHost& here)
+    : state_(std::make_unique<State>(options, here)) {}
+MemberLink::~MemberLink() = default;
+void MemberLink::opened(LinkTime now) { state_->opened(now); }
+void MemberLink::received(std::string_view bytes, LinkTime now) { state_->received(bytes, now); }
+void MemberLink::closed() { state_->closed(); }
+void MemberLink::tick(LinkTime now, const std::string& position) { state_->tick(now, position); }
+LinkTime MemberLink::due() const { return state_->due(); }
+std::string MemberLink::output() { return state_->output(); }
+bool MemberLink::joined() const { return state_->joined(); }
+bool MemberLink::over() const { return state_->over(); }
+std::string MemberLink::lost() const { return state_->lost(); }
+std::string MemberLink::service() const { return state_->service(); }
+void MemberLink::lose(const std::string& why) { state_->lose(why); }
+uint64_t MemberLink::request(std::string_view what, std::string_view key, std::string_view value) {
+    return state_->request(what, key, value);
+}
+std::optional<std::string> MemberLink::answer(uint64_t number) { return state_->answer(number); }
+void MemberLink::cancel(uint64_t number) { state_->cancel(number); }
+
+}  // namespace orrery

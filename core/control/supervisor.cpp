@@ -1,0 +1,256 @@
+#include "control/supervisor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+constexpr int64_t checks_to_quarantine = 2;
+constexpr int to_be_queued_again = 75;
+
+/// Whether the same again says that it will be so each time. A node that is lost twice says nothing of the job.
+bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
+
+std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
+
+}  // namespace
+
+const char* text_of(Cause cause) {
+    switch (cause) {
+        case Cause::done: return "done";
+        case Cause::stopped: return "stopped";
+        case Cause::mistake: return "mistake";
+        case Cause::error: return "error";
+        case Cause::process: return "process";
+        case Cause::memory: return "memory";
+        case Cause::early_end: return "early end";
+        case Cause::hang: return "hang";
+        case Cause::storage: return "storage";
+        case Cause::node: return "node";
+    }
+    return "";
+}
+
+Supervisor::Supervisor(const Options& options, double now)
+    : options_(options),
+      slots_(static_cast<size_t>(options.nodes), -1),
+      not_before_(now),
+      wait_until_(now + options.wait_node_s),
+      spares_from_(now + options.own_first_s) {
+    for (int64_t node = 0; node < options.nodes + options.spares; ++node) nodes_[node];
+    for (int64_t slot = 0; slot < options.nodes; ++slot) slots_[static_cast<size_t>(slot)] = slot;
+}
+
+Supervisor::Orders Supervisor::came(int64_t node, double now) {
+    Orders orders;
+    Known& known = nodes_[node];
+    if (state_ == State::over || known.state != Node::absent) return orders;
+    known.state = Node::checking;
+    orders.push_back({Order::Kind::check, node});
+    gather(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::checked(int64_t node, bool fit, const std::string& why, double now) {
+    Orders orders;
+    Known& known = nodes_[node];
+    if (state_ == State::over || known.state != Node::checking) return orders;
+    if (fit) {
+        known.state = Node::ready;
+        known.failed_checks = 0;
+        known.why.clear();
+    } else {
+        known.why = why;
+        if (++known.failed_checks < checks_to_quarantine) {
+            orders.push_back({Order::Kind::say,
+                              node,
+                              0,
+                              {},
+                              0,
+                              fmt::format("node {} failed its check and is looked at once more: {}", node, why)});
+            orders.push_back({Order::Kind::check, node});
+        } else {
+            known.state = Node::quarantined;
+            orders.push_back({Order::Kind::say,
+                              node,
+                              0,
+                              {},
+                              0,
+                              fmt::format("node {} failed its checks twice and is left out: {}", node, why)});
+        }
+    }
+    gather(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::lost(int64_t node, const std::string& how, double now) {
+    Orders orders;
+    Known& known = nodes_[node];
+    if (state_ == State::over || known.state == Node::absent) return orders;
+    const bool ran = known.state == Node::running;
+    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, how};
+    if (ran)
+        failed({Cause::node, to_be_queued_again, fmt::format("node {}", node), fmt::format("is lost ({})", how), best_},
+               orders);
+    settle(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::step_done(int64_t step) {
+    if (step <= best_) return {};
+    best_ = step;
+    spent_.clear();
+    last_.reset();
+    in_a_row_ = 0;
+    return {};
+}
+
+Supervisor::Orders Supervisor::ended(int64_t node, const Ended& how, double now) {
+    Orders orders;
+    Known& known = nodes_[node];
+    if (state_ == State::over || known.state != Node::running) return orders;
+    known.state = Node::ready;
+    if (how.cause != Cause::done) failed(how, orders);
+    settle(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::stop(int code, const std::string& why, double now) {
+    Orders orders;
+    if (state_ == State::over) return orders;
+    if (!asked_) asked_ = Ended{Cause::stopped, code, "", why, best_};
+    if (state_ == State::gathering) finish(code, why, orders);
+    settle(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::tick(double now) {
+    Orders orders;
+    if (state_ == State::gathering) gather(now, orders);
+    return orders;
+}
+
+std::optional<double> Supervisor::next_tick() const {
+    if (state_ != State::gathering) return std::nullopt;
+    if (!chosen(not_before_).empty()) return not_before_;
+    return chosen(wait_until_).empty() ? wait_until_ : std::max(not_before_, spares_from_);
+}
+
+bool Supervisor::any_running() const {
+    return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second.state == Node::running; });
+}
+
+/// Of the first failure that is seen: what follows it in the same generation is its consequence. But what one says of
+/// itself comes before what others say of it, and a failure before a stop: the checkpoint of that may be missing.
+void Supervisor::failed(const Ended& how, Orders& orders) {
+    const bool own = !how.hearsay && how.cause != Cause::stopped;
+    const bool stopped = why_ && why_->cause == Cause::stopped;
+    const bool better = own && why_ && (why_->hearsay || (stopped && how.cause != Cause::node));
+    if (why_ && !better) return;
+    why_ = how;
+    if (better && !stopped) return;
+    state_ = State::ending;
+    if (how.cause == Cause::stopped) return;  // all ranks stop at one step, and save
+    orders.push_back({Order::Kind::end_ranks, -1, options_.generation});
+}
+
+/// Once the last rank of a generation is gone: what is next?
+void Supervisor::settle(double now, Orders& orders) {
+    if ((state_ != State::running && state_ != State::ending) || any_running()) return;
+    const Ended how = std::exchange(why_, std::nullopt).value_or(Ended{});
+    if (how.cause == Cause::done) return finish(0, "done", orders);
+    if (how.cause == Cause::stopped) return finish(how.code, how.how, orders);
+    if (asked_) return finish(how.code == 0 ? asked_->code : how.code, how.how, orders);
+    if (refuse(how, orders)) return;
+    ++spent_[how.cause];
+    ++restarts_;
+    last_ = how;
+    double pause = in_a_row_ == 0 ? 0 : options_.first_pause_s;
+    for (int64_t i = 1; i < in_a_row_ && pause < options_.longest_pause_s; ++i) pause *= 2;
+    ++in_a_row_;
+    not_before_ = now + std::min(pause, options_.longest_pause_s);
+    wait_until_ = now + options_.wait_node_s;
+    state_ = State::gathering;
+    gather(now, orders);
+}
+
+/// Whether the job ends here, which is then ordered.
+bool Supervisor::refuse(const Ended& how, Orders& orders) {
+    const std::string what = fmt::format("{} {} {}", how.who, how.how, at(how.step));
+    if (how.cause == Cause::mistake || options_.restarts == 0) {
+        finish(how.code, what, orders);
+        return true;
+    }
+    if (last_ && repeats(how.cause) && last_->cause == how.cause && last_->who == how.who && last_->how == how.how &&
+        last_->step == how.step) {
+        finish(how.code, fmt::format("{}, for the second time: a restart does not help", what), orders);
+        return true;
+    }
+    if (spent_[how.cause] < options_.restarts) return false;
+    finish(how.code,
+           fmt::format("{}; {} restart{} after a failure of this kind ({}) brought no step beyond {}", what,
+                       options_.restarts, options_.restarts == 1 ? "" : "s", text_of(how.cause), best_),
+           orders);
+    return true;
+}
+
+/// Who takes the slots of the next generation: who held them, else a spare; empty: too few are ready.
+std::vector<int64_t> Supervisor::chosen(double now) const {
+    const auto ready = [&](int64_t node) { return node >= 0 && nodes_.at(node).state == Node::ready; };
+    std::vector<int64_t> taken = slots_;
+    for (int64_t& node : taken) {
+        if (ready(node)) continue;
+        node = -1;
+        if (now < spares_from_) return {};
+        for (const auto& [other, known] : nodes_)
+            if (known.state == Node::ready && std::find(taken.begin(), taken.end(), other) == taken.end() &&
+                std::find(slots_.begin(), slots_.end(), other) == slots_.end()) {
+                node = other;
+                break;
+            }
+        if (node < 0) return {};
+    }
+    return taken;
+}
+
+void Supervisor::gather(double now, Orders& orders) {
+    if (state_ != State::gathering) return;
+    const std::vector<int64_t> taken = chosen(now);
+    if (taken.empty()) {
+        if (now >= wait_until_)
+            finish(to_be_queued_again, fmt::format("{} after {:g} s", missing(), options_.wait_node_s), orders);
+        return;
+    }
+    if (now < not_before_) return;
+    slots_ = taken;
+    for (const int64_t node : taken) nodes_[node].state = Node::running;
+    state_ = State::running;
+    why_.reset();
+    spares_from_ = now;
+    orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
+}
+
+std::string Supervisor::missing() const {
+    std::string text;
+    for (const int64_t node : slots_) {
+        const Known& known = nodes_.at(node);
+        if (known.state == Node::ready || known.state == Node::running) continue;
+        const char* what = known.state == Node::absent     ? "is missing"
+                           : known.state == Node::checking ? "has not ended its checks"
+                                                           : "failed its checks twice";
+        text += fmt::format("{}node {} {}{}", text.empty() ? "" : "; ", node, what,
+                            known.why.empty() ? "" : fmt::format(" ({})", known.why));
+    }
+    return text;
+}
+
+void Supervisor::finish(int code, std::string why, Orders& orders) {
+    if (state_ == State::over) return;
+    state_ = State::over;
+    orders.push_back({Order::Kind::finish, -1, options_.generation, {}, code, std::move(why)});
+}
+
+}  // namespace orrery

@@ -1,0 +1,222 @@
+#include "run/checkpoint/format/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/hash.h"
+#include "base/suggest.h"
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+int64_t stage_of(const Mesh& mesh, int64_t rank, AxisId stage_axis) {
+    return stage_axis == none ? 0 : mesh.coordinates(rank)[static_cast<size_t>(stage_axis)];
+}
+
+/// The tensors that first ranks of stages name, each as all of them describe it.
+class Tensors {
+public:
+    explicit Tensors(Manifest& root) : root_(root) {}
+
+    void add(const Json& schema, int64_t rank) {
+        for (const Json& entry : schema) {
+            const auto name = entry[0].get<std::string>();
+            const auto [known, fresh] = known_.try_emplace(name, Known{entry, rank, 0});
+            ++known->second.stages;
+            if (fresh) root_.tensors.push_back(tensor_of(entry));
+            if (known->second.entry != entry)
+                throw Error(fmt::format("{} is {} on rank {} and {} on rank {}", name, text(known->second.entry),
+                                        known->second.rank, text(entry), rank));
+        }
+    }
+    /// Each tensor is held by the stages that it names, which are all where it names none.
+    void check_stages(int64_t stages) const {
+        for (const auto& [name, known] : known_) {
+            const auto said = static_cast<int64_t>(known.entry[4].size());
+            if (known.stages != (said == 0 ? stages : said))
+                throw Error(
+                    fmt::format("{} is held by {} stages, not by {}", name, known.stages, said == 0 ? stages : said));
+        }
+    }
+
+private:
+    struct Known {
+        Json entry;
+        int64_t rank = 0, stages = 0;
+    };
+    static std::string text(const Json& entry) {
+        return entry[1].get<std::string>() + entry[2].dump() + " split " + entry[3].dump() + " of stages " +
+               entry[4].dump();
+    }
+    static ManifestTensor tensor_of(const Json& entry) {
+        const auto shape = entry[2].get<Shape>();
+        ManifestTensor tensor{entry[0], {*parse_dtype(entry[1].get<std::string>()), shape}, "", {}};
+        tensor.splits = Layout(shape.size());
+        for (size_t dim = 0; dim < entry[3].size(); ++dim)
+            for (const Json& axis : entry[3][dim])
+                tensor.splits.set(axis.get<AxisId>(), Placement::split(static_cast<int>(dim)));
+        tensor.stages = entry[4].get<std::vector<int64_t>>();
+        return tensor;
+    }
+
+    Manifest& root_;
+    std::map<std::string, Known> known_;
+};
+
+std::string side_of(const std::vector<int64_t>& ranks) {
+    return fmt::format("{} {}", ranks.size() > 1 ? "ranks" : "rank", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+Json schema_of(std::span<const StateValue> state) {
+    Json schema = Json::array();
+    std::set<std::string_view> names;
+    for (const StateValue& value : state) {
+        if (const std::string bad = not_utf8(value.name); !bad.empty())
+            throw Error("the name of " + quote(value.name) + " cannot be saved: " + bad);
+        if (!names.insert(value.name).second) throw Error("two values of the state are called " + quote(value.name));
+        schema.push_back(Json::array({value.name, name_of(value.global.dtype), value.global.shape,
+                                      value.layout.splits(), value.stages, value.fixed}));
+    }
+    return schema;
+}
+
+bool first_of_stage(const Mesh& mesh, int64_t rank, AxisId stage_axis) {
+    std::vector<int64_t> at = mesh.coordinates(rank);
+    if (stage_axis != none) at[static_cast<size_t>(stage_axis)] = 0;
+    return std::all_of(at.begin(), at.end(), [](int64_t coordinate) { return coordinate == 0; });
+}
+
+std::string report_of(const Json& schema, std::span<const StateValue> state, const std::vector<Share>& shares,
+                      const std::vector<std::string>& votes, const ObjectWriter& writer, const Mesh& mesh, int64_t rank,
+                      AxisId stage_axis) {
+    std::map<std::string, std::map<std::string, std::string>> by_holders;
+    for (size_t i = 0; i < state.size(); ++i)
+        if (shares[i].count > 1) by_holders[shares[i].holders][state[i].name] = votes[i];
+    Json sums = Json::object();
+    for (const auto& [holders, named] : by_holders) {
+        Sha256 sum;
+        for (const auto& [name, vote] : named) sum.update(vote);
+        sums[holders] = sum.hex();
+    }
+    Json report = {{"problem", ""},
+                   {"step", writer.index().step},
+                   {"index", Json::array({writer.entry().bytes, writer.entry().sha256})},
+                   {"bytes", writer.bytes()},
+                   {"schema", sha256(schema.dump())},
+                   {"votes", std::move(sums)}};
+    if (writer.unsound()) report["unsound"] = true;
+    if (first_of_stage(mesh, rank, stage_axis)) report["tensors"] = schema;
+    return message_text(report);
+}
+
+std::string report_of_problem(int64_t step, const std::string& problem) {
+    return message_text({{"problem", problem}, {"step", step}});
+}
+
+Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
+                   int64_t piece_bytes) {
+    Assembled made;
+    Manifest& root = made.root;
+    root.step = step;
+    root.mesh = mesh.text();
+    root.axes = mesh;
+    root.stage_axis = stage_axis;
+    root.piece_bytes = piece_bytes;
+    Tensors tensors(root);
+    std::map<int64_t, std::pair<std::string, int64_t>> schemas;  // by stage: digest, and whose
+    std::map<std::string, std::string> votes;
+    int64_t bytes = 0, expected = 0, stages = 0;
+    for (size_t i = 0; i < reports.size(); ++i) {
+        const auto rank = static_cast<int64_t>(i);
+        const Json report = parse_message(reports[i]);
+        if (const auto said = report.at("problem").get<std::string>(); !said.empty())
+            throw Error(fmt::format("on rank {}: {}", rank, said));
+        if (report.at("step") != step)
+            throw Error(fmt::format("rank {} is at step {}", rank, report.at("step").get<int64_t>()));
+        if (report.contains("tensors")) tensors.add(report["tensors"], rank), ++stages;
+        const auto [first, fresh] = schemas.try_emplace(stage_of(mesh, rank, stage_axis), report.at("schema"), rank);
+        if (first->second.first != report.at("schema"))
+            throw Error(fmt::format("rank {} holds other values than rank {}, or of other types, layouts or stages",
+                                    rank, first->second.second));
+        for (const auto& [holders, vote] : report.at("votes").items())
+            if (votes.try_emplace(holders, vote).first->second != vote) made.disputed = holders;
+        bytes += report.at("bytes").get<int64_t>();
+        made.unsound = made.unsound || report.contains("unsound");
+        const IndexEntry index{rank, report.at("index")[0], report.at("index")[1]};
+        if (index.bytes > 0) root.indexes.push_back(index);
+    }
+    tensors.check_stages(stages);
+    for (const ManifestTensor& tensor : root.tensors) expected += tensor.type.bytes();
+    if (bytes != expected)
+        throw Error(fmt::format("the tensors have {} bytes, what was written for them {}", expected, bytes));
+    return made;
+}
+
+std::string votes_in(std::span<const StateValue> state, const std::vector<Share>& shares,
+                     const std::vector<std::string>& votes, const std::string& holders) {
+    Json own = Json::array();
+    for (size_t i = 0; i < state.size(); ++i)
+        if (shares[i].holders == holders) own.push_back(Json::array({state[i].name, votes[i]}));
+    return own.empty() ? "" : message_text(own);
+}
+
+std::string dispute_of(const std::vector<std::string>& votes) {
+    struct Side {
+        std::string digest;
+        std::vector<int64_t> ranks;
+    };
+    std::map<std::string, std::vector<Side>> urns;
+    for (size_t rank = 0; rank < votes.size(); ++rank) {
+        if (votes[rank].empty()) continue;
+        for (const Json& vote : parse_message(votes[rank])) {
+            std::vector<Side>& urn = urns[vote[0].get<std::string>()];
+            const auto digest = vote[1].get<std::string>();
+            auto same = std::find_if(urn.begin(), urn.end(), [&](const Side& side) { return side.digest == digest; });
+            if (same == urn.end()) same = urn.insert(urn.end(), {digest, {}});
+            same->ranks.push_back(static_cast<int64_t>(rank));
+        }
+    }
+    for (auto& [name, urn] : urns) {
+        if (urn.size() < 2) continue;
+        std::stable_sort(urn.begin(), urn.end(),
+                         [](const Side& a, const Side& b) { return a.ranks.size() > b.ranks.size(); });
+        std::vector<std::string> sides;
+        for (const Side& side : urn) sides.push_back(side_of(side.ranks));
+        return "replicas of " + name + " differ: " + join(sides, " against ") +
+               "\n  memory or arithmetic of one of them is at fault, or the program is not deterministic";
+    }
+    return "replicas differ, and then agree: their states change while they are saved";
+}
+
+std::string mismatch(const Manifest& root, std::span<const StateValue> state) {
+    std::vector<std::string> stored;
+    for (const ManifestTensor& tensor : root.tensors) stored.push_back(tensor.name);
+    for (const StateValue& value : state) {
+        const ManifestTensor* tensor = root.find(value.name);
+        if (!tensor) return "it has no tensor " + quote(value.name) + choices("it has", value.name, stored);
+        if (!(tensor->type == value.global))
+            return "its tensor " + quote(value.name) + " is " + tensor->type.text() + ", the program's is " +
+                   value.global.text();
+    }
+    return "";
+}
+
+std::string beyond(const Manifest& root, const std::vector<std::string>& names) {
+    const std::set<std::string_view> held(names.begin(), names.end());
+    std::vector<std::string> more;
+    for (const ManifestTensor& tensor : root.tensors)
+        if (held.count(tensor.name) == 0) more.push_back(tensor.name);
+    if (more.empty()) return "";
+    if (more.size() > 5) more.resize(5), more.push_back("...");
+    return "it has tensors that the program has not: " + join(more, ", ");
+}
+
+Json parse_message(const std::string& text) { return parse_json(text, {"", "a message of another rank", 0, 0}); }
+
+}  // namespace orrery

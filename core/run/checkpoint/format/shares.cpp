@@ -1,0 +1,155 @@
+#include "run/checkpoint/format/shares.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+
+namespace orrery {
+
+namespace {
+
+/// Ranks that hold the same block: their number, this rank's place among them, and the lowest of them.
+struct Holders {
+    int64_t count = 1, place = 0, first = 0;
+    std::string axes;
+};
+
+Holders holders_of(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
+    std::vector<int64_t> at = mesh.coordinates(rank);
+    Holders holders;
+    for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
+        const Axis& own = mesh.axis(axis);
+        if (own.size == 1 || own.sequential || value.layout.at(axis).kind == Placement::Kind::split) continue;
+        int64_t& coordinate = at[static_cast<size_t>(axis)];
+        int64_t count = own.size, place = coordinate, first = 0;
+        if (axis == stage_axis && !value.stages.empty()) {
+            const auto stage = std::find(value.stages.begin(), value.stages.end(), coordinate);
+            if (stage == value.stages.end())
+                throw Error(fmt::format("rank {} holds {}, which is of stages {} of {}", rank, value.name,
+                                        fmt::join(value.stages, " "), own.name));
+            count = static_cast<int64_t>(value.stages.size());
+            place = stage - value.stages.begin();
+            first = value.stages.front();
+        }
+        holders.count *= count;
+        holders.place = holders.place * count + place;
+        coordinate = first;
+        holders.axes += (holders.axes.empty() ? "" : "+") + own.name;
+    }
+    holders.first = mesh.rank_of(at);
+    return holders;
+}
+
+/// What lies end to end, held by the same ranks.
+struct Line {
+    std::vector<size_t> values;
+    int64_t bytes = 0;
+};
+
+int64_t part_of(int64_t whole, int64_t part, int64_t parts) {
+    __extension__ typedef __int128 Wide;
+    return static_cast<int64_t>(static_cast<Wide>(whole) * part / parts);
+}
+
+/// The last part that begins at or before this holder, when it begins at it; -1: the holder writes nothing.
+int64_t part_at(int64_t place, int64_t parts, int64_t holders) {
+    const int64_t part = part_of(place + 1, parts, holders) -
+                         (part_of(place + 1, parts, holders) * holders == (place + 1) * parts ? 1 : 0);
+    return part >= 0 && part < parts && part_of(part, holders, parts) == place ? part : -1;
+}
+
+/// Where a cut at this byte of a local block falls: between rows that are small against a part.
+int64_t element_at(const Block& local, int64_t item, int64_t byte, int64_t part_bytes) {
+    const int64_t count = local.count();
+    if (byte <= 0) return 0;
+    if (byte >= count * item) return count;
+    int64_t row = 1;
+    for (size_t dim = local.shape.size(); dim-- > 1;) {
+        if (row * local.shape[dim] * item > std::max(item, part_bytes / 64)) break;
+        row *= local.shape[dim];
+    }
+    return std::min(count, (byte / item + row / 2) / row * row);
+}
+
+/// The elements [begin, end) of a dense block, in blocks: at most two a dim and one more.
+void cut(const Block& local, size_t dim, Block at, int64_t begin, int64_t end, std::vector<Block>& out) {
+    if (begin >= end) return;
+    if (dim == local.shape.size()) return out.push_back(at);
+    int64_t row = 1;
+    for (size_t inner = dim + 1; inner < local.shape.size(); ++inner) row *= local.shape[inner];
+    const auto inside = [&](int64_t first, int64_t from, int64_t to) {
+        Block one = at;
+        one.offset[dim] = local.offset[dim] + first;
+        one.shape[dim] = 1;
+        cut(local, dim + 1, one, from - first * row, to - first * row, out);
+    };
+    if (begin % row != 0) {
+        const int64_t first = begin / row, stop = std::min(end, (first + 1) * row);
+        inside(first, begin, stop);
+        begin = stop;
+    }
+    if (end / row > begin / row && begin < end) {
+        Block rows = at;
+        rows.offset[dim] = local.offset[dim] + begin / row;
+        rows.shape[dim] = end / row - begin / row;
+        out.push_back(rows);
+        begin = end / row * row;
+    }
+    if (begin < end) inside(begin / row, begin, end);
+}
+
+}  // namespace
+
+Block box_of(const StateValue& value, const Mesh& mesh, int64_t rank) {
+    if (!value.layout.partials().empty())
+        throw Error("cannot save " + value.name + ": it holds partial sums (" + value.layout.text(mesh) + ")");
+    Block box{value.layout.offset(value.global.shape, mesh, rank), value.layout.local_shape(value.global.shape, mesh)};
+    if (value.local.shape != box.shape || value.local.dtype != value.global.dtype)
+        throw Error("cannot save " + value.name + ": this rank holds " +
+                    TensorType{value.local.dtype, value.local.shape}.text() + ", its layout says " +
+                    TensorType{value.global.dtype, box.shape}.text());
+    return box;
+}
+
+std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
+                             int64_t least_bytes) {
+    std::vector<Share> shares(state.size());
+    std::map<std::string, std::pair<Holders, Line>> lines;
+    for (size_t i = 0; i < state.size(); ++i) {
+        shares[i].local = box_of(state[i], mesh, rank);
+        const Holders holders = holders_of(state[i], mesh, rank, stage_axis);
+        const std::string stages =
+            state[i].stages.empty() ? "" : fmt::format(", stages {}", fmt::join(state[i].stages, " "));
+        shares[i].holders = fmt::format("{}{}, rank {}", holders.axes, stages, holders.first);
+        shares[i].count = holders.count;
+        shares[i].first = holders.first == rank;
+        // What the program does not change is split by itself: what is written at each save is in equal parts, too.
+        const std::string kind = shares[i].holders + (state[i].fixed ? ", fixed" : "");
+        auto& [who, line] = lines.try_emplace(kind, holders, Line{}).first->second;
+        line.values.push_back(i);
+        line.bytes += state[i].local.bytes();
+    }
+    for (auto& [name, entry] : lines) {
+        auto& [who, line] = entry;
+        std::sort(line.values.begin(), line.values.end(),
+                  [&](size_t a, size_t b) { return state[a].name < state[b].name; });
+        const int64_t parts = std::clamp<int64_t>(line.bytes / std::max<int64_t>(1, least_bytes), 1, who.count);
+        const int64_t part = part_at(who.place, parts, who.count);
+        if (part < 0) continue;
+        const int64_t begin = part_of(line.bytes, part, parts), end = part_of(line.bytes, part + 1, parts);
+        int64_t start = 0;
+        for (const size_t i : line.values) {
+            const int64_t item = size_of(state[i].global.dtype), bytes = state[i].local.bytes();
+            const int64_t from = element_at(shares[i].local, item, begin - start, line.bytes / parts);
+            const int64_t to = element_at(shares[i].local, item, end - start, line.bytes / parts);
+            cut(shares[i].local, 0, shares[i].local, from, to, shares[i].blocks);
+            start += bytes;
+        }
+    }
+    return shares;
+}
+
+}  // namespace orrery

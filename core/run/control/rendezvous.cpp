@@ -1,0 +1,67 @@
+#include "run/control/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include "base/env.h"
+#include "base/limits.h"
+#include "run/control/standing.h"
+
+namespace orrery {
+namespace {
+
+std::string explain_told(int64_t late, const std::vector<ServeOptions::Standing>& all) {
+    std::vector<Standing> told;
+    for (const ServeOptions::Standing& one : all)
+        told.push_back({one.rank, Position::decode(one.position), one.silent_s, one.process});
+    return explain_wait(late, told);
+}
+
+}  // namespace
+
+std::string make_secret() {
+    constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    for (const char byte : system_env()->random_bytes(32)) {
+        text += digits[static_cast<unsigned char>(byte) >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+ServeOptions options_of(const Job& job, int64_t per_host) {
+    ServeOptions options;
+    options.host = job.host;
+    options.port = job.port;
+    options.world = job.ranks;
+    options.per_host = per_host;
+    options.token = {job.token, job.id, job.generation};
+    return options;
+}
+
+std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOptions options) {
+    constexpr int64_t strangers = 64, others = 32;  // of the process it runs in
+    need_descriptors(options.world + strangers + others, fmt::format("the rendezvous of {} ranks", options.world));
+    options.explain = explain_told;
+    options.seen = [](const std::string& position) {
+        const Position last = Position::decode(position);
+        return last.of > 0 ? last.text : "";
+    };
+    return backend.serve(options);
+}
+
+std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job) {
+    ServeOptions options = options_of(job, per_host(job));
+    options.home = job.rank;
+    return serve(backend, options);
+}
+
+JoinOptions place_of(const Job& job) {
+    JoinOptions options;
+    options.host = job.host;
+    options.port = job.port;
+    options.rank = job.rank;
+    options.token = {job.token, job.id, job.generation};
+    return options;
+}
+
+}  // namespace orrery

@@ -1,0 +1,44 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+namespace orrery {
+
+/// How far a copy that one thread makes has come, for another one that writes what is copied. In parts, in order.
+class CopyProgress {
+public:
+    /// Nothing is copied. By the thread that writes, before the copy is begun.
+    void begin() { copied_.store(0, std::memory_order_relaxed); }
+    /// The first `parts` are copied. By the thread that copies.
+    void reach(int64_t parts) {
+        copied_.store(parts, std::memory_order_release);
+        copied_.notify_one();
+    }
+    void reach_end() { reach(std::numeric_limits<int64_t>::max()); }
+
+    /// Returns when the first `parts` are copied, or no copy is under way; whether it had to wait.
+    bool wait_for(int64_t parts) {
+        int64_t now = copied_.load(std::memory_order_acquire);
+        if (now >= parts) return false;
+        const auto began = std::chrono::steady_clock::now();
+        waits_.fetch_add(1, std::memory_order_release);
+        for (; now < parts; now = copied_.load(std::memory_order_acquire)) copied_.wait(now, std::memory_order_acquire);
+        waited_us_.fetch_add(
+            std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count(),
+            std::memory_order_relaxed);
+        return true;
+    }
+    /// In all copies so far.
+    double waited_s() const { return 1e-6 * static_cast<double>(waited_us_.load(std::memory_order_relaxed)); }
+
+    /// Waits that have begun: whoever sees one sees all that was written before it.
+    int64_t waits() const { return waits_.load(std::memory_order_acquire); }
+
+private:
+    std::atomic<int64_t> copied_{std::numeric_limits<int64_t>::max()};
+    std::atomic<int64_t> waited_us_{0}, waits_{0};
+};
+
+}  // namespace orrery

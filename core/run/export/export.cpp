@@ -1,0 +1,281 @@
+#include "run/export/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/hash.h"
+#include "base/regular_file.h"
+#include "base/text.h"
+#include "run/checkpoint/format/block_reader.h"
+#include "run/checkpoint/safetensors.h"
+#include "run/control/stop_request.h"
+#include "run/export/beside.h"
+#include "run/export/convert.h"
+#include "run/export/output_folder.h"
+#include "run/export/published_tensors.h"
+
+namespace orrery {
+
+namespace {
+
+/// Of a buffer that only grows: what is grown is cleared.
+std::span<std::byte> first_of(std::vector<std::byte>& buffer, int64_t bytes) {
+    const auto size = static_cast<size_t>(bytes);
+    if (buffer.size() < size) buffer.resize(size);
+    return std::span(buffer).first(size);
+}
+
+constexpr int64_t batch_bytes = int64_t{16} << 20;
+
+constexpr const char* generation_file = "generation_config.json";
+
+void end_when_asked() {
+    if (const int signal = stop_signal())
+        throw Error(fmt::format("export: stopped by signal {}, nothing was written: start it again", signal),
+                    Fault::requeue);
+}
+
+/// One file of tensors: written block by block, and read back in the same blocks beside that.
+class TensorFile {
+public:
+    TensorFile(const OutputFolder& folder, std::string name, const std::vector<OutTensor>& all,
+               const std::vector<size_t>& chosen)
+        : path_(folder.path(name)), name_(std::move(name)) {
+        std::vector<NamedTensor> named;
+        for (const size_t i : chosen) {
+            tensors_.push_back(&all[i]);
+            named.push_back({all[i].name, {nullptr, all[i].type.dtype, all[i].type.shape}});
+        }
+        const std::pair<std::string, std::string> format{"format", "pt"};  // transformers refuses a file without it
+        start_ = safetensors_start(named, {&format, 1});
+        bytes_ = static_cast<int64_t>(start_.size());
+        for (const OutTensor* tensor : tensors_) begins_.push_back(bytes_), bytes_ += tensor->type.bytes();
+        file_.emplace(path_, bytes_);
+    }
+
+    int64_t bytes() const { return bytes_; }
+
+    /// Throws unless the file has what was written, and its header what was meant.
+    void write(BlockReader& params, int64_t block_bytes) {
+        file_->write(0, start_);
+        Beside beside;
+        for (size_t i = 0; i < tensors_.size(); ++i) {
+            // A block of columns lies all over its tensor, which is read back when it is whole.
+            for (const TensorPiece& piece : tensors_[i]->pieces) write(params, i, piece, block_bytes);
+            if (pending_ >= batch_bytes || i + 1 == tensors_.size()) hand_over(beside);
+        }
+        beside.finish();
+        file_->settle();
+        check_header();
+    }
+
+private:
+    struct Written {
+        size_t tensor = 0;
+        Block part;  ///< of the tensor
+        uint32_t crc = 0;
+    };
+
+    void hand_over(Beside& beside) {
+        if (blocks_.empty()) return;
+        const int64_t begin = begins_[blocks_.front().tensor], last = begins_[blocks_.back().tensor];
+        const int64_t bytes = last + tensors_[blocks_.back().tensor]->type.bytes() - begin;
+        file_->send(begin, bytes);
+        beside.add([this, blocks = std::move(blocks_)] {
+            for (const Written& block : blocks) check(block);
+        });
+        blocks_.clear();
+        pending_ = 0;
+    }
+
+    void check(const Written& block) {
+        const OutTensor& tensor = *tensors_[block.tensor];
+        uint32_t crc = 0;
+        runs(block.tensor, block.part, [&](int64_t at, int64_t, int64_t bytes) {
+            const std::span<std::byte> back = first_of(back_, bytes);
+            file_->read(at, back);
+            crc = crc32c(back, crc);
+        });
+        if (crc != block.crc)
+            throw Error(fmt::format("{}: tensor {} does not read back as it was written, at {}\n  the disk, or memory, "
+                                    "has a fault",
+                                    name_, tensor.name, block.part.text()),
+                        Fault::failed);
+    }
+
+    void check_header() const {
+        const SafetensorsFile written(path_);
+        for (size_t i = 0; i < tensors_.size(); ++i) {
+            const StoredTensor& stored = written.tensor(tensors_[i]->name);
+            if (!(stored.type == tensors_[i]->type) || stored.begin != begins_[i])
+                throw Error(fmt::format("{}: tensor {} reads back as {} at byte {}", name_, stored.name, stored.text(),
+                                        stored.begin),
+                            Fault::failed);
+        }
+    }
+
+    /// Calls `visit` for what lies together of that part of the tensor: byte in the file, byte in the part, how many.
+    /// As much at a time as stays in a processor's cache, in which it is then found again.
+    template <class Visit>
+    void runs(size_t tensor, const Block& part, Visit&& visit) const {
+        constexpr int64_t most = int64_t{512} << 10;
+        const TensorType& type = tensors_[tensor]->type;
+        const int64_t size = size_of(type.dtype);
+        for_runs(part, part, whole(type.shape), [&](int64_t from, int64_t to, int64_t count) {
+            for (int64_t at = 0; at < count * size; at += most)
+                visit(begins_[tensor] + to * size + at, from * size + at, std::min(most, count * size - at));
+        });
+    }
+
+    /// Some rows of the param at a time, all their columns.
+    void write(BlockReader& params, size_t tensor, const TensorPiece& piece, int64_t block_bytes) {
+        Shape shape = piece.place.shape;
+        if (piece.transpose) std::swap(shape[0], shape[1]);
+        if (count_of(shape) == 0) return;
+        const int64_t rows = shape.empty() ? 1 : shape[0], columns = count_of(shape) / rows;
+        const int64_t widest = std::max(size_of(piece.param->type.dtype), size_of(tensors_[tensor]->type.dtype));
+        const int64_t most = piece.transpose ? 3 * block_bytes : block_bytes;  // longer runs, where they are short
+        const int64_t step = std::max<int64_t>(1, most / (columns * widest));
+        for (int64_t row = 0; row < rows; row += step) {
+            const int64_t count = std::min(step, rows - row);
+            Block source{Shape(shape.size(), 0), shape}, part = piece.place;
+            if (!shape.empty()) {
+                source.offset[0] = row, source.shape[0] = count;
+                const size_t dim = piece.transpose ? 1 : 0;
+                part.offset[dim] += row, part.shape[dim] = count;
+            }
+            write_block(params, tensor, piece, source, part, columns);
+        }
+    }
+
+    void write_block(BlockReader& params, size_t tensor, const TensorPiece& piece, const Block& source,
+                     const Block& part, int64_t columns) {
+        end_when_asked();
+        const TensorType& type = tensors_[tensor]->type;
+        const DType stored = piece.param->type.dtype;
+        const std::span<std::byte> raw = first_of(raw_, byte_count(stored, source.shape));
+        params.read(*piece.param, source, raw);
+        const bool as_it_is = stored == type.dtype && !piece.transpose;
+        const std::span<std::byte> turned = as_it_is ? raw : first_of(turned_, byte_count(type.dtype, part.shape));
+        const int64_t lost = as_it_is ? -1
+                                      : convert(raw.data(), stored, turned.data(), type.dtype, source.count() / columns,
+                                                columns, piece.transpose);
+        if (lost >= 0)
+            throw Error(fmt::format(
+                "export: param {} has a value beyond what {} holds, in its rows {} to {}\n  choose "
+                "another type: --dtype bf16 or f32",
+                piece.param->name, name_of(type.dtype), source.offset[0], source.offset[0] + source.shape[0] - 1));
+        uint32_t crc = 0;
+        runs(tensor, part, [&](int64_t at, int64_t from, int64_t bytes) {
+            const auto run = turned.subspan(static_cast<size_t>(from), static_cast<size_t>(bytes));
+            crc = crc32c(run, crc);
+            file_->write(at, run);
+        });
+        blocks_.push_back({tensor, part, crc});
+        pending_ += static_cast<int64_t>(turned.size());
+    }
+
+    std::string path_, name_;
+    std::vector<const OutTensor*> tensors_;
+    std::vector<int64_t> begins_;  ///< bytes from the start of the file
+    std::vector<std::byte> start_, raw_, turned_;
+    std::vector<std::byte> back_;  ///< of the thread that reads
+    int64_t bytes_ = 0;
+    std::optional<OutputFile> file_;
+    std::vector<Written> blocks_;  ///< not handed over yet
+    int64_t pending_ = 0;          ///< their bytes
+};
+
+std::string json_text(const Json& json) {
+    try {
+        return json.dump(2) + "\n";
+    } catch (const Json::exception& problem) {
+        throw Error("export: " + reason_of(problem));
+    }
+}
+
+/// Both names of the key, for transformers 4 and 5; keys in alphabetical order, as save_pretrained has them.
+std::string config_text(const PublishedRecord& record, DType dtype) {
+    const std::string name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
+    std::map<std::string, Json> keys;
+    for (const auto& [key, value] : record.config.items()) keys[key] = value;
+    keys["dtype"] = keys["torch_dtype"] = name;
+    Json sorted = Json::object();
+    for (auto& [key, value] : keys) append(sorted, key, std::move(value));
+    return json_text(sorted);
+}
+
+std::string generation_text(const PublishedRecord& record) {
+    if (!record.generation.is_null()) return json_text(record.generation);
+    Json json = {{"_from_model_config", true}};
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "transformers_version"})
+        if (record.config.contains(key) && !record.config[key].is_null()) json[key] = record.config[key];
+    return json_text(json);
+}
+
+std::string index_text(const std::vector<OutTensor>& tensors, const std::vector<std::vector<size_t>>& files,
+                       const Exported& exported) {
+    std::map<std::string, std::string> places;
+    for (size_t file = 0; file < files.size(); ++file)
+        for (const size_t i : files[file]) places[tensors[i].name] = file_name_of(file, files.size());
+    Json map = Json::object();
+    for (const auto& [tensor, file] : places) append(map, tensor, file);
+    const Json metadata = {{"total_parameters", exported.elements}, {"total_size", exported.bytes}};
+    return json_text({{"metadata", metadata}, {"weight_map", std::move(map)}});
+}
+
+std::string name_of_file(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+/// Files of the tokenizer. What the model's record says of generation goes before a copy.
+void copy_beside(const OutputFolder& folder, const std::vector<std::string>& files, bool with_generation) {
+    for (const std::string& path : files) {
+        if (name_of_file(path) == generation_file && !with_generation) continue;
+        const RegularFile file(path);
+        if (!file.problem().empty()) throw Error(fmt::format("export: {} {}", path, file.problem()), Fault::failed);
+        folder.write(name_of_file(path), file.text(static_cast<size_t>(file.bytes())));
+    }
+}
+
+}  // namespace
+
+Exported export_checkpoint(CheckpointStore& store, const Manifest& manifest, const PublishedRecord& record,
+                           const std::string& folder, const ExportOptions& options) {
+    Exported exported;
+    exported.dtype = options.dtype.value_or(options.raw ? DType::f32 : record.dtype());
+    const std::vector<OutTensor> tensors = options.raw ? own_tensors(record, manifest, exported.dtype)
+                                                       : published_tensors(record, manifest, exported.dtype);
+    exported.tensors = static_cast<int64_t>(tensors.size());
+    for (const OutTensor& tensor : tensors) {
+        exported.elements += tensor.type.count();
+        exported.bytes += tensor.type.bytes();
+    }
+    const std::vector<std::vector<size_t>> files = files_of(tensors, options.file_bytes);
+    exported.files = static_cast<int64_t>(files.size());
+
+    StopAnswer answer(nullptr);
+    answer.keep();  // from here on there is a folder to remove
+    OutputFolder out(folder);
+    out.require_room(exported.bytes);
+    BlockReader params(store, manifest);
+    for (size_t i = 0; i < files.size(); ++i) {
+        TensorFile file(out, file_name_of(i, files.size()), tensors, files[i]);
+        file.write(params, options.block_bytes);
+    }
+    if (files.size() > 1) out.write("model.safetensors.index.json", index_text(tensors, files, exported));
+    const bool copied =
+        record.generation.is_null() && std::any_of(options.beside.begin(), options.beside.end(),
+                                                   [](auto& path) { return name_of_file(path) == generation_file; });
+    if (!options.raw) {
+        out.write("config.json", config_text(record, exported.dtype));
+        if (!copied) out.write(generation_file, generation_text(record));
+    }
+    copy_beside(out, options.beside, copied);
+    end_when_asked();
+    out.finish();
+    return exported;
+}
+
+}  // namespace orrery

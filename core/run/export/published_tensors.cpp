@@ -1,0 +1,124 @@
+#include "run/export/published_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "run/checkpoint/tiling.h"
+#include "run/export/convert.h"
+
+namespace orrery {
+
+namespace {
+
+const ManifestTensor& param_of(const Manifest& manifest, const WeightSource& source) {
+    const ManifestTensor* const param = manifest.find(source.param);
+    if (param == nullptr)
+        throw Error(
+            fmt::format("export: the checkpoint of step {} has no param {}\n  it was made by another script "
+                        "than the one that says how the model is published",
+                        manifest.step, source.param));
+    if (!is_exported(param->type.dtype) || (source.transpose && param->type.shape.size() > 2))
+        throw Error(fmt::format("export: param {} is {}: f32, bf16 and f16 can be written{}", source.param,
+                                param->type.text(), source.transpose ? ", and transposed with two dims" : ""));
+    return *param;
+}
+
+TensorPiece piece_of(const Manifest& manifest, const WeightSource& source) {
+    TensorPiece piece;
+    piece.param = &param_of(manifest, source);
+    piece.transpose = source.transpose && piece.param->type.shape.size() == 2;
+    Shape shape = piece.param->type.shape;
+    if (piece.transpose) std::swap(shape[0], shape[1]);
+    Shape offset(shape.size(), 0);
+    const auto cut = [&](int dim, int64_t least, int64_t most) {
+        const bool fits = static_cast<size_t>(dim) < shape.size() && least <= shape[static_cast<size_t>(dim)] &&
+                          shape[static_cast<size_t>(dim)] <= most;
+        if (!fits)
+            throw Error(
+                fmt::format("export: param {} is {} in the checkpoint of step {}, which does not fit what is "
+                            "said of tensor {}",
+                            source.param, piece.param->type.text(), manifest.step, source.tensor));
+    };
+    if (source.dim >= 0) {
+        cut(source.dim, source.size, source.size);
+        offset[static_cast<size_t>(source.dim)] = source.start;
+    }
+    if (source.padded >= 0) {
+        cut(source.padded, source.rows, INT64_MAX);
+        shape[static_cast<size_t>(source.padded)] = source.rows;
+    }
+    piece.place = {offset, shape};
+    return piece;
+}
+
+/// The shape that the pieces make; throws where they leave a hole or overlap.
+Shape shape_of(const OutTensor& tensor) {
+    Shape shape(tensor.pieces.front().place.shape.size(), 0);
+    std::vector<Block> boxes;
+    std::string params;
+    bool fits = true;
+    for (const TensorPiece& piece : tensor.pieces) {
+        params += (params.empty() ? "" : ", ") + piece.param->name + " at " + piece.place.text();
+        boxes.push_back(piece.place);
+        fits = fits && piece.place.shape.size() == shape.size();
+        for (size_t dim = 0; fits && dim < shape.size(); ++dim)
+            shape[dim] = std::max(shape[dim], piece.place.offset[dim] + piece.place.shape[dim]);
+    }
+    int64_t elements = 0;
+    for (const Block& box : boxes) elements += box.count();
+    if (!fits || elements != count_of(shape) || (elements > 0 && !tiling_of(shape, boxes).exact))
+        throw Error(
+            fmt::format("export: tensor {} is not filled once by its params: {}\n  name every part of it once "
+                        "in the model's tensors()",
+                        tensor.name, params));
+    return shape;
+}
+
+}  // namespace
+
+std::vector<OutTensor> published_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype) {
+    std::vector<OutTensor> tensors;
+    std::map<std::string, size_t> places;
+    for (const WeightSource& source : record.params) {
+        if (source.tensor.empty()) throw Error("export: nothing says where param " + source.param + " lies");
+        const auto [place, fresh] = places.try_emplace(source.tensor, tensors.size());
+        if (fresh) tensors.push_back({source.tensor, {dtype, {}}, {}});
+        tensors[place->second].pieces.push_back(piece_of(manifest, source));
+    }
+    for (OutTensor& tensor : tensors) tensor.type.shape = shape_of(tensor);
+    return tensors;
+}
+
+std::vector<OutTensor> own_tensors(const PublishedRecord& record, const Manifest& manifest, DType dtype) {
+    std::vector<OutTensor> tensors;
+    for (const WeightSource& source : record.params) {
+        WeightSource own;
+        own.param = own.tensor = source.param;
+        TensorPiece piece = piece_of(manifest, own);
+        TensorType type{dtype, piece.place.shape};
+        tensors.push_back({source.param, std::move(type), {std::move(piece)}});
+    }
+    return tensors;
+}
+
+std::vector<std::vector<size_t>> files_of(const std::vector<OutTensor>& tensors, int64_t most) {
+    std::vector<std::vector<size_t>> files;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const int64_t more = tensors[i].type.bytes();
+        if (files.empty() || (bytes > 0 && more > most - bytes)) files.emplace_back(), bytes = 0;
+        files.back().push_back(i);
+        bytes += more;
+    }
+    return files;
+}
+
+std::string file_name_of(size_t file, size_t files) {
+    if (files == 1) return "model.safetensors";
+    return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, files);
+}
+
+}  // namespace orrery

@@ -1,0 +1,41 @@
+#include "run/metrics/appended_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "orrery/error.h"
+
+namespace orrery {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+    throw Error(fmt::format("cannot write {}: {}", path, why), Fault::failed);
+}
+
+}  // namespace
+
+AppendedFile::AppendedFile(std::string path) : path_(std::move(path)) {
+    std::error_code ignored;
+    if (std::filesystem::is_fifo(path_, ignored))
+        fail(path_, "it is a named pipe, which would wait for a reader\n  remove it");
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (file_ < 0) fail(path_, std::strerror(errno));
+}
+
+AppendedFile::~AppendedFile() { ::close(file_); }
+
+void AppendedFile::write(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t done = ::write(file_, bytes.data(), bytes.size());
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) fail(path_, std::strerror(errno));
+        bytes.remove_prefix(static_cast<size_t>(done));
+    }
+}
+
+}  // namespace orrery

@@ -1,0 +1,182 @@
+#include "run/metrics/metrics.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <iterator>
+#include <string_view>
+
+#include "base/json.h"
+#include "run/control/address.h"
+
+using namespace std::string_view_literals;
+
+namespace orrery {
+namespace {
+
+/// JSON has neither NaN nor infinity: a skipped step and a diverged run write null there.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// The shortest text that is read back as the same number; a number that may have a fraction shows one.
+void append_number(fmt::memory_buffer& to, double value, bool whole) {
+    if (!std::isfinite(value)) return to.append("null"sv);
+    if (whole) {
+        fmt::format_to(std::back_inserter(to), "{}", static_cast<int64_t>(value));
+        return;
+    }
+    const size_t begin = to.size();
+    fmt::format_to(std::back_inserter(to), "{}", value);
+    if (std::string_view(to.data() + begin, to.size() - begin).find_first_of(".e") == std::string_view::npos)
+        to.append(".0"sv);
+}
+
+/// Gradients that overflowed have no norm: the step was skipped.
+std::string norm_text(const StepMetrics& m) {
+    if (m.skips) return "skipped";
+    return std::isnan(m.grad_norm) ? "nan" : fmt::format("{:.4f}", m.grad_norm);
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(MetricsPlaces places, std::FILE* terminal)
+    : places_(std::move(places)), terminal_(terminal), interactive_(::isatty(::fileno(terminal)) == 1) {}
+
+MetricsWriter::~MetricsWriter() { clear_bar(); }
+
+void MetricsWriter::resume(int64_t resumed_step) {
+    resumed_ = resumed_step;
+    if (!places_.lines.empty()) {
+        lines_ = std::make_unique<AppendedFile>(places_.lines);
+        kept_ = trim_lines(places_.lines, resumed_step);
+        lines_ = std::make_unique<AppendedFile>(places_.lines);  // it may be another file now
+    }
+    const bool told = !kept_.step.is_null() || !kept_.evaluation.is_null();
+    if (!places_.events.empty()) {
+        const double now = wall_time();
+        events_ = std::make_unique<EventFile>(places_.events, now);
+        // What a kill left in one of the two files alone ends here.
+        if (told)
+            kept_.tell_again(*events_, resumed_step, now);
+        else
+            events_->start(now, resumed_step + 1);
+    }
+    if (!places_.prometheus.empty())
+        prometheus_ = std::make_unique<PrometheusFile>(places_.prometheus, places_.run, host_name());
+}
+
+void MetricsWriter::header(bool scaled) {
+    note(fmt::format("{:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9}{}", "step", "loss", "grad_norm", "lr", "tok/s",
+                     "TFLOP/s", "MFU", "memory", scaled ? " loss_scale skipped" : ""));
+}
+
+void MetricsWriter::write_line(const StepMetrics& m) {
+    line_.clear();
+    fmt::format_to(std::back_inserter(line_), "{{\"step\":{}", m.step);
+    for (const StepColumn& column : step_columns()) {
+        if (column.scaling && !m.scaled) continue;
+        fmt::format_to(std::back_inserter(line_), ",\"{}\":", column.key);
+        append_number(line_, column.value(m), column.whole);
+    }
+    for (const StepResult& result : m.results) {
+        const bool list = result.values.size() != 1;
+        fmt::format_to(std::back_inserter(line_), ",{}:{}", result.key, list ? "[" : "");
+        for (size_t i = 0; i < result.values.size(); ++i) {
+            if (i > 0) line_.append(","sv);
+            append_number(line_, result.values[i], false);
+        }
+        if (list) line_.append("]"sv);
+    }
+    line_.append("}\n"sv);
+    lines_->write({line_.data(), line_.size()});
+}
+
+void MetricsWriter::write_events(const StepMetrics& m) {
+    events_->begin(m.time, m.step);
+    for (const StepColumn& column : step_columns())
+        if (!column.scaling || m.scaled) events_->add(column.tag, column.value(m));
+    for (const StepResult& result : m.results)
+        for (size_t i = 0; i < result.values.size(); ++i) events_->add(result.tags[i], result.values[i]);
+    events_->end();
+}
+
+void MetricsWriter::step(const StepMetrics& m, bool print_line) {
+    if (events_) write_events(m);  // the first: a resume repairs these by the lines
+    if (lines_) write_line(m);
+    if (prometheus_) prometheus_->step(m);
+    if (print_line) {
+        const double rate = m.seconds > 0 ? 1 / m.seconds : 0;
+        note(fmt::format("{:>7} {:>9.4f} {:>9} {:>9.2e} {:>9.0f} {:>8.3f} {:>5.1f}% {:>5.0f} MiB{}", m.step, m.loss,
+                         norm_text(m), m.lr, static_cast<double>(m.tokens) * rate, m.flops * rate / 1e12,
+                         m.peak_flops > 0 ? 100 * m.flops * rate / m.peak_flops : 0,
+                         static_cast<double>(m.memory_bytes) / (1 << 20),
+                         m.scaled ? fmt::format(" {:>10.10g} {:>7}", m.loss_scale, m.skipped) : ""));
+    }
+    if (interactive_) bar(m);
+}
+
+void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& means) {
+    const EvaluatedMean& loss = means.front();
+    const auto tokens = static_cast<int64_t>(loss.count);
+    std::string text = fmt::format("evaluation after step {}: {:.4f} nats per token over {} held-out tokens", step,
+                                   loss.value(), tokens);
+    Json line = {{"step", step}, {"eval_loss", number(loss.value())}, {"eval_tokens", tokens}};
+    for (size_t i = 1; i < means.size(); ++i) {
+        text += fmt::format(", {} {:.6g}", means[i].name, means[i].value());
+        line[means[i].name] = number(means[i].value());
+    }
+    if (prometheus_) prometheus_->evaluation(step, means);
+    line["time"] = wall_time();
+    write_evaluation(step, std::move(line));
+    note(text);
+}
+
+void MetricsWriter::write_evaluation(int64_t step, Json line) {
+    const bool again = step == resumed_ && !kept_.evaluation.is_null();
+    if (again) {
+        Json before = kept_.evaluation, now = line;
+        for (Json* told : {&before, &now}) told->erase("time");
+        if (before == now) return;
+        kept_.evaluation = line;
+    }
+    if (events_ && again)
+        kept_.tell_again(*events_, step, line["time"].get<double>());
+    else if (events_)
+        tell_evaluation(*events_, line);
+    if (lines_ && again) {
+        replace_evaluation(places_.lines, step, line.dump() + "\n");
+        lines_ = std::make_unique<AppendedFile>(places_.lines);
+    } else if (lines_) {
+        lines_->write(line.dump() + "\n");
+    }
+}
+
+void MetricsWriter::finish() {
+    if (prometheus_) prometheus_->finish();
+}
+
+void MetricsWriter::note(const std::string& line) {
+    clear_bar();
+    std::fprintf(terminal_, "%s\n", line.c_str());
+    std::fflush(terminal_);
+}
+
+void MetricsWriter::clear_bar() {
+    if (!bar_shown_) return;
+    std::fprintf(terminal_, "\r\033[K");
+    bar_shown_ = false;
+}
+
+void MetricsWriter::bar(const StepMetrics& m) {
+    constexpr int width = 30;
+    const int filled = m.steps > 0 ? static_cast<int>(width * m.step / m.steps) : 0;
+    const double left_s = static_cast<double>(m.steps - m.step) * m.seconds;
+    std::fprintf(terminal_, "\r\033[K[%s%s] %lld/%lld  %d:%02d left",
+                 std::string(static_cast<size_t>(filled), '#').c_str(),
+                 std::string(static_cast<size_t>(width - filled), '.').c_str(), static_cast<long long>(m.step),
+                 static_cast<long long>(m.steps), static_cast<int>(left_s / 60), static_cast<int>(left_s) % 60);
+    std::fflush(terminal_);
+    bar_shown_ = true;
+}
+
+}  // namespace orrery

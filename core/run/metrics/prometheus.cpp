@@ -1,0 +1,145 @@
+#include "run/metrics/prometheus.h"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+#include <thread>
+
+#include "base/files/result_file.h"
+#include "orrery/error.h"
+
+using namespace std::string_view_literals;
+
+namespace orrery {
+namespace {
+
+constexpr std::chrono::seconds apart{1};
+
+[[noreturn]] void fail(const std::string& path, int code) {
+    throw Error(fmt::format("metrics.prometheus: cannot write {}: {}", path, std::strerror(code)), Fault::failed);
+}
+
+}  // namespace
+
+std::string label_text(std::string_view value) {
+    std::string text;
+    for (const char c : value) {
+        if (c == '\n') {
+            text += "\\n";
+            continue;
+        }
+        if (c == '\\' || c == '"') text += '\\';
+        text += c;
+    }
+    return text;
+}
+
+// The other file's name does not end in .prom, so that the collector leaves it alone.
+PrometheusFile::PrometheusFile(std::string path, const std::string& run, const std::string& host)
+    : path_(std::move(path)),
+      new_path_(path_ + ".new"),
+      labels_(fmt::format(R"(run="{}",host="{}",rank="0")", label_text(run), label_text(host))) {
+    require_writable("metrics.prometheus", path_);
+}
+
+void PrometheusFile::head(fmt::memory_buffer& to, std::string_view name, std::string_view help, bool grows) const {
+    fmt::format_to(std::back_inserter(to), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, grows ? "counter" : "gauge");
+}
+
+void PrometheusFile::line(fmt::memory_buffer& to, std::string_view name, std::string_view labels, double value) const {
+    fmt::format_to(std::back_inserter(to), "{}{{{}{}{}}} ", name, labels_, labels.empty() ? "" : ",", labels);
+    if (std::isnan(value))
+        to.append("NaN\n"sv);
+    else if (std::isinf(value))
+        to.append(value > 0 ? "+Inf\n"sv : "-Inf\n"sv);
+    else
+        fmt::format_to(std::back_inserter(to), "{}\n", value);
+}
+
+bool PrometheusFile::due() const { return written_ == Clock::time_point::min() || Clock::now() >= written_ + apart; }
+
+void PrometheusFile::step(const StepMetrics& metrics) {
+    last_ = metrics;
+    results_.assign(metrics.results.begin(), metrics.results.end());  // theirs may change, and go
+    last_.results = results_;
+    kept_ = true;
+    if (due()) replace();
+}
+
+void PrometheusFile::render(const StepMetrics& metrics) {
+    step_.clear();
+    head(step_, "orrery_step", "Optimizer steps done.");
+    line(step_, "orrery_step", "", static_cast<double>(metrics.step));
+    head(step_, "orrery_steps", "Optimizer steps that the run is to take.");
+    line(step_, "orrery_steps", "", static_cast<double>(metrics.steps));
+    for (const StepColumn& column : step_columns()) {
+        if (column.scaling && !metrics.scaled) continue;
+        head(step_, column.name, column.help, column.grows);
+        line(step_, column.name, "", column.value(metrics));
+    }
+    if (!metrics.results.empty()) head(step_, "orrery_result", "What the script declares as a result of a step.");
+    for (const StepResult& result : metrics.results)
+        for (size_t i = 0; i < result.values.size(); ++i)
+            line(step_, "orrery_result", result.labels[i], result.values[i]);
+}
+
+void PrometheusFile::evaluation(int64_t step, const std::vector<EvaluatedMean>& means) {
+    evaluated_.clear();
+    const auto one = [&](std::string_view name, std::string_view help, double value) {
+        head(evaluated_, name, help);
+        line(evaluated_, name, "", value);
+    };
+    one("orrery_evaluation_step", "Step of the newest evaluation.", static_cast<double>(step));
+    one("orrery_evaluation_loss_nats", "Loss on held-out data, nats per token.", means.front().value());
+    one("orrery_evaluation_tokens", "Held-out tokens of an evaluation.", means.front().count);
+    if (means.size() > 1) head(evaluated_, "orrery_evaluation_result", "Further means over held-out data.");
+    for (size_t i = 1; i < means.size(); ++i)
+        line(evaluated_, "orrery_evaluation_result", fmt::format("name=\"{}\"", label_text(means[i].name)),
+             means[i].value());
+    kept_ = true;
+    if (due()) replace();
+}
+
+void PrometheusFile::finish() {
+    if (!kept_) return;
+    std::this_thread::sleep_until(written_ + apart);
+    replace();
+}
+
+void PrometheusFile::replace() {
+    if (last_.step > 0) render(last_);
+    kept_ = false;
+    const auto give_up = [this](const std::string& path, int code) {
+        ::unlink(new_path_.c_str());
+        fail(path, code);
+    };
+    const int file = ::open(new_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file < 0) fail(new_path_, errno);
+    for (fmt::memory_buffer* part : {&step_, &evaluated_}) {
+        const char* at = part->data();
+        for (size_t left = part->size(); left > 0;) {
+            const ssize_t done = ::write(file, at, left);
+            if (done < 0 && errno == EINTR) continue;
+            if (done < 0) {
+                const int code = errno;
+                ::close(file);
+                give_up(new_path_, code);
+            }
+            at += done;
+            left -= static_cast<size_t>(done);
+        }
+    }
+    if (::close(file) != 0 && errno != EINTR)
+        give_up(new_path_, errno);  // NFS and quotas say only here that the disk is full
+    if (std::rename(new_path_.c_str(), path_.c_str()) != 0) give_up(path_, errno);
+    written_ = Clock::now();
+}
+
+}  // namespace orrery

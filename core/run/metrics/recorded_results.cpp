@@ -1,0 +1,86 @@
+#include "run/metrics/recorded_results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "layout/messages/status_word.h"
+#include "orrery/error.h"
+#include "plan/host_places.h"
+#include "run/metrics/step_metrics.h"
+
+namespace orrery {
+namespace {
+
+/// Names that a line has whatever the script declares.
+std::set<std::string> keys_of(const Program& program) {
+    std::set<std::string> keys = {"step", "eval_loss", "eval_tokens"};
+    for (const StepColumn& column : step_columns())
+        if (!column.scaling || has_loss_scale(program)) keys.insert(column.key);
+    return keys;
+}
+
+/// Why metrics.jsonl does not have a result of the value; "": it does.
+std::string why_not(const std::string& name, const Value& value) {
+    constexpr int64_t most_elements = small_result_bytes / 4;
+    const auto& splits = value.layout.splits();
+    const bool whole = std::all_of(splits.begin(), splits.end(), [](const auto& axes) { return axes.empty(); });
+    if (value.type.dtype == DType::f32 && value.type.count() <= most_elements && whole) return "";
+    return fmt::format(
+        "result {} is {}{}: metrics.jsonl takes f32 of at most {} elements that lie whole on every rank; cast or sum "
+        "it",
+        name, value.type.text(), whole ? "" : ", split over ranks", most_elements);
+}
+
+}  // namespace
+
+bool has_loss_scale(const Program& program) {
+    const auto state = program.find("loss_scale");
+    return state && program.value(*state).role == Role::state && program.result("loss_scale");
+}
+
+std::vector<RecordedResult> recorded_results(const Program& program) {
+    std::set<std::string> taken = {"loss_sum", "count", "grad_norm", "lr", std::string(status_name)};
+    if (has_loss_scale(program)) taken.insert({"loss_scale", "skipped"});
+    const std::set<std::string> keys = keys_of(program);
+    const std::vector<Quotient> declared = quotients(program);
+    std::vector<RecordedResult> results;
+    std::set<std::string> names;
+    const auto add = [&](const Value& value, RecordedResult result) {
+        if (keys.contains(result.name))
+            throw Error(value.origin,
+                        fmt::format("a result is called {}, as a key of metrics.jsonl is\n  give it another name",
+                                    result.name));
+        if (!names.insert(result.name).second)
+            throw Error(value.origin, fmt::format("two results are called {}, by o.result and by the optimizer\n  give "
+                                                  "one another name",
+                                                  result.name));
+        results.push_back(std::move(result));
+    };
+    for (const Quotient& quotient : declared) {
+        const Value& value = program.value(*program.result(quotient.sum));
+        taken.insert({quotient.sum, quotient.count});
+        add(value, {quotient.name, "", quotient});
+    }
+    for (const Result& result : program.results) {
+        if (taken.contains(result.name)) continue;
+        const Value& value = program.value(result.value);
+        add(value, {result.name, why_not(result.name, value)});
+    }
+    return results;
+}
+
+void require_same_results(const Program& full, const Program& smaller) {
+    const auto names = [](const Program& program) {
+        std::set<std::string> all;
+        for (const Result& result : program.results) all.insert(result.name);
+        return all;
+    };
+    if (names(full) != names(smaller))
+        throw Error(
+            "the step of a smaller batch of the ramp records other results than the full one\n"
+            "  let model and optimizer record the same ones each time that they are called");
+}
+
+}  // namespace orrery

@@ -1,0 +1,71 @@
+#include "run/metrics/step_metrics.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/json.h"
+#include "run/metrics/prometheus.h"
+
+namespace orrery {
+namespace {
+
+double per_second(double of, const StepMetrics& m) { return m.seconds > 0 ? of / m.seconds : 0; }
+
+constexpr StepColumn columns[] = {
+    {"loss", "loss_metrics/global_avg_loss", "orrery_loss_nats", "Loss of the step, nats per token.",
+     [](const StepMetrics& m) { return m.loss; }},
+    {"grad_norm", "grad_norm", "orrery_gradient_norm", "Norm of the gradients of all params.",
+     [](const StepMetrics& m) { return m.grad_norm; }},
+    {"lr", "lr", "orrery_learning_rate", "Learning rate.", [](const StepMetrics& m) { return m.lr; }},
+    {"tok/s", "tok/s", "orrery_tokens_per_second", "Tokens per second of all ranks.",
+     [](const StepMetrics& m) { return per_second(static_cast<double>(m.tokens), m); }},
+    {"TFLOP/s", "TFLOP/s", "orrery_model_teraflops", "Model flops per second of all ranks, in 10^12.",
+     [](const StepMetrics& m) { return per_second(m.flops, m) / 1e12; }},
+    {"MFU", "MFU", "orrery_model_flops_utilization_ratio", "Share of the ranks' matrix rate; 0: not known.",
+     [](const StepMetrics& m) { return m.peak_flops > 0 ? per_second(m.flops, m) / m.peak_flops : 0; }},
+    {"memory", "memory", "orrery_memory_bytes", "Memory in use by rank 0.",
+     [](const StepMetrics& m) { return static_cast<double>(m.memory_bytes); }, true},
+    {"loss_scale", "loss_scale", "orrery_loss_scale", "What the gradients were multiplied by.",
+     [](const StepMetrics& m) { return m.loss_scale; }, false, true},
+    {"skipped", "skipped", "orrery_skipped_steps_total", "Steps without an update: their gradients overflowed.",
+     [](const StepMetrics& m) { return static_cast<double>(m.skipped); }, true, true, true},
+    {"time", "time", "orrery_step_end_timestamp_seconds", "When the step ended.",
+     [](const StepMetrics& m) { return m.time; }},
+    {"seconds", "time_metrics/end_to_end(s)", "orrery_step_seconds", "What the step took.",
+     [](const StepMetrics& m) { return m.seconds; }},
+    {"tokens", "n_tokens_seen", "orrery_tokens_total", "Tokens of all steps so far.",
+     [](const StepMetrics& m) { return static_cast<double>(m.all_tokens); }, true, false, true},
+    {"samples", "samples", "orrery_samples_total", "Samples of all steps so far.",
+     [](const StepMetrics& m) { return static_cast<double>(m.all_samples); }, true, false, true},
+    {"data_share", "time_shares/data", "orrery_data_wait_ratio", "Share of the step in which rank 0 waited for data.",
+     [](const StepMetrics& m) { return per_second(m.data_s, m); }},
+    {"communication_share", "time_shares/communication", "orrery_communication_ratio",
+     "Share of the step that rank 0 spent in messages.",
+     [](const StepMetrics& m) { return per_second(m.communication_s, m); }},
+    {"waiting_share", "time_shares/waiting", "orrery_waiting_ratio",
+     "Share of the step in which rank 0 waited for what kernels did not hide.",
+     [](const StepMetrics& m) { return per_second(m.waiting_s, m); }},
+    {"checkpoint_seconds", "checkpoint_seconds", "orrery_checkpoint_seconds",
+     "Time of checkpoints between this step and the one before.", [](const StepMetrics& m) { return m.checkpoint_s; }},
+};
+
+}  // namespace
+
+StepResult::StepResult(const std::string& name, size_t count) : name(name), key(Json(name).dump()), values(count) {
+    for (size_t i = 0; i < count; ++i) {
+        tags.push_back(count == 1 ? "results/" + name : fmt::format("results/{}/{}", name, i));
+        labels.push_back(fmt::format("name=\"{}\"", label_text(name)));
+        if (count > 1) labels.back() += fmt::format(",index=\"{}\"", i);
+    }
+}
+
+double wall_time() {
+    using namespace std::chrono;
+    const auto since = duration_cast<microseconds>(system_clock::now().time_since_epoch());
+    return static_cast<double>(since.count()) / 1e6;
+}
+
+std::span<const StepColumn> step_columns() { return columns; }
+
+}  // namespace orrery

@@ -1,0 +1,248 @@
+#include "run/retention/copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "layout/shards.h"
+#include "run/checkpoint/format/rank_index.h"
+#include "run/checkpoint/manifest.h"
+#include "run/checkpoint/safetensors.h"
+
+namespace orrery {
+namespace {
+
+/// An object of a rank, filled and put.
+class Objects {
+public:
+    Objects(CheckpointStore& to, Manifest& manifest, const CopyOptions& options)
+        : to_(to), manifest_(manifest), options_(options) {}
+
+    /// Memory for a block of a tensor of the manifest.
+    std::span<std::byte> add(size_t tensor, const Block& box) {
+        const TensorType type{manifest_.tensors[tensor].type.dtype, box.shape};
+        Part& part = open_.emplace_back(Part{tensor, box, std::vector<std::byte>(static_cast<size_t>(type.bytes()))});
+        bytes_ += type.bytes();
+        return part.bytes;
+    }
+
+    bool full() const { return bytes_ >= options_.object_bytes; }
+
+    void close(int64_t rank) {
+        if (open_.empty()) return;
+        std::vector<NamedTensor> named;
+        for (Part& part : open_) {
+            const ManifestTensor& tensor = manifest_.tensors[part.tensor];
+            named.push_back({tensor.name, {part.bytes.data(), tensor.type.dtype, part.box.shape}});
+        }
+        const std::pair<std::string, std::string> step{step_key, std::to_string(manifest_.step)};
+        const std::vector<std::byte> start = safetensors_start(named, {&step, 1});
+        ManifestObject object{key(rank), rank, static_cast<int64_t>(start.size()) + bytes_, "", {}};
+        int64_t at = static_cast<int64_t>(start.size());
+        std::vector<std::span<const std::byte>> parts{start};
+        for (const Part& part : open_) {
+            manifest_.tensors[part.tensor].shards.push_back(
+                {static_cast<int64_t>(manifest_.objects.size()), at, part.box});
+            at += static_cast<int64_t>(part.bytes.size());
+            parts.push_back(part.bytes);
+        }
+        seal(object, parts);
+        to_.put_parts(manifest_.step, object.key, parts);
+        manifest_.objects.push_back(std::move(object));
+        open_.clear();
+        bytes_ = 0;
+    }
+
+private:
+    struct Part {
+        size_t tensor;
+        Block box;
+        std::vector<std::byte> bytes;
+    };
+
+    std::string key(int64_t rank) {
+        if (rank != rank_) number_ = 0;
+        rank_ = rank;
+        return fmt::format("rank-{:05}-{:03}.safetensors", rank, number_++);
+    }
+
+    void seal(ManifestObject& object, std::span<const std::span<const std::byte>> parts) const {
+        Sha256 digest;
+        size_t left = 0;  // of the piece at hand
+        for (std::span<const std::byte> part : parts) {
+            digest.update(part);
+            while (!part.empty()) {
+                if (left == 0) object.crcs.push_back(0), left = static_cast<size_t>(options_.piece_bytes);
+                const size_t count = std::min(left, part.size());
+                object.crcs.back() = crc32c(part.first(count), object.crcs.back());
+                part = part.subspan(count);
+                left -= count;
+            }
+        }
+        object.sha256 = digest.hex();
+    }
+
+    CheckpointStore& to_;
+    Manifest& manifest_;
+    const CopyOptions& options_;
+    std::vector<Part> open_;
+    int64_t bytes_ = 0, rank_ = -1, number_ = 0;
+};
+
+/// Puts the objects as they are; each piece is held to its checksum, each object to its digest and header.
+void put_same(CheckpointStore& from, const Manifest& manifest, CheckpointStore& to) {
+    for (size_t i = 0; i < manifest.objects.size(); ++i) {
+        const ManifestObject& object = manifest.objects[i];
+        ObjectReader reader(from, manifest, static_cast<int64_t>(i));
+        reader.check_header();  // and the size, before memory is taken by it
+        std::vector<std::byte> bytes(static_cast<size_t>(object.bytes));
+        reader.read(0, bytes, "");
+        Sha256 digest;
+        digest.update(bytes);
+        if (digest.hex() != object.sha256)
+            throw Damaged(fmt::format("step {}, {} is damaged: its SHA-256 is not that of the manifest", manifest.step,
+                                      object.key));
+        to.put(manifest.step, object.key, bytes);
+    }
+    for (const IndexEntry& entry : manifest.indexes) {
+        std::vector<std::byte> bytes(static_cast<size_t>(entry.bytes));  // its digest was compared when it was read
+        from.get(manifest.step, entry.key(), 0, bytes);
+        to.put(manifest.step, entry.key(), bytes);
+    }
+}
+
+void fill(CheckpointStore& from, const Manifest& manifest, const ManifestTensor& tensor, const Block& mine,
+          std::span<std::byte> out) {
+    const int64_t size = size_of(tensor.type.dtype);
+    for (const ManifestShard& shard : tensor.shards) {
+        const std::optional<Block> part = intersect(mine, shard.box);
+        if (!part) continue;
+        ObjectReader reader(from, manifest, shard.object);
+        for_runs(*part, shard.box, mine, [&](int64_t begin, int64_t to, int64_t count) {
+            reader.read(shard.begin + begin * size,
+                        out.subspan(static_cast<size_t>(to * size), static_cast<size_t>(count * size)), tensor.name);
+        });
+    }
+}
+
+/// `visit(rank, tensor, block)` for each block that the mesh writes, rank by rank.
+template <class Visit>
+void for_blocks(const Manifest& manifest, const Mesh& mesh, Visit visit) {
+    std::vector<Layout> layouts;
+    for (const ManifestTensor& tensor : manifest.tensors)
+        layouts.push_back(layout_on(tensor.layout, tensor.type.shape, mesh));
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+        for (size_t i = 0; i < layouts.size(); ++i)
+            if (first_holder(layouts[i], mesh, rank))
+                visit(rank, i, block_of(layouts[i], manifest.tensors[i].type.shape, mesh, rank));
+}
+
+std::string put_resharded(CheckpointStore& from, const Manifest& manifest, CheckpointStore& to, const Mesh& mesh,
+                          const CopyOptions& options) {
+    Manifest made;
+    made.step = manifest.step, made.mesh = mesh.text(), made.host = manifest.host;
+    made.piece_bytes = options.piece_bytes;
+    made.axes = mesh;
+    for (const ManifestTensor& tensor : manifest.tensors) {
+        const Layout layout = layout_on(tensor.layout, tensor.type.shape, mesh);
+        made.tensors.push_back({tensor.name, tensor.type, layout.text(mesh), {}, layout});
+    }
+    for (size_t i = 0; i < manifest.objects.size(); ++i)  // memory is taken by what the manifest says
+        ObjectReader(from, manifest, static_cast<int64_t>(i)).check_header();
+    Objects objects(to, made, options);
+    int64_t last = 0;
+    for_blocks(manifest, mesh, [&](int64_t rank, size_t tensor, const Block& box) {
+        if (rank != last || objects.full()) objects.close(last);
+        last = rank;
+        fill(from, manifest, manifest.tensors[tensor], box, objects.add(tensor, box));
+    });
+    objects.close(last);
+    for (const RankIndex& index : indexes_of(made)) made.indexes.push_back(put_index(to, index));
+    return made.text();
+}
+
+StepCopy look(const Manifest& manifest, const std::optional<Mesh>& mesh) {
+    StepCopy copy;
+    if (!mesh) {
+        for (const ManifestObject& object : manifest.objects) ++copy.objects, copy.bytes += object.bytes;
+        return copy;
+    }
+    copy.resharded = true;
+    for_blocks(manifest, *mesh, [&](int64_t, size_t tensor, const Block& box) {
+        copy.bytes += byte_count(manifest.tensors[tensor].type.dtype, box.shape);
+    });
+    return copy;
+}
+
+/// What hinders it is less than why it is called.
+void drop(CheckpointStore& to, int64_t step) {
+    try {
+        to.discard(step);
+    } catch (const Error&) {  // the next copy, or the next commit there, drops it
+    }
+}
+
+}  // namespace
+
+Layout layout_on(const std::string& text, const Shape& shape, const Mesh& mesh) {
+    Layout layout(shape.size());
+    std::vector<int64_t> parts(shape.size(), 1);
+    for (const std::string& word : split(text, ' ')) {
+        const size_t colon = word.find(":S(");
+        if (colon == std::string::npos) continue;  // replicated
+        size_t dim = shape.size();
+        const char* const first = word.data() + colon + 3;
+        std::from_chars(first, word.data() + word.size(), dim);
+        const auto axis = mesh.find(word.substr(0, colon));
+        if (!axis || dim >= shape.size()) continue;
+        const int64_t cut = parts[dim] * mesh.size(*axis);
+        if (shape[dim] % cut != 0) continue;
+        parts[dim] = cut;
+        layout.set(*axis, Placement::split(static_cast<int>(dim)));
+    }
+    return layout;
+}
+
+StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
+    const std::vector<int64_t> there = to.steps();
+    if (std::find(there.begin(), there.end(), step) != there.end())
+        throw Error(
+            fmt::format("step {} is in {} already\n  remove it there, or name another place", step, to.place()));
+    const Manifest manifest = Manifest::of(from, step);
+    const bool resharded = options.mesh && options.mesh->text() != manifest.mesh;
+    StepCopy copy = look(manifest, resharded ? options.mesh : std::nullopt);
+    if (options.only_look) return copy;
+    if (const int64_t free = to.free_bytes(); free >= 0 && free < copy.bytes)
+        throw Error(fmt::format("{} has {} free, step {} of {} needs {}\n  make room there, or name another place",
+                                to.place(), bytes_text(free), step, from.place(), bytes_text(copy.bytes)),
+                    Fault::failed);
+    to.discard(step);
+    try {
+        std::string text = from.manifest(step);
+        if (resharded)
+            text = put_resharded(from, manifest, to, *options.mesh, options);
+        else
+            put_same(from, manifest, to);
+        to.flush(step);
+        to.commit(step, text);
+    } catch (...) {
+        drop(to, step);
+        throw;
+    }
+    if (const std::string damage = damage_of(to, step); !damage.empty()) {
+        to.remove(step);
+        throw Error(fmt::format("the copy in {} could not be read back: {}\n  it was removed", to.place(), damage),
+                    Fault::failed);
+    }
+    if (const std::string mark = from.mark_of(step); !mark.empty()) to.mark(step, mark);
+    const Manifest made = Manifest::of(to, step);
+    copy.objects = static_cast<int64_t>(made.objects.size());
+    copy.bytes = 0;
+    for (const ManifestObject& object : made.objects) copy.bytes += object.bytes;
+    return copy;
+}
+
+}  // namespace orrery

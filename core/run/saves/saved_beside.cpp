@@ -1,0 +1,146 @@
+// SavedState: saves beside the steps, on a thread of their own and from a copy of the state.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <ctime>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "run/checkpoint/saved_state.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
+
+/// That this thread was given a processor.
+double processor_s() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+int64_t number_of(const std::string& text) {
+    int64_t number = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (problem != std::errc() || end != text.data() + text.size() || number < 1)
+        throw Error(fmt::format("protocol error: rank 0 says that the next save comes after {} steps", quote(text)),
+                    Fault::peer);
+    return number;
+}
+
+}  // namespace
+
+void SavedState::save_beside() {
+    snapshot_.emplace(session_);
+    exchange_ = session_.exchange_beside("saves");
+    thread_ = std::make_unique<SaveThread>();
+    if (!snapshot_->hidden()) thread_->yield_to_others();
+}
+
+void SavedState::guard(Executor& executor, const std::vector<SnapshotPlan>& plans) {
+    if (snapshot_) snapshot_->guard(executor, plans);
+}
+
+std::string SavedState::told_of_copy() const {
+    return snapshot_ ? fmt::format("saves run beside the steps, from a copy of {}, made {}",
+                                   bytes_text(snapshot_->bytes()), snapshot_->how())
+                     : "";
+}
+
+void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
+                       std::optional<double> eval_loss, const Pace& pace) {
+    const auto began = Clock::now();
+    saved_ = {step, -snapshot_->waited_s()};
+    {
+        const std::lock_guard lock(order_);
+        late_.clear();
+        closed_ = false;
+    }
+    std::function<void()> work = [this, step, host = host_of(seed, data, samples, loss, eval_loss), pace, began] {
+        save_here(step, host, pace, began);
+    };
+    begun_ = step;
+    judge_.step = step;
+    judge_.loss = loss;
+    snapshot_->take();
+    saved_.held_s += seconds_since(began);
+    thread_->begin(std::move(work));
+}
+
+/// On the save thread.
+void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clock::time_point began) {
+    const double given = processor_s();
+    if (snapshot_->beside()) snapshot_->copy();
+    gathers_ = exchange_.get();
+    commit(step, snapshot_->values(), host);
+    saved_.whole_s = seconds_since(began);
+    saved_.held_s += snapshot_->waited_s();
+    saved_.said = checkpoints_.notes();
+    if (pace.between_failures_s > 0) {
+        const double slower = snapshot_->hidden() ? 0 : processor_s() - given;
+        saved_.interval = interval({saved_.held_s + slower, saved_.whole_s, pace.step_s}, pace.between_failures_s);
+    }
+    gathers_ = nullptr;
+    std::string late;
+    {
+        const std::lock_guard lock(order_);
+        closed_ = true;
+        late = late_;
+    }
+    if (late.empty()) return;
+    store_.mark(step, late);
+    saved_.said.push_back(fmt::format("the checkpoint of step {} is marked as suspect: {}", step, late));
+}
+
+int64_t SavedState::interval(const SaveCost& cost, double between_failures_s) {
+    return number_of(hear("interval", std::to_string(steps_between_saves(cost, between_failures_s))));
+}
+
+/// Leaves the mark to the save thread; "": that has ended.
+std::string SavedState::mark_late(int64_t step, const std::string& why) {
+    const std::lock_guard lock(order_);
+    if (closed_) return "";
+    late_ = why;
+    return fmt::format("the checkpoint of step {} will be marked as suspect when it is committed: {}", step, why);
+}
+
+Status SavedState::status() const {
+    if (begun_ < 0) return Status::go_on;
+    if (thread_->busy()) return Status::saving;
+    return thread_->failure() ? Status::save_failed : Status::go_on;
+}
+
+std::string SavedState::failure() const {
+    if (begun_ < 0 || thread_->busy() || !thread_->failure()) return "";
+    try {
+        std::rethrow_exception(thread_->failure());
+    } catch (const std::exception& problem) {
+        return fmt::format("rank {}: the save of step {}, beside the steps, failed: {}", session_.job().rank, begun_,
+                           explain(problem));
+    }
+}
+
+std::optional<SavedState::Saved> SavedState::finished() {
+    if (begun_ < 0 || thread_->busy()) return std::nullopt;
+    if (const std::string why = failure(); !why.empty()) {
+        const std::exception_ptr failed = thread_->failure();
+        begun_ = -1;
+        try {
+            std::rethrow_exception(failed);
+        } catch (const std::exception& problem) {
+            throw Error(why, fault_of(problem));
+        }
+    }
+    begun_ = -1;
+    return std::move(saved_);
+}
+
+std::optional<SavedState::Saved> SavedState::finish() {
+    if (thread_) thread_->wait();
+    return finished();
+}
+
+}  // namespace orrery

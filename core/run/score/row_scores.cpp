@@ -1,0 +1,115 @@
+#include "run/score/row_scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ir/describe.h"
+#include "run/data/input_feed.h"
+
+namespace orrery {
+namespace {
+
+bool is_row(const Value& input) {
+    return (input.name == "tokens" || input.name == "targets") && input.type.dtype == DType::i32 &&
+           input.dims == std::vector<std::string>{"batch", "seq"};
+}
+
+}  // namespace
+
+void require_scorable(const Program& program, bool mean) {
+    int found = 0;
+    for (const ValueId id : program.inputs()) {
+        const Value& input = program.value(id);
+        if (filler_of(input) != Filler::data) continue;
+        if (!is_row(input))
+            throw Error(input.origin, fmt::format("a text is scored as tokens and targets i32[batch,seq]; the program "
+                                                  "{} has the input {}",
+                                                  program.name, describe(program, id)));
+        ++found;
+    }
+    if (found != 2)
+        throw Error(fmt::format("a text is scored by programs with the inputs tokens and targets; {} has {} of them",
+                                program.name, found));
+    if (mean)
+        throw Error(
+            fmt::format("the loss of {} gives no count of what it is over: give it as a second value, as "
+                        "cross_entropy does",
+                        program.name));
+}
+
+/// A program at work: where its inputs lie, which block of the rows this rank has.
+struct RowScores::Call {
+    struct Input {
+        bool targets;
+        int64_t at;                  ///< in the host's block
+        Shape local;                 ///< of one micro-batch
+        std::vector<Shape> offsets;  ///< of each micro-batch
+    };
+
+    Call(Session& session, const CompiledProgram& of)
+        : compiled(of), executor(session.executor(of.plan)), results(session.device(), executor) {
+        const Plan& plan = of.plan;
+        const HostPlaces& places = executor.inputs();
+        block.emplace(session.device(), places.bytes);
+        std::memset(block->data(), 0, static_cast<size_t>(places.bytes));
+        for (const ValueId id : plan.program.inputs()) {
+            const Value& value = plan.program.value(id);
+            if (!is_row(value)) continue;
+            length = value.type.shape[1];
+            const auto at = places.offset(id);  // of a pipeline, one stage reads the tokens and another the targets
+            if (!at) continue;
+            Input& input = inputs.emplace_back(
+                Input{value.name == "targets", *at, value.layout.local_shape(value.type.shape, plan.mesh), {}});
+            for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro)
+                input.offsets.push_back(value.layout.offset(value.type.shape, plan.mesh, session.job().rank, micro));
+        }
+        set_step(plan.program, places, session.settings().seed, 1, block->data());
+    }
+
+    void fill(int64_t first, const FillRow& row) {
+        std::vector<int32_t> tokens(static_cast<size_t>(length)), targets(tokens.size());
+        for (const Input& input : inputs) {
+            std::byte* to = block->data() + input.at;
+            const auto bytes = static_cast<size_t>(input.local[1]) * sizeof(int32_t);
+            for (const Shape& offset : input.offsets)
+                for (int64_t i = 0; i < input.local[0]; ++i, to += bytes) {
+                    row(first + offset[0] + i, tokens, targets);
+                    std::memcpy(to, (input.targets ? targets : tokens).data() + offset[1], bytes);
+                }
+        }
+    }
+
+    const CompiledProgram& compiled;
+    Executor& executor;
+    HostResults results;
+    std::optional<HostMemory> block;
+    std::vector<Input> inputs;
+    int64_t length = 0;
+};
+
+RowScores::RowScores(Session& session) : session_(session) {}
+RowScores::~RowScores() = default;
+
+RowScores::Call& RowScores::call_of(const CompiledProgram& program) {
+    for (const auto& call : calls_)
+        if (&call->compiled == &program) return *call;
+    return *calls_.emplace_back(std::make_unique<Call>(session_, program));
+}
+
+RowSum RowScores::score(const CompiledProgram& program, int64_t first, const FillRow& fill, int64_t predicted) {
+    Call& call = call_of(program);
+    call.fill(first, fill);
+    call.executor.run(call.block->data(), call.results.data());
+    const RowSum sum{call.results.scalar("loss_sum"), call.results.scalar("count")};
+    if (std::llround(sum.count) != predicted)
+        throw Error(
+            fmt::format("the loss of {} counts {:.0f} predictions of rows with {} targets: it is no sum over "
+                        "the targets that are not -1, as cross_entropy's",
+                        program.plan.program.name, sum.count, predicted));
+    return sum;
+}
+
+}  // namespace orrery

@@ -1,0 +1,255 @@
+#include "run/train/saving.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "run/control/stop_request.h"
+
+namespace orrery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
+
+}  // namespace
+
+Saving::Saving(const TrainingRun& run, Dataset& data)
+    : run_(run),
+      session_(run.session),
+      data_(data),
+      state_(run.session, run.store, run.keep, run.published),
+      time_left_(run.grace_s) {}
+
+void Saving::note(const std::string& line) const {
+    if (run_.metrics) run_.metrics->note(line);
+}
+
+void Saving::require_same_data() {
+    if (const std::string said = data_.require_unchanged(); !said.empty()) note(said);
+}
+
+void Saving::hold(double seconds) {
+    held_s_ += seconds;
+    held_since_s_ += seconds;
+}
+
+void Saving::prepare(int64_t first, const Evaluation& evaluation) {
+    if (automatic()) next_ = first + 9;  // by then memory has been touched
+    if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic())) return;
+    beside_ = true;
+    state_.save_beside();
+    evaluation.for_each(
+        [&](Executor& executor, const std::vector<SnapshotPlan>& plans) { state_.guard(executor, plans); });
+    note(state_.told_of_copy());
+}
+
+void Saving::guard(const StepPrograms::Step& step) {
+    if (beside_ && std::exchange(guarded_, &step.executor) != &step.executor)
+        state_.guard(step.executor, step.snapshots);
+}
+
+void Saving::look(int64_t step, Status all) {
+    if (all == Status::save_failed) {
+        require_saved(step);
+        throw Error(fmt::format("a save beside the steps failed\n  the run ends after step {}; checkpoints before it "
+                                "are as they were",
+                                step),
+                    Fault::failed);
+    }
+    if (state_.status() == Status::go_on) tell(state_.finished());  // one that failed is told with the next word
+}
+
+/// What any rank's save failed with, on all of them. Collective.
+void Saving::require_saved(int64_t step) {
+    const auto said = session_.exchange("failed save", state_.failure(), WaitLimit::files);
+    const auto failed = std::find_if(said.begin(), said.end(), [](const auto& why) { return !why.empty(); });
+    if (failed == said.end()) return;
+    throw Error(fmt::format("{}\n  the run ends after step {}; checkpoints before it are as they were", *failed, step),
+                Fault::failed);
+}
+
+/// The same on every rank: of "auto", the next step is set where all have said that their save is over.
+bool Saving::due(int64_t step, Status all) {
+    const int64_t every = run_.options.checkpoint_every;
+    if (!automatic()) return every > 0 && step % every == 0;
+    if (next_ == 0 && all == Status::go_on) set_next(newest_, interval_);
+    return next_ > 0 && step >= next_;
+}
+
+void Saving::set_next(int64_t step, int64_t interval) {
+    next_ = step + interval;
+    if (interval == std::exchange(told_interval_, interval)) return;
+    note(fmt::format(
+        "from step {} on a checkpoint every {} (checkpoint.every = \"auto\"): some node fails every {:.3g} h", step,
+        plural(interval, "step"), between_failures_s() / 3600));
+}
+
+double Saving::between_failures_s() const {
+    if (!automatic()) return 0;
+    const Job& job = session_.job();
+    const int64_t here = std::max<int64_t>(1, job.local_ranks);
+    return run_.options.checkpoint_mtbf_s / static_cast<double>((job.ranks + here - 1) / here);
+}
+
+void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
+    if (!due(step, all)) return;
+    if (beside_ && all == Status::saving && step != run_.options.steps) {
+        if (!waits(step)) return leave_out(step);
+        wait(step);
+    }
+    if (beside_) return begin(step, loss, step_s);
+    const auto began = Clock::now();
+    save(step, loss);
+    if (!automatic()) return;
+    const double cost = seconds_since(began);
+    set_next(step, state_.interval({cost, cost, step_s}, between_failures_s()));
+}
+
+/// By what all ranks know: of the saves that are due at most every second one is left out, and none to be kept for
+/// good.
+bool Saving::waits(int64_t step) const {
+    return left_out_ > 0 || (run_.keep.every_steps > 0 && step % run_.keep.every_steps == 0);
+}
+
+void Saving::wait(int64_t step) {
+    const auto began = Clock::now();
+    state_.wait();
+    require_saved(step);
+    const double seconds = seconds_since(began);
+    hold(seconds);
+    waited_s_ += seconds;
+    if (++waited_ <= told_skips)
+        note(fmt::format("step {} was held for {:.2f} s: its checkpoint waited for that of step {}", step, seconds,
+                         newest_));
+}
+
+void Saving::leave_out(int64_t step) {
+    ++left_out_;
+    ++skipped_;
+    if (skipped_ <= told_skips)
+        return note(fmt::format("no checkpoint of step {}: that of step {} is still being saved", step, newest_));
+    if (skipped_ >= 2 * told_skipped_) tell_left_out("so far");
+}
+
+void Saving::tell_left_out(const char* when) {
+    told_skipped_ = skipped_;
+    note(fmt::format(
+        "of {} checkpoints that were due {} {} were left out, and {} waited ({:.2f} s), as the one before was "
+        "still being saved: a larger checkpoint.every_steps, or checkpoint.async = false, makes those that "
+        "are due",
+        begins_ + skipped_, when, skipped_, waited_, waited_s_));
+}
+
+void Saving::begin(int64_t step, double loss, double step_s) {
+    finish();  // of the last step alone there may be another one
+    const auto began = begun_ = Clock::now();
+    require_same_data();
+    next_ = 0;
+    left_out_ = 0;
+    ++begins_;
+    state_.begin(step, run_.seed, data_, session_.compiled().sizes.samples_before(step + 1), loss, eval_loss_of(step),
+                 {between_failures_s(), step_s});
+    newest_ = step;
+    held_since_s_ += seconds_since(began);
+}
+
+void Saving::tell(const std::optional<SavedState::Saved>& saved) {
+    if (!saved) return;
+    committed_ = saved->step;
+    interval_ = saved->interval;
+    ++saved_;
+    held_s_ += saved->held_s;
+    beside_s_ += saved->whole_s;
+    time_left_.save_took(saved->whole_s);
+    for (const std::string& said : saved->said) note(said);
+    note(
+        fmt::format("checkpoint of step {} committed and read back in {:.2f} s beside the steps, held for {:.4f} s: {}",
+                    saved->step, saved->whole_s, saved->held_s, run_.store.place()));
+}
+
+void Saving::finish() {
+    const auto began = Clock::now();
+    const auto saved = state_.finish();
+    if (saved) hold(seconds_since(began));
+    tell(saved);
+}
+
+std::string Saving::finish_too() {
+    try {
+        finish();
+        return "";
+    } catch (const std::exception& problem) {
+        return fmt::format("; {}", problem.what());
+    }
+}
+
+void Saving::save(int64_t step, double loss) {
+    finish();
+    const auto began = Clock::now();
+    require_same_data();
+    const auto moved = state_.save(step, run_.seed, data_, session_.compiled().sizes.samples_before(step + 1), loss,
+                                   eval_loss_of(step));
+    for (const std::string& said : moved) note(said);
+    newest_ = committed_ = step;
+    ++saved_;
+    const double seconds = seconds_since(began);
+    hold(seconds);
+    time_left_.save_took(seconds);
+    note(fmt::format("checkpoint of step {} committed and read back in {:.2f} s: {}", step, seconds,
+                     run_.store.place()));
+}
+
+double Saving::saving_s() const { return state_.status() == Status::saving ? seconds_since(begun_) : -1; }
+
+bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
+
+/// A save that is under way is the newest state in memory: it is ended in either case.
+void Saving::end(int64_t step, Status all, const StopVote& vote, double loss) {
+    const double needed_s = time_left_.needed_s(saving_s());
+    finish();
+    if (all == Status::stop && committed_ != step) save(step, loss);
+    if (committed_ == step)
+        throw Error(
+            fmt::format("{} after step {}; the checkpoint is committed: start again to go on", vote.reason(), step),
+            Fault::requeue);
+    const std::string from = committed_ == 0
+                                 ? "there is no checkpoint: start again to begin anew"
+                                 : fmt::format("the newest checkpoint is of step {}: start again to go on", committed_);
+    throw Error(
+        fmt::format("{} after step {}, which is not saved: of run.grace_s = {:g} on the rank that was asked too "
+                    "little is left for a step and a save ({:.2f} s here); {}",
+                    vote.reason(), step, time_left_.grace_s(), needed_s, from),
+        Fault::requeue);
+}
+
+void Saving::close() {
+    if (!std::exchange(closed_, true) && std::max(skipped_, waited_) > told_skips) tell_left_out("in all");
+}
+
+void Saving::let_go(const std::exception& error) {
+    const bool waits = beside_ && state_.status() == Status::saving && session_.job().ranks > 1;
+    if (waits && !(fault_of(error) == Fault::peer && session_.other_stopped())) session_.fail(explain(error));
+    try {
+        close();
+        record();
+    } catch (const std::exception& second) {  // the first one is why the run ends
+        note(second.what());
+    }
+}
+
+void Saving::record() const {
+    if (!run_.record || (saved_ == 0 && skipped_ == 0)) return;
+    run_.record({{"checkpoints",
+                  {{"saved", saved_},
+                   {"skipped", skipped_},
+                   {"waited", waited_},
+                   {"held_s", held_s_},
+                   {"beside_s", beside_s_}}}});
+}
+
+}  // namespace orrery

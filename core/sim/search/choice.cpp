@@ -1,0 +1,152 @@
+#include "sim/search/choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace orrery {
+namespace {
+
+constexpr std::array<std::string_view, 3> recomputes = {"none", "attention", "all"};
+
+size_t place_of(const std::string& recompute) {
+    const auto found = std::find(recomputes.begin(), recomputes.end(), recompute);
+    return static_cast<size_t>(found - recomputes.begin());
+}
+
+/// Schedules one step away, of the library (scripts/orrery/schedules); gpipe is never better than 1f1b.
+std::vector<std::pair<std::string, int64_t>> schedules_beside(const Choice& c) {
+    if (c.schedule != "interleaved")
+        return {{"1f1b", 0}, {"interleaved", 2}, {"interleaved", most_chunks}, {"zb_h1", 0}, {"zbv", 0}};
+    std::vector<std::pair<std::string, int64_t>> all = {{"1f1b", 0}, {"zb_h1", 0}, {"zbv", 0}};
+    if (c.chunks < most_chunks) all.emplace_back("interleaved", c.chunks + 1);
+    if (c.chunks > 2) all.emplace_back("interleaved", c.chunks - 1);
+    return all;
+}
+
+}  // namespace
+
+std::string Choice::schedule_text() const {
+    if (pp == 1 || schedule.empty()) return "";
+    return chunks > 0 ? fmt::format("{} x{}", schedule, chunks) : schedule;
+}
+
+std::string Choice::text() const {
+    std::string out = fmt::format("pp={} dp={} tp={} samples={}", pp, dp, tp, samples);
+    if (zero >= 0) out += fmt::format(" zero={}", zero);
+    if (const std::string pipeline = schedule_text(); !pipeline.empty()) out += " " + pipeline;
+    if (sequence) out += " sequence";
+    if (!recompute.empty() && recompute != "none") out += " recompute=" + recompute;
+    return mapping.empty() ? out : out + " mapping=" + mapping;
+}
+
+std::tuple<int64_t, int64_t, size_t, bool, int64_t> Choice::added() const {
+    const int64_t fragments = schedule == "interleaved" ? std::max<int64_t>(chunks, 2)
+                              : schedule == "zb_h1"     ? most_chunks + 1
+                              : schedule == "zbv"       ? most_chunks + 2
+                                                        : 1;
+    return {pp == 1 ? 0 : fragments, zero, place_of(recompute), sequence, -samples * dp};
+}
+
+double state_bytes(const StateBytes& state, const Choice& c) {
+    if (c.zero < 0) return 0;
+    const auto n = static_cast<double>(c.dp);
+    const double split =
+        (c.zero >= 1 ? state.optimizer : 0) + (c.zero >= 2 ? state.gradients : 0) + (c.zero >= 3 ? state.params : 0);
+    return (state.all() - split + split / n) / static_cast<double>(c.tp * c.pp);
+}
+
+double bubble(const Choice& c, int64_t micros) {
+    if (c.pp == 1 || micros == 0) return 0;
+    const double p = static_cast<double>(c.pp - 1), m = static_cast<double>(micros);
+    if (c.schedule == "interleaved") return p / (static_cast<double>(std::max<int64_t>(c.chunks, 2)) * m);
+    if (c.schedule == "zb_h1") return p / (3 * m);
+    if (c.schedule == "zbv") return p / (6 * m);
+    return c.schedule == "1f1b" || c.schedule == "gpipe" ? p / m : 0;
+}
+
+bool SearchSpace::whole(const Choice& c) const {
+    if (c.dp * c.samples > batch || batch % (c.dp * c.samples) != 0) return false;
+    if (c.pp == 1) return true;
+    return c.schedule != "interleaved" || micros(c) % c.pp == 0;
+}
+
+std::vector<Choice> SearchSpace::meshes() const {
+    if (!varies_mesh) return {start};
+    std::vector<Choice> all;
+    for (int64_t of_tp = 1; of_tp <= std::min(ranks, most_tp); ++of_tp)
+        for (int64_t of_pp = 1; of_pp <= std::min(ranks / of_tp, most_pp); ++of_pp) {
+            if (ranks % (of_tp * of_pp) != 0) continue;
+            Choice c = start;
+            c.tp = of_tp;
+            c.pp = of_pp;
+            c.dp = ranks / of_tp / of_pp;
+            if (varies_zero) c.zero = c.dp > 1 ? 1 : 0;
+            if (varies_sequence) c.sequence = of_tp > 1;
+            if (varies_samples) c.samples = 1;
+            if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
+            if (whole(c)) all.push_back(c);
+        }
+    return all;
+}
+
+std::optional<Choice> SearchSpace::smaller(const Choice& choice) const {
+    Choice c = choice;
+    if (varies_recompute && c.recompute != recomputes.back()) {
+        c.recompute = recomputes[std::min(place_of(c.recompute) + 1, recomputes.size() - 1)];
+        return c;
+    }
+    if (!varies_zero || c.dp == 1 || c.zero == 3) return std::nullopt;
+    c.zero = c.pp > 1 ? c.zero + 1 : 3;  // ZeRO-2 and 3 reduce in each micro-batch
+    return c;
+}
+
+/// Where one option is better with more memory, the pairs with one that gives some, too.
+std::vector<std::vector<Choice>> SearchSpace::beside(const Choice& choice) const {
+    std::vector<std::vector<Choice>> all;
+    const auto add = [&](auto change) {
+        Choice c = choice;
+        change(c);
+        if (c != choice && whole(c)) all.back().push_back(c);
+    };
+    all.emplace_back();
+    if (varies_schedule && choice.pp > 1)
+        for (const auto& [name, stages] : schedules_beside(choice))
+            add([&](Choice& c) { c.schedule = name, c.chunks = stages; });
+    all.emplace_back();
+    if (varies_samples) {
+        if (choice.samples < most_samples) add([](Choice& c) { c.samples *= 2; });
+        if (choice.samples % 2 == 0) add([](Choice& c) { c.samples /= 2; });
+    }
+    all.emplace_back();
+    if (const size_t place = place_of(choice.recompute); varies_recompute && place < recomputes.size()) {
+        if (place > 0) add([&](Choice& c) { c.recompute = recomputes[place - 1]; });
+        if (place + 1 < recomputes.size()) add([&](Choice& c) { c.recompute = recomputes[place + 1]; });
+    }
+    all.emplace_back();
+    if (varies_zero && choice.dp > 1)
+        for (int64_t stage = 0; stage <= 3; ++stage) add([&](Choice& c) { c.zero = stage; });
+    all.emplace_back();
+    if (varies_sequence && choice.tp > 1) add([](Choice& c) { c.sequence = !c.sequence; });
+    all.emplace_back();
+    if (varies_mapping && choice.pp > 1 && choice.dp > 1)
+        for (const char* order : {"", "tp,pp,dp"}) add([&](Choice& c) { c.mapping = order; });
+    return all;
+}
+
+Choice SearchSpace::like(const Choice& mesh, const Choice& options) const {
+    Choice c = options;
+    c.pp = mesh.pp;
+    c.dp = mesh.dp;
+    c.tp = mesh.tp;
+    if (c.dp == 1) c.zero = varies_zero ? 0 : mesh.zero;
+    if (c.tp == 1) c.sequence = varies_sequence ? false : mesh.sequence;
+    if (c.pp == 1 || c.dp == 1) c.mapping = "";
+    if (c.pp == 1 || (options.pp == 1 && varies_schedule)) c.schedule = mesh.schedule, c.chunks = mesh.chunks;
+    if (mesh.tp > 1 && options.tp == 1) c.sequence = mesh.sequence;
+    if (mesh.dp > 1 && options.dp == 1) c.zero = mesh.zero;
+    return whole(c) ? c : mesh;
+}
+
+}  // namespace orrery

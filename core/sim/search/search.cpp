@@ -1,0 +1,326 @@
+#include "sim/search/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <tuple>
+
+namespace orrery {
+namespace {
+
+/// Choices of a round: what is judged without knowing what the others of it come to.
+constexpr size_t at_once = 8;
+/// One step that made a mesh slower by more is not tried again beside its other options.
+constexpr double clearly = 1.02;
+
+constexpr const char* no_room =
+    "the state of their parameters does not fit, or what the same takes with another ZeRO stage says so";
+constexpr const char* too_slow =
+    "kernels at the best rate so far and the pipeline's bubble alone take longer than those told below";
+constexpr const char* too_far = "their meshes stay far behind the fastest and were looked at no closer";
+
+double factor_of(const Choice& c) { return c.recompute == "all" ? 4.0 / 3 : 1; }
+
+enum Option : size_t { schedule, samples, recompute, zero, sequence, mapping };
+
+/// Takes one option of another choice.
+void take(Choice& c, size_t option, const Choice& from) {
+    switch (option) {
+        case schedule: c.schedule = from.schedule, c.chunks = from.chunks; break;
+        case samples: c.samples = from.samples; break;
+        case recompute: c.recompute = from.recompute; break;
+        case zero: c.zero = from.zero; break;
+        case sequence: c.sequence = from.sequence; break;
+        default: c.mapping = from.mapping;
+    }
+}
+
+/// Only that option's value, of any mesh.
+Choice value_of(const Choice& c, size_t option) {
+    Choice value;
+    take(value, option, c);
+    return value;
+}
+
+}  // namespace
+
+int64_t Found::pruned() const {
+    int64_t sum = 0;
+    for (const auto& [reason, count] : left_out) sum += count;
+    return sum;
+}
+
+const Judged* Search::fitting(const Choice& choice) const {
+    const auto known = known_.find(choice);
+    return known != known_.end() && known->second.fits() ? &known->second : nullptr;
+}
+
+double Search::stretch(const Choice& c) const { return std::max(space_.turns, 1 + bubble(c, space_.micros(c))); }
+
+double Search::least_seconds(const Choice& c) const {
+    const double rate = rate_ > 0 ? std::min(space_.rate, space_.faster * space_.turns * rate_) : space_.rate;
+    if (rate <= 0) return 0;
+    return space_.flops * factor_of(c) / rate / static_cast<double>(space_.ranks) * stretch(c);
+}
+
+double Search::worst_kept() const {
+    if (best_.empty()) return std::numeric_limits<double>::infinity();
+    const double quarter = 1.25 * best_.front()->step_s;
+    return best_.size() < space_.kept ? quarter : std::min(quarter, best_[space_.kept - 1]->step_s);
+}
+
+bool Search::too_large(const Choice& choice) const {
+    if (space_.memory_limit <= 0 || choice.zero < 0) return false;
+    const double state = state_bytes(space_.state, choice);
+    if (state * 0.75 > space_.memory_limit) return true;
+    for (int64_t stage = 0; stage <= 3; ++stage) {
+        Choice other = choice;
+        other.zero = stage;
+        const auto known = known_.find(other);
+        if (stage == choice.zero || known == known_.end() || !known->second.why_not.empty()) continue;
+        // What the formula says of the difference, and a quarter of it in favour of the choice.
+        const double more = state - state_bytes(space_.state, other);
+        const double least = static_cast<double>(known->second.memory_bytes) + more * (more > 0 ? 0.75 : 1.25);
+        if (const double limit = known->second.memory_limit; limit > 0 && least > limit) return true;
+    }
+    return false;
+}
+
+std::string Search::why_left_out(const Choice& choice) const {
+    if (too_large(choice)) return no_room;
+    return least_seconds(choice) > worst_kept() ? too_slow : "";
+}
+
+void Search::judge_round(const std::vector<Choice>& round) {
+    std::vector<Judged> all(round.size());
+    const Judged* best = best_.empty() ? nullptr : best_.front();
+    auto judged_so_far = static_cast<int64_t>(known_.size());
+    const auto done = [&](size_t place, Judged judged) {
+        judged.choice = round[place];
+        all[place] = std::move(judged);
+        if (all[place].fits() && (!best || all[place].step_s < best->step_s)) best = &all[place];
+        if (progress_) progress_(++judged_so_far, left_, best);
+    };
+    judge_(round, done);
+    const auto faster = [](const Judged* a, const Judged* b) {
+        return std::tie(a->step_s, a->choice) < std::tie(b->step_s, b->choice);
+    };
+    for (Judged& judged : all) {
+        const Choice choice = judged.choice;
+        if (judged.computing_s > 0)
+            rate_ = std::max(rate_,
+                             space_.flops * factor_of(choice) / judged.computing_s / static_cast<double>(space_.ranks));
+        const Judged* kept = &known_.emplace(choice, std::move(judged)).first->second;
+        if (kept->fits()) best_.insert(std::upper_bound(best_.begin(), best_.end(), kept, faster), kept);
+    }
+}
+
+/// Judges those that are not known and may be among the best, round by round.
+void Search::look(const std::vector<Choice>& choices) {
+    std::vector<Choice> round;
+    std::set<Choice> asked;
+    for (size_t i = 0; i < choices.size(); ++i) {
+        const Choice& c = choices[i];
+        if (known_.count(c) == 0 && asked.insert(c).second) {
+            if (std::string why = why_left_out(c); why.empty())
+                round.push_back(c);
+            else
+                left_out_[c] = std::move(why);
+        }
+        if (round.size() < at_once && i + 1 < choices.size()) continue;
+        if (!round.empty()) judge_round(round);
+        round.clear();
+    }
+}
+
+/// Every mesh until it fits, those that a formula expects to be fastest first.
+void Search::first_look() {
+    std::vector<Choice> first = space_.meshes();
+    std::stable_sort(first.begin(), first.end(),
+                     [&](const Choice& a, const Choice& b) { return least_seconds(a) < least_seconds(b); });
+    std::deque<Choice> waiting(first.begin(), first.end());
+    const auto with_less = [&](const Choice& choice) {
+        Choice now = choice;
+        const auto known = known_.find(choice);
+        const double limit = known == known_.end() ? space_.memory_limit : known->second.memory_limit;
+        // Recomputation is no help where the state alone is too large.
+        if (space_.varies_zero && now.dp > 1 && now.zero < 3 && state_bytes(space_.state, now) > limit) {
+            now.zero = now.pp > 1 ? now.zero + 1 : 3;
+            waiting.push_front(now);
+        } else if (const auto less = space_.smaller(choice)) {
+            waiting.push_front(*less);
+        }
+    };
+    while (!waiting.empty()) {
+        std::vector<Choice> round;
+        while (round.size() < at_once && !waiting.empty()) {
+            const Choice c = waiting.front();
+            waiting.pop_front();
+            const bool slow = !best_.empty() && least_seconds(at_best(c)) > best_.front()->step_s;
+            const std::string why = too_large(c) ? no_room : slow ? too_slow : "";
+            if (why.empty()) round.push_back(c);
+            if (!why.empty()) left_out_[c] = why;
+            if (why == no_room) with_less(c);
+        }
+        left_ = static_cast<int64_t>(waiting.size());
+        if (!round.empty()) judge_round(round);
+        // Another option does not make a mesh possible that the model cannot have.
+        for (auto c = round.rbegin(); c != round.rend(); ++c)
+            if (const Judged& judged = known_.at(*c); !judged.fits() && judged.why_not.empty()) with_less(*c);
+    }
+}
+
+/// Of steps to more samples or less recomputation for which there is no room: the same with what gives some.
+std::vector<Choice> Search::with_room(const std::vector<std::vector<Choice>>& beside) const {
+    std::vector<Choice> all;
+    for (const Option option : {samples, recompute})
+        for (const Choice& choice : beside[option]) {
+            const auto known = known_.find(choice);
+            const bool unfit = known == known_.end() ? too_large(choice) : !known->second.fits();
+            if (!unfit || (known != known_.end() && !known->second.why_not.empty())) continue;
+            if (space_.varies_zero && choice.dp > 1 && choice.zero < 3) {
+                all.push_back(choice);
+                ++all.back().zero;
+                if (choice.zero == 1) all.push_back(choice), all.back().zero = 3;
+            }
+            if (const auto less = space_.smaller(choice); option == samples && less) all.push_back(*less);
+        }
+    return all;
+}
+
+/// From a choice that fits, step by step, until none is faster.
+Choice Search::climb(Choice at) {
+    std::set<std::pair<size_t, Choice>> slower;
+    for (;;) {
+        const double now = known_.at(at).step_s;
+        std::vector<std::vector<Choice>> beside = space_.beside(at);
+        std::vector<Choice> looked;
+        for (size_t option = 0; option < beside.size(); ++option) {
+            std::erase_if(beside[option], [&](const Choice& c) {
+                return slower.count({option, value_of(c, option)}) > 0;
+            });
+            looked.insert(looked.end(), beside[option].begin(), beside[option].end());
+        }
+        look(looked);
+        Choice together = at;
+        int64_t improved = 0;
+        for (size_t option = 0; option < beside.size(); ++option) {
+            const Judged* best = nullptr;
+            for (const Choice& choice : beside[option]) {
+                const Judged* judged = fitting(choice);
+                if (judged && judged->step_s > clearly * now) slower.insert({option, value_of(choice, option)});
+                if (judged && judged->step_s < now && (!best || judged->step_s < best->step_s)) best = judged;
+            }
+            if (!best) continue;
+            take(together, option, best->choice);
+            ++improved;
+        }
+        std::vector<Choice> more = with_room(beside);
+        if (improved > 1 && space_.whole(together)) more.insert(more.begin(), together);
+        look(more);
+        looked.insert(looked.end(), more.begin(), more.end());
+        Choice next = at;
+        for (const Choice& choice : looked)
+            if (const Judged* judged = fitting(choice); judged && judged->step_s < known_.at(next).step_s)
+                next = choice;
+        if (next == at) return at;
+        at = next;
+    }
+}
+
+/// The mesh with the schedule that idles least, without recomputation.
+Choice Search::at_best(const Choice& choice) const {
+    Choice best = choice;
+    if (space_.varies_schedule) best.schedule = "zbv";
+    if (space_.varies_recompute) best.recompute = "none";
+    return best;
+}
+
+/// What the mesh might come to with other options than those that it was first looked at with.
+double Search::promise(const Judged& judged) const {
+    const Choice least = at_best(judged.choice);
+    return judged.step_s * stretch(least) / stretch(judged.choice) * factor_of(least) / factor_of(judged.choice);
+}
+
+/// The fastest of each mesh, by what they promise.
+std::vector<Choice> Search::promising() const {
+    std::set<std::tuple<int64_t, int64_t>> meshes;
+    std::vector<const Judged*> first;
+    for (const Judged* judged : best_)
+        if (meshes.emplace(judged->choice.tp, judged->choice.pp).second) first.push_back(judged);
+    std::stable_sort(first.begin(), first.end(),
+                     [&](const Judged* a, const Judged* b) { return promise(*a) < promise(*b); });
+    std::vector<Choice> tops;
+    for (const Judged* judged : first)
+        if (tops.size() < space_.climbs) tops.push_back(judged->choice);
+    return tops;
+}
+
+Found Search::run() {
+    first_look();
+    std::vector<Choice> tops = promising();
+    left_ = static_cast<int64_t>(tops.size());
+    for (size_t i = 0; i < tops.size(); ++i) {
+        --left_;
+        Choice& top = tops[i];
+        if (const Judged* alike = fitting(space_.like(top, best_.front()->choice));
+            alike && alike->step_s < known_.at(top).step_s)
+            top = alike->choice;
+        if (promise(known_.at(top)) <= space_.near * best_.front()->step_s)
+            climb(top);
+        else
+            left_out_[top] = too_far;
+        if (i > 0) continue;
+        std::vector<Choice> alike;
+        for (size_t other = 1; other < tops.size(); ++other)
+            alike.push_back(space_.like(tops[other], best_.front()->choice));
+        look(alike);
+    }
+    Found found;
+    find_best(found);
+    std::map<std::string, Refused> reasons;
+    for (const auto& [choice, judged] : known_) {
+        if (judged.why_not.empty()) found.all.push_back(judged);
+        if (judged.fits()) continue;
+        Refused& refused = reasons[judged.why_not];
+        if (refused.count++ == 0 || judged.over() < refused.closest.over()) refused.closest = judged;
+    }
+    for (auto& [reason, refused] : reasons) found.refused.push_back(std::move(refused));
+    found.compiled = static_cast<int64_t>(known_.size());
+    for (const auto& [choice, reason] : left_out_)
+        if (known_.count(choice) == 0 || reason == too_far) ++found.left_out[reason];
+    find_edges(found);
+    return found;
+}
+
+void Search::find_best(Found& found) const {
+    for (const Judged* judged : best_)
+        if (found.best.size() < space_.kept) found.best.push_back(*judged);
+    size_t first = 0;
+    for (size_t i = 1; i < found.best.size(); ++i) {
+        const bool alike = found.best[i].step_s <= (1 + space_.alike) * found.best.front().step_s;
+        if (alike && found.best[i].choice.added() < found.best[first].choice.added()) first = i;
+    }
+    const auto begin = found.best.begin(), place = begin + static_cast<std::ptrdiff_t>(first);
+    if (first > 0) std::rotate(begin, place, place + 1);
+}
+
+void Search::find_edges(Found& found) const {
+    if (found.best.empty()) return;
+    const Choice& best = found.best.front().choice;
+    const auto edge = [&](bool at, const std::string& text) {
+        if (at) found.edges.push_back(text);
+    };
+    edge(space_.varies_mesh && best.tp == space_.most_tp && space_.ranks > best.tp,
+         fmt::format("tp = {} is the largest that was looked at (--most-tp)", best.tp));
+    edge(space_.varies_mesh && best.pp == space_.most_pp && space_.ranks > best.pp && best.pp > 1,
+         fmt::format("pp = {} is the largest that was looked at (--most-pp)", best.pp));
+    edge(space_.varies_samples && best.samples == most_samples,
+         fmt::format("micro-batches of {} samples are the largest that were looked at", best.samples));
+    edge(space_.varies_schedule && best.pp > 1 && best.chunks == most_chunks,
+         fmt::format("{} stages a rank are the most that were looked at", most_chunks));
+}
+
+}  // namespace orrery

@@ -1,0 +1,92 @@
+#include "tokenizer/folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/files/json_file.h"
+#include "base/text.h"
+
+namespace orrery::tokenizer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* main_file = "tokenizer.json";
+constexpr int64_t longest = 64 << 20;  ///< bytes
+
+fs::path folder_of(const std::string& path) {
+    std::error_code ignored;
+    return fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
+}
+
+/// The value of a key in a file of a published folder, null where there is none.
+Json key_of(const fs::path& file, const std::string& key) {
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) return nullptr;
+    const Json json = read_json(file.string(), longest);
+    const bool has = json.is_object() && json.contains(key);
+    return has ? json.at(key) : Json(nullptr);
+}
+
+/// generation_config.json has a number or a list of them.
+EndOfText generation_end(const fs::path& file, const Tokenizer& tokenizer) {
+    const Json value = key_of(file, "eos_token_id");
+    if (value.is_null()) return {};
+    EndOfText end{{}, file.string()};
+    for (const Json& id : value.is_array() ? value : Json::array({value})) {
+        const int64_t whole = whole_number(id, file.string() + ": eos_token_id");
+        if (!tokenizer.has(whole))
+            throw Error({"", file.string()},
+                        fmt::format("eos_token_id is {}, which the tokenizer has not: its ids are below {}", whole,
+                                    tokenizer.vocabulary()));
+        end.ids.push_back(static_cast<int32_t>(whole));
+    }
+    return end;
+}
+
+}  // namespace
+
+const std::vector<std::string>& published_files() {
+    static const std::vector<std::string> names = {
+        main_file,    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
+        "merges.txt", "tokenizer.model",       "chat_template.jinja",     "generation_config.json"};
+    return names;
+}
+
+std::string tokenizer_file(const std::string& path) {
+    std::error_code ignored;
+    return fs::is_directory(path, ignored) ? (fs::path(path) / main_file).string() : path;
+}
+
+NamedToken named_token(const std::string& path, const std::string& key) {
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+        const fs::path file = folder_of(path) / name;
+        Json value = key_of(file, key);
+        if (value.is_object() && value.contains("content")) value = Json(value.at("content"));
+        if (value.is_string()) return {value.get<std::string>(), file.string()};
+    }
+    return {};
+}
+
+const std::vector<std::string>& usual_ends() {
+    static const std::vector<std::string> names = {"<|endoftext|>", "</s>", "<|end_of_text|>"};
+    return names;
+}
+
+EndOfText end_of_text(const std::string& path, const Tokenizer& tokenizer) {
+    if (EndOfText end = generation_end(folder_of(path) / "generation_config.json", tokenizer); !end.ids.empty())
+        return end;
+    if (const NamedToken named = named_token(path, "eos_token"); !named.token.empty()) {
+        const auto id = tokenizer.id_of(named.token);
+        if (!id)
+            throw Error({"", named.file},
+                        fmt::format("eos_token is {}, which the tokenizer has not", quote(named.token)));
+        return {{*id}, named.file};
+    }
+    for (const std::string& usual : usual_ends())
+        if (const auto id = tokenizer.id_of(usual)) return {{*id}, "its usual name"};
+    return {};
+}
+
+}  // namespace orrery::tokenizer

@@ -1,0 +1,53 @@
+// Where the ids of a file lie: headerless, behind llm.c's header, or as Megatron's index and mask say.
+#pragma once
+#include <optional>
+
+#include "orrery/data.h"
+
+namespace sequences {
+
+/// An opened file of ids and what lies beside it.
+class TokenFile {
+public:
+    /// `width`: bytes of an id where the file does not say; `plain`: it is ids and nothing else. Throws Error, naming
+    /// file and byte, where header, index or mask are cut, damaged, of a type that is not read, or of another file.
+    TokenFile(const std::string& path, int64_t width, bool plain, const orrery::Origin& asked);
+
+    int64_t tokens() const { return tokens_; }
+    int64_t width() const { return width_; }  ///< 1, 2 or 4 bytes, little-endian
+    bool says_width() const { return says_width_; }
+    int64_t bytes() const { return ids_.bytes(); }
+    int64_t byte_of(int64_t token) const { return begin_ + token * width_; }
+    const std::string& path() const { return ids_.path(); }
+
+    /// Ids [from, from + count) as they are stored, for sample `sample`; -1: for none.
+    void read(int64_t sample, int64_t from, int64_t count, unsigned char* to) const;
+    bool has_mask() const { return mask_.has_value(); }
+    /// Sets those of `targets` to -1 that the mask ignores; the first is token `from`.
+    void ignore(int64_t sample, int64_t from, int64_t count, int32_t* targets) const;
+    /// Which document a token is in, -1 where nothing says.
+    int64_t document_of(int64_t token) const;
+
+    std::string digest();
+    std::string require_unchanged();
+
+private:
+    void read_index(const std::string& bin);
+    void check_sequences(int64_t last_length);
+    void open_mask(const std::string& path);
+    void refuse_index(const std::string& path) const;
+    bool read_header();
+    template <class T>
+    T number(const orrery::DataFile& file, int64_t at) const;
+    [[noreturn]] void refuse(const orrery::DataFile& file, int64_t at, const std::string& why,
+                             const std::string& remedy) const;
+
+    orrery::Origin asked_;
+    orrery::DataFile ids_;
+    std::optional<orrery::DataFile> index_, mask_;
+    int64_t begin_ = 0, width_, tokens_ = 0;
+    bool says_width_ = false;
+    int64_t sequences_ = 0, documents_ = 0;  ///< of the index
+};
+
+}  // namespace sequences

@@ -1,0 +1,51 @@
+#pragma once
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "sockets.h"
+
+namespace tcp {
+
+/// The sockets of a Membership: one thread, which does what that says.
+class Service final : public orrery::RendezvousService {
+public:
+    explicit Service(const orrery::ServeOptions& options);
+    ~Service() override;
+    int port() const override { return port_; }
+    void fail(const std::string& why) override;
+    bool joined(int64_t rank) const override;
+    bool gone(int64_t rank, const std::string& how) override;
+
+private:
+    struct Connection {
+        Fd socket;
+        std::string out = {};
+        size_t sent = 0;  ///< of `out`
+        bool closing = false;
+    };
+    void run();
+    void listen(bool wanted);
+    void accept_some(Clock::time_point now);
+    void receive(uint64_t number, Clock::time_point now);
+    void forget(uint64_t number);
+    void perform(Clock::time_point now);
+    bool flush(uint64_t number, Connection& connection);
+    int wait_ms(Clock::time_point now) const;
+
+    Fd listener_, bell_, poll_;
+    int port_ = 0;
+    bool listening_ = false;
+    Clock::time_point paused_;  ///< until then nobody is accepted: this process has no descriptor left
+    std::atomic<bool> stop_{false};
+    mutable std::mutex mutex_;  ///< guards what follows
+    orrery::Membership membership_;
+    std::map<uint64_t, Connection> connections_;
+    std::set<uint64_t> blocked_;  ///< those whose bytes wait until they can be sent
+    uint64_t numbers_ = 1;
+    std::thread thread_;
+};
+
+}  // namespace tcp

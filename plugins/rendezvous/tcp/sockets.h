@@ -1,0 +1,51 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "orrery/rendezvous.h"
+
+namespace tcp {
+
+using Clock = std::chrono::steady_clock;
+
+/// A file descriptor that closes itself.
+class Fd {
+public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(Fd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+    Fd& operator=(Fd&& other) noexcept;
+    ~Fd();
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+
+private:
+    int fd_ = -1;
+};
+
+/// Not blocking. Throws Error naming host and port when it is in use or cannot be bound.
+Fd listen_on(const std::string& host, int port);
+int port_of(int socket);
+/// The next connection that waits, and its numeric address; none: `from` is as it was.
+Fd accept_one(int listener, std::string& from);
+/// An open connection that does not block, or none and why.
+Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::string& why);
+/// Of this end.
+std::string local_address(int socket);
+/// "n1:29500", "[fe80::1]:29500".
+std::string place_text(const std::string& host, int port);
+/// Bytes that were sent: 0 when none can be now, -1 when the connection is no more. As recv of `receive`, where 0 is
+/// none now and -1 the end.
+int64_t send_some(int socket, const char* data, size_t bytes);
+int64_t receive_some(int socket, char* data, size_t bytes);
+/// A wake-up call between threads, that poll sees.
+Fd make_bell();
+void ring(const Fd& bell);
+void silence(const Fd& bell);
+int left_ms(Clock::time_point deadline);
+orrery::LinkTime link_time(Clock::time_point time);
+/// This process, for the objects without I/O.
+orrery::LinkHost this_process();
+
+}  // namespace tcp

@@ -1,0 +1,108 @@
+#include "leftovers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "generations.h"
+#include "orrery/error.h"
+#include "step_folder.h"
+
+namespace posix_store {
+
+namespace {
+
+using orrery::Error;
+using orrery::Fault;
+
+constexpr std::string_view removed = ".removed";
+
+std::string numbered(int64_t step, int number) {
+    return step_name(step) + std::string(removed) + (number == 0 ? "" : "-" + std::to_string(number));
+}
+
+/// The marker goes last, so that only what others put there meanwhile can be beside none: a pin, a mark, or what a
+/// network file system keeps of a file that is open.
+bool rest_of_removal(const Folder& folder) {
+    const std::vector<std::string> files = folder.names();
+    return std::all_of(files.begin(), files.end(), [&](const std::string& file) {
+        const bool known = file == pin_name || file == mark_name || file == "." + pin_name + ".new";
+        return (known || file.starts_with(".nfs")) && folder.kind(file) != 'd';
+    });
+}
+
+}  // namespace
+
+std::string kept_for(const Folder& folder, const std::string& name) {
+    if (folder.names().empty() || (removed_of(name) >= 0 && rest_of_removal(folder))) return "";
+    return not_ours(folder);
+}
+
+int64_t removed_of(const std::string& name) {
+    const size_t cut = name.rfind(removed);
+    if (cut == std::string::npos) return -1;
+    const int64_t step = step_of(name.substr(0, cut), "");
+    const std::string rest = name.substr(cut + removed.size());
+    if (rest.empty()) return step;
+    const bool digits = rest.size() > 1 && rest.size() < 7 && rest[0] == '-' && rest[1] != '0' &&
+                        std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return digits ? step : -1;
+}
+
+std::string removed_name(const Folder& root, int64_t step) {
+    constexpr int most = 10000;
+    for (int number = 0; number < most; ++number) {
+        const std::string name = numbered(step, number);
+        if (root.kind(name) == 'd') drop(root, name);
+        if (root.kind(name) == ' ') return name;
+    }
+    fail("remove step " + std::to_string(step) + " in", root.path(), EEXIST);
+}
+
+void erase(const Folder& root, const std::string& name) {
+    const Folder folder = root.folder(name);
+    if (!folder) return;
+    if (const std::string why = kept_for(folder, name); !why.empty())
+        throw Error(folder.path() + " " + why + ", so it is left alone\n  it was not made by orrery; move it away",
+                    Fault::failed);
+    for (const std::string& file : folder.names()) {
+        if (file != marker) folder.remove_file(file);
+    }
+    folder.remove_file(marker);
+    root.remove_folder(name);
+}
+
+void drop(const Folder& root, const std::string& name) {
+    try {
+        erase(root, name);
+    } catch (const Error&) {
+        // It costs space only and is tried again next time.
+    }
+}
+
+void clean(const Folder& root, int64_t before, int64_t generation) {
+    for (const std::string& name : root.names()) {
+        const Partial unfinished = partial_of(name);
+        const bool stale = unfinished.step >= 0 && unfinished.step < before && unfinished.generation <= generation;
+        if (stale || removed_of(name) >= 0) drop(root, name);
+    }
+}
+
+int64_t leftover_bytes(const std::string& place) {
+    int64_t bytes = 0;
+    try {
+        const Folder root = Folder::find(place);
+        if (!root) return 0;
+        for (const std::string& name : root.names()) {
+            if ((removed_of(name) < 0 && partial_of(name).step < 0) || root.kind(name) != 'd') continue;
+            const Folder folder = root.folder(name);
+            if (!folder || !kept_for(folder, name).empty()) continue;
+            for (const std::string& file : folder.names()) bytes += folder.held_alone(file);
+        }
+    } catch (const Error&) {
+        // A place that cannot be read is named by what reads it first.
+    }
+    return bytes;
+}
+
+}  // namespace posix_store

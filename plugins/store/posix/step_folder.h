@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "folder.h"
+
+namespace posix_store {
+
+// Files of a step's folder beside its objects. A folder without the marker is not ours.
+inline const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
+inline const std::string mark_name = "suspect.txt", pin_name = "pinned.txt";
+
+bool is_key(std::string_view key);
+
+/// Why a folder is not deleted, "" when it may be: it has the marker, and nothing in it is a folder.
+std::string not_ours(const Folder& folder);
+
+/// Why a folder is no committed step, "" when it is one.
+std::string manifest_problem(const Folder& folder);
+
+/// "was set aside: 854425 bytes", with what was done to it; "" when nothing has that name. Of files right in it.
+std::string leftover(const Folder& root, const std::string& name, const std::string& how);
+
+/// What is wrong with what stands in a step's place, "" when nothing is.
+std::string stray(const Folder& root, const std::string& name);
+
+}  // namespace posix_store

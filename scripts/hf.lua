@@ -1,0 +1,57 @@
+--- Trains a published model on: what config.json says is built, and begins with the weights beside it.
+-- orrery run scripts/hf.lua --config configs/laptop.toml --set checkpoint.load=FOLDER
+local o = require "orrery"
+
+local cfg = o.config
+local opt = o.options {
+  fused    = { true, "attention as one op; false: scores, mask, softmax and products as ops of their own" },
+  dropout  = { 0.0, "share of activations dropped while training; gpt2 only" },
+  unread   = { "", "keys of config.json to leave unread, as in key,key" },
+  lr       = { 2e-5, "peak learning rate" },
+  floor    = { 0.1, "last learning rate, as a share of the peak" },
+  warmup   = { 50, "steps until the peak" },
+  decay    = { 0.1, "weight decay of matrices and tables" },
+  pipeline = { "1f1b", "mesh axis pp: schedule of its stages, a name in orrery/schedules or a file beside this one" },
+  chunks   = { 0, "mesh axis pp: stages of each rank; 0: as many as the schedule needs; interleaved has 2 or more" },
+  ends     = { false, "mesh axis pp: the embedding and the head count as layers when stages are cut" },
+  sequence = { false, "mesh axis tp: split what lies between the blocks over the sequence" },
+  optional = { false, "mesh axis tp: what it does not divide stays whole, and check lists it, instead of an error" },
+  recompute = { "none", "made again in the backward pass: none, all of a block, or kinds of op as in attention,gelu" },
+  zero     = { 0, "mesh axis dp: 1, 2 or 3 also splits optimizer states, gradients, params" },
+  reduce   = { "f32", "mesh axis dp: type in which gradients are sent: f32, or bf16 in half the bytes" },
+}
+
+local function words(list)
+  local all = {}
+  for word in list:gmatch "[^,]+" do all[#all + 1] = word end
+  return all
+end
+
+local data = o.data.file {}
+local model, published = o.published.model(cfg.checkpoint.load, {
+  seq = data.seq, unread = words(opt.unread),
+  more = { fused = opt.fused, dropout = opt.dropout > 0 and opt.dropout or nil },
+})
+
+local program = o.trace(published.type, data.signature, function(batch)
+  return model:loss(batch.tokens, batch.targets)
+end)
+program:train_with(o.optim.adamw {
+  lr = o.lr.cosine { peak = opt.lr, warmup = opt.warmup, floor = opt.lr * opt.floor, steps = cfg.train.steps },
+  decay = opt.decay, beta2 = 0.95, clip = 1.0,
+})
+program:weights(model:tensors())
+local strategies = {
+  o.strategy.pipeline { axis = "pp", schedule = opt.pipeline, chunks = opt.chunks, ends = opt.ends },
+  o.strategy.tensor { axis = "tp", sequence = opt.sequence, optional = opt.optional },
+  o.strategy.data { axis = "dp", reduce = opt.reduce, zero = opt.zero },
+}
+if opt.recompute ~= "none" then
+  local kinds = opt.recompute ~= "all" and words(opt.recompute) or nil
+  table.insert(strategies, 1, o.strategy.recompute { kinds = kinds })
+end
+program:parallel(strategies)
+
+local run = program:compile()
+print(run:summary())
+run:train(data)

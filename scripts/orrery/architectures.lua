@@ -1,0 +1,71 @@
+--- What config.json says of each architecture that transformers publishes and a model here computes, by model_type.
+-- model: orrery/models/MODEL.lua; class: of transformers. keys: config.json's key, the model's option, what an absent
+-- key means (as in transformers; nil: it must be there). fixed: keys of which other values are other mathematics, with
+-- those that are ours; an absent one is. free: keys that change nothing that the model computes. said: keys of a model
+-- that was made here; its other keys are those of its options.
+
+local function set(list)
+  local has = {}
+  for name in list:gmatch "%S+" do has[name] = true end
+  return has
+end
+
+-- Of every model: what it is called and told by, generation, heads that other tasks put on it.
+local common = [[architectures model_type transformers_version torch_dtype dtype _name_or_path auto_map use_cache
+  bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id tokenizer_class prefix task_specific_params
+  return_dict output_hidden_states output_attentions output_scores return_dict_in_generate torchscript use_bfloat16
+  tf_legacy_loss finetuning_task id2label label2id num_labels problem_type max_length min_length do_sample
+  early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty
+  length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences
+  forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
+  begin_suppress_tokens gradient_checkpointing _attn_implementation_autoset attn_implementation
+  chunk_size_feed_forward cross_attention_hidden_size]]
+
+local function fixed(more)
+  local all = { is_encoder_decoder = { false }, is_decoder = { false, true }, add_cross_attention = { false },
+                tie_encoder_decoder = { false }, quantization_config = {}, pruned_heads = {} }
+  for key, values in pairs(more) do all[key] = values end
+  return all
+end
+
+--- One of Llama's family. `differs`: what is another than Llama's, and options of the model that no key says. A number
+-- of heads, or their width, that is not given here must be in the file.
+local function of_llama(differs)
+  local keys = {
+    { "vocab_size", "vocab" }, { "hidden_size", "embed" }, { "intermediate_size", "mlp" },
+    { "num_hidden_layers", "layers" }, { "num_attention_heads", "heads" },
+    { "num_key_value_heads", "kv_heads", differs.kv_heads }, { "head_dim", "head_dim", differs.head_dim },
+    { "rms_norm_eps", "eps", 1e-6 }, { "initializer_range", "std", 0.02 }, { "tie_word_embeddings", "tied", false },
+  }
+  if differs.biased then keys[#keys + 1] = { "attention_bias", "bias", false } end
+  return {
+    model = "llama", class = differs.class, keys = keys, sizes = differs.sizes or {}, rotary = true,
+    window = differs.window,
+    fixed = fixed { hidden_act = { "silu", "swish" }, mlp_bias = { false }, attention_dropout = { 0.0 },
+                    attention_bias = { false }, pretraining_tp = { 1 }, partial_rotary_factor = { 1.0 } },
+    free = set(common .. " max_position_embeddings"), said = { hidden_act = "silu" },
+  }
+end
+
+return {
+  gpt2 = {
+    model = "gpt", class = "GPT2LMHeadModel", sizes = {},
+    keys = {
+      { "vocab_size", "vocab" }, { "n_positions", "seq" }, { "n_embd", "embed" }, { "n_layer", "layers" },
+      { "n_head", "heads" }, { "n_inner", "mlp", false }, { "layer_norm_epsilon", "eps", 1e-5 },
+      { "tie_word_embeddings", "tied", true },
+    },
+    fixed = fixed { activation_function = { "gelu_new", "gelu_pytorch_tanh" }, scale_attn_weights = { true },
+                    scale_attn_by_inverse_layer_idx = { false } },
+    -- How much is dropped while training is the script's.
+    free = set(common .. [[ n_ctx initializer_range reorder_and_upcast_attn resid_pdrop embd_pdrop attn_pdrop
+      summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout]]),
+    said = { activation_function = "gelu_new", attn_pdrop = 0.0 },
+  },
+  llama = of_llama { class = "LlamaForCausalLM", kv_heads = 0, head_dim = 0, biased = true },
+  -- window: how sliding_window is meant. "all": of every layer, 4096 where the key is absent; "some": of those that
+  -- layer_types or max_window_layers name, where use_sliding_window says so.
+  mistral = of_llama { class = "MistralForCausalLM", window = "all", head_dim = 0 },
+  qwen2 = of_llama { class = "Qwen2ForCausalLM", window = "some", head_dim = 0, sizes = { qkv_bias = true } },
+  qwen3 = of_llama { class = "Qwen3ForCausalLM", window = "some", sizes = { qk_norm = true }, biased = true },
+}

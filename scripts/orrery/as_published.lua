@@ -1,0 +1,81 @@
+--- What `orrery export` says of a model: its architecture and config.json, by the tables that reading goes by.
+-- { type = model_type, config =, generation = what generation_config.json says, nil: nothing of its own }; of a model
+-- that nobody publishes { problem = why, unnamed = params that have no name there }.
+local native = require "orrery.native"
+local architectures = require "orrery.architectures"
+local positions = require "orrery.positions"
+
+local as_published = {}
+local null = native.null
+
+--- config.json of a model that was made here. `c`: its options; `more`: keys that are no options.
+local function of_options(kind, c, more)
+  local architecture = architectures[kind]
+  -- Tokens that are named nowhere would be those of the published model, by number.
+  local config = { model_type = kind, architectures = { architecture.class }, bos_token_id = null, eos_token_id = null,
+                   use_cache = true }
+  for _, row in ipairs(architecture.keys) do
+    local key, option = row[1], row[2]
+    local value = c[option]
+    if option == "kv_heads" and value == 0 then value = c.heads end
+    if option == "head_dim" and value == 0 then value = c.embed // c.heads end
+    config[key] = value
+    if option == "mlp" and not value then config[key] = null end
+  end
+  for _, keys in ipairs { architecture.said, more } do
+    for key, value in pairs(keys) do config[key] = value end
+  end
+  return config
+end
+
+--- A model of models/gpt.lua.
+function as_published.gpt(c)
+  return { type = "gpt2", config = of_options("gpt2", c, { resid_pdrop = c.dropout, embd_pdrop = c.dropout }) }
+end
+
+--- The architecture of Llama's family that has these options, or nil with what stands against it.
+local function family(c)
+  local window = c.window > 0
+  if c.qk_norm then
+    if not c.qkv_bias or c.bias then return "qwen3" end
+    local unnamed = {}
+    for i = 0, c.layers - 1 do
+      for _, name in ipairs { "q", "k", "v" } do
+        unnamed[#unnamed + 1] = ("layers.%d.self_attn.%s.bias"):format(i, name)
+      end
+    end
+    return nil, "no architecture has biases in q, k and v alone beside a norm of q and k (qk_norm)", unnamed
+  end
+  if c.bias then
+    if window then return nil, "no architecture has biases of all projections beside a window", {} end
+    return "llama"
+  end
+  return c.qkv_bias and "qwen2" or window and "mistral" or "llama"
+end
+
+--- A model of models/llama.lua. `longest`: the sequence that it has seen.
+function as_published.llama(c, longest)
+  local kind, problem, unnamed = family(c)
+  if not kind then return { problem = problem, unnamed = unnamed } end
+  local more = { max_position_embeddings = longest }
+  positions.spell(more, c.theta, c.rope_scaling)
+  local window = c.window > 0
+  if kind == "mistral" then more.sliding_window = c.window end
+  if kind == "qwen2" or kind == "qwen3" then
+    more.use_sliding_window, more.sliding_window = window, window and c.window or null
+    if window then more.max_window_layers = 0 end                              -- all layers have it
+  end
+  return { type = kind, config = of_options(kind, c, more) }
+end
+
+--- A model that was read: `found` of published.read, `generation` of its folder.
+function as_published.again(found, generation)
+  local config = {}
+  for key, value in pairs(found.config) do config[key] = value end
+  local architecture = architectures[found.type]
+  config.architectures = { architecture.class }
+  if architecture.rotary then positions.spell(config, found.sizes.theta, found.sizes.rope_scaling) end
+  return { type = found.type, config = config, generation = generation }
+end
+
+return as_published

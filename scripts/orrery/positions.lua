@@ -1,0 +1,109 @@
+--- How config.json says where a token is: rotary numbers and sliding windows.
+local native = require "orrery.native"
+local numbers = require "orrery.numbers"
+local shown = require "orrery.config_json".shown
+
+local positions = {}
+local null = native.null
+
+local numbers_of = {                                     -- of each kind of scaling, above 0
+  default = "", linear = "factor", llama3 = "factor low_freq_factor high_freq_factor original_max_position_embeddings",
+}
+
+--- What rope_scaling or rope_parameters says: theta, and numbers of a scaling under config.json's names.
+local function scaling_of(config, key, given, theta)
+  if type(given) ~= "table" then config:fail(key, "expected an object") end
+  local function number(name)
+    local value = numbers.positive("", given[name])
+    return value and value + 0.0 or config:fail(key .. "." .. name, "expected a number above 0")
+  end
+  local kind = given.rope_type or given.type or "default"
+  if not numbers_of[kind] then
+    config:fail(key .. (given.rope_type and ".rope_type" or ".type"), "known are default, linear and llama3")
+  end
+  local scaling = { theta = given.rope_theta and number "rope_theta" or theta }
+  for name in numbers_of[kind]:gmatch "%S+" do scaling[name] = number(name) end
+  for name, value in pairs(given) do
+    local known = scaling[name] or name == "rope_type" or name == "type" or name == "rope_theta" or value == null
+      or name == "partial_rotary_factor" and value == 1
+    if not known then config:fail(key .. "." .. name, ("a scaling of kind %s has no such number"):format(kind)) end
+  end
+  return scaling
+end
+
+--- The name of a number that one of them has and the other has not, or otherwise.
+local function difference(a, b)
+  for name, value in pairs(a) do
+    if b[name] ~= value then return name end
+  end
+  for name in pairs(b) do
+    if a[name] == nil then return name end
+  end
+end
+
+--- The rotary numbers: theta, and the scaling as options of the op. rope_theta and rope_scaling are transformers 4's
+-- spelling, rope_parameters is 5's; where both are there they must say the same.
+function positions.rotary(config)
+  local old_theta, old = config:take "rope_theta", config:take "rope_scaling"
+  local new = config:take "rope_parameters"
+  local theta = numbers.positive("", old_theta or 10000.0)
+  theta = theta and theta + 0.0 or config:fail("rope_theta", "expected a number above 0")
+  local was = old and scaling_of(config, "rope_scaling", old, theta)
+  local is = new and scaling_of(config, "rope_parameters", new, theta)
+  local other = was and is and difference(was, is) or old_theta and is and is.theta ~= theta and "theta"
+  if other then config:fail("rope_parameters", ("its %s is not that of rope_theta and rope_scaling"):format(other)) end
+  local result = is or was or { theta = theta }
+  theta, result.theta = result.theta, nil
+  result.original_positions = math.tointeger(result.original_max_position_embeddings)
+  result.original_max_position_embeddings = nil
+  return theta, next(result) and result or false
+end
+
+--- Writes the rotary numbers in both spellings: with the new one alone transformers 4 takes a theta of 10,000 and no
+-- scaling without a word. `scaling`: options of the op, or false.
+function positions.spell(config, theta, scaling)
+  local new = { rope_type = "default", rope_theta = theta }
+  config.rope_theta, config.rope_scaling, config.rope_parameters = theta, null, new
+  if not scaling then return end
+  new.rope_type = scaling.low_freq_factor and "llama3" or "linear"
+  for name, value in pairs(scaling) do
+    new[name == "original_positions" and "original_max_position_embeddings" or name] = value
+  end
+  local old = {}
+  for name, value in pairs(new) do old[name] = value end
+  old.rope_theta = nil
+  if old.rope_type == "linear" then old.type, old.rope_type = "linear", nil end      -- its name before llama3 came
+  config.rope_scaling = old
+end
+
+--- How many keys a position sees, 0: all. `meant`: how the architecture means sliding_window: "all" layers have it, or
+-- "some", those that layer_types or max_window_layers name; nil: it has none. `seq`: the longest sequence to come.
+function positions.window(config, meant, layers, seq)
+  if not meant then return 0 end
+  local window, kinds = config:take "sliding_window", nil
+  local from = 0
+  if config.all.sliding_window == nil then window = 4096 end                   -- as in transformers
+  if meant == "some" then
+    kinds, from = config:take "layer_types", config:take "max_window_layers" or 28
+    if not config:take "use_sliding_window" then window = nil end
+  end
+  local sliding = 0
+  for i = 1, layers do
+    local kind = kinds and kinds[i] or window and i > from and "sliding_attention" or "full_attention"
+    if kind ~= "sliding_attention" and kind ~= "full_attention" then
+      config:fail("layer_types", ("layer %d is %s, expected full_attention or sliding_attention"):format(i,
+        shown(kind)))
+    end
+    if kind == "sliding_attention" then sliding = sliding + 1 end
+  end
+  if sliding == 0 then return 0 end
+  if math.type(window) ~= "integer" or window < 1 then config:fail("sliding_window", "expected a number of keys") end
+  if window >= seq then return 0 end
+  if sliding < layers then
+    config:fail("sliding_window", ("%d of %d layers have it, and sequences of %d tokens are longer; here all layers "
+      .. "have one window\n  give sequences of at most %d tokens"):format(sliding, layers, seq, window))
+  end
+  return window
+end
+
+return positions

@@ -1,0 +1,106 @@
+--- Models as others publish them: a folder with config.json beside model.safetensors or its index.
+local native = require "orrery.native"
+local architectures = require "orrery.architectures"
+local as_published = require "orrery.as_published"
+local config_json = require "orrery.config_json"
+local positions = require "orrery.positions"
+
+local published = {}
+
+local shown = config_json.shown
+
+local function one_of(values, value)
+  for _, known in ipairs(values) do
+    if value == known then return true end
+  end
+  return false
+end
+
+--- The model's options that keys say.
+local function sizes_of(config, architecture)
+  local sizes = {}
+  for option, value in pairs(architecture.sizes) do sizes[option] = value end
+  for _, row in ipairs(architecture.keys) do
+    local key, option, absent = row[1], row[2], row[3]
+    local value, flag = config:take(key), type(absent) == "boolean" and option ~= "mlp"
+    if value == nil and absent == nil then config:fail(key, "it must be there, a number") end
+    if value == nil then
+      value = absent
+    elseif flag then
+      if type(value) ~= "boolean" then config:fail(key, "expected true or false") end
+    elseif type(value) ~= "number" or value < 0 or value - value ~= 0 then
+      config:fail(key, "expected a number that is not negative")
+    elseif math.type(absent) == "float" then
+      value = value + 0.0
+    else
+      value = math.tointeger(value) or config:fail(key, "expected an integer")
+      if value == 0 and absent ~= 0 then config:fail(key, "expected an integer above 0") end
+      -- Products of these would wrap, and layers are recorded one by one.
+      local most = option == "layers" and 10000 or 1 << 31
+      if value > most then config:fail(key, ("expected an integer of at most %d"):format(most)) end
+    end
+    sizes[option] = value
+  end
+  return sizes
+end
+
+--- Refuses keys that say other mathematics than the model's, and keys that nobody knows.
+local function check_rest(config, architecture)
+  for key, values in pairs(architecture.fixed) do
+    if config.left[key] then
+      local value = config:take(key)
+      local empty = type(value) == "table" and next(value) == nil
+      if value ~= nil and not empty and not one_of(values, value) then
+        local known = {}
+        for _, one in ipairs(values) do known[#known + 1] = shown(one) end
+        config:fail(key, #known > 0 and ("the %s here computes what %s says"):format(architecture.model,
+          table.concat(known, " or ")) or "there is no such thing here")
+      end
+    end
+  end
+  for key in pairs(config.left) do
+    if not architecture.free[key] and config.all[key] ~= native.null then
+      config:fail(key, "this key is not known, and may change what the model computes\n"
+        .. "  where it does not, name it in `unread` (script.unread)")
+    end
+  end
+end
+
+--- Reads FOLDER/config.json: { type = model_type, model = of orrery/models, class =, sizes = its options, config = all
+-- that it says }. Options: seq, the longest sequence that the model will see; unread, keys that are left unread.
+-- Refuses, with file, key and value, what changes the mathematics and is not there.
+function published.read(folder, options)
+  if not folder or folder == "" then
+    native.fail "there is no published model to read: set checkpoint.load = FOLDER, with config.json in it"
+  end
+  local config = config_json.open(folder)
+  for _, key in ipairs(options.unread or {}) do config:take(key) end
+  local kind, names = config:take "model_type", {}
+  local architecture = architectures[kind or ""]
+  for name in pairs(architectures) do names[#names + 1] = name end
+  if not architecture then config:fail("model_type", "known are " .. table.concat(names, ", ")) end
+  local sizes = sizes_of(config, architecture)
+  if architecture.rotary then
+    sizes.theta, sizes.rope_scaling = positions.rotary(config)
+    sizes.window = positions.window(config, architecture.window, sizes.layers, options.seq)
+  elseif sizes.seq < options.seq then
+    config:fail("n_positions", ("sequences of %d tokens are longer\n  give shorter ones: data.tokens_per_sequence")
+      :format(options.seq))
+  end
+  check_rest(config, architecture)
+  return { type = kind, model = architecture.model, class = architecture.class, sizes = sizes, config = config.all }
+end
+
+--- The model that FOLDER/config.json describes. Options: as for read; more: options of the model that no config says;
+-- multiple (128): its table gets rows up to a multiple of it, so that meshes can split it, and checkpoints fit any.
+function published.model(folder, options)
+  local found = published.read(folder, options)
+  local multiple = options.multiple or 128
+  found.sizes.rows = (found.sizes.vocab + multiple - 1) // multiple * multiple
+  for name, value in pairs(options.more or {}) do found.sizes[name] = value end
+  local model = require("orrery.models." .. found.model)(found.sizes)
+  model.published = as_published.again(found, native.published_config(folder, "generation_config.json"))
+  return model, found
+end
+
+return published

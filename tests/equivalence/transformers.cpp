@@ -1,0 +1,146 @@
+// Published folders against what transformers computes of them, on every mesh: tests/transformers/README.md.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "folders.h"
+#include "run/checkpoint/pretrained.h"
+#include "table.h"
+#include "trial.h"
+
+using namespace orrery;
+using namespace orrery::equivalence;
+
+namespace {
+
+/// A folder that generate.py wrote: a model, and expected.safetensors.
+struct Published {
+    explicit Published(const std::string& path)
+        : folder(path), weights(path), expected(path + "/expected.safetensors") {}
+
+    /// A result of transformers, of f32 or i32.
+    template <class T>
+    std::vector<T> array(const std::string& name) const {
+        const std::vector<std::byte> bytes = expected.bytes_of(name);
+        std::vector<T> values(bytes.size() / sizeof(T));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
+
+    std::unique_ptr<Experiment> on(const std::string& mesh, const std::string& options = "") const {
+        const Shape& tokens = expected.tensor("tokens").type.shape;
+        return experiment(
+            "tests/equivalence/published.lua",
+            fmt::format("[train]\nsteps = {}\nsequences_per_step = {}\n[data]\npath = \"none\"\n"
+                        "tokens_per_sequence = {}\n[checkpoint]\nload = \"{}\"\n[script]\n{}\n"
+                        "[mesh]\n{}\n",
+                        expected.tensor("losses").type.shape[0], tokens[0], tokens[1], folder, options, mesh));
+    }
+
+    std::string folder;
+    WeightFiles weights;
+    SafetensorsFile expected;
+};
+
+/// The whole param, as its source in the files has it.
+std::vector<char> contents(const Published& published, const PublishedWeights& table, const Value& param) {
+    const std::vector<float> values = part(published.weights, param, source_of(table, param.name));
+    const char* first = reinterpret_cast<const char*>(values.data());
+    return {first, first + values.size() * sizeof(float)};
+}
+
+/// The logits without the columns behind the words, which must be too small for any softmax.
+std::vector<float> words_of(const std::vector<float>& all, size_t wanted, const SafetensorsFile& expected) {
+    const auto words = static_cast<size_t>(expected.tensor("logits").type.shape.back());
+    const size_t rows = wanted / words, columns = all.size() / rows;
+    std::vector<float> kept;
+    for (size_t i = 0; i < rows * columns; ++i) {
+        if (i % columns < words)
+            kept.push_back(all[i]);
+        else if (all[i] > -1e29f)
+            throw std::runtime_error("a logit behind the words is no small number");
+    }
+    return kept;
+}
+
+/// Logits of the first step, and the losses of all.
+std::vector<Line> compare(const Published& published, Experiment& made) {
+    Program& program = made.train();
+    check_weights(program, published.folder, made.recipe->weights);
+    const PublishedWeights table = as_named(made.recipe->weights, published.weights);
+    for (const Op& op : program.ops)
+        if (op.kind == "cross_entropy" && op.phase == Phase::forward)
+            program.results.push_back({"logits", op.inputs[0]});
+    const std::vector<float> losses = published.array<float>("losses"), logits = published.array<float>("logits");
+    test::Running how;
+    how.steps = static_cast<int64_t>(losses.size());
+    how.reference = false;
+    how.every_step = true;
+    how.contents = [&](const Value& value, int64_t step) {
+        if (value.role == Role::param) return contents(published, table, value);
+        if (value.name != "tokens" && value.name != "targets") return draw(value, step, 0);
+        return published.array<char>(value.name);
+    };
+    const test::Ran ran = run_steps(compiled(made), how);
+    double largest = 0;
+    for (float x : logits) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    Elements first(1e-5, "relative"), all(1e-4, "relative");
+    first.add("", words_of(at(ran.steps[0], "result logits"), logits.size(), published.expected), logits, largest);
+    for (size_t step = 0; step < losses.size(); ++step)
+        all.add(fmt::format("step {}", step + 1), {static_cast<float>(loss_of(ran.steps[step]))}, {losses[step]},
+                losses[step]);
+    return {first.line("logits"), all.line(fmt::format("loss, {} steps", losses.size()))};
+}
+
+/// Whether so many ranks divide every dim that tp would split.
+bool splits(const Program& program, int64_t ranks) {
+    for (const ValueId id : program.params()) {
+        const Value& param = program.value(id);
+        for (size_t d = 0; d < param.dims.size(); ++d)
+            for (const char* dim : {"heads", "kv_heads", "mlp", "vocab"})
+                if (param.dims[d] == dim && param.type.shape[d] % ranks != 0) return false;
+    }
+    for (const Op& op : program.ops)
+        if (op.kind == "attention" && program.value(op.inputs[1]).type.shape[2] % ranks != 0) return false;
+    return true;
+}
+
+void look_at(const std::string& folder, int64_t& split) {
+    const Published published(folder);
+    const std::string name = std::filesystem::path(folder).filename().string();
+    const auto alone = published.on("");
+    const auto say = [&](const std::string& mesh, Experiment& made) {
+        CHECK(print(name + (mesh.empty() ? "" : ", " + mesh) + ", against transformers", compare(published, made)) <=
+              1);
+    };
+    say("", *alone);
+    say("its own rows alone", *published.on("", "multiple = 1"));
+    say("pp = 2", *published.on("pp = 2"));
+    say("dp = 2, zero 3", *published.on("dp = 2", "zero = 3"));
+    for (const int64_t ranks : {2, 4}) {
+        if (!splits(alone->train(), ranks)) continue;
+        say(fmt::format("tp = {}", ranks), *published.on(fmt::format("tp = {}", ranks)));
+        ++split;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("published folders give transformers' logits and losses on every mesh", "[transformers]") {
+    const char* more = std::getenv("ORRERY_PUBLISHED");  // a folder of such folders, as scripts/conformance makes
+    std::vector<std::string> folders;
+    for (const auto& entry : std::filesystem::directory_iterator(more ? more : in_source("tests/transformers").c_str()))
+        if (entry.is_directory()) folders.push_back(entry.path().string());
+    std::sort(folders.begin(), folders.end());
+    REQUIRE_FALSE(folders.empty());
+    int64_t split = 0;
+    for (const std::string& folder : folders) {
+        INFO(folder);
+        look_at(folder, split);
+    }
+    CHECK(split > 0);
+}

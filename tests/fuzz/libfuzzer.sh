@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# tests/fuzz/libfuzzer.sh [SECONDS]: every target under libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer,
+# SECONDS each (60), 256 MiB and 1 s of the processor an input, from the seeds and what earlier rounds have found in
+# build-fuzz/corpus; then the lines of each target's files that the corpus reaches. Prints the table of README.md. Needs
+# clang 14 with its runtime, and llvm 14 for the lines. Exit code 1 with a finding, 77 without clang.
+set -eu
+cd "$(dirname "$0")/../.."
+seconds=${1:-60}
+command -v clang++-14 > /dev/null || { echo "skipped: no clang++-14; on Debian: apt-get install clang-14"; exit 77; }
+out=$PWD/build-fuzz
+mkdir -p "$out"
+
+# What the targets parse with, and what that needs.
+mapfile -t sources < <(ls core/base/*.cpp core/base/files/*.cpp core/config/*.cpp core/layout/{layout,mesh,shards}.cpp \
+    core/run/checkpoint/{manifest,safetensors,tiling}.cpp core/run/checkpoint/format/*.cpp \
+    core/control/*.cpp \
+    tests/fuzz/*.cpp | grep -v 'tests/fuzz/\(driver\|mutate\)\.cpp')
+
+# build NAME FLAGS...: build-fuzz/NAME, of what has changed.
+build() {
+    local name=$1 source object
+    shift
+    mkdir -p "$out/$name.objects"
+    for source in "${sources[@]}"; do
+        object=$out/$name.objects/$(tr / _ <<< "$source").o
+        printf '%s\0%s\0' "$source" "$object"
+    done | xargs -0 -n 2 -P "$(nproc)" sh -c '
+        source=$1 object=$2
+        if [ -e "$object" ] && [ -z "$(find core tests/fuzz -name "*.h" -newer "$object" | head -1)" ] &&
+            [ ! "$source" -nt "$object" ]; then exit 0; fi
+        exec clang++-14 -std=c++20 -O1 -g -Icore -Icore/include -Itests/fuzz -DFMT_SHARED -DORRERY_VERSION=\"fuzz\" \
+            $flags -c "$source" -o "$object"' sh ||
+        { echo "libfuzzer: $name was not built" >&2; exit 2; }
+    # Functions that no target calls may lack what they call.
+    clang++-14 "$@" "$out/$name.objects"/*.o -o "$out/$name" -lfmt -lcrypto -fuse-ld=mold \
+        -Wl,--unresolved-symbols=ignore-all
+}
+export flags="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
+build fuzz -fsanitize=fuzzer,address,undefined
+flags="-fprofile-instr-generate -fcoverage-mapping -fsanitize=fuzzer-no-link"
+build lines -fprofile-instr-generate -fcoverage-mapping -fsanitize=fuzzer
+
+files_of() {
+    case $1 in
+    frames) echo core/control/wire.cpp ;;
+    hello) echo core/control/strangers.cpp core/control/membership.cpp ;;
+    manifest) echo core/run/checkpoint/manifest.cpp core/run/checkpoint/tiling.cpp ;;
+    index) echo core/run/checkpoint/format/rank_index.cpp ;;
+    safetensors) echo core/run/checkpoint/safetensors.cpp ;;
+    json) echo core/base/json.cpp ;;
+    toml) echo core/config/load.cpp core/config/bounds.cpp core/config/render.cpp ;;
+    esac
+}
+
+seeds=$out/seeds bad=0 all=0
+build/tests/fuzz_tests --write "$seeds"
+echo "| target | files | inputs | corpus | lines reached | findings |"
+echo "|---|---|---|---|---|---|"
+for target in frames hello manifest index safetensors json toml; do
+    corpus=$out/corpus/$target log=$out/$target.log found=none
+    mkdir -p "$corpus"
+    FUZZ_TARGET=$target "$out/fuzz" -max_total_time="$seconds" -rss_limit_mb=256 -timeout=20 -max_len=65536 \
+        -print_final_stats=1 -artifact_prefix="$out/$target-" "$corpus" "$seeds/$target" > "$log" 2>&1 ||
+        { found="$(grep -m1 -E 'ERROR:|SUMMARY:' "$log" || echo "see $log")"; bad=1; }
+    inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    all=$((all + ${inputs:-0}))
+    lines=-
+    if command -v llvm-cov-14 > /dev/null; then
+        FUZZ_TARGET=$target LLVM_PROFILE_FILE=$out/$target.raw "$out/lines" -runs=0 "$corpus" "$seeds/$target" \
+            > "$out/$target.lines.log" 2>&1
+        llvm-profdata-14 merge -sparse "$out/$target.raw" -o "$out/$target.profile"
+        lines=$(llvm-cov-14 export -summary-only -instr-profile="$out/$target.profile" "$out/lines" \
+            $(files_of $target) |
+            python3 -c '
+import json, sys
+lines = json.load(sys.stdin)["data"][0]["totals"]["lines"]
+print("%d of %d, %.0f %%" % (lines["covered"], lines["count"], lines["percent"]))')
+    fi
+    names=$(files_of $target | xargs -n 1 basename | sed 's/\.cpp//' | paste -sd ' ' | sed 's/ /, /g')
+    echo "| $target | $names | ${inputs:-0} | $(ls "$corpus" | wc -l) | $lines | $found |"
+done
+echo "$all inputs"
+exit $bad

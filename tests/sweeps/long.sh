@@ -1,0 +1,15 @@
+#!/bin/sh
+# All sweeps at their full size; the table goes to the file that ORRERY_LONG names. usage: long.sh FOLDER_OF_PROGRAMS
+set -eu
+here=$(dirname "$0") programs=$1
+: > "$ORRERY_LONG"
+run() {
+    echo "== $1" >> "$ORRERY_LONG"
+    shift
+    "$@" >> "$ORRERY_LONG" 2>&1 || { tail -n 5 "$ORRERY_LONG"; exit 1; }
+}
+run "crash states" "$here/crash_states.sh" "$programs" 20000
+run "faults" "$here/faults.sh" "$programs" 5
+run "every byte" "$programs/sweep_every_byte" "$programs/sweep_every_byte.long" 1
+run "power cuts" "$here/power_cuts.sh" "$programs" 40 ordered writeback nojournal xfs btrfs
+cat "$ORRERY_LONG"

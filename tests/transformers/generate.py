@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Writes the folders of tests/transformers: tiny models as `save_pretrained` lays them, and what transformers computes.
+
+    python3 generate.py           writes the folders beside this file
+    python3 generate.py --check   compares a fresh run with the files that are there, writes nothing
+
+Needs torch, transformers and safetensors; README.md says what is in the files.
+"""
+import copy
+import json
+import math
+import pathlib
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+STEPS = 20
+ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+SMALL = dict(vocab_size=38, hidden_size=24, intermediate_size=22, num_hidden_layers=2, num_attention_heads=6,
+             num_key_value_heads=2, max_position_embeddings=64)
+
+# kind: of transformers' classes. bare: saved without its head, so without the prefix of its names. masks: with the
+# buffers that old files have. old: config.json in the spelling of transformers 4.
+MODELS = dict(
+    gpt2=dict(kind="GPT2", seed=1, config=dict(vocab_size=38, n_embd=18, n_head=6, n_layer=2, n_positions=16)),
+    gpt2_bare=dict(kind="GPT2", seed=2, bare=True, masks=True, config=dict(
+        vocab_size=31, n_embd=15, n_head=3, n_layer=2, n_positions=13, n_inner=23,
+        activation_function="gelu_pytorch_tanh", layer_norm_epsilon=1e-3)),
+    llama=dict(kind="Llama", seed=3, dtype=torch.bfloat16, shard="7KB", config=dict(
+        SMALL, hidden_size=18, head_dim=10, rope_parameters=dict(LLAMA3, rope_theta=100.0))),
+    llama_old=dict(kind="Llama", seed=4, old=True, config=dict(
+        SMALL, num_key_value_heads=6, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3,
+        rope_parameters=dict(rope_type="linear", factor=2.5, rope_theta=500.0))),
+    mistral=dict(kind="Mistral", seed=5, config=dict(
+        SMALL, hidden_size=18, num_attention_heads=3, num_key_value_heads=1, sliding_window=5, rope_parameters=dict(rope_type="default", rope_theta=50.0))),
+    qwen2=dict(kind="Qwen2", seed=6, dtype=torch.float16, config=dict(
+        SMALL, tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4))),
+    qwen3=dict(kind="Qwen3", seed=7, shard="20KB", config=dict(
+        SMALL, hidden_size=18, head_dim=8, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+)
+
+
+def make(spec):
+    """The model, drawn by its seed so that everything in it matters: gains near 1, biases near 0, wide logits."""
+    config = getattr(transformers, spec["kind"] + "Config")(**spec["config"])
+    config._attn_implementation = "eager"
+    head = "LMHeadModel" if spec["kind"] == "GPT2" else "ForCausalLM"
+    model = getattr(transformers, spec["kind"] + head)(config)
+    draw = torch.Generator().manual_seed(spec["seed"])
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            x = torch.randn(p.shape, generator=draw, dtype=torch.float64)
+            if p.dim() == 1:
+                x = 0.2 * x + (0.0 if name.endswith("bias") else 1.0)
+            elif any(part in name for part in ("embed_tokens", "wte", "wpe")):
+                x = 0.5 * x
+            else:
+                x = x / math.sqrt(p.shape[0] if spec["kind"] == "GPT2" else p.shape[1])
+            p.copy_(x.to(spec.get("dtype", torch.float32)))                    # rounded as it will be saved
+    return model
+
+
+def save(model, spec, folder):
+    # A copy: the model itself keeps its rotary numbers in f32, as one that is loaded has them.
+    inner = copy.deepcopy(model.base_model if spec.get("bare") else model).to(spec.get("dtype", torch.float32))
+    inner.save_pretrained(folder, max_shard_size=spec.get("shard", "1GB"))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if spec.get("masks"):
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        size = spec["config"]["n_positions"]
+        for i in range(spec["config"]["n_layer"]):
+            tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, size, size, dtype=torch.bool).tril()
+            tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+        save_file(tensors, file, metadata={"format": "pt"})
+    if spec.get("old"):
+        file = folder / "config.json"
+        config = json.loads(file.read_text())
+        config["torch_dtype"] = config.pop("dtype")
+        rotary = config.pop("rope_parameters")
+        config["rope_theta"] = rotary.pop("rope_theta")
+        config["rope_scaling"] = dict(type=rotary.pop("rope_type"), **rotary)
+        file.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def expected(model, spec, batch=2, seq=13):
+    """Logits in float64 and the losses of AdamW steps on one batch, from the weights as they were saved."""
+    model = model.double().eval()                                             # eval: no dropout
+    draw = torch.Generator().manual_seed(100 + spec["seed"])
+    tokens = torch.randint(0, spec["config"]["vocab_size"], (batch, seq + 1), generator=draw)
+    groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == matrix], weight_decay=0.1 * matrix)
+              for matrix in (True, False)]
+    optimizer = torch.optim.AdamW(groups, **ADAMW)
+    losses, first = [], None
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        logits = model(tokens[:, :-1]).logits
+        if first is None:
+            first = logits.detach().clone()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), tokens[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return dict(tokens=tokens[:, :-1].int().contiguous(), targets=tokens[:, 1:].int().contiguous(),
+                logits=first.float().contiguous(), losses=torch.tensor(losses, dtype=torch.float32))
+
+
+def write(spec, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    model = make(spec)
+    save(model, spec, folder)
+    numbers = expected(model, spec)
+    save_file(numbers, folder / "expected.safetensors")
+    return numbers
+
+
+def tensors(folder):
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            found.update({(file.name, name): opened.get_tensor(name) for name in opened.keys()})
+    return found
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name, spec in MODELS.items():
+        if "--check" in sys.argv[1:]:
+            with tempfile.TemporaryDirectory() as fresh:
+                write(spec, pathlib.Path(fresh))
+                old, new = tensors(here / name), tensors(pathlib.Path(fresh))
+            assert old.keys() == new.keys(), (name, old.keys() ^ new.keys())
+            for key, x in new.items():
+                assert torch.allclose(old[key].double(), x.double(), rtol=1e-6, atol=1e-6), (name, key)
+            print(f"{name}: {len(new)} tensors agree")
+            continue
+        numbers = write(spec, here / name)
+        size = sum(file.stat().st_size for file in (here / name).iterdir())
+        print(f"{name}: {size} bytes, logits up to {numbers['logits'].abs().max():.2f}, "
+              f"loss {numbers['losses'][0]:.4f} -> {numbers['losses'][-1]:.4f}")
+
+
+if __name__ == "__main__":
+    main()

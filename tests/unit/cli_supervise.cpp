@@ -1,0 +1,344 @@
+// What a launcher that restarts its job makes of how its ranks ended, and of their time.
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "cli/supervise/agents.h"
+#include "cli/supervise/board.h"
+#include "cli/supervise/event_log.h"
+#include "cli/supervise/follow.h"
+#include "cli/supervise/node_check.h"
+#include "cli/supervise/notice.h"
+#include "cli/supervise/verdict.h"
+#include "meeting.h"
+#include "run/train/time_left.h"
+
+using namespace orrery;
+
+namespace {
+
+RankEnd ended(int64_t rank, int code, std::optional<Fault> fault = {}, const std::string& why = "") {
+    RankEnd end{rank, 100};
+    end.code = code;
+    end.fault = fault;
+    end.why = why;
+    return end;
+}
+
+RankEnd killed(int64_t rank, int signal) {
+    RankEnd end{rank, 100};
+    end.signal = signal;
+    return end;
+}
+
+RankEnd late(int64_t rank, char state) {
+    RankEnd end = killed(rank, 9);
+    end.late = true;
+    end.state = state;
+    return end;
+}
+
+RankEnd done(int64_t rank) {
+    RankEnd end{rank, 100};
+    end.done = true;
+    return end;
+}
+
+const std::string silent = "[rank 0] step 7: rank 1 (pid 4242 on host n2) is silent for 10.2 s";
+
+}  // namespace
+
+TEST_CASE("the first cause is told from what follows it", "[supervise]") {
+    const RankEnd peer = ended(0, 1, Fault::peer, silent);
+    Ended how = verdict({peer, killed(1, 9)}, 7, 1, false);
+    CHECK(how.cause == Cause::process);
+    CHECK(how.who == "rank 1");
+    CHECK(how.how == "was killed by signal 9 (Killed)");
+    CHECK(how.step == 7);
+    CHECK(verdict({killed(1, 9)}, 7, 1, true).cause == Cause::memory);
+    CHECK(verdict({killed(1, 11)}, 7, 1, true).cause == Cause::process);
+
+    how = verdict({ended(1, 0), peer}, 3, 1, false);
+    CHECK(how.cause == Cause::early_end);
+    CHECK(how.who == "rank 1");
+    CHECK(verdict({done(0), done(1)}, 3, 0, false).cause == Cause::done);
+
+    how = verdict({peer, late(1, 'T')}, 7, 1, false);
+    CHECK(how.cause == Cause::hang);
+    CHECK(how.how == "was stopped (SIGSTOP)");
+    CHECK_FALSE(how.hearsay);
+    CHECK(verdict({peer, late(1, 'D')}, 7, 1, false).cause == Cause::storage);
+
+    how = verdict({peer}, 7, 1, false);
+    CHECK(how.cause == Cause::hang);
+    CHECK(how.hearsay);
+    CHECK(how.who == "rank 1");
+    // The same failure has the same words, whichever process it was.
+    CHECK(how.how.find("4242") == std::string::npos);
+
+    how =
+        verdict({ended(1, 1, Fault::failed, "[rank 1] step 5: the loss is nan\n  lower the rate"), peer}, 4, 1, false);
+    CHECK(how.cause == Cause::error);
+    CHECK(how.how == "failed: [rank 1] step 5: the loss is nan");
+    CHECK(verdict({ended(0, 2, Fault::usage, "no such key")}, 0, 2, false).cause == Cause::mistake);
+    CHECK(verdict({ended(0, 75, Fault::requeue), ended(1, 75, Fault::requeue)}, 9, 75, false).cause == Cause::stopped);
+    CHECK(verdict({ended(1, 75, Fault::requeue), killed(0, 9)}, 9, 1, false).cause == Cause::process);
+    CHECK(verdict({ended(0, 127)}, 0, 127, false).cause == Cause::process);
+}
+
+TEST_CASE("whom a rank blames", "[supervise]") {
+    CHECK(blamed(silent) == "rank 1");
+    CHECK(blamed("[rank 0] rank 0: all_reduce #14 of dp/0: rank 12 (pid 7 on host vm) died") == "rank 12");
+    // Also by who is to blame.
+    const std::string behind = "rank 1 is behind, for 31.2 s: is stopped; last seen in step 7; rank 0 waits for 30.1 s";
+    CHECK(blamed("[rank 1] " + behind) == "rank 1");
+    CHECK(blamed("[rank 1] failed").empty());
+    CHECK(blamed("rank and file").empty());
+    // Twice the same, with other seconds.
+    const std::string later = "rank 1 is behind, for 35.9 s: is stopped; last seen in step 7; rank 0 waits for 33.0 s";
+    CHECK(verdict({ended(0, 1, Fault::peer, behind)}, 7, 1, false).how ==
+          verdict({ended(0, 1, Fault::peer, later)}, 7, 1, false).how);
+}
+
+TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "[supervise]") {
+    Board board(2);
+    const std::string variable = board.variable(1, 5);
+    const size_t at = variable.find('=');
+    ::setenv(variable.substr(0, at).c_str(), variable.substr(at + 1).c_str(), 1);
+    {
+        const auto place = OwnPlace::of_environment();
+        REQUIRE(place);
+        place->resumed(3);
+        CHECK(board.of(1).step == 3);
+        const int64_t began = board.of(1).began_ns;
+        CHECK(began > 0);
+        place->finished(4);
+        place->finished(5);
+        const int64_t again = board.of(1).repeated_ns;
+        place->finished(6);
+        CHECK(board.of(1).repeated_ns == again);  // a new one
+        CHECK(board.of(1).last_ns >= again);
+        CHECK(board.of(1).step == 6);
+        CHECK(board.of(1).resumed == 3);
+        place->resumed(6);  // a script's second training
+        CHECK(board.of(1).resumed == 3);
+        place->failed(Fault::peer, std::string(5000, 'x'));
+        CHECK(board.of(1).end == 2 + static_cast<int>(Fault::peer));
+        CHECK(std::string(board.of(1).why).size() == sizeof(RankTells::why) - 1);
+        CHECK(board.of(0).step == 0);
+    }
+    CHECK_FALSE(std::getenv("ORRERY_BOARD"));
+    CHECK(OwnPlace::of_environment() == nullptr);
+    for (const char* wrong : {"", "x", "0", "-1:0:0", "99999:0:0"}) {
+        ::setenv("ORRERY_BOARD", wrong, 1);
+        CHECK_THROWS_WITH(OwnPlace::of_environment(), Catch::Contains("ORRERY_BOARD="));
+    }
+    ::unsetenv("ORRERY_BOARD");
+}
+
+TEST_CASE("[.sleeps] of the case below", "[.sleeps]") { std::this_thread::sleep_for(std::chrono::seconds(20)); }
+
+TEST_CASE("[.lifeline] of the case below", "[.lifeline]") {
+    const char* text = std::getenv("ORRERY_LIFELINE");
+    REQUIRE(text);
+    pollfd watched{std::atoi(text), POLLIN, 0};
+    CHECK(::poll(&watched, 1, 0) == 0);  // the other end is open
+    const auto pipe = std::filesystem::read_symlink(std::string("/proc/self/fd/") + text);
+    int64_t ends = 0;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        ends += std::filesystem::read_symlink(file.path(), gone) == pipe;
+    }
+    CHECK(ends == 1);  // and is not its own
+}
+
+TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise]") {
+    CHECK(problem_of_run({"unit_tests", "whom a rank blames"}, 60).empty());
+    CHECK_THAT(problem_of_run({"unit_tests", "--no-such-flag"}, 60), Catch::Contains("for usage"));
+    CHECK(problem_of_run({"unit_tests", "[.sleeps]"}, 0.2) == "its check takes more than 0.2 s");
+    CHECK(problem_of_run({"unit_tests", "[.lifeline]"}, 60).empty());
+}
+
+TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {
+    const Ended how{Cause::early_end, 1, "rank 3", "ended with exit code 0 before its end", 12, true};
+    const Ended back = ended_of(to_json(how));
+    CHECK(back.cause == how.cause);
+    CHECK(back.code == how.code);
+    CHECK(back.who == how.who);
+    CHECK(back.how == how.how);
+    CHECK(back.step == how.step);
+    CHECK(back.hearsay);
+    CHECK(of_launchers("rank 2 (pid 7 on host n2) died") == "the launcher of node 2 (pid 7 on host n2) died");
+    CHECK(lost_node("rank 2 (pid 7 on host n2) died") == 2);
+    CHECK(lost_node("the launcher of node 1 (pid 7 on host n2) failed: no such script") == 1);
+    CHECK(lost_node("the launcher, which holds the rendezvous at n1:29500, died") == -1);
+}
+
+TEST_CASE("a launcher that is lost with the job's end does not keep that from the others", "[supervise]") {
+    using namespace std::chrono_literals;
+    Job job;
+    job.token = "a secret of the test's own";
+    job.port = serve(test::tcp(), options_of(job, 1))->port();  // free by now
+    const std::shared_ptr<RendezvousBackend> backend(&test::tcp(), [](RendezvousBackend*) {});
+    Agents agents(backend, job, 3);
+    const auto come = [&](int64_t node) {
+        auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
+        mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
+        return mail;
+    };
+    const auto within = [](std::chrono::seconds limit, const std::function<bool()>& done) {
+        const auto until = std::chrono::steady_clock::now() + limit;
+        while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(5ms);
+        return done();
+    };
+    auto first = come(1), second = come(2);
+    size_t here = 0;
+    REQUIRE(within(10s, [&] { return (here += agents.news().size()) == 2; }));
+    second.reset();  // as a process that is killed
+    REQUIRE(within(10s, [&] { return !first->lost().empty(); }));
+    std::thread ends([&] { agents.finish({{"do", "finish"}, {"code", 3}}); });
+    first.reset();
+    std::optional<Json> order;
+    std::string problem;
+    try {
+        within(10s, [&] {
+            try {
+                first = come(1);
+            } catch (const Error&) {  // node 0 has not seen it yet
+            }
+            return first != nullptr;
+        });
+        within(5s, [&] { return !first || order || (order = first->next()); });
+        if (order) first->report({{"node", 1}, {"self", "x"}, {"event", "finished"}, {"more", nullptr}});
+        if (first) first->leave();
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    ends.join();
+    CHECK(problem.empty());
+    REQUIRE(order);
+    CHECK(order->value("code", 0) == 3);
+    CHECK(ended_by_node_0("the launcher of node 0 (pid 7 on host n1) failed: no space"));
+    CHECK_FALSE(ended_by_node_0("the launcher of node 1 (pid 7 on host n2) failed: no space"));
+    CHECK_FALSE(ended_by_node_0("the launcher of node 0 (pid 7 on host n1) died"));
+}
+
+TEST_CASE("goodput: where a job's time went", "[supervise]") {
+    Goodput goodput;
+    add(goodput, {.started = 10, .began = 12, .repeated = 0, .last = 22, .ended = 23.5, .failed = true}, true);
+    add(goodput, {.started = 24, .began = 0, .ended = 25, .failed = true}, false);
+    add(goodput, {.started = 26, .began = 28, .repeated = 31, .last = 41, .ended = 42}, false);
+    goodput.waiting = 1.5;
+    CHECK(goodput.starts == 2);
+    CHECK(goodput.restore == 3);
+    CHECK(goodput.repeated == 3);
+    CHECK(goodput.detection == 1.5);
+    CHECK(goodput.steps == 21);
+    CHECK(goodput.all() == 32);  // all of it is told
+    CHECK(goodput.text(2) ==
+          "goodput 65.6 %: 21.0 s of 32.0 s in new steps; start 2.0 s, detection 1.5 s, restore 3.0 s, repeated steps "
+          "3.0 s, waiting 1.5 s; 2 restarts");
+}
+
+TEST_CASE("events are appended, one a line", "[supervise]") {
+    const auto folder = std::filesystem::temp_directory_path() / ("orrery-events-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    EventLog(folder.string()).tell(1, "start", {{"ranks", 4}});
+    EventLog(folder.string()).tell(2, "ended", {{"how", "bytes \xff"}});
+    std::ifstream file(folder / "events.jsonl");
+    std::string first, second, none;
+    std::getline(file, first);
+    std::getline(file, second);
+    CHECK_FALSE(std::getline(file, none));
+    CHECK(Json::parse(first)["event"] == "start");
+    CHECK(Json::parse(first)["ranks"] == 4);
+    CHECK(Json::parse(second)["generation"] == 2);
+    EventLog("").tell(1, "start");
+    std::filesystem::remove_all(folder);
+    CHECK_THROWS_WITH(EventLog(folder.string()), Catch::Contains("events.jsonl"));
+}
+
+TEST_CASE("an event is no part of a line that a writer has left cut, nor is one cut itself", "[supervise]") {
+    const auto folder = std::filesystem::temp_directory_path() / ("orrery-torn-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    const std::string path = (folder / "events.jsonl").string();
+    const auto lines = [&] {
+        std::ifstream file(path);
+        std::vector<std::string> all;
+        for (std::string line; std::getline(file, line);) all.push_back(line);
+        return all;
+    };
+    const std::string whole = R"({"event":"start"})";
+    for (const auto& [there, kept] : std::vector<std::pair<std::string, size_t>>{{whole + "\n" + R"({"event":"tra)", 1},
+                                                                                 {R"({"ev)", 0},
+                                                                                 {whole + "\n" + whole, 2},
+                                                                                 {whole + "\n", 1},
+                                                                                 {"", 0}}) {
+        INFO(there);
+        std::ofstream(path) << there;
+        EventLog(folder.string()).tell(2, "ended");
+        const std::vector<std::string> all = lines();
+        REQUIRE(all.size() == kept + 1);
+        for (size_t i = 0; i < kept; ++i) CHECK(all[i] == whole);
+        CHECK(Json::parse(all.back())["event"] == "ended");
+    }
+
+    // A disk that takes a part of a line: a file's largest size stands for it.
+    std::ofstream(path) << whole << "\n";
+    EventLog log(folder.string());
+    struct rlimit before {};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const auto old = ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit small { whole.size() + 11, before.rlim_max };
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    log.tell(3, "ended");
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    ::signal(SIGXFSZ, old);
+    CHECK(lines() == std::vector<std::string>{whole});
+    log.tell(4, "end");
+    REQUIRE(lines().size() == 2);
+    CHECK(Json::parse(lines().back())["generation"] == 4);
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a notice that can never appear, or is there, is told", "[supervise]") {
+    const auto folder = std::filesystem::temp_directory_path() / ("orrery-notice-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    CHECK(notice_problem((folder / "going").string()).empty());
+    CHECK_THAT(notice_problem(folder.string()), Catch::Contains("is a folder"));
+    CHECK_THAT(notice_problem((folder / "none" / "going").string()), Catch::Contains("is no folder"));
+    std::ofstream(folder / "going") << "x";
+    CHECK_THAT(notice_problem((folder / "going").string()), Catch::Contains("is there already"));
+    CHECK_THAT(notice_problem((folder / "going" / "x").string()), Catch::Contains("cannot be looked for"));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a step and a save that do not fit are left out", "[supervise]") {
+    TimeLeft unknown(0);
+    unknown.step_took(1000);
+    CHECK(unknown.fits(1e6));
+    TimeLeft left(10);
+    CHECK(left.fits(0));  // nothing is known of it
+    left.step_took(2);
+    left.save_took(4);
+    CHECK(left.needed_s() == 7.5);
+    CHECK(left.fits(2.5));
+    CHECK_FALSE(left.fits(2.6));
+    left.step_took(1);
+    CHECK(left.needed_s() == Approx(1.25 * (1.8 + 4)));
+    CHECK(left.needed_s(1) == Approx(1.25 * (1.8 + 3 + 4)));  // one is under way: it is ended first
+    CHECK(left.needed_s(5) == Approx(1.25 * (1.8 + 4)));
+    TimeLeft saves(10);
+    saves.save_took(3);
+    CHECK(saves.fits(4));
+    CHECK_FALSE(saves.fits(4, 1));
+    CHECK(saves.fits(4, 3));
+}

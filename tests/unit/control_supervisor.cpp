@@ -1,0 +1,333 @@
+// The supervisor of a job in a made world: what it orders is carried out in virtual time, while processes die, nodes go
+// and come back and steps are finished, as a seed says.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "control/supervisor.h"
+
+using namespace orrery;
+
+namespace {
+
+using Kind = Order::Kind;
+
+Ended killed(int64_t rank, int64_t step, Cause cause = Cause::process) {
+    return {cause, 1, "rank " + std::to_string(rank), "was killed by signal 9 (Killed)", step};
+}
+
+/// Of one node, started: generation 1 runs.
+Supervisor started(Supervisor::Options options) {
+    Supervisor s(options, 0);
+    for (int64_t node = 0; node < options.nodes; ++node) s.came(node, 0);
+    for (int64_t node = 0; node < options.nodes; ++node) s.checked(node, true, "", 0);
+    REQUIRE(s.generation() == options.generation + 1);
+    return s;
+}
+
+const Order* find(const Supervisor::Orders& orders, Kind kind) {
+    const auto at = std::find_if(orders.begin(), orders.end(), [&](const Order& o) { return o.kind == kind; });
+    return at == orders.end() ? nullptr : &*at;
+}
+
+/// A job of some steps on nodes that fail. Time is virtual; all that is random comes from the seed.
+class World {
+public:
+    explicit World(uint32_t seed) : random_(seed) {
+        options_.restarts = pick(0, 3);
+        options_.nodes = pick(1, 4);
+        options_.spares = pick(0, 1);
+        options_.wait_node_s = static_cast<double>(pick(5, 60));
+        options_.generation = pick(0, 7);
+        steps_ = pick(1, 40);
+        interval_ = pick(1, 10);
+        poisoned_ = chance(0.15) ? pick(1, steps_) : -1;
+        failing_ = pick(0, 30) / 100.0;
+        losing_ = options_.nodes > 1 ? pick(0, 10) / 100.0 : 0;
+        unfit_ = pick(0, 40) / 100.0;
+        returns_ = pick(0, 100) / 100.0;
+        mistaken_ = chance(0.03);
+        stop_at_ = chance(0.1) ? pick(0, 200) : -1;
+        generation_ = options_.generation;
+    }
+
+    void run() {
+        supervisor_.emplace(options_, now_);
+        const int64_t all = options_.nodes + options_.spares;
+        for (int64_t node = 0; node < all; ++node) up_.insert(node);
+        for (int64_t node = 0; node < all; ++node) take(supervisor_->came(node, now_));
+        for (int events = 0; !over_; ++events) {
+            REQUIRE(events < 100'000);  // it ends always
+            advance();
+        }
+        CHECK(supervisor_->over());
+        CHECK(running_.empty());
+        CHECK((code_ != 0 || done_));
+        // Nothing comes after the end.
+        CHECK(supervisor_->came(0, now_ + 1).empty());
+        CHECK(supervisor_->tick(now_ + 1e6).empty());
+    }
+
+private:
+    int64_t pick(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+    bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(random_) < p; }
+
+    void take(const Supervisor::Orders& orders) {
+        for (const Order& order : orders) {
+            if (order.kind == Kind::check) checks_.push_back(order.node);
+            if (order.kind == Kind::start) start(order);
+            if (order.kind == Kind::end_ranks) ending_ = true;
+            if (order.kind == Kind::finish) finish(order);
+        }
+    }
+
+    void start(const Order& order) {
+        REQUIRE(!over_);
+        REQUIRE(running_.empty());  // the ranks of the generation before are reaped
+        REQUIRE(order.generation > generation_);
+        REQUIRE(order.nodes.size() == static_cast<size_t>(options_.nodes));
+        const std::set<int64_t> distinct(order.nodes.begin(), order.nodes.end());
+        REQUIRE(distinct.size() == order.nodes.size());
+        for (const int64_t node : order.nodes) {
+            REQUIRE(up_.count(node) == 1);
+            REQUIRE(quarantined_.count(node) == 0);
+        }
+        for (const auto& [cause, count] : failures_) REQUIRE(count <= options_.restarts);
+        generation_ = order.generation;
+        running_ = distinct;
+        ending_ = false;
+        first_failure_.reset();
+        step_ = best_ - best_ % interval_;  // from the last checkpoint
+        finished_ = 0;
+        idle_since_ = -1;
+    }
+
+    /// An end must be deserved: by the budget, a failure that repeats, a mistake, a signal, or nodes that do not come.
+    void finish(const Order& order) {
+        REQUIRE(!over_);
+        over_ = true;
+        code_ = order.code;
+        INFO(order.text);
+        if (order.code == 0) {
+            CHECK(done_);
+            return;
+        }
+        if (stopped_ || mistaken_) return;
+        if (first_failure_ && (failures_[first_failure_->cause] > options_.restarts || repeated_)) return;
+        if (order.code == 75) {
+            CHECK(now_ - idle_since_ >= options_.wait_node_s - 1e-6);
+            CHECK(order.text.find("node ") == 0);
+            return;
+        }
+        FAIL("budget and progress are there");
+    }
+
+    void fail(const Ended& how) {
+        if (first_failure_) return;
+        first_failure_ = how;
+        ++failures_[how.cause];
+        repeated_ = last_ && last_->cause == how.cause && last_->who == how.who && last_->how == how.how &&
+                    last_->step == how.step;
+        last_ = how;
+    }
+
+    void end_node(int64_t node, const Ended& how) {
+        running_.erase(node);
+        if (how.cause != Cause::done) fail(how);
+        if (running_.empty()) idle_since_ = now_;
+        take(supervisor_->ended(node, how, now_));
+    }
+
+    void lose(int64_t node) {
+        up_.erase(node);
+        std::erase(checks_, node);
+        if (running_.erase(node) > 0) {
+            fail({Cause::node, 75, "node " + std::to_string(node), "is lost", best_});
+            if (running_.empty()) idle_since_ = now_;
+        }
+        take(supervisor_->lost(node, "is lost", now_));
+    }
+
+    int64_t any_of(const std::set<int64_t>& nodes) {
+        return *std::next(nodes.begin(), pick(0, static_cast<int64_t>(nodes.size()) - 1));
+    }
+
+    void advance() {
+        now_ += 0.5;
+        if (stop_at_ >= 0 && now_ >= static_cast<double>(stop_at_) && !stopped_) {
+            stopped_ = true;
+            take(supervisor_->stop(75, "stopped by signal 15", now_));
+        } else if (!up_.empty() && chance(losing_)) {
+            lose(any_of(up_));
+        } else if (const int64_t node = pick(0, options_.nodes + options_.spares - 1);
+                   up_.count(node) == 0 && chance(returns_ / 10)) {
+            up_.insert(node);
+            take(supervisor_->came(node, now_));
+        } else if (!checks_.empty() && chance(0.5)) {
+            check(checks_.front());
+        } else if (ending_ && !running_.empty()) {
+            end_node(any_of(running_), killed(-1, finished_));
+        } else if (!running_.empty()) {
+            train();
+        } else if (const auto due = supervisor_->next_tick()) {
+            now_ = std::max(now_, *due);
+            take(supervisor_->tick(now_));
+        }
+    }
+
+    void check(int64_t node) {
+        std::erase(checks_, node);
+        const bool fit = !chance(unfit_);
+        failed_checks_[node] = fit ? 0 : failed_checks_[node] + 1;
+        if (failed_checks_[node] == 2) quarantined_.insert(node);
+        take(supervisor_->checked(node, fit, "disk full", now_));
+    }
+
+    void train() {
+        const int64_t node = any_of(running_);
+        if (stopped_) return end_node(node, {Cause::stopped, 75, "rank 0", "stopped", finished_});
+        if (mistaken_ && chance(0.2)) return end_node(node, {Cause::mistake, 2, "rank 0", "no such key", finished_});
+        if (step_ + 1 == poisoned_) return end_node(*running_.begin(), killed(3, finished_, Cause::error));
+        const Cause causes[] = {Cause::process, Cause::hang, Cause::memory, Cause::early_end, Cause::storage};
+        if (chance(failing_)) return end_node(node, killed(pick(0, 7), finished_, causes[pick(0, 4)]));
+        if (step_ >= steps_) {
+            done_ = running_.size() == 1;
+            return end_node(node, {});
+        }
+        finished_ = ++step_;
+        if (step_ > best_) {
+            best_ = step_;
+            failures_.clear();
+            last_.reset();
+        }
+        take(supervisor_->step_done(step_));
+        CHECK(supervisor_->best_step() == best_);
+    }
+
+    std::mt19937 random_;
+    Supervisor::Options options_;
+    std::optional<Supervisor> supervisor_;
+    double now_ = 0, failing_ = 0, losing_ = 0, unfit_ = 0, returns_ = 0, idle_since_ = 0;
+    int64_t steps_ = 0, interval_ = 1, poisoned_ = -1, stop_at_ = -1, generation_ = 0;
+    int64_t step_ = 0, best_ = 0, finished_ = 0;
+    bool mistaken_ = false, stopped_ = false, ending_ = false, done_ = false, over_ = false, repeated_ = false;
+    int code_ = 0;
+    std::set<int64_t> up_, running_, quarantined_;
+    std::vector<int64_t> checks_;
+    std::map<int64_t, int> failed_checks_;
+    std::map<Cause, int64_t> failures_;
+    std::optional<Ended> first_failure_, last_;
+};
+
+}  // namespace
+
+TEST_CASE("a job ends always, and never before its budget says so", "[supervisor]") {
+    for (uint32_t seed = 0; seed < 20'000; ++seed) {
+        INFO("seed " << seed);
+        World(seed).run();
+    }
+}
+
+TEST_CASE("a restart is at once, later ones wait longer, and a new step renews the budget", "[supervisor]") {
+    Supervisor s = started({.restarts = 2});
+    REQUIRE(find(s.ended(0, killed(0, 0), 10), Kind::start)->generation == 2);
+    CHECK(find(s.ended(0, killed(1, 0), 11), Kind::start) == nullptr);
+    REQUIRE(s.next_tick() == 12.0);
+    CHECK(find(s.tick(11.5), Kind::start) == nullptr);
+    CHECK(find(s.tick(12), Kind::start)->generation == 3);
+    s.step_done(1);
+    CHECK(find(s.ended(0, killed(0, 1), 20), Kind::start)->generation == 4);
+    s.step_done(1);  // the same step again is no progress
+    CHECK(find(s.ended(0, killed(1, 1), 21), Kind::start) == nullptr);
+    CHECK(find(s.tick(22), Kind::start)->generation == 5);
+    const auto last = s.ended(0, killed(2, 1), 23);
+    REQUIRE(find(last, Kind::finish));
+    CHECK(find(last, Kind::finish)->code == 1);
+    CHECK(find(last, Kind::finish)->text ==
+          "rank 2 was killed by signal 9 (Killed) after step 1; 2 restarts after a failure of this kind (process) "
+          "brought no step beyond 1");
+}
+
+TEST_CASE("each cause has a budget of its own; the same failure at the same step stops", "[supervisor]") {
+    Supervisor s = started({.restarts = 1});
+    CHECK(find(s.ended(0, killed(0, 3), 0), Kind::start));
+    s.ended(0, killed(0, 3, Cause::hang), 1);
+    CHECK(find(s.tick(10), Kind::start));
+
+    Supervisor twice = started({.restarts = 9});
+    twice.step_done(4);
+    CHECK(find(twice.ended(0, killed(1, 4), 0), Kind::start));
+    const auto end = twice.ended(0, killed(1, 4), 1);
+    REQUIRE(find(end, Kind::finish));
+    CHECK(find(end, Kind::finish)->text ==
+          "rank 1 was killed by signal 9 (Killed) after step 4, for the second time: a restart does not help");
+}
+
+TEST_CASE("preemption is no failure, a mistake no reason to try again", "[supervisor]") {
+    Supervisor s = started({.restarts = 3});
+    const auto stopped = s.ended(0, {Cause::stopped, 75, "rank 0", "stopped by signal 15", 8}, 1);
+    REQUIRE(find(stopped, Kind::finish));
+    CHECK(find(stopped, Kind::finish)->code == 75);
+    CHECK(s.restarts() == 0);
+
+    Supervisor wrong = started({.restarts = 3});
+    const auto mistake = wrong.ended(0, {Cause::mistake, 2, "rank 0", "ended with exit code 2", 0}, 1);
+    CHECK(find(mistake, Kind::finish)->code == 2);
+
+    // Of two nodes one has stopped, and the other's ranks have failed meanwhile.
+    const Ended stop{Cause::stopped, 75, "rank 0", "stopped by signal 15", 8};
+    Supervisor two = started({.restarts = 3, .nodes = 2});
+    CHECK_FALSE(find(two.ended(0, stop, 1), Kind::end_ranks));
+    const auto failed = two.ended(1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
+    CHECK(find(failed, Kind::start));
+    CHECK(two.restarts() == 1);
+
+    Supervisor asked = started({.restarts = 3, .nodes = 2});
+    asked.stop(75, "stopped by signal 15", 1);
+    asked.ended(0, stop, 1);
+    const auto both = asked.ended(1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
+    REQUIRE(find(both, Kind::finish));
+    CHECK(find(both, Kind::finish)->code == 1);
+
+    Supervisor gone = started({.restarts = 3, .nodes = 2});
+    gone.ended(0, stop, 1);
+    const auto lost = gone.lost(1, "died", 2);  // no failure of its ranks
+    REQUIRE(find(lost, Kind::finish));
+    CHECK(find(lost, Kind::finish)->code == 75);
+}
+
+TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks leave it out", "[supervisor]") {
+    Supervisor s = started({.restarts = 3, .nodes = 2, .wait_node_s = 300});
+    CHECK(find(s.lost(1, "its launcher is silent", 10), Kind::end_ranks));
+    CHECK(find(s.ended(0, killed(0, 5), 11), Kind::start) == nullptr);
+    CHECK(s.missing() == "node 1 is missing (its launcher is silent)");
+    CHECK(s.next_tick() == 311.0);
+    CHECK(find(s.came(1, 50), Kind::check)->node == 1);
+    CHECK(find(s.checked(1, false, "no room", 51), Kind::check)->node == 1);
+    CHECK(find(s.checked(1, false, "no room", 52), Kind::start) == nullptr);
+    CHECK(s.came(1, 53).empty());
+    const auto end = s.tick(311);
+    REQUIRE(find(end, Kind::finish));
+    CHECK(find(end, Kind::finish)->code == 75);
+    CHECK(find(end, Kind::finish)->text == "node 1 failed its checks twice (no room) after 300 s");
+
+    Supervisor spare = started({.restarts = 3, .nodes = 2, .spares = 1});
+    spare.came(2, 1);
+    spare.checked(2, true, "", 2);
+    spare.lost(1, "died", 10);
+    const auto again = spare.ended(0, killed(0, 5), 11);
+    REQUIRE(find(again, Kind::start));
+    CHECK(find(again, Kind::start)->nodes == std::vector<int64_t>{0, 2});
+
+    Supervisor begins({.restarts = 3, .nodes = 2, .spares = 1}, 0);
+    for (const int64_t node : {0, 2}) {
+        begins.came(node, 0);
+        CHECK(find(begins.checked(node, true, "", 0), Kind::start) == nullptr);
+    }
+    REQUIRE(begins.next_tick() == 10.0);
+    CHECK(find(begins.tick(9), Kind::start) == nullptr);
+    CHECK(find(begins.tick(10), Kind::start)->nodes == std::vector<int64_t>{0, 2});
+}

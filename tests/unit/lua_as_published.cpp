@@ -1,0 +1,160 @@
+// What a model says of itself for exports: config.json by the tables that reading goes by, and back.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "folders.h"
+#include "lua/built_strategy.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+#include "run/export/published_record.h"
+
+using namespace orrery;
+
+namespace {
+
+/// What a script says of its model; `model`: an expression of Lua that makes one.
+PublishedRecord record_of(const std::string& model) {
+    FakeHost host("[train]\nsteps = 10\nsequences_per_step = 2\n[data]\npath = \"x\"\ntokens_per_sequence = 13\n");
+    host.strategies = built_strategy;
+    run_script_text("local o = require \"orrery\"\nlocal data = o.data.file {}\nlocal model = " + model + R"(
+local program = o.trace("m", data.signature, function(batch) return model:loss(batch.tokens, batch.targets) end)
+program:train_with(o.optim.adamw { lr = 1e-3 })
+if model.tensors then program:weights(model:tensors()) end
+program:compile())",
+                    "test.lua", in_source("scripts"), host);
+    return PublishedRecord::of(host.experiment->train(), host.experiment->recipe->weights);
+}
+
+/// The same of a model that config.json describes.
+PublishedRecord read_again(const Json& config) {
+    const std::string folder = in_build("as_published");
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/config.json") << config.dump();
+    PublishedRecord record = record_of("(o.published.model(\"" + folder + "\", { seq = 13, multiple = 1 }))");
+    std::filesystem::remove_all(folder);
+    return record;
+}
+
+std::string made_from(const std::string& fixture) {
+    const std::string folder = in_source("tests/transformers/" + fixture);
+    return "(function() local found = o.published.read(\"" + folder +
+           "\", { seq = 13 })\nreturn require(\"orrery.models.\" .. found.model)(found.sizes) end)()";
+}
+
+Json sorted(const Json& config) {
+    std::map<std::string, Json> keys;
+    for (const auto& [key, value] : config.items()) keys[key] = value;
+    Json all = Json::object();
+    for (const auto& [key, value] : keys) all[key] = value;
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("a model of a published config says the same config when it is made by its options") {
+    for (const std::string name : {"gpt2", "gpt2_bare", "llama", "llama_old", "mistral", "qwen2", "qwen3"}) {
+        INFO(name);
+        const PublishedRecord made = record_of(made_from(name));
+        const std::string path = in_source("tests/transformers/" + name + "/config.json");
+        std::ifstream in(path);
+        const Json given = parse_json(std::string{std::istreambuf_iterator<char>(in), {}}, {"", path});
+        CHECK(made.architecture == given["model_type"].get<std::string>());
+        for (const auto& [key, value] : made.config.items()) {
+            const bool ours = key == "architectures" || key == "bos_token_id" || key == "eos_token_id" ||
+                              key.starts_with("rope_") || key.ends_with("_pdrop") || key == "activation_function" ||
+                              key == "max_position_embeddings" || key == "sliding_window";
+            if (ours || !given.contains(key)) continue;
+            INFO(key);
+            if (!value.is_null()) CHECK(value == given[key]);
+        }
+        // What it says is read to the same model, with all of its params in the same places.
+        const PublishedRecord again = read_again(made.config);
+        CHECK(sorted(again.config) == sorted(made.config));
+        REQUIRE(again.params.size() == made.params.size());
+        CHECK(PublishedRecord::parse(again.text(), "x").text() == again.text());
+    }
+}
+
+TEST_CASE("models made here are what their options make them") {
+    const auto llama = [](const std::string& options) {
+        return record_of("require \"orrery.models.llama\" { layers = 2, embed = 12, heads = 3, mlp = 20, vocab = 17" +
+                         options + " }");
+    };
+    const PublishedRecord plain = llama("");
+    CHECK(plain.architecture == "llama");
+    CHECK(plain.config["num_key_value_heads"] == 3);
+    CHECK(plain.config["head_dim"] == 4);
+    CHECK(plain.config["rope_theta"] == 10000.0);
+    CHECK(plain.config["rope_scaling"].is_null());
+    CHECK(plain.config["max_position_embeddings"] == 13);
+    CHECK(plain.config["tie_word_embeddings"] == false);
+    CHECK(llama(", qk_norm = true").architecture == "qwen3");
+    CHECK(llama(", bias = true").config["attention_bias"] == true);
+    CHECK(llama(", window = 5").architecture == "mistral");
+    const PublishedRecord window = llama(", window = 5, qkv_bias = true");
+    CHECK(window.architecture == "qwen2");
+    CHECK(window.config["use_sliding_window"] == true);
+    CHECK(window.config["max_window_layers"] == 0);
+    CHECK(read_again(window.config).config["sliding_window"] == 5);
+    CHECK(record_of("require \"orrery.models.gpt\" { layers = 1, embed = 8, heads = 2, vocab = 17, seq = 13 }")
+              .config["n_inner"]
+              .is_null());
+
+    const PublishedRecord odd = llama(", qk_norm = true, qkv_bias = true");
+    CHECK(odd.architecture.empty());
+    CHECK(odd.unnamed.size() == 6);
+    CHECK_THROWS_WITH(odd.require_published("runs/x"),
+                      Catch::Contains("the model of runs/x is of no published architecture") &&
+                          Catch::Contains("6 of its 31 params have no name there: layers.*.self_attn.q.bias (2)") &&
+                          Catch::Contains("--raw"));
+    CHECK_THROWS_WITH(llama(", bias = true, window = 5").require_published("x"), Catch::Contains("beside a window"));
+    const PublishedRecord own = record_of("require \"orrery.models.mlp\" { layers = 1, embed = 8, mlp = 8 }");
+    CHECK(own.params.size() == 7);
+    CHECK_THROWS_WITH(own.require_published("x"), Catch::Contains("7 of its 7 params have no name there"));
+}
+
+TEST_CASE("a table that is a list and has names, too, is no JSON") {
+    const auto says = [](const std::string& table) {
+        return record_of(
+            "(function() local m = require 'orrery.models.gpt' { layers = 1, embed = 8, heads = 2, vocab = 17, "
+            "seq = 13 }\nm.published = { config = { ids = " +
+            table + " } } return m end)()");
+    };
+    using Catch::Matchers::Contains;
+    CHECK_THROWS_WITH(says("{ 1, 2, last = 3 }"),
+                      Contains("config.ids has a list of 2 items and beside it the key \"last\""));
+    CHECK_THROWS_WITH(says("{ 1, 2, nil, 4 }"),
+                      Contains("config.ids has a list of 2 items and beside it the key the number 4"));
+}
+
+TEST_CASE("what is published is kept as it was read") {
+    Json config = {{"model_type", "llama"},
+                   {"vocab_size", 17},
+                   {"hidden_size", 12},
+                   {"intermediate_size", 20},
+                   {"num_hidden_layers", 1},
+                   {"num_attention_heads", 3},
+                   {"tie_word_embeddings", false},
+                   {"torch_dtype", "float16"},
+                   {"pruned_heads", Json::object()},
+                   {"bad_words_ids", Json::array()},
+                   {"id2label", {{"0", "a"}, {"1", "b"}}},
+                   {"label2id", {{"a", 0}, {std::string("a\0b", 3), 1}}},
+                   {"eos_token_id", {1, 2}},
+                   {"pad_token_id", nullptr},
+                   {"rope_theta", 5000000.0}};
+    const PublishedRecord record = read_again(config);
+    CHECK(record.dtype() == DType::f16);
+    for (const auto& [key, value] : config.items()) {
+        INFO(key);
+        CHECK(record.config[key] == value);
+    }
+    CHECK(record.config["rope_parameters"] == Json({{"rope_theta", 5000000.0}, {"rope_type", "default"}}));
+    CHECK(record.generation.is_null());
+    const std::string text = record.text();
+    CHECK_THROWS_WITH(PublishedRecord::parse("{\"version\":2}", "there"), Catch::Contains("there: it has version 2"));
+    CHECK_THROWS_WITH(PublishedRecord::parse("{\"version\":1}", "there"), Catch::Contains("there: "));
+    CHECK_THROWS_WITH(PublishedRecord::parse(text.substr(0, text.size() / 2), "there"), Catch::Contains("there"));
+}

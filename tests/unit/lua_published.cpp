@@ -1,0 +1,261 @@
+// config.json of published models: what is built of it, and what is refused with file, key and value.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+#include "compile/ids.h"
+#include "folders.h"
+#include "lua/built_strategy.h"
+#include "lua/fake_host.h"
+#include "lua/script.h"
+#include "run/checkpoint/pretrained.h"
+
+using namespace orrery;
+
+namespace {
+
+Json config_of(const std::string& fixture) {
+    const std::string path = in_source("tests/transformers/" + fixture + "/config.json");
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    return parse_json(text, {"", path, 0, 0});
+}
+
+/// A folder with this config.json alone.
+struct Folder {
+    explicit Folder(const Json& config) : path(in_build("published_config")) {
+        std::filesystem::create_directory(path);
+        std::ofstream(path + "/config.json") << config.dump();
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string path;
+};
+
+/// scripts/hf.lua over a folder.
+std::unique_ptr<FakeHost> run(const std::string& folder, int64_t seq, const std::vector<std::string>& sets = {}) {
+    auto host = std::make_unique<FakeHost>(
+        "[train]\nsteps = 10\nsequences_per_step = 2\n[data]\npath = \"x\"\n"
+        "tokens_per_sequence = " +
+            std::to_string(seq) + "\n[checkpoint]\nload = \"" + folder + "\"\n",
+        sets);
+    host->strategies = built_strategy;
+    run_script(in_source("scripts/hf.lua"), *host);
+    return host;
+}
+
+/// What is said of it; "" when a program is made.
+std::string said(const Json& config, int64_t seq = 13, const std::vector<std::string>& sets = {}) {
+    const Folder folder(config);
+    try {
+        const auto host = run(folder.path, seq, sets);
+        CHECK(host->trained == 1);
+    } catch (const Error& error) {
+        CHECK(error.fault() == Fault::usage);
+        return error.what();
+    }
+    return "";
+}
+
+/// Its attribute of the first op of the kind in the train step.
+template <class T>
+T attribute(const FakeHost& host, const std::string& kind, const std::string& name) {
+    for (const Op& op : host.experiment->train().ops) {
+        if (op.kind != kind) continue;
+        const Attribute* found = op.attributes.find(name);
+        REQUIRE(found);
+        return std::get<T>(*found);
+    }
+    FAIL("no op " << kind);
+    return {};
+}
+
+Json with(Json config, const std::string& key, const Json& value) {
+    config[key] = value;
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("every published fixture is built from its config.json and fits its weights") {
+    for (const char* name : {"gpt2", "gpt2_bare", "llama", "llama_old", "mistral", "qwen2", "qwen3"}) {
+        INFO(name);
+        const std::string folder = in_source(std::string("tests/transformers/") + name);
+        const auto host = run(folder, 13);
+        CHECK(host->trained == 1);
+        CHECK_NOTHROW(check_weights(host->experiment->train(), folder, host->experiment->recipe->weights));
+    }
+}
+
+TEST_CASE("a published table has rows up to a multiple of 128, and ids for its words alone") {
+    for (const char* mesh : {"mesh.tp=1", "mesh.tp=2"}) {
+        const auto host = run(in_source("tests/transformers/gpt2"), 13, {mesh});
+        const Program& program = host->experiment->train();
+        CHECK(program.value(*program.find("wte.weight")).type.shape == Shape{128, 18});
+        CHECK(vocabulary_of(program) == 38);
+    }
+    // Blocks of a padded param: among the words, across their end, behind it; as stored and transposed.
+    const std::string folder = in_source("tests/transformers/llama");
+    const auto host = run(folder, 13);
+    const WeightFiles files(folder);
+    for (const char* name : {"embed_tokens.weight", "lm_head.weight"}) {
+        INFO(name);
+        const auto& sources = host->experiment->recipe->weights.sources;
+        const auto source =
+            std::find_if(sources.begin(), sources.end(), [&](const auto& s) { return s.param == name; });
+        REQUIRE(source != sources.end());
+        const Program& program = host->experiment->train();
+        const Value& param = program.value(*program.find(name));
+        const bool head = source->transpose;
+        CHECK(param.type.shape == (head ? Shape{18, 128} : Shape{128, 18}));
+        const auto block = [&](int64_t first, int64_t rows) {
+            return read_weights(files, param, *source, head ? Shape{0, first} : Shape{first, 0},
+                                head ? Shape{18, rows} : Shape{rows, 18});
+        };
+        const std::vector<float> all = block(0, 128), across = block(32, 32);
+        const auto at = [&](const std::vector<float>& values, int64_t rows, int64_t row, int64_t column) {
+            return values[static_cast<size_t>(head ? column * rows + row : row * 18 + column)];
+        };
+        for (int64_t column = 0; column < 18; ++column) {
+            for (int64_t row = 0; row < 128; ++row) CHECK((at(all, 128, row, column) != 0) == (row < 38));
+            for (int64_t row = 0; row < 32; ++row) CHECK(at(across, 32, row, column) == at(all, 128, 32 + row, column));
+        }
+        CHECK(block(64, 64) == std::vector<float>(64 * 18, 0.0f));
+    }
+}
+
+TEST_CASE("rotary numbers are read in both spellings") {
+    const auto theta = [](const Json& config) {
+        const Folder folder(config);
+        return attribute<double>(*run(folder.path, 13), "rope", "theta");
+    };
+    const Json qwen = config_of("qwen2"), llama = config_of("llama"), old = config_of("llama_old");
+    CHECK(theta(qwen) == 1e4);
+    CHECK(theta(old) == 500);
+    Json spelt = qwen;
+    spelt.erase("rope_parameters");
+    CHECK(theta(spelt) == 1e4);  // absent: 10,000
+    CHECK(theta(with(spelt, "rope_theta", 250000)) == 250000);
+    {
+        const Folder folder(llama);
+        const auto host = run(folder.path, 13);
+        CHECK(attribute<double>(*host, "rope", "factor") == 8);
+        CHECK(attribute<double>(*host, "rope", "low_freq_factor") == 1);
+        CHECK(attribute<double>(*host, "rope", "high_freq_factor") == 4);
+        CHECK(attribute<int64_t>(*host, "rope", "original_positions") == 64);
+    }
+    // Both spellings beside each other must agree.
+    Json both = with(llama, "rope_theta", 100.0);
+    both["rope_scaling"] = llama["rope_parameters"];
+    CHECK(said(both) == "");
+    has(said(with(both, "rope_theta", 10000.0)), "/config.json: rope_parameters = an object: its theta is not that of");
+    both["rope_scaling"]["factor"] = 4.0;
+    has(said(both), "its factor is not that of rope_theta and rope_scaling");
+}
+
+TEST_CASE("scalings that are not there are refused with key and value") {
+    Json config = config_of("llama_old");
+    const auto scaled = [&](const Json& scaling) { return said(with(config, "rope_scaling", scaling)); };
+    CHECK(scaled(nullptr) == "");
+    CHECK(scaled({{"rope_type", "default"}}) == "");
+    has(scaled({{"rope_type", "yarn"}, {"factor", 4.0}}),
+        "published_config/config.json: rope_scaling.rope_type = \"yarn\": known are default, linear and llama3");
+    has(scaled({{"type", "dynamic"}, {"factor", 4.0}}), "rope_scaling.type = \"dynamic\"");
+    has(scaled({{"type", "linear"}}), "no rope_scaling.factor: expected a number above 0");
+    has(scaled({{"type", "linear"}, {"factor", -2}}), "rope_scaling.factor = -2: expected a number above 0");
+    has(scaled({{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}),
+        "rope_scaling.beta_fast = 32: a scaling of kind");
+    has(scaled({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}),
+        "no rope_scaling.original_max_position_embeddings");
+    has(scaled("linear"), "rope_scaling = \"linear\": expected an object");
+    has(said(with(config, "rope_theta", "10000")), "rope_theta = \"10000\": expected a number above 0");
+    config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+    has(said(config), "rope_parameters.full_attention = an object");
+}
+
+TEST_CASE("windows: of all layers, of none below the sequence's length, of some refused") {
+    const auto window = [](const Json& config, int64_t seq) {
+        const Folder folder(config);
+        const auto host = run(folder.path, seq);
+        for (const Op& op : host->experiment->train().ops)
+            if (op.kind == "attention") return op.attributes.integer("window");
+        return int64_t{-1};
+    };
+    const Json mistral = config_of("mistral");
+    CHECK(window(mistral, 13) == 5);
+    CHECK(window(mistral, 5) == 0);
+    CHECK(window(with(mistral, "sliding_window", nullptr), 13) == 0);
+    Json absent = mistral;
+    absent.erase("sliding_window");
+    CHECK(window(absent, 13) == 0);  // 4,096
+    has(said(with(mistral, "sliding_window", "wide")), "sliding_window = \"wide\": expected a number of keys");
+    Json qwen = config_of("qwen2");
+    qwen["sliding_window"] = 4;
+    CHECK(window(qwen, 13) == 0);  // use_sliding_window is false
+    qwen.erase("layer_types");
+    qwen["use_sliding_window"] = true;
+    qwen["max_window_layers"] = 1;
+    has(said(qwen), "sliding_window = 4: 1 of 2 layers have it, and sequences of 13 tokens are longer");
+    CHECK(window(qwen, 4) == 0);
+    CHECK(window(with(qwen, "max_window_layers", 0), 13) == 4);
+    CHECK(window(with(qwen, "layer_types", {"sliding_attention", "sliding_attention"}), 13) == 4);
+    has(said(with(qwen, "layer_types", {"full_attention", "chunked"})), "layer 2 is \"chunked\", expected");
+    has(said(with(config_of("llama"), "sliding_window", 4)), "sliding_window = 4: this key is not known");
+}
+
+TEST_CASE("sizes that no model has are refused before anything is made of them") {
+    const Json gpt2 = config_of("gpt2");
+    has(said(with(gpt2, "n_layer", int64_t{1} << 60)),
+        "n_layer = 1152921504606846976: expected an integer of at most 10000");
+    has(said(with(gpt2, "vocab_size", INT64_MAX)), "expected an integer of at most 2147483648");
+    has(said(with(gpt2, "n_embd", (int64_t{1} << 31) + 1)), "n_embd = 2147483649: expected an integer of at most");
+}
+
+TEST_CASE("what changes the mathematics and is not there is refused, and what is not known") {
+    const Json llama = config_of("llama"), gpt2 = config_of("gpt2");
+    has(said(with(llama, "mlp_bias", true)), "/config.json: mlp_bias = true: the llama here computes what false says");
+    has(said(with(llama, "hidden_act", "gelu")), "hidden_act = \"gelu\": the llama here computes what \"silu\" or");
+    has(said(with(llama, "attention_dropout", 0.1)), "attention_dropout = 0.1");
+    has(said(with(llama, "pretraining_tp", 2)), "pretraining_tp = 2");
+    has(said(with(llama, "quantization_config", {{"bits", 4}})), "quantization_config = an object: there is no such");
+    has(said(with(llama, "partial_rotary_factor", 0.5)), "partial_rotary_factor = 0.5");
+    CHECK(said(with(config_of("qwen2"), "attention_bias", false)) == "");  // it has its biases whatever that says
+    has(said(with(config_of("mistral"), "attention_bias", true)), "attention_bias = true");
+    has(said(with(llama, "logit_scale", 2)), "logit_scale = 2: this key is not known, and may change");
+    CHECK(said(with(llama, "logit_scale", 2), 13, {"script.unread=logit_scale"}) == "");
+    CHECK(said(with(llama, "logit_scale", nullptr)) == "");
+    has(said(with(gpt2, "activation_function", "relu")), "activation_function = \"relu\"");
+    has(said(with(gpt2, "scale_attn_by_inverse_layer_idx", true)), "scale_attn_by_inverse_layer_idx = true");
+    has(said(gpt2, 17), "n_positions = 16: sequences of 17 tokens are longer");
+    has(said(with(llama, "model_type", "gemma2")), "model_type = \"gemma2\": known are gpt2, llama, mistral, qwen2");
+    Json nameless = llama;
+    nameless.erase("model_type");
+    has(said(nameless), "no model_type: known are");
+    Json sizeless = llama;
+    sizeless.erase("hidden_size");
+    has(said(sizeless), "no hidden_size: it must be there, a number");
+    has(said(with(llama, "hidden_size", 18.5)), "hidden_size = 18.5: expected an integer");
+    has(said(with(llama, "hidden_size", "18")), "hidden_size = \"18\": expected a number that is not negative");
+    has(said(with(llama, "hidden_size", false)), "hidden_size = false: expected a number that is not negative");
+    has(said(with(llama, "rms_norm_eps", false)), "rms_norm_eps = false: expected a number that is not negative");
+    has(said(with(llama, "tie_word_embeddings", 1)), "tie_word_embeddings = 1: expected true or false");
+}
+
+TEST_CASE("a folder that is none, and a config.json that is no object, are refused") {
+    const auto refused = [](const std::string& folder) -> std::string {
+        try {
+            run(folder, 13);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    has(refused("/no/such"), "/no/such/config.json cannot be opened: No such file or directory");
+    has(refused(""), "set checkpoint.load = FOLDER, with config.json in it");
+    const Folder folder(Json::array({1}));
+    has(refused(folder.path), "published_config/config.json is no JSON object");
+    std::ofstream(folder.path + "/config.json") << "{\"a\":1,\"a\":2}";
+    has(refused(folder.path), "has the key \"a\" twice");
+}
