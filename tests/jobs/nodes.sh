@@ -108,6 +108,25 @@ same spare
 says spare.0.log "goodput .* 1 restart$"
 echo "spare: $(grep goodput spare.0.log)"
 
+# A node that lost what ranks need is checked twice before it may come back, and left out; a spare takes its place.
+mkdir broken && cp "$(dirname "$orrery")"/{orrery,liborrery.so} broken && cp -r "$(dirname "$orrery")/plugins" broken ||
+    fail "broken: no copy of the program"
+library="--set lua.library=$source_root/scripts"
+begin broken-node 0 --spares 1 $library
+LD_LIBRARY_PATH=$work/broken orrery=$work/broken/orrery begin broken-node 1 --spares 1 $library
+wait_steps broken-node 5
+begin broken-node 2 --spares 1 $library
+wait_for grep -qs '"node":2,"is":"here"' broken-node/events.jsonl || { logs broken-node; fail "broken: no spare"; }
+rm broken/plugins/liborrery_device_cpu.so
+kill -9 $(ranks_of ${node[1]})
+ends broken-node 0 0
+ends broken-node 2 0
+wait ${node[1]}
+same broken-node
+says broken-node.0.log "node 1 failed its check and is looked at once more: .*cpu"
+says broken-node.0.log "node 1 failed its checks twice and is left out: .*cpu"
+says broken-node.0.log "goodput .* 1 restart$"
+
 # Three nodes: of the two that stay, one's ranks are another launcher's.
 threes="--set mesh.dp=3 --set train.sequences_per_step=6"
 run_tiny one3 $steps $pace $threes --set run.transport=gloo > one3.log 2>&1 ||
