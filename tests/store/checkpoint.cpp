@@ -364,6 +364,13 @@ private:
     }
     std::string fails_;
 };
+
+/// Keeps the verdict of a save that throws.
+struct LastVerdict {
+    const Checkpoints& checkpoints;
+    CommitVerdict& verdict;
+    ~LastVerdict() { verdict = checkpoints.verdict(); }
+};
 }  // namespace
 
 TEST_CASE("a store that fails on one rank fails the save on all, and earlier checkpoints stay") {
@@ -374,11 +381,21 @@ TEST_CASE("a store that fails on one rank fails the save on all, and earlier che
             const std::string place = call + std::to_string(bad);
             INFO(place);
             REQUIRE(save(stores, place, model(tp3), tp3, 1, 1) == quiet(tp3));
+            std::vector<CommitVerdict> verdicts(3);
             const auto problems = on_ranks(tp3, [&](int64_t rank, const Gather& gather) {
                 Faulty store(stores.open(place), rank == bad ? call : "");
                 const RankState state(model(tp3), tp3, rank, 2, true);
-                Checkpoints(store, tp3, rank, gather, small).save(2, state.values, "{}");
+                Checkpoints checkpoints(store, tp3, rank, gather, small);
+                const LastVerdict last{checkpoints, verdicts[static_cast<size_t>(rank)]};
+                checkpoints.save(2, state.values, "{}");
             });
+            const CommitVerdict& verdict = verdicts[0];
+            CHECK((verdict == verdicts[1] && verdict == verdicts[2]));
+            CHECK(verdict.end == (call == "put" || call == "flush" ? CommitEnd::unwritten
+                                  : call == "commit"               ? CommitEnd::unpublished
+                                                                   : CommitEnd::unread));
+            CHECK((verdict.step == 2 && verdict.rank == bad && verdict.left == CommitVerdict::Left::nothing));
+            if (call == "lose") CHECK(verdict.object == "rank-0000" + std::to_string(bad) + ".index.json");
             for (const std::string& problem : problems) {
                 CHECK_THAT(problem, Contains("checkpoint of step 2 in " + place));
                 CHECK_THAT(problem, Contains(" rank " + std::to_string(bad) + ":"));

@@ -60,11 +60,10 @@ Compiled compiled(const std::string& mesh) {
 /// What the ranks of a plan hold, without memory: nothing here looks at bytes.
 class States {
 public:
-    explicit States(const Plan& plan) : plan_(plan), class_of_(static_cast<size_t>(plan.mesh.ranks())) {
-        for (const RankClass& one : plan.classes) {
+    explicit States(const Plan& plan)
+        : plan_(plan), class_of_(static_cast<size_t>(plan.mesh.ranks())), stages_(stages_of(plan)) {
+        for (const RankClass& one : plan.classes)
             for (const int64_t rank : one.ranks) class_of_[static_cast<size_t>(rank)] = &one;
-            for (const Operand& place : one.places) stages_.try_emplace(place.value, stages_of(plan, place.value));
-        }
     }
     std::vector<StateValue> of(int64_t rank) const {
         std::vector<StateValue> state;
@@ -75,7 +74,7 @@ public:
                              value.type,
                              value.layout,
                              {nullptr, value.type.dtype, value.layout.local_shape(value.type.shape, plan_.mesh)},
-                             stages_.at(place.value),
+                             stages_[static_cast<size_t>(place.value)],
                              false});
         }
         return state;
@@ -84,7 +83,7 @@ public:
 private:
     const Plan& plan_;
     std::vector<const RankClass*> class_of_;
-    std::map<ValueId, std::vector<int64_t>> stages_;
+    std::vector<std::vector<int64_t>> stages_;
 };
 
 /// What ObjectWriter makes of its shares, with digests that stand for any.
