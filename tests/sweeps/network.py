@@ -30,8 +30,11 @@ SLOWLY = 8                 # steps of a run whose data goes through a harmed net
 JUDGED = 40                # steps whose losses make the digest, or all
 
 # Bytes that go before the harm, to the service and from it: a challenge of 40 down, a hello of 176 up, a welcome of 72
-# down; then frames. `running` strikes when steps were made.
-PLACES = {'hello': (0, 0), 'welcome': (None, 40), 'first frame': (176, 112), 'meeting': (700, 400), 'running': (0, 0)}
+# down; then frames. `order` is an agent's first report and node 0's first order, which are longer than what comes
+# before them; `running` strikes when steps were made.
+PLACES = {'hello': (0, 0), 'welcome': (None, 40), 'first frame': (176, 112), 'meeting': (700, 400),
+          'order': (176, 112), 'running': (0, 0)}
+LONG = 100  # bytes
 STRIKES = ('cut', 'reset', 'half_open', 'drop', 'flip', 'duplicate', 'reorder')
 WELL, LOST = 'well', 'lost'
 
@@ -54,7 +57,7 @@ class Row:
 
     def stops(self):
         """What ends well and must not be over before it is harmed is stopped by a signal."""
-        return self.ends == WELL and self.when == 'running'
+        return self.ends == WELL and self.when in ('order', 'running')
 
     def steps(self):
         return MANY if self.ends == LOST or self.stops() else SLOWLY if self.over == 'gloo' else FEW
@@ -67,30 +70,39 @@ def whole(over):
              ('slow', 'both'))]
 
 
-def strikes():
+def strikes(other):
     for when, offsets in PLACES.items():
+        if when == other:
+            continue
         for harm in STRIKES:
             for way, after in zip(('up', 'down'), offsets):
                 if after is not None:
                     yield harm, way, when, after
 
 
-RANK_1 = r'rank 1 \(pid \d+ on host [^)]*\) (died|made a protocol error|is silent for)'
-ABSENT = '1 of 2 ranks have not joined: 1'
+RANK_1 = r'rank 1 \(pid \d+ on host [^)]*\) (died|made a protocol error|is silent for)|, as rank 1 sees it'
 RANK_0 = r'rank 0, which holds the rendezvous at \S+,|' + RANK_1
+ABSENT = '1 of 2 ranks have not joined: 1'
 
 
 def rendezvous_rows():
     rows = whole('rendezvous')
-    for harm, way, when, after in strikes():
+    for harm, way, when, after in strikes('order'):
         row = Row('rendezvous', harm, way, when, LOST, (1, 1), 0, (RANK_1, RANK_0), after=after)
-        if harm == 'half_open':
-            row.seconds = JOIN if when == 'meeting' else SILENCE
-        if when == 'hello' and harm not in ('flip', 'duplicate'):  # who has not proved itself comes again
-            row = Row('rendezvous', harm, way, when, WELL, seconds=JOIN)
-        elif when == 'hello' and harm == 'flip':
-            # Nobody can tell a flipped bit from another job's token.
-            row.seconds, row.says = JOIN, (ABSENT + '.*1 connection with another token', 'refuses rank 1 of job')
+        if when in ('hello', 'welcome', 'first frame'):
+            row.seconds = JOIN
+            if harm not in ('flip', 'duplicate'):  # who does not know yet that it is in comes again
+                row = Row('rendezvous', harm, way, when, WELL, seconds=JOIN, after=after)
+            elif when == 'hello' and harm == 'flip':  # nobody can tell a flipped bit from another job's token
+                row.says = (ABSENT + '.*1 connection with another token', 'refuses rank 1 of job')
+            elif way == 'down':  # it finds what cannot be of this service, before it is in
+                row.says = (ABSENT + '|' + RANK_1, 'sent no welcome|does not know the token|protocol error of rank 0')
+            else:  # the service finds bytes behind a good proof that are not its member's
+                row.seconds, row.says = 0, (RANK_1, RANK_1)
+        elif harm == 'half_open':
+            row.seconds = SILENCE
+            if when == 'meeting':
+                row.seconds, row.says = JOIN + SILENCE, (RANK_1 + '|rank 1 has not come', RANK_0 + '|rank 0 has not come')
         rows.append(row)
     rows.append(Row('rendezvous', 'gone', 'both', 'hello', LOST, (1, 1), JOIN,
                     (ABSENT, r'rank 1 cannot reach the rendezvous at \S+ within')))
@@ -100,14 +112,16 @@ def rendezvous_rows():
 
 def agents_rows():
     rows = whole('agents')
-    for harm, way, when, after in strikes():
+    for harm, way, when, after in strikes('meeting'):
         row = Row('agents', harm, way, when, WELL, seconds=AGAIN + (SILENCE if harm == 'half_open' else 0), after=after)
         if when == 'running':
             row.codes, row.restarts, row.says = (75, 75), (1, 1), ('node 1 is lost', 'meets the others again')
+        if when == 'order':
+            row.codes, row.restarts = (75, 75), (0, 2)
         rows.append(row)
-    for when in ('hello', 'running'):
+    for when, restarts in (('hello', (0, 0)), ('running', (1, 1))):  # one that waits for its node in vain
         rows.append(Row('agents', 'gone', 'both', when, LOST, (75, 75), SILENCE + AGAIN + WAIT,
-                        ('the job ends: node 1 is missing', 'node 0 is missing: its launcher did not answer')))
+                        ('the job ends: node 1 is missing', 'node 0 is missing: its launcher did not answer'), restarts))
     return rows
 
 
@@ -177,7 +191,8 @@ class Job:
     def relay(self, host):
         port = free_port(host)
         ready = self.started if self.row.when == 'running' else lambda: True
-        self.wire = Relay(host, port, self.row.harm, self.row.after, self.row.direction, ready)
+        self.wire = Relay(host, port, self.row.harm, self.row.after, self.row.direction, ready,
+                          LONG if self.row.when == 'order' else 0)
         return port
 
     def ranks(self, host, ports, local, before=((), ()), sets=()):
@@ -264,7 +279,8 @@ def one(orrery, row, undisturbed):
             for side in (0, 1):
                 sys.stderr.write(f'--- {row.name()}: side {side}\n')
                 sys.stderr.write(''.join(read(folder, f'said.{side}').splitlines(keepends=True)[-int(os.environ.get('SWEEP_TELL') or 14):]))
-            sys.stderr.write(f'{row.name()}: {problem or "as expected"}\n')
+            events = read(folder, 'run', 'events.jsonl')
+            sys.stderr.write(f'{events}{row.name()}: {problem or "as expected"}\n')
             sys.stderr.flush()
         return problem, took, digest(folder, row.steps()) if row.ends == WELL else ''
 

@@ -1,7 +1,7 @@
 """A relay of TCP that harms what goes through it, for tests: Relay(host, port of the server, harm, ...).
 
 A harm begins, once, when `after` bytes have gone in its direction ('up': to the server, 'down': from it) of any one
-connection, and `ready()` is true:
+connection, a piece has at least `least` bytes, and `ready()` is true:
   none        nothing
   cut         both connections are closed (FIN)
   reset       both are reset (RST)
@@ -25,11 +25,12 @@ ALWAYS = ('none', 'delay', 'slow')
 
 
 class Relay:
-    def __init__(self, host, port, harm, after=0, direction='up', ready=lambda: True):
+    def __init__(self, host, port, harm, after=0, direction='up', ready=lambda: True, least=0):
         self.server, self.harm, self.after, self.direction, self.ready = (host, port), harm, after, direction, ready
         self.listener = socket.create_server((host, 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         self.struck = time.monotonic() if harm in ALWAYS else None
+        self.least = least
         self.lock, self.over = threading.Lock(), False
         self.kept = []  # sockets: one that nobody holds would be closed
         threading.Thread(target=self.serve, daemon=True).start()
@@ -39,9 +40,10 @@ class Relay:
         self.over = True
         self.listener.close()
 
-    def strikes(self, passed, direction):
+    def strikes(self, passed, piece, direction):
         with self.lock:
-            now = self.struck is None and self.direction in (direction, 'both') and passed > self.after and self.ready()
+            now = (self.struck is None and self.direction in (direction, 'both') and passed > self.after and
+                   len(piece) >= self.least and self.ready())
             if now:
                 self.struck = time.monotonic()
             return now
@@ -98,7 +100,7 @@ class Relay:
                     slow_until = max(slow_until, time.monotonic()) + len(piece) * 8 / 100_000
                     time.sleep(max(0.0, slow_until - time.monotonic()))
                 passed += len(piece)
-                strike = self.strikes(passed, direction)
+                strike = self.strikes(passed, piece, direction)
                 if strike and self.harm in ('cut', 'reset'):
                     self.end(source, sink, reset=self.harm == 'reset')
                     return

@@ -53,6 +53,7 @@ LauncherMail::LauncherMail(RendezvousBackend& backend, const Job& job, int64_t n
                            std::chrono::milliseconds limit, std::function<bool()> give_up)
     : link_(backend.join(options_for(job, node, nodes, limit, std::move(give_up)))),
       reads_(std::move(reads)),
+      lost_(of_launchers(link_->lost())),
       reader_([this] { read(); }) {}
 
 LauncherMail::~LauncherMail() {
