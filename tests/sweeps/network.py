@@ -36,7 +36,7 @@ PLACES = {'hello': (0, 0), 'welcome': (None, 40), 'first frame': (176, 112), 'me
           'order': (176, 112), 'running': (0, 0)}
 LONG = 100  # bytes
 CI = ('^(rendezvous (none|(cut|half_open) down welcome|duplicate up first|drop down meeting|reorder up running)|'
-      'agents (none|flip up first|reset down order|cut up running)|gloo (drop|reset|duplicate))')
+      'agents (none|delay up|flip up first|reset down order|cut up running)|gloo (drop|reset|duplicate))')
 STRIKES = ('cut', 'reset', 'half_open', 'drop', 'flip', 'duplicate', 'reorder')
 WELL, LOST = 'well', 'lost'
 
