@@ -32,6 +32,8 @@ JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono
 }  // namespace
 
 std::string of_launchers(std::string text) {
+    constexpr std::string_view as_seen = ", as rank ";
+    if (const size_t at = text.rfind(as_seen); at != std::string::npos) text.replace(at, as_seen.size(), ", as node ");
     return text.starts_with("rank ") ? "the launcher of node " + text.substr(5) : text;
 }
 
