@@ -193,6 +193,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     Agents agents(backend, job, 3);
     const auto come = [&](int64_t node) {
         auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
+        if (const std::string lost = mail->lost(); !lost.empty()) throw Error(lost, Fault::peer);  // as a follower
         mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
         return mail;
     };

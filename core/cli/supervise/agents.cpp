@@ -137,10 +137,12 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
     if (!mail_) return news;  // it is over
+    const bool lost = !mail_->lost().empty();
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
         if (node <= 0 || node >= nodes_) continue;
+        if (first && lost) continue;  // it says so again where they meet next
         if (first) here_.insert(node);
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
