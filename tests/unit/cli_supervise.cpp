@@ -177,6 +177,8 @@ TEST_CASE("what launchers say to each other comes back as it was", "[supervise]"
     CHECK(back.step == how.step);
     CHECK(back.hearsay);
     CHECK(of_launchers("rank 2 (pid 7 on host n2) died") == "the launcher of node 2 (pid 7 on host n2) died");
+    CHECK(of_launchers("the launcher, which holds the rendezvous at n1:29500, died, as rank 2 sees it") ==
+          "the launcher, which holds the rendezvous at n1:29500, died, as node 2 sees it");
     CHECK(lost_node("rank 2 (pid 7 on host n2) died") == 2);
     CHECK(lost_node("the launcher of node 1 (pid 7 on host n2) failed: no such script") == 1);
     CHECK(lost_node("the launcher, which holds the rendezvous at n1:29500, died") == -1);
@@ -191,6 +193,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     Agents agents(backend, job, 3);
     const auto come = [&](int64_t node) {
         auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
+        if (const std::string lost = mail->lost(); !lost.empty()) throw Error(lost, Fault::peer);  // as a follower
         mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
         return mail;
     };
