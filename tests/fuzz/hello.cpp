@@ -190,7 +190,7 @@ private:
 
 void run(std::string_view input) {
     World world(input);
-    for (int i = 0; i < 400 && !world.over(); ++i) world.act();
+    for (int i = 0; i < 150 && !world.over(); ++i) world.act();
 }
 
 std::string text(std::initializer_list<int> bytes) {
