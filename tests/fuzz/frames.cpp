@@ -78,11 +78,13 @@ private:
         std::string in = {};
     };
 
-    void join(int64_t rank) {
+    /// `world`: ranks of the job, as it was told; 0: as it is.
+    void join(int64_t rank, int64_t world = 0) {
         if (sealers_.size() >= 8) return;
         now_ = 2 + sealers_.size();
         wire::Hello hello = good_hello();
         hello.rank = rank;
+        if (world != 0) hello.world = world;
         service_.open(now_, "10.0.0." + std::to_string(now_));
         service_.take(now_);  // its challenge: nonces are all alike
         hello.proof = wire::prove(token(), hello, nonce_of('r'));
@@ -123,7 +125,7 @@ private:
         Membership& membership = *service_.membership;
         const std::chrono::milliseconds time(std::clamp<int64_t>(number, 0, 20'000));
         switch (what) {
-            case 'J': join(number); break;
+            case 'J': join(number, number_in(rest.substr(std::min(rest.find(' '), rest.size() - 1) + 1))); break;
             case 'W':
                 now_ = sealers_.count(static_cast<uint64_t>(number)) ? static_cast<uint64_t>(number) : now_;
                 break;
@@ -229,6 +231,7 @@ std::vector<std::string> seeds() {
         "Qset key value\nQget key\nQcount sum 3\nQerase key\nQabsent\nQgone 3 (pid 9) was killed\nX\n",
         "Qget never\nX\nQfail why\nT300 late step 5\nT300 step 6\nQleave\nT1\nE\nT6000\n",
         "J-1\nG0 was killed\nF it ends\nJ3\nT11000\n",
+        "J3 5\nJ3\n",
         "J2\nJ9\nJ-2\nW3\n83 (pid 7) exited\n",
         "j1 an answer\nh\nkit is lost\nT20000\n",
         "Qget key\nj1 an answer\nb\nHabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz\nQget key\n",

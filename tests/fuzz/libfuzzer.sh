@@ -2,8 +2,8 @@
 # tests/fuzz/libfuzzer.sh [SECONDS [TARGET...]]: every target, two at a time, under libFuzzer with AddressSanitizer and
 # UndefinedBehaviorSanitizer, SECONDS each (60), 256 MiB and 1 s of the processor an input, from the seeds and what
 # earlier rounds have found in build-fuzz/corpus; then the lines of each target's files that the corpus reaches. Prints
-# the table of README.md. Needs clang 14 with its runtime, and llvm 14 for the lines. Exit code 1 with a finding, 77
-# without clang.
+# the table of README.md, whose inputs are those of all rounds. Needs clang 14 with its runtime, and llvm 14 for the
+# lines. Exit code 1 with a finding, 77 without clang.
 set -eu
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
@@ -83,8 +83,9 @@ for target in "${targets[@]}"; do
         found="$(grep -m1 -E 'ERROR:|SUMMARY:' "$log" || echo "see $log")"
         bad=1
     fi
-    inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-    all=$((all + ${inputs:-0}))
+    sed -n 's/^stat::number_of_executed_units: *//p' "$log" >> "$out/$target.rounds"
+    inputs=$(awk '{ all += $1 } END { print all + 0 }' "$out/$target.rounds")
+    all=$((all + inputs))
     lines=-
     if command -v llvm-cov-14 > /dev/null; then
         FUZZ_TARGET=$target LLVM_PROFILE_FILE=$out/$target.raw "$out/lines" -runs=0 "$corpus" "$seeds/$target" \
@@ -98,7 +99,7 @@ lines = json.load(sys.stdin)["data"][0]["totals"]["lines"]
 print("%d of %d, %.0f %%" % (lines["covered"], lines["count"], lines["percent"]))')
     fi
     names=$(files_of $target | xargs -n 1 basename | sed 's/\.cpp//' | paste -sd ' ' | sed 's/ /, /g')
-    echo "| $target | $names | ${inputs:-0} | $(ls "$corpus" | wc -l) | $lines | $found |"
+    echo "| $target | $names | $inputs | $(ls "$corpus" | wc -l) | $lines | $found |"
 done
 echo "$all inputs"
 exit $bad

@@ -25,12 +25,16 @@ std::string object() {
     return text + std::string(32 + 3, '\7');
 }
 
-/// An object with this header, and as much data as that says, at most some kB.
+/// An object with this header, which ends where that of object() does if it can, and as much data as it says, at most
+/// some kB.
 std::string framed(std::string_view header) {
-    const uint64_t length = header.size();
+    static const size_t usual = object().size() - 35 - 8;
+    std::string text(header);
+    text.resize(std::max(text.size(), usual), ' ');
+    const uint64_t length = text.size();
     std::string bytes(8, '\0');
     std::memcpy(bytes.data(), &length, 8);
-    bytes += header;
+    bytes += text;
     int64_t data = 0;
     try {
         const Json json = parse_json(header, {});
@@ -182,22 +186,23 @@ void bound(std::string_view input) {
     }
     HeldStore store;
     store.any = object();
+    bool mended = true;
     for (const std::string_view line : lines)
-        if (line.starts_with('!')) store.any = framed(line.substr(1));
+        if (line.starts_with('!') || line.starts_with('?')) store.any = framed(line.substr(1)), mended = line[0] == '!';
     Json root = parse_json(lines.empty() ? "" : lines[0], {}), indexes = Json::array();
     if (!root.is_object()) return;
     for (size_t i = 1; i < lines.size(); ++i) {
-        if (lines[i].starts_with('!')) continue;
+        if (lines[i].starts_with('!') || lines[i].starts_with('?')) continue;
         Json index = parse_json(lines[i], {});
         if (!index.is_object() || !index.contains("rank")) continue;
-        if (index.contains("objects")) fit(index["objects"], store, piece_of(index));
+        if (mended && index.contains("objects")) fit(index["objects"], store, piece_of(index));
         const std::string text = index.dump();
         if (index["rank"].is_number_unsigned())
             store.objects[IndexEntry{index["rank"].get<int64_t>(), 0, ""}.key()] = text;
         indexes.push_back(Json::array({index["rank"], text.size(), sha256(text)}));
     }
     if (!indexes.empty()) root["indexes"] = std::move(indexes);
-    if (root.contains("objects")) fit(root["objects"], store, piece_of(root));
+    if (mended && root.contains("objects")) fit(root["objects"], store, piece_of(root));
     parse(signed_text(std::move(root)), store);
 }
 
@@ -320,8 +325,11 @@ std::vector<std::string> seeds() {
          {R"({})", R"({"a":)", R"({"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}})",
           R"({"__metadata__":{"step":"5"},"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},)"
           R"("b":{"dtype":"BOOL","shape":[3,1],"data_offsets":[32,35]}})",
-          R"({"__metadata__":{"step":"6"}})"})
-        all.push_back(root(std::string("\n!") + header)), all.push_back(good(16) + "\n!" + header);
+          R"({"__metadata__":{"step":"6"}})",
+          R"({"__metadata__":{"step":"5"},"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},)"
+          R"("b":{"dtype":"U8","shape":[3,1],"data_offsets":[32,35]}})"})
+        for (const char* mark : {"\n!", "\n?"})
+            all.push_back(root(std::string(mark) + header)), all.push_back(good(16) + mark + header);
     return all;
 }
 
