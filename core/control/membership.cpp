@@ -53,6 +53,14 @@ std::string who(int64_t rank, int64_t pid, const std::string& host) {
 
 std::string host_of(const wire::Hello& hello) { return {hello.host, strnlen(hello.host, sizeof hello.host)}; }
 
+/// An empty text counts as 0.
+std::string sum_of(const std::string& had, const std::string& more) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(std::strtoll(had.c_str(), nullptr, 10), std::strtoll(more.c_str(), nullptr, 10), &sum))
+        throw Error(fmt::format("a count of {} and {} more is beyond 64 bits", had, more), Fault::peer);
+    return std::to_string(sum);
+}
+
 double seconds(LinkTime time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
@@ -225,9 +233,7 @@ private:
         switch (frame.kind) {
             case Kind::set: store(frame.key, frame.value); break;
             case Kind::add: {
-                const std::string& had = values_[frame.key];
-                const std::string sum = std::to_string((had.empty() ? 0 : std::strtoll(had.c_str(), nullptr, 10)) +
-                                                       std::strtoll(frame.value.c_str(), nullptr, 10));
+                const std::string sum = sum_of(values_[frame.key], frame.value);
                 push(connection, peer, {Kind::value, frame.id, {}, sum});
                 store(frame.key, sum);
                 break;

@@ -17,6 +17,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "run/checkpoint/format/cover.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/saved_state.h"
 #include "stores.h"
@@ -168,15 +169,11 @@ Measured measure(const Plan& plan) {
     store->commit(5, root);
     out.made_s = now() - start;
 
-    if (mesh.ranks() > 256) firsts.clear();  // as a save does
     for (const int64_t rank : firsts) {
         const double began = now();
         const auto state = states.of(rank);
         const auto shares = shares_of(state, mesh, rank, plan.stage_axis, 4096);
-        std::vector<Wanted> wanted;
-        for (size_t i = 0; i < state.size(); ++i)
-            if (shares[i].first && shares[i].count > 1) wanted.push_back({state[i].name, shares[i].local});
-        Manifest::root_of(*store, 5).load(*store, wanted);
+        check_shared(*store, 5, state, shares, mesh, rank, plan.stage_axis);
         out.cover_s += now() - began;
         out.one_cover_s = std::max(out.one_cover_s, now() - began);
     }

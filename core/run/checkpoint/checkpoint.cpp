@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "run/checkpoint/format/cover.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/format/problem_of.h"
 #include "run/checkpoint/manifest.h"
@@ -96,12 +97,11 @@ std::string Checkpoints::judge(OwnPart& part, const std::vector<std::string>& re
 /// The first of those who hold a block reads what all of them say they have written of it.
 void Checkpoints::check_cover(std::span<const StateValue> state, const std::vector<Share>& shares,
                               const Manifest& own) {
-    std::vector<Wanted> alone, shared;
+    std::vector<Wanted> alone;
     for (size_t i = 0; i < state.size(); ++i)
-        if (shares[i].first) (shares[i].count == 1 ? alone : shared).push_back({state[i].name, shares[i].local});
+        if (shares[i].count == 1) alone.push_back({state[i].name, shares[i].local});
     own.check_cover(alone);
-    constexpr int64_t most_ranks = 256;  // beyond it, reading the indexes of others costs more than a save may
-    if (!shared.empty() && mesh_.ranks() <= most_ranks) Manifest::root_of(store_, own.step).load(store_, shared);
+    check_shared(store_, own.step, state, shares, mesh_, rank_, options_.stage_axis);
 }
 
 /// Reads what this rank wrote from the store again, rank 0 the root, too; throws what is wrong.
