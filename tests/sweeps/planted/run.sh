@@ -45,24 +45,40 @@ checked
 tree=$work/tree build=$work/tree/build tests=$work/tree/tests
 export tests build
 mkdir -p "$build"
-find "$tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+# What is the same keeps its time, so that no more is built than has changed; what is not gets a new one.
+rm -rf "$work/fresh"
+mkdir "$work/fresh"
 (cd "$top" && find . -mindepth 1 -maxdepth 1 ! -name 'build*' ! -name .git ! -name runs ! -name data -print0 |
-    tar --null -T - -cf -) | tar -xf - -C "$tree"
-build() { (cd "$tree" && ORRERY_BUILD=build scripts/build "$@") > "$work/built" 2>&1 || { cat "$work/built"; return 1; }; }
+    tar --null -T - -cf -) | tar -xf - -C "$work/fresh"
+(cd "$tree" && find . -path ./build -prune -o -type f -print) |
+    while read -r file; do [ -e "$work/fresh/$file" ] || rm "$tree/$file"; done
+(cd "$work/fresh" && find . -type f) | while read -r file; do
+    cmp -s "$work/fresh/$file" "$tree/$file" || { mkdir -p "$tree/${file%/*}" && cp "$work/fresh/$file" "$tree/$file"; }
+done
+rm -rf "$work/fresh"
+# The copy is no repository, though it may lie in one. planted NUMBER [-R]
+planted() {
+    (cd "$tree" && GIT_CEILING_DIRECTORIES=$work git apply "${@:2}" "$(patch_of "$1")") ||
+        fail "$1: the patch does not go in or out"
+}
+build() {
+    (cd "$tree" && ORRERY_BUILD=build scripts/build "$@") > "$work/built" 2>&1 || { cat "$work/built"; return 1; }
+}
 # run NUMBER: the layer; its exit code in $code, its seconds in $took, what it says in $work/said.
 run() {
     local began=$SECONDS
     code=0
-    (cd "$build" && ORRERY_LONG= timeout 1500 bash -c "unset ORRERY_LONG; $(of "$1" run)") > "$work/said" 2>&1 || code=$?
+    (unset ORRERY_LONG && cd "$build" && timeout 1500 bash -c "$(of "$1" run)") > "$work/said" 2>&1 || code=$?
     took=$((SECONDS - began))
+    ! grep -q "No test cases matched" "$work/said" || fail "$1: its layer has no such test"
 }
 # What it said of the failure, on one line.
 words() {
     local line
-    line=$(grep -m 1 -A 1 -E '^[^ ]+: FAILED:' "$work/said" | tail -n 1) # Catch's: the condition follows
-    [ -n "$line" ] || line=$(grep -m 1 -E 'FAILED|a power cut|finding|not found|after |visible' "$work/said") ||
-        line=$(tail -n 1 "$work/said")
-    echo "$line" | sed "s#$work/[^ ]*/##g; s/^ *//" | cut -c1-110
+    line=$(grep -m 1 -A 2 -E '^[^ ]+: FAILED:' "$work/said" | grep -v 'FAILED:\|explicitly' | head -n 1)  # Catch's
+    [ -n "$line" ] || line=$(grep -m 1 -E 'FAILED|a power cut|finding:|not found|visible|^after ' "$work/said") ||
+        line=$(grep . "$work/said" | tail -n 1) || line="exit code $code, without a word"
+    echo "$line" | sed 's#/[^ ]*/##g; s/^ *//' | cut -c1-120
 }
 
 table=${ORRERY_LONG:-/dev/null}
@@ -87,11 +103,10 @@ caught=0 skipped=0 all=0
 for number in $chosen; do
     all=$((all + 1))
     [ "${sound[$(of "$number" run)]}" -ne 77 ] || { skipped=$((skipped + 1)); continue; }
-    (cd "$tree" && git apply --unsafe-paths --directory="$tree" "$(patch_of "$number")") 2> "$work/said" ||
-        patch -s -d "$tree" -p1 < "$(patch_of "$number")" || fail "$number: $(cat "$work/said")"
+    planted "$number"
     build $(of "$number" build) || fail "$number does not build"
     run "$number"
-    patch -s -R -d "$tree" -p1 < "$(patch_of "$number")"
+    planted "$number" -R
     result=caught
     case $code in 0 | 77) result="NOT CAUGHT" ;; *) caught=$((caught + 1)) ;; esac
     say "$number $(of "$number" name): $result by $(of "$number" layer), $took s: $(words)"
