@@ -325,20 +325,16 @@ class Soak:
             peer.close()
 
     def fill(self):
-        """Until a save has failed of it, or there was none in a while. A generation can be taken all the same."""
+        """Until a save has failed of it, also with what is freed meanwhile; or there was none in a while."""
         before, filler = os.path.getsize(self.job.log), self.job.checkpoints + '/filler'
+        until = time.monotonic() + 5
         try:
             with open(filler, 'wb', buffering=0) as file:
-                for size in (1 << 20, 1 << 12):
+                while time.monotonic() < until and 'No space left' not in read(self.job.log, before):
                     try:
-                        while True:
-                            file.write(b'x' * size)
+                        file.write(b'x' * (1 << 20))  # as much of it as there is room for
                     except OSError:
-                        pass
-                file.truncate(file.tell() - (16 << 10))
-            until = time.monotonic() + 5
-            while time.monotonic() < until and 'No space left' not in read(self.job.log, before):
-                time.sleep(0.02)
+                        time.sleep(0.01)
         finally:
             os.remove(filler)
 
@@ -393,7 +389,8 @@ class Soak:
         """Nothing but what others have put there, which is all there."""
         self.clear_away()
         for name in self.held:
-            kept = glob.glob(os.path.join(self.job.checkpoints, name) + '*')
+            kept = [path for path in glob.glob(os.path.join(self.job.checkpoints, name) + '*')
+                    if not os.path.exists(path + '/manifest.json')]
             if not kept:
                 raise Failed(f'the stray {name} is gone')
             for path in kept:
@@ -438,6 +435,8 @@ def main():
         if soak.job.digest(last) != twin.digest(last):
             raise Failed(f'the weights of step {last} are others')
         say(f'losses of {len(its)} steps and the final digest are those of an undisturbed run: {twin.digest(last)}')
+        soak.job.start(last)
+        soak.job.ended([0])  # nothing is left to do
         soak.check_growth()
         soak.check_left(before, twin)
         say('nothing grows, nothing is left')
