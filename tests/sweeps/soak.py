@@ -354,22 +354,23 @@ class Soak:
     def run(self):
         self.again()
         self.progressed(0)
-        until, number = time.monotonic() + self.seconds, 0
+        until, number, best = time.monotonic() + self.seconds, 0, 0
         while time.monotonic() < until or number < self.seconds / 6:
             began, trained = time.monotonic(), self.job.trained()
             name = self.first.pop() if self.first else self.random.choice(self.often)
             number += 1
             self.counts[name] = self.counts.get(name, 0) + 1
+            best = max(best, self.job.step())
             self.fault(name)
             follows = FAULTS[name][1]
             if follows in ('restart', 'start'):
                 self.comes(f'training after "{name}"', lambda: self.job.trained() > trained)
-            self.progressed(self.job.step())
+            self.progressed(best)
             if follows == 'none' and self.job.trained() > trained:
                 raise Failed(f'the job was started again after "{name}"')
             self.sample()
             time.sleep(max(0.0, began + self.random.uniform(3, 5) - time.monotonic()))
-        self.progressed(self.job.step() + 1)
+        self.progressed(max(best, self.job.step()))
         self.job.launcher.send_signal(signal.SIGTERM)
         self.job.ended([75])
         return number
@@ -413,6 +414,7 @@ def main():
     script = read(os.path.join(SCRIPTS, 'gpt.lua'))
     with open(os.path.join(work, 'soak.lua'), 'w') as file:  # no rate depends on where the run will end
         file.write(script.replace('cfg.train.steps', '1000000'))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and clean up
     before, soak = shared_memory(), Soak(orrery, work, seconds, seed)
     if soak.disk.why_not:
         say(f'skipped: disk frozen, disk full ({soak.disk.why_not})')
