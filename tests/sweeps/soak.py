@@ -235,6 +235,7 @@ class Soak:
             pass
 
     def fault(self, name):
+        """What follows, where that is not so in any case."""
         job = self.job
         if name == 'rank killed':
             self.kill(self.rank(), signal.SIGKILL)
@@ -265,7 +266,8 @@ class Soak:
                 time.sleep(self.random.uniform(0.5, 2))
                 self.disk.freeze(False)
         elif name == 'disk full':
-            self.fill()
+            return self.fill()
+        return None
 
     def flip(self):
         """In the newest of two, and the next start meets it: the older one is used."""
@@ -326,17 +328,24 @@ class Soak:
 
     def fill(self):
         """Until a save has failed of it, also with what is freed meanwhile; or there was none in a while."""
-        before, filler = os.path.getsize(self.job.log), self.job.checkpoints + '/filler'
+        begin, filler = os.path.getsize(self.job.log), self.job.checkpoints + '/filler'
         until = time.monotonic() + 5
+
+        def failed():
+            return 'No space left' in read(self.job.log, begin)
         try:
             with open(filler, 'wb', buffering=0) as file:
-                while time.monotonic() < until and 'No space left' not in read(self.job.log, before):
+                while time.monotonic() < until and not failed():
                     try:
                         file.write(b'x' * (1 << 20))  # as much of it as there is room for
                     except OSError:
                         time.sleep(0.01)
         finally:
             os.remove(filler)
+        # Of those that were under way, too.
+        now = os.path.getsize(self.job.log)
+        self.comes('a save behind the full disk', lambda: failed() or read(self.job.log, now).count(' committed ') > 1)
+        return 'restart' if failed() else 'none'
 
     def sample(self):
         """Of the launcher, and of a rank that has made steps: KiB, descriptors, threads."""
@@ -361,8 +370,7 @@ class Soak:
             number += 1
             self.counts[name] = self.counts.get(name, 0) + 1
             best = max(best, self.job.step())
-            self.fault(name)
-            follows = FAULTS[name][1]
+            follows = self.fault(name) or FAULTS[name][1]
             if follows in ('restart', 'start'):
                 self.comes(f'training after "{name}"', lambda: self.job.trained() > trained)
             self.progressed(best)
@@ -444,7 +452,7 @@ def main():
         say('nothing grows, nothing is left')
     except Failed as problem:
         say(f'FAILED: seed {seed}: {problem}')
-        print(read(soak.job.log, -6000), file=sys.stderr)
+        print(read(soak.job.folder + '/events.jsonl', -2000) + read(soak.job.log, -4000), file=sys.stderr)
         return 1
     finally:
         for pid in processes_with(work):

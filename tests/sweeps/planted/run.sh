@@ -45,6 +45,8 @@ checked
 tree=$work/tree build=$work/tree/build tests=$work/tree/tests
 export tests build
 mkdir -p "$build"
+exec 9> "$work/lock"
+flock -n 9 || fail "another run.sh is at work in $work"
 # What is the same keeps its time, so that no more is built than has changed; what is not gets a new one.
 rm -rf "$work/fresh"
 mkdir "$work/fresh"
