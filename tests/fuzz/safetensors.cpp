@@ -39,23 +39,32 @@ void write(const SafetensorsHeader& header) {
     throw Finding("a name that is not UTF-8 is refused");
 }
 
-void parse(std::span<const std::byte> start, int64_t file_bytes) {
-    try {
-        const SafetensorsHeader header = parse_safetensors(start, file_bytes, "input");
-        int64_t at = header.tensors.empty() ? file_bytes : header.tensors.front().begin;
-        for (const StoredTensor& tensor : header.tensors) {
-            require(tensor.begin == at && tensor.end >= at && tensor.end <= file_bytes,
-                    "tensors lie side by side in the file");
-            at = tensor.end;
-            if (tensor.foreign.empty())
-                require(tensor.type.bytes() == tensor.end - tensor.begin, "a tensor has the bytes of its shape");
-            require(header.find(tensor.name) != nullptr, "a tensor is found by its name");
-            require(!tensor.text().empty(), "a tensor has a text");
-        }
-        require(at == file_bytes, "the last tensor ends with the file");
-        write(header);
-    } catch (const Error&) {
+/// What is taken holds; an Error while that is looked at is a finding, too.
+void check(const SafetensorsHeader& header, int64_t file_bytes) try {
+    int64_t at = header.tensors.empty() ? file_bytes : header.tensors.front().begin;
+    for (const StoredTensor& tensor : header.tensors) {
+        require(tensor.begin == at && tensor.end >= at && tensor.end <= file_bytes,
+                "tensors lie side by side in the file");
+        at = tensor.end;
+        if (tensor.foreign.empty())
+            require(tensor.type.bytes() == tensor.end - tensor.begin, "a tensor has the bytes of its shape");
+        require(header.find(tensor.name) != nullptr, "a tensor is found by its name");
+        require(!tensor.text().empty(), "a tensor has a text");
     }
+    require(at == file_bytes, "the last tensor ends with the file");
+    write(header);
+} catch (const Error& problem) {
+    require(false, problem.what());
+}
+
+void parse(std::span<const std::byte> start, int64_t file_bytes) {
+    SafetensorsHeader header;
+    try {
+        header = parse_safetensors(start, file_bytes, "input");
+    } catch (const Error&) {
+        return;
+    }
+    check(header, file_bytes);
 }
 
 template <class Part>

@@ -37,6 +37,17 @@ grep -q "cannot write the .* bytes of full/checkpoints/.*: File too large" full.
 checkpoints full > after.txt
 cmp before.txt after.txt || { diff before.txt after.txt; fail "a full disk: the checkpoints changed"; }
 
+# Where no save but one beside the steps meets it, that one's error ends the run.
+(
+    trap '' XFSZ
+    ulimit -f $limit_kib
+    run beside $steps --set checkpoint.final=false
+) > beside.log 2>&1
+code=$?
+[ $code -eq 1 ] || { cat beside.log; fail "a full disk, no last save: exit code $code, expected 1"; }
+grep -q "the save of step 150, beside the steps, failed: .*File too large" beside.log ||
+    { cat beside.log; fail "a full disk, no last save: the message does not say which save failed and why"; }
+
 run full $steps > resumed.log 2>&1 || { cat resumed.log; fail "the resumed run"; }
 grep -q "resumed from step" resumed.log || { cat resumed.log; fail "it did not resume"; }
 losses full > full.txt

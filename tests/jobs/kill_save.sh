@@ -55,13 +55,23 @@ points_of() {
 
 killed=0
 for rank in 0 1; do
-    traced "seen$rank" $rank 20  # no step is left for a second save, and the last one is awaited
-    [ $code -eq 0 ] || { cat "seen$rank.log"; fail "the run that is looked at: exit code $code"; }
-    points=$(points_of "seen$rank.trace")
+    # A run may be through before strace has its thread.
+    for try in 1 2 3 4 5; do
+        rm -rf "seen$rank" "seen$rank".*
+        traced "seen$rank" $rank 20  # no step is left for a second save, and the last one is awaited
+        [ $code -eq 0 ] || { cat "seen$rank.log"; fail "the run that is looked at: exit code $code"; }
+        points=$(points_of "seen$rank.trace")
+        [ "$(echo "$points" | sort -u | grep -c :)" -ne 12 ] || break
+    done
     [ "$(echo "$points" | sort -u | grep -c :)" -eq 12 ] || fail "rank $rank: not 12 points: $points"
     for point in $points; do
         name=rank$rank.$((++killed))
-        traced "$name" $rank $steps -e "inject=${point%%:*}:signal=KILL:${point#*:}"
+        # Nor may it have counted so far.
+        for try in 1 2 3 4 5; do
+            rm -rf "$name" "$name".*
+            traced "$name" $rank $steps -e "inject=${point%%:*}:signal=KILL:${point#*:}"
+            [ $code -eq 0 ] && ! grep -q "killed by SIGKILL" "$name.trace" || break
+        done
         [ $code -eq 1 ] || { cat "$name.log"; fail "$name: exit code $code, killed at $point"; }
         grep -q "rank $rank (pid $victim) was killed by signal 9" "$name.log" ||
             { cat "$name.log"; fail "$name: the dead rank is not named, killed at $point"; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stops a save of generation 3 before each of its system calls, lets generation 4 be claimed there, and wakes it: what
+# Stops a save of generation 3 at each of its system calls, lets generation 4 be claimed there, and wakes it: what
 # was not committed when the claim was granted is not committed later, what is visible is whole, the next save works.
 # usage: fences.sh FOLDER_OF_STORE_DRILL
 set -eu
@@ -14,7 +14,8 @@ mkdir -p "$work/start"
 "$drill" save3 "$work/start" 2
 
 runs=0 before=0 after=0
-for call in mkdirat openat write fsync linkat renameat2 unlinkat; do
+# A call is made, and then the process stops: at getdents64 it has just looked which generation is the newest.
+for call in mkdirat openat getdents64 write fsync linkat renameat2 unlinkat; do
     nth=1
     while [ $nth -lt 80 ]; do
         rm -rf "$work/now"

@@ -202,7 +202,10 @@ private:
         if (mistaken_ && chance(0.2)) return end_node(node, {Cause::mistake, 2, "rank 0", "no such key", finished_});
         if (step_ + 1 == poisoned_) return end_node(*running_.begin(), killed(3, finished_, Cause::error));
         const Cause causes[] = {Cause::process, Cause::hang, Cause::memory, Cause::early_end, Cause::storage};
-        if (chance(failing_)) return end_node(node, killed(pick(0, 7), finished_, causes[pick(0, 4)]));
+        if (chance(failing_)) {
+            if (chance(0.3)) now_ += static_cast<double>(pick(0, 36'000));  // hours without a step renew nothing
+            return end_node(node, killed(pick(0, 7), finished_, causes[pick(0, 4)]));
+        }
         if (step_ >= steps_) {
             done_ = running_.size() == 1;
             return end_node(node, {});
