@@ -194,7 +194,13 @@ TEST_CASE("the posix store cleans up what an earlier process left unfinished") {
     store->put(9, "a", {});
     commit(*store, 2);
     fs::rename(scratch.path / "step-00000002", scratch.path / "step-00000002.removed");
+    // Killed while it tried whether links can be made; a file that holds something is not of that.
+    for (const char* trial : {".orrery-link-7-0", ".orrery-link-7-0-2"}) std::ofstream(scratch.path / trial).flush();
+    std::ofstream(scratch.path / ".orrery-link-notes") << "mine";
     commit(*store, 3);
+    CHECK_FALSE(fs::exists(scratch.path / ".orrery-link-7-0"));
+    CHECK_FALSE(fs::exists(scratch.path / ".orrery-link-7-0-2"));
+    CHECK(fs::exists(scratch.path / ".orrery-link-notes"));
     CHECK_FALSE(fs::exists(scratch.path / "step-00000001.partial"));
     CHECK_FALSE(fs::exists(scratch.path / "step-00000002.removed"));
     CHECK(fs::exists(scratch.path / "step-00000009.partial"));

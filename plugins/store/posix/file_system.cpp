@@ -35,7 +35,7 @@ Folder nearest(const std::string& place) {
 
 bool links_in(const Folder& folder) {
     static std::atomic<int> tries{0};
-    const std::string name = ".orrery-link-" + std::to_string(::getpid()) + "-" + std::to_string(tries++);
+    const std::string name = std::string(link_trial) + std::to_string(::getpid()) + "-" + std::to_string(tries++);
     const std::string other = name + "-2";
     bool links = false;
     try {

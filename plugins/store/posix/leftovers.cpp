@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "file_system.h"
 #include "generations.h"
 #include "orrery/error.h"
 #include "step_folder.h"
@@ -85,6 +86,7 @@ void clean(const Folder& root, int64_t before, int64_t generation) {
         const Partial unfinished = partial_of(name);
         const bool stale = unfinished.step >= 0 && unfinished.step < before && unfinished.generation <= generation;
         if (stale || removed_of(name) >= 0) drop(root, name);
+        if (name.starts_with(link_trial) && root.size(name) == 0) root.remove_file(name);
     }
 }
 

@@ -27,7 +27,7 @@ void erase(const Folder& root, const std::string& name);
 void drop(const Folder& root, const std::string& name);
 
 /// Drops what an earlier process left behind: steps before this one that it did not finish to write or remove, but not
-/// those of a generation that is newer.
+/// those of a generation that is newer; and the files of a trial of links that was cut off.
 void clean(const Folder& root, int64_t before, int64_t generation);
 
 /// Bytes that come back when what unfinished saves and removals have left goes, as the next saves see to. What a
