@@ -295,6 +295,20 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     CHECK_THROWS_WITH(member.received(once + once + once, LinkTime(0)), Contains("sent no welcome"));
 }
 
+TEST_CASE("a sum of counts beyond 64 bits ends the connection of who asks for it", "[control]") {
+    Pair pair;
+    const auto count = [&](const char* more) {
+        const uint64_t asked = pair.member->request("count", "sum", more);
+        pair.service->received(1, pair.member->output(), pair.now);
+        pair.pass();
+        return pair.member->answer(asked);
+    };
+    CHECK(count("9223372036854775806") == "9223372036854775806");
+    CHECK(count("1") == "9223372036854775807");
+    CHECK(!count("1"));
+    CHECK(pair.closed);
+}
+
 TEST_CASE("a service of another version is refused by name", "[control]") {
     JoinOptions joining;
     MemberLink member(joining, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});

@@ -127,8 +127,10 @@ void EventLog::write_lines() {
         const std::string line = std::move(lines_.front());
         lines_.pop_front();
         lock.unlock();
-        if (const int failed = append(line); failed != 0 && !std::exchange(said, true))
-            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(), std::strerror(failed));
+        const int failed = append(line);
+        if (failed != 0 && !std::exchange(said, true))
+            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(),
+                         std::strerror(failed));
         lock.lock();
     }
 }
