@@ -23,14 +23,21 @@ namespace {
 
 constexpr double most_s = 5;
 
-std::string last_line(int file) {
+/// The last message in one line, "no device "cpu"; found in plugins/: cuda", or the last line where there is none.
+std::string last_words(int file) {
     char text[4096];
     const off_t size = ::lseek(file, 0, SEEK_END);
     const off_t from = size > static_cast<off_t>(sizeof text) ? size - static_cast<off_t>(sizeof text) : 0;
     const ssize_t read = ::pread(file, text, sizeof text, from);
     std::string last;
-    for (const std::string& line : split(std::string_view(text, static_cast<size_t>(read < 0 ? 0 : read)), '\n'))
-        if (!line.empty()) last = line;
+    bool message = false;
+    for (const std::string& line : split(std::string_view(text, static_cast<size_t>(read < 0 ? 0 : read)), '\n')) {
+        if (line.empty()) continue;
+        const bool more = message && line.starts_with("  ");
+        constexpr std::string_view speaker = "orrery: ";
+        message = more || line.starts_with(speaker);
+        last = more ? last + "; " + line.substr(2) : message ? line.substr(speaker.size()) : line;
+    }
     return last;
 }
 
@@ -86,7 +93,7 @@ std::string problem_of_run(const std::vector<std::string>& arguments, double sec
         ::waitpid(pid, &status, 0);
         problem = fmt::format("its check takes more than {:g} s", seconds);
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        problem = last_line(said);
+        problem = last_words(said);
         if (problem.empty()) problem = fmt::format("its check ended with status {}", status);
     }
     ::close(lifeline[1]);
