@@ -223,16 +223,27 @@ toml::table parse_set(const std::string& set, const Origin& origin) {
     }
 }
 
+/// Keys that have a default, with it: parsed once, as a hundred texts take longer than a configuration.
+const std::vector<std::pair<const SchemaKey*, ConfigValue>>& defaults() {
+    static const auto all = [] {
+        const Origin origin{"", "default", 0, 0};
+        std::vector<std::pair<const SchemaKey*, ConfigValue>> made;
+        for (const SchemaKey& known : schema()) {
+            if (known.fallback.empty()) continue;
+            const toml::table one = toml::parse(fmt::format("{} = {}", known.key, known.fallback));
+            Config wrapped(std::string(known.table), origin);
+            Copy("", &origin).table(one, wrapped);
+            made.emplace_back(&known, *wrapped.find(known.key));
+        }
+        return made;
+    }();
+    return all;
+}
+
 void add_defaults(Config& root) {
-    const Origin origin{"", "default", 0, 0};
-    for (const SchemaKey& known : schema()) {
-        if (known.fallback.empty()) continue;
-        Config& table = root.table(known.table);  // no core table with defaults is nested
-        if (table.has(known.key)) continue;
-        const toml::table one = toml::parse(fmt::format("{} = {}", known.key, known.fallback));
-        Config wrapped(std::string(known.table), origin);
-        Copy("", &origin).table(one, wrapped);
-        table.set(known.key, *wrapped.find(known.key));
+    for (const auto& [known, value] : defaults()) {
+        Config& table = root.table(known->table);  // no core table with defaults is nested
+        if (!table.has(known->key)) table.set(known->key, value);
     }
 }
 

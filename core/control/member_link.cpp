@@ -62,12 +62,14 @@ public:
         in_ += bytes;
         if (phase_ == Phase::challenge && in_.size() >= sizeof(wire::Challenge)) say_hello();
         if (phase_ == Phase::welcome && in_.size() >= sizeof(wire::Welcome)) take_welcome(now);
-        if (phase_ != Phase::joined) return;
+        if (phase_ < Phase::asks) return;
         size_t at = 0;
         try {
             while (auto frame = from_->open(in_, at)) take(*frame);
         } catch (const Error& error) {
-            end(fmt::format("protocol error of {}: {}", service(), error.what()));
+            const std::string why = fmt::format("protocol error of {}: {}", service(), error.what());
+            if (phase_ == Phase::asks) throw Error(why + as_seen(), Fault::peer);
+            end(why);
         }
         in_.erase(0, at);
     }
@@ -128,10 +130,10 @@ public:
     }
 
 private:
-    enum class Phase : uint8_t { none, challenge, welcome, joined };
+    enum class Phase : uint8_t { none, challenge, welcome, asks, joined };
 
     void send(const Frame& frame) {
-        if (phase_ == Phase::joined && !dead_) out_ += to_->seal(frame);
+        if (phase_ >= Phase::asks && !dead_) out_ += to_->seal(frame);
     }
 
     void say_hello() {
@@ -163,6 +165,14 @@ private:
         wire::Welcome welcome;
         std::memcpy(&welcome, in_.data(), sizeof welcome);
         in_.erase(0, sizeof welcome);
+        const auto status = static_cast<int64_t>(welcome.status);
+        if (std::memcmp(welcome.magic, wire::magic, 8) != 0 || status < 0 ||
+            status > static_cast<int64_t>(wire::Status::other_shape))
+            throw Error(
+                fmt::format("what answers at {} sent no welcome: its bytes were changed, left out or sent again "
+                            "on the way",
+                            place_),
+                Fault::peer);
         if (welcome.status != wire::Status::ok)
             throw Error(fmt::format("the rendezvous at {} refuses rank {} of job '{}': {}", place_, options_.rank,
                                     options_.token.job, refusal(welcome, options_)),
@@ -174,11 +184,13 @@ private:
         home_ = welcome.home;
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
         to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
-        phase_ = Phase::joined;
+        phase_ = Phase::asks;
+        send({Kind::beat, 0, {}, {}});  // its answer says that this one is in
         next_beat_ = now + beat_every;
     }
 
     void take(const Frame& frame) {
+        phase_ = Phase::joined;
         if (frame.kind == Kind::lost) lose(frame.value);
         if (frame.kind == Kind::leave) left_ = true;
         if (frame.kind == Kind::value)
@@ -187,7 +199,13 @@ private:
 
     void end(const std::string& why) {
         dead_ = true;
-        if (!left_) lose(why);
+        if (!left_) lose(why + as_seen());
+    }
+
+    /// Others may repeat it: a connection that was cut looks to each of its ends as if the other had died.
+    std::string as_seen() const {
+        return options_.rank < 0 ? fmt::format(", as the launcher of node {} sees it", -1 - options_.rank)
+                                 : fmt::format(", as rank {} sees it", options_.rank);
     }
 
     const JoinOptions options_;

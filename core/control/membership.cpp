@@ -31,10 +31,13 @@ struct Peer {
     std::string in = {};
     size_t unsent = 0;
     bool left = false, closed = false;
+    int frames = 0;                              ///< that have come, 2 at most
     std::string position = {};                   ///< as last told
     std::map<uint64_t, std::string> waits = {};  ///< keys, by the number of the request
 
     bool here() const { return !left && !closed; }
+    /// Its first frame asks whether it is in, any other shows that it knows. Before that it may come again.
+    bool joined() const { return frames > 1; }
 };
 
 std::string gone_text(int64_t rank, const std::string& how, bool joined) {
@@ -46,6 +49,16 @@ std::string who(int64_t rank, int64_t pid, const std::string& host) {
     const std::string name =
         rank < 0 ? fmt::format("the launcher of node {}", -1 - rank) : fmt::format("rank {}", rank);
     return fmt::format("{} (pid {} on host {})", name, pid, host);
+}
+
+std::string host_of(const wire::Hello& hello) { return {hello.host, strnlen(hello.host, sizeof hello.host)}; }
+
+/// An empty text counts as 0.
+std::string sum_of(const std::string& had, const std::string& more) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(std::strtoll(had.c_str(), nullptr, 10), std::strtoll(more.c_str(), nullptr, 10), &sum))
+        throw Error(fmt::format("a count of {} and {} more is beyond 64 bits", had, more), Fault::peer);
+    return std::to_string(sum);
 }
 
 double seconds(LinkTime time) { return std::chrono::duration<double>(time).count(); }
@@ -82,6 +95,7 @@ public:
             while (!peer.closed) {
                 const auto frame = peer.from.open(peer.in, at);
                 if (!frame) break;
+                heard(peer);
                 answer(connection, peer, *frame, now);
             }
         } catch (const Error& error) {
@@ -97,7 +111,10 @@ public:
 
     void closed(uint64_t connection) {
         strangers_.closed(connection);
-        if (const auto found = peers_.find(connection); found != peers_.end()) drop(found->second, "died");
+        const auto found = peers_.find(connection);
+        if (found == peers_.end()) return;
+        if (found->second.joined()) return drop(found->second, "died", false);
+        close(found->second);
     }
 
     void tick(LinkTime now) {
@@ -158,7 +175,16 @@ private:
         if (other(hello.world, options_.world) || other(hello.per_host, options_.per_host))
             return wire::Status::other_shape;
         if (hello.rank >= options_.world) return wire::Status::unknown_rank;
-        return taken_.count(hello.rank) > 0 ? wire::Status::rank_taken : wire::Status::ok;
+        return taken_.count(hello.rank) > 0 && !comes_again(hello) ? wire::Status::rank_taken : wire::Status::ok;
+    }
+
+    /// The process of a connection that has not joined, which has given that up.
+    bool comes_again(const wire::Hello& hello) const {
+        const auto before = taken_.find(hello.rank);
+        if (before == taken_.end()) return false;
+        const auto found = peers_.find(before->second);
+        return found != peers_.end() && !found->second.joined() && found->second.pid == hello.pid &&
+               found->second.host == host_of(hello);
     }
 
     /// Who has no token is closed without a word more than the status.
@@ -176,7 +202,7 @@ private:
         const bool good = welcome.status == wire::Status::ok;
         act(connection, {reinterpret_cast<const char*>(&welcome), sizeof welcome}, !good);
         if (welcome.status == wire::Status::wrong_token) return refused_.count(candidate.from);
-        const std::string host(hello.host, strnlen(hello.host, sizeof hello.host));
+        const std::string host = host_of(hello);
         // It has the token, and its host would start others of its shape: the job cannot come together.
         if (welcome.status == wire::Status::other_shape && !complete())
             tell_all(
@@ -191,20 +217,23 @@ private:
                   hello.rank,
                   hello.pid,
                   host};
-        if (hello.rank >= 0) joined_.insert(hello.rank);
+        if (lost_.empty() && comes_again(hello)) close(peers_.at(taken_.at(hello.rank)));
         if (hello.rank >= 0) taken_[hello.rank] = connection;
         Peer& joined = peers_.emplace(connection, std::move(peer)).first->second;
         joined.unsent += sizeof welcome;
         if (!lost_.empty()) push(connection, joined, {Kind::lost, 0, {}, lost_});
     }
 
+    void heard(Peer& peer) {
+        peer.frames = std::min(2, peer.frames + 1);
+        if (peer.rank >= 0 && peer.joined()) joined_.insert(peer.rank);
+    }
+
     void answer(uint64_t connection, Peer& peer, const Frame& frame, LinkTime now) {
         switch (frame.kind) {
             case Kind::set: store(frame.key, frame.value); break;
             case Kind::add: {
-                const std::string& had = values_[frame.key];
-                const std::string sum = std::to_string((had.empty() ? 0 : std::strtoll(had.c_str(), nullptr, 10)) +
-                                                       std::strtoll(frame.value.c_str(), nullptr, 10));
+                const std::string sum = sum_of(values_[frame.key], frame.value);
                 push(connection, peer, {Kind::value, frame.id, {}, sum});
                 store(frame.key, sum);
                 break;
@@ -280,7 +309,7 @@ private:
             const int64_t rank = std::strtoll(frame.key.c_str(), nullptr, 10);
             tell_all(gone_text(rank, fmt::format("on host {} {}", peer.host, frame.value), joined(rank)));
         }
-        drop(peer, fmt::format("failed: {}", frame.value));
+        drop(peer, fmt::format("failed: {}", frame.value), false);
     }
 
     void act(uint64_t connection, std::string bytes, bool close) {
@@ -295,12 +324,19 @@ private:
         if (peer.unsent > max_unsent) drop(peer, "does not read its connection");
     }
 
-    /// Ends a connection; unless its rank had left, everybody else learns why. The first loss is the one that counts.
-    void drop(Peer& peer, const std::string& how) {
+    /// Ends a connection; unless its rank had left, all learn why, itself, too, where it `hears`. The first loss is the
+    /// one that counts.
+    void drop(Peer& peer, const std::string& how, bool hears = true) {
+        if (peer.closed) return;
+        if (!hears) close(peer);
+        if (!peer.left) tell_all(who(peer.rank, peer.pid, peer.host) + " " + how);
+        close(peer);
+    }
+
+    void close(Peer& peer) {
         if (peer.closed) return;
         peer.closed = dropped_ = true;
-        if (const auto mine = taken_.find(peer.rank); mine != taken_.end() && !peer.left) taken_.erase(mine);
-        if (!peer.left) tell_all(who(peer.rank, peer.pid, peer.host) + " " + how);
+        if (!peer.left) taken_.erase(peer.rank);
     }
 
     void free_rank(uint64_t connection, const Peer& peer) {

@@ -14,6 +14,11 @@ constexpr int to_be_queued_again = 75;
 /// Whether the same again says that it will be so each time. A node that is lost twice says nothing of the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
+/// Whether it may have been the node: a rank there failed of itself. Of memory, storage and scripts it says nothing.
+bool suspect(const Ended& how) {
+    return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang || how.cause == Cause::error);
+}
+
 std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
 
 }  // namespace
@@ -112,7 +117,7 @@ Supervisor::Orders Supervisor::ended(int64_t node, const Ended& how, double now)
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::running) return orders;
-    known.state = Node::ready;
+    known.state = suspect(how) ? Node::suspect : Node::ready;
     if (how.cause != Cause::done) failed(how, orders);
     settle(now, orders);
     return orders;
@@ -174,6 +179,11 @@ void Supervisor::settle(double now, Orders& orders) {
     not_before_ = now + std::min(pause, options_.longest_pause_s);
     wait_until_ = now + options_.wait_node_s;
     state_ = State::gathering;
+    for (auto& [node, known] : nodes_)
+        if (known.state == Node::suspect) {
+            known.state = Node::checking;
+            orders.push_back({Order::Kind::check, node});
+        }
     gather(now, orders);
 }
 
@@ -203,6 +213,8 @@ std::vector<int64_t> Supervisor::chosen(double now) const {
     std::vector<int64_t> taken = slots_;
     for (int64_t& node : taken) {
         if (ready(node)) continue;
+        // What it did is kept on its disks and in its caches: a check takes seconds.
+        if (node >= 0 && nodes_.at(node).state == Node::checking) return {};
         node = -1;
         if (now < spares_from_) return {};
         for (const auto& [other, known] : nodes_)
@@ -239,7 +251,7 @@ std::string Supervisor::missing() const {
         const Known& known = nodes_.at(node);
         if (known.state == Node::ready || known.state == Node::running) continue;
         const char* what = known.state == Node::absent     ? "is missing"
-                           : known.state == Node::checking ? "has not ended its checks"
+                           : known.state <= Node::checking ? "has not ended its checks"
                                                            : "failed its checks twice";
         text += fmt::format("{}node {} {}{}", text.empty() ? "" : "; ", node, what,
                             known.why.empty() ? "" : fmt::format(" ({})", known.why));

@@ -94,7 +94,7 @@ public:
 
 private:
     enum class State : uint8_t { gathering, running, ending, over };
-    enum class Node : uint8_t { absent, checking, ready, running, quarantined };
+    enum class Node : uint8_t { absent, suspect, checking, ready, running, quarantined };
     struct Known {
         Node state = Node::absent;
         int64_t failed_checks = 0;

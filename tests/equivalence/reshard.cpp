@@ -44,6 +44,7 @@ struct Parts {
 
     /// `whole`: what they are cut from; nullptr leaves them unset.
     Parts(const Plan& plan, int64_t rank, const test::Contents* whole) {
+        const auto stages = stages_of(plan);
         for (const Operand& at : plan.class_of(rank).places) {
             const Value& value = plan.program.value(at.value);
             if (value.role != Role::param && value.role != Role::state) continue;
@@ -56,7 +57,7 @@ struct Parts {
                               value.type,
                               layout,
                               {bytes.data(), local.dtype, local.shape},
-                              stages_of(plan, at.value),
+                              stages[static_cast<size_t>(at.value)],
                               is_fixed(plan.program, at.value)});
         }
     }

@@ -1,7 +1,7 @@
 // fuzz_tests [--target NAME] [--inputs N] [--seconds S] [--first N] [--write FOLDER] [FILE...]: runs the targets over
 // seeded changes of their seeds, without libFuzzer: N inputs each, for at most S seconds each. FILE: that input alone.
-// --write: the seeds as files, FOLDER/TARGET/NN, and nothing else. Exit code 1 with a finding, whose input is kept as
-// finding-TARGET. At most 256 MiB and 1 s an input.
+// --write: the seeds as files, FOLDER/TARGET/NN, their words for libFuzzer, FOLDER/TARGET.dict, and nothing else. Exit
+// code 1 with a finding, whose input is kept as finding-TARGET. At most 256 MiB and 1 s an input.
 #include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -114,7 +114,7 @@ bool judge(const Target& target, const std::string& input, const std::string& wh
 }
 
 bool sweep(const Target& target, const Options& options) {
-    const Mutator mutator(target.seeds());
+    const Mutator mutator(target);
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
     uint64_t ran = 0;
     for (; ran < options.inputs && std::chrono::steady_clock::now() < until; ++ran) {
@@ -123,7 +123,7 @@ bool sweep(const Target& target, const Options& options) {
     }
     std::printf("%-12s %8llu inputs, no finding\n", target.name.c_str(), static_cast<unsigned long long>(ran));
     std::fflush(stdout);
-    return ran > target.seeds().size();
+    return ran > mutator.seeds();
 }
 
 bool read(const Target& target, const std::string& path) {
@@ -139,6 +139,14 @@ void write(const Target& target, const std::string& folder) {
     int number = 0;
     for (const std::string& seed : target.seeds())
         std::ofstream(place / std::to_string(number++), std::ios::binary) << seed;
+    std::ofstream words(place.string() + ".dict");
+    for (const std::string& word : target.words()) {
+        words << '"';
+        for (const unsigned char byte : word)
+            words << "\\x"
+                  << "0123456789abcdef"[byte / 16] << "0123456789abcdef"[byte % 16];
+        words << "\"\n";
+    }
 }
 
 Options options_of(int argc, char** argv) {

@@ -20,6 +20,7 @@ public:
     ~InputFile() { ::close(file_); }
     InputFile(const InputFile&) = delete;
 
+    void cut(int64_t bytes) const { require(::ftruncate(file_, bytes) == 0, "the test can cut files"); }
     std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
 
 private:

@@ -1,9 +1,11 @@
-// The same targets under libFuzzer: FUZZ_TARGET names the one.
+// The same targets under libFuzzer: FUZZ_TARGET names the one. Every other change of an input is one of libFuzzer's.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
+#include "mutate.h"
 #include "target.h"
 
 namespace {
@@ -20,6 +22,19 @@ const orrery::fuzz::Target& chosen() {
 }
 
 }  // namespace
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+    static const orrery::fuzz::Mutator mutator(chosen());
+    if (seed % 2 == 0) return LLVMFuzzerMutate(data, size, most);
+    std::mt19937_64 random(seed);
+    std::string text(reinterpret_cast<const char*>(data), size);
+    mutator.change(text, random);
+    if (text.size() > most) text.resize(most);
+    std::memcpy(data, text.data(), text.size());
+    return text.size();
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::clock_t begin = std::clock();

@@ -1,42 +1,19 @@
-// Manifests: run/checkpoint/manifest, tiling, and the reader of objects over a store that holds what is drawn from the
-// input. An input is parsed as it is, and with its digest made good: a digest keeps accidents out, not strangers.
+// Manifests: run/checkpoint/manifest, tiling, and the reader of objects over a store that holds what the input says. An
+// input is parsed as it is, and with its digests made good: a digest keeps accidents out, not strangers.
 #include "run/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "held_store.h"
+#include "run/checkpoint/format/rank_index.h"
 #include "run/checkpoint/safetensors.h"
-#include "run/checkpoint/tiling.h"
 #include "target.h"
 
 namespace orrery::fuzz {
 namespace {
-
-/// One object under every key: the bytes that the test chose.
-struct OneObject final : CheckpointStore {
-    std::string bytes, text;
-    int64_t of = 0;
-
-    void put(int64_t, std::string_view, std::span<const std::byte>) override {}
-    void flush(int64_t) override {}
-    void commit(int64_t, std::string_view) override {}
-    void discard(int64_t) override {}
-    std::vector<int64_t> steps() override { return {of}; }
-    std::string manifest(int64_t) override { return text; }
-    int64_t size(int64_t, std::string_view) override { return static_cast<int64_t>(bytes.size()); }
-    void get(int64_t, std::string_view, int64_t offset, std::span<std::byte> out) override {
-        require(offset >= 0 && offset <= static_cast<int64_t>(bytes.size()) &&
-                    out.size() <= bytes.size() - static_cast<size_t>(offset),
-                "reads stay in the object");
-        std::memcpy(out.data(), bytes.data() + offset, out.size());
-    }
-    void remove(int64_t) override {}
-    std::string set_aside(int64_t) override { return ""; }
-    void mark(int64_t, std::string_view) override {}
-    std::string mark_of(int64_t) override { return ""; }
-    std::string place() const override { return "one"; }
-};
 
 /// The object that the seeds describe.
 std::string object() {
@@ -48,10 +25,40 @@ std::string object() {
     return text + std::string(32 + 3, '\7');
 }
 
+/// An object with this header, which ends where that of object() does if it can, and as much data as it says, at most
+/// some kB.
+std::string framed(std::string_view header) {
+    static const size_t usual = object().size() - 35 - 8;
+    std::string text(header);
+    text.resize(std::max(text.size(), usual), ' ');
+    const uint64_t length = text.size();
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &length, 8);
+    bytes += text;
+    int64_t data = 0;
+    try {
+        const Json json = parse_json(header, {});
+        for (const auto& [name, entry] : json.items())
+            if (entry.is_object() && entry.contains("data_offsets") && entry["data_offsets"].size() == 2)
+                data = std::max(data, whole_number(entry["data_offsets"].back(), "an end"));
+    } catch (const Error&) {
+    } catch (const Json::exception&) {
+    }
+    return bytes + std::string(static_cast<size_t>(std::min<int64_t>(data, 4096)), '\7');
+}
+
 std::string signed_text(Json json) {
     json.erase("digest");
     json["digest"] = sha256(json.dump());
     return json.dump();
+}
+
+std::vector<uint32_t> crcs_of(const std::string& bytes, int64_t piece) {
+    std::vector<uint32_t> crcs;
+    for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(piece))
+        crcs.push_back(crc32c(
+            std::as_bytes(std::span(bytes).subspan(at, std::min(static_cast<size_t>(piece), bytes.size() - at)))));
+    return crcs;
 }
 
 Json shard(int64_t object, int64_t begin, const Shape& offset, const Shape& shape) {
@@ -80,15 +87,11 @@ std::string good(int64_t piece) {
     const auto data = static_cast<int64_t>(bytes.size()) - 35;
     Json objects = Json::array();
     for (const char* key : {"rank-00000-000.safetensors", "rank-00001-000.safetensors"}) {
-        std::vector<uint32_t> crcs;
-        for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(piece))
-            crcs.push_back(crc32c(
-                std::as_bytes(std::span(bytes)).subspan(at, std::min(static_cast<size_t>(piece), bytes.size() - at))));
         objects.push_back({{"key", key},
                            {"rank", objects.size()},
                            {"bytes", bytes.size()},
                            {"sha256", sha256(bytes)},
-                           {"crc32c", crcs}});
+                           {"crc32c", crcs_of(bytes, piece)}});
     }
     Json tensors = Json::array();
     tensors.push_back(
@@ -98,54 +101,124 @@ std::string good(int64_t piece) {
     return signed_text(manifest(piece, objects, tensors));
 }
 
-void use(const Manifest& manifest, const std::string& text) {
+/// What is wanted of each tensor: the first half of its first dim.
+std::vector<Wanted> halves(const Manifest& manifest) {
+    std::vector<Wanted> wanted{{"none of these", {}}};
     for (const ManifestTensor& tensor : manifest.tensors) {
-        require(manifest.find(tensor.name) == &tensor, "a tensor is found by its name");
-        std::vector<Block> boxes;
-        int64_t count = 0;
-        for (const ManifestShard& shard : tensor.shards) boxes.push_back(shard.box), count += shard.box.count();
-        require(!manifest.whole || count == tensor.type.count(), "shards have the elements of their tensor");
+        Block box = whole(tensor.type.shape);
+        if (!box.shape.empty()) box.shape[0] = (box.shape[0] + 1) / 2;
+        wanted.push_back({tensor.name, box});
     }
+    return wanted;
+}
+
+void read(HeldStore& store, const Manifest& manifest) {
     require(manifest.held.size() == manifest.objects.size(), "each object has a list of what it holds");
-    OneObject store;
-    store.text = text;
-    store.of = manifest.step;
-    store.bytes = object();
     for (size_t i = 0; i < std::min<size_t>(manifest.objects.size(), 4); ++i) {
-        ObjectReader(store, manifest, static_cast<int64_t>(i)).verify();
+        ObjectReader reader(store, manifest, static_cast<int64_t>(i));
         for (const auto& [tensor, shard] : manifest.held[i]) {
             const ManifestTensor& of = manifest.tensors[tensor];
             const int64_t bytes = byte_count(of.type.dtype, of.shards[shard].box.shape);
             std::vector<std::byte> out(static_cast<size_t>(std::min<int64_t>(bytes, 1 << 12)));
             try {
-                ObjectReader(store, manifest, static_cast<int64_t>(i)).read(of.shards[shard].begin, out, of.name);
+                reader.read(of.shards[shard].begin, out, of.name);
+                reader.check_header(of.name);
             } catch (const Error&) {
             }
         }
     }
-    damage_of(store, manifest.step);
 }
 
-void parse(const std::string& text) {
+void use(const Manifest& manifest, HeldStore& store) {
+    for (const ManifestTensor& tensor : manifest.tensors) {
+        require(manifest.find(tensor.name) == &tensor, "a tensor is found by its name");
+        int64_t count = 0;
+        for (const ManifestShard& shard : tensor.shards) count += shard.box.count();
+        require(!manifest.whole || count == tensor.type.count(), "shards have the elements of their tensor");
+    }
+    store.of = manifest.step;
+    require(has_step(store, store.of) && !has_step(store, -1), "a store has its step");
+    damage_of(store, manifest.step);
+    read(store, manifest);
+    if (manifest.found < 2) return manifest.check_cover(halves(manifest));
+    promised("a root that was read can be written", [&] {
+        const std::string text = manifest.text();
+        require(Manifest::parse(text, "again").text() == text, "what is written reads back");
+    });
+    Manifest part = manifest;
+    part.load(store, halves(manifest));
+    read(store, part);
+    require(Manifest::of(store, manifest.step).whole, "all indexes make a whole");
+}
+
+void parse(const std::string& text, HeldStore& store) {
     try {
-        use(Manifest::parse(text, "input"), text);
+        store.text = text;
+        use(Manifest::parse(text, "input"), store);
     } catch (const Error&) {
     }
 }
 
+/// Digests and sizes of what the store holds, in a list of objects.
+void fit(Json& objects, const HeldStore& store, int64_t piece) {
+    if (!objects.is_array() || store.any.empty()) return;
+    for (Json& object : objects) {
+        if (!object.is_object()) continue;
+        object["bytes"] = store.any.size();
+        object["sha256"] = sha256(store.any);
+        object["crc32c"] = crcs_of(store.any, piece);
+    }
+}
+
+int64_t piece_of(const Json& json) {
+    const bool small = json.contains("piece_bytes") && json["piece_bytes"].is_number_unsigned();
+    return small ? std::clamp<int64_t>(json["piece_bytes"].get<int64_t>(), 8, 1 << 20) : 1 << 20;
+}
+
+/// The first line is a root, or a manifest of version 1; then come indexes, and behind a '!' the header of every
+/// object. All digests are made good.
+void bound(std::string_view input) {
+    std::vector<std::string_view> lines;
+    for (size_t at = 0; at < input.size() && lines.size() < 20;) {
+        const size_t end = std::min(input.find('\n', at), input.size());
+        lines.push_back(input.substr(at, end - at));
+        at = end + 1;
+    }
+    HeldStore store;
+    store.any = object();
+    bool mended = true;
+    for (const std::string_view line : lines)
+        if (line.starts_with('!') || line.starts_with('?')) store.any = framed(line.substr(1)), mended = line[0] == '!';
+    Json root = parse_json(lines.empty() ? "" : lines[0], {}), indexes = Json::array();
+    if (!root.is_object()) return;
+    for (size_t i = 1; i < lines.size(); ++i) {
+        if (lines[i].starts_with('!') || lines[i].starts_with('?')) continue;
+        Json index = parse_json(lines[i], {});
+        if (!index.is_object() || !index.contains("rank")) continue;
+        if (mended && index.contains("objects")) fit(index["objects"], store, piece_of(index));
+        const std::string text = index.dump();
+        if (index["rank"].is_number_unsigned())
+            store.objects[IndexEntry{index["rank"].get<int64_t>(), 0, ""}.key()] = text;
+        indexes.push_back(Json::array({index["rank"], text.size(), sha256(text)}));
+    }
+    if (!indexes.empty()) root["indexes"] = std::move(indexes);
+    if (mended && root.contains("objects")) fit(root["objects"], store, piece_of(root));
+    parse(signed_text(std::move(root)), store);
+}
+
 void run(std::string_view input) {
-    parse(std::string(input));
+    HeldStore store;
+    store.any = object();
+    parse(std::string(input), store);
     try {
-        const Json json = parse_json(input, {});
-        if (json.is_object()) parse(signed_text(json));
+        bound(input);
     } catch (const Error&) {
     } catch (const Json::exception&) {  // of the library, for a text that is no JSON of ours
     }
 }
 
-/// 2^7 boxes of a tensor of 16 dims, and empty ones that cut all dims: a few kB whose corners are many.
-std::string deep() {
-    constexpr size_t dims = 16, fixed = 7;
+/// 2^fixed boxes of a tensor of so many dims, and an empty one that cuts all dims: a few kB whose corners are many.
+std::string deep(size_t dims, size_t fixed) {
     Json shards = Json::array();
     for (size_t i = 0; i < size_t{1} << fixed; ++i) {
         Shape offset(dims, 0), shape(dims, 2);
@@ -164,9 +237,11 @@ std::string deep() {
         manifest(int64_t{1} << 40, Json::array({object}), Json::array({tensor("deep", "u8", Shape(dims, 2), shards)})));
 }
 
-/// A root of version 2, whose indexes are not there.
-std::string root() {
-    Json json = manifest(1 << 20, Json::array(), Json::array());
+/// A root of version 2 with two indexes, on a mesh of two stages: `a` is of the second one and split, `b` of both.
+std::string root(const std::string& tail = "") {
+    const std::string bytes = object();
+    const auto data = static_cast<int64_t>(bytes.size()) - 35;
+    Json json = manifest(16, Json::array(), Json::array());
     json.erase("objects");
     json["version"] = 2;
     json["axes"] = Json::array({Json::array({"dp", 2}), Json::array({"pp", 2})});
@@ -175,36 +250,103 @@ std::string root() {
     json["tensors"].push_back({{"name", "a"}, {"dtype", "f32"}, {"shape", {2, 8}}});
     json["tensors"][0]["splits"] = Json::array({Json::array(), Json::array({0})});
     json["tensors"][0]["stages"] = Json::array({1});
+    json["tensors"].push_back({{"name", "b"}, {"dtype", "u8"}, {"shape", {3, 2}}, {"splits", Json::array()}});
     json["indexes"] =
-        Json::array({Json::array({0, 500, std::string(64, '0')}), Json::array({3, 500, std::string(64, '1')})});
-    return signed_text(json);
+        Json::array({Json::array({1, 500, std::string(64, '0')}), Json::array({3, 500, std::string(64, '1')})});
+    std::string text = signed_text(json);
+    for (const int64_t rank : {1, 3}) {
+        const int64_t half = rank / 2;
+        Json index = {{"format", "orrery checkpoint index"}, {"step", 5}, {"rank", rank}, {"piece_bytes", 16}};
+        index["objects"] = Json::array();
+        index["objects"].push_back({{"key", RankIndex::key(rank).substr(0, 10) + "-000.safetensors"},
+                                    {"bytes", bytes.size()},
+                                    {"sha256", sha256(bytes)},
+                                    {"written", 5},
+                                    {"crc32c", crcs_of(bytes, 16)}});
+        index["tensors"] = Json::array({"a", "b"});
+        index["shards"] = Json::array();
+        index["shards"].push_back(Json::array({0, 0, data, Shape{0, 4 * half}, Shape{2, 4}}));
+        index["shards"].push_back(Json::array({1, 0, data + 32, Shape{0, half}, Shape{3, 1}}));
+        text += "\n" + index.dump();
+    }
+    return text + tail;
+}
+
+/// The seeds are as they should be; a manifest that asks for very many corners is refused.
+void check_seeds() {
+    HeldStore store;
+    store.any = object();
+    store.text = good(16);
+    store.of = 5;
+    use(Manifest::parse(store.text, "a seed"), store);
+    require(damage_of(store, 5).empty(), "the seed is of its object");
+    bound(root());
+    parse(deep(16, 7), store);
 }
 
 std::vector<std::string> seeds() {
-    std::vector<std::string> all = {good(1 << 20), good(16), deep(), root()};
-    use(Manifest::parse(all[3], "a root"), all[3]);  // throws unless it is good
-    use(Manifest::parse(all[1], "a seed"), all[1]);  // throws unless it is good
-    OneObject store;
-    store.text = all[1];
-    store.of = 5;
-    store.bytes = object();
-    require(damage_of(store, 5).empty(), "the seed is of its object");
-    const auto with = [&](const std::string& from, const std::string& to) {
-        std::string text = good(1 << 20);
-        const size_t at = text.find(from);
-        require(at != std::string::npos, "a seed has " + from);
-        all.push_back(text.replace(at, from.size(), to));
+    static const bool checked = (check_seeds(), true);
+    require(checked, "seeds are good");
+    std::vector<std::string> all = {good(1 << 20), good(16), deep(8, 4), root()};
+    const auto with = [&](const std::string& seed, const std::string& from, const std::string& to) {
+        const size_t at = seed.find(from);
+        require(at != std::string::npos, "a seed has what is to be changed");
+        all.push_back(std::string(seed).replace(at, from.size(), to));
     };
-    with(R"("shape":[2,8])", R"("shape":[1152921504606846976,8])");
-    with(R"("piece_bytes":1048576)", R"("piece_bytes":9223372036854775807)");
-    with(R"("offset":[0,4])", R"("offset":[0,9223372036854775807])");
-    with(R"("version":1)", R"("version":99)");
-    with(R"("dtype":"f32")", R"("dtype":"f64")");
+    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+             {R"("shape":[2,8])", R"("shape":[1152921504606846976,8])"},
+             {R"("piece_bytes":1048576)", R"("piece_bytes":9223372036854775807)"},
+             {R"("piece_bytes":1048576)", R"("piece_bytes":0)"},
+             {R"("offset":[0,4])", R"("offset":[0,9223372036854775807])"},
+             {R"("offset":[0,4])", R"("offset":[0,3])"},
+             {R"("version":1)", R"("version":99)"},
+             {R"("name":"b")", R"("name":"a")"},
+             {R"("step":5)", R"("step":9223372036854775807)"},
+             {R"("dtype":"f32")", R"("dtype":"f64")"},
+             {R"("dtype":"f32")", R"("dtype":"f33")"}})
+        with(good(1 << 20), from, to);
+    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+             {R"("axes":[["dp",2],["pp",2]])", R"("axes":7)"},
+             {R"("axes":[["dp",2],["pp",2]])", R"("axes":[["dp",2],["pp"]])"},
+             {R"("axes":[["dp",2],["pp",2]])", R"("axes":[["dp",4294967296],["pp",4294967296]])"},
+             {R"("stage_axis":1)", R"("stage_axis":9)"},
+             {R"("stage_axis":1,)", ""},
+             {R"("splits":[[],[0]])", R"("splits":[[0],[0]])"},
+             {R"("splits":[[],[0]])", R"("splits":[[]])"},
+             {R"("stages":[1])", R"("stages":[1,0])"},
+             {R"("step":5,"rank":3)", R"("step":6,"rank":3)"},
+             {R"(],"shards":[[0,0)", R"(,"c"],"shards":[[2,0)"},
+             {R"([0,4],[2,4])", R"([0,3],[2,4])"},
+             {R"([0,4],[2,4])", R"([0,4],[2,3])"},
+             {R"("rank":3)", R"("rank":0)"},
+             {R"("rank":3)", R"("rank":4)"}})
+        with(root(), from, to);
+    for (const char* header :
+         {R"({})", R"({"a":)", R"({"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}})",
+          R"({"__metadata__":{"step":"5"},"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},)"
+          R"("b":{"dtype":"BOOL","shape":[3,1],"data_offsets":[32,35]}})",
+          R"({"__metadata__":{"step":"6"}})",
+          R"({"__metadata__":{"step":"5"},"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},)"
+          R"("b":{"dtype":"U8","shape":[3,1],"data_offsets":[32,35]}})"})
+        for (const char* mark : {"\n!", "\n?"})
+            all.push_back(root(std::string(mark) + header)), all.push_back(good(16) + mark + header);
+    return all;
+}
+
+std::vector<std::string> words() {
+    std::vector<std::string> all = {"\n!{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"};
+    for (const char* key :
+         {"step",       "mesh",   "host",   "piece_bytes", "objects", "key",     "bytes",   "sha256",  "crc32c",
+          "name",       "dtype",  "shape",  "layout",      "shards",  "object",  "begin",   "offset",  "axes",
+          "stage_axis", "splits", "stages", "indexes",     "rank",    "written", "tensors", "version", "digest"})
+        all.push_back("\"" + std::string(key) + "\":");
+    for (const char* value : {"[0,4]", "[2,4]", "\"f32\"", "\"u8\"", "[],", "[0]", "\"dp\"", "1048576", "4294967296"})
+        all.push_back(value);
     return all;
 }
 
 }  // namespace
 
-Target manifest_target() { return {"manifest", run, seeds}; }
+Target manifest_target() { return {"manifest", run, seeds, words}; }
 
 }  // namespace orrery::fuzz

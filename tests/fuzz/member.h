@@ -1,6 +1,8 @@
 #pragma once
+#include <charconv>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,47 +13,84 @@ namespace orrery::fuzz {
 
 inline JobToken token() { return {std::string(32, 's'), "job", 1}; }
 
-/// A rendezvous' service without I/O, whose nonces are all alike.
+/// The whole number that a text begins with, 0 where there is none.
+inline int64_t number_in(std::string_view text) {
+    int64_t number = 0;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number;
+}
+
+inline LinkHost host_called(const std::string& name, char nonce) {
+    LinkHost host;
+    host.host = name;
+    host.pid = 7;
+    host.random = [nonce](size_t bytes) { return std::string(bytes, nonce); };
+    host.process = [](int64_t) { return std::string("runs"); };
+    return host;
+}
+
+template <class T>
+std::string raw(const T& value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+/// A rendezvous' service without I/O, on host n1, whose nonces are all alike.
 struct Service {
-    LinkHost here;
     ServeOptions options;
     std::unique_ptr<Membership> membership;
     LinkTime now{1};
-    std::string said;  ///< to connection 1
+    std::map<uint64_t, std::string> said;  ///< by connection: what nobody has taken yet
+    std::map<uint64_t, bool> closed;       ///< connections that it knows, and whether it has closed them
 
     Service() {
-        here.host = "n1";
-        here.pid = 7;
-        here.random = [](size_t bytes) { return std::string(bytes, 'r'); };
-        here.process = [](int64_t) { return std::string("runs"); };
         options.world = 4;
+        options.per_host = 2;
         options.token = token();
-        membership = std::make_unique<Membership>(options, here);
-        membership->opened(1, "10.0.0.1", now);
-        hear();
+        options.seen = [](const std::string& position) { return "'" + position + "'"; };
+        options.explain = [](int64_t late, const std::vector<ServeOptions::Standing>& all) {
+            return std::to_string(late) + " is late, of " + std::to_string(all.size());
+        };
+        membership = std::make_unique<Membership>(options, host_called("n1", 'r'));
     }
 
-    void send(std::string_view bytes) {
-        membership->received(1, bytes, now);
+    void open(uint64_t connection, const std::string& from) {
+        closed[connection] = false;
+        membership->opened(connection, from, now);
         hear();
-        now += std::chrono::milliseconds(1);
+    }
+    void send(uint64_t connection, std::string_view bytes) {
+        if (!closed.at(connection)) membership->received(connection, bytes, now);
+        hear();
+    }
+    void close(uint64_t connection) {
+        if (!closed.at(connection)) membership->closed(connection, now);
+        closed.at(connection) = true;
+        hear();
+    }
+    void pass(std::chrono::milliseconds time) {
+        now += time;
         if (membership->due() <= now) membership->tick(now);
         hear();
     }
-
     void hear() {
-        for (const LinkAction& action : membership->actions())
-            if (action.connection == 1) said += action.bytes;
-        require(said.size() < (size_t{16} << 20), "an answer is bounded");
+        for (const LinkAction& action : membership->actions()) {
+            heard_ += action.bytes.size();
+            said[action.connection] += action.bytes;
+            if (action.close) closed[action.connection] = true;
+        }
+        require(heard_ < (size_t{64} << 20), "answers are bounded");
     }
+    std::string take(uint64_t connection) { return std::exchange(said[connection], {}); }
 
-    wire::Nonce nonce() const {
-        wire::Challenge challenge;
-        require(said.size() >= sizeof challenge, "a stranger is challenged");
-        std::memcpy(&challenge, said.data(), sizeof challenge);
-        return challenge.nonce;
-    }
+private:
+    size_t heard_ = 0;
 };
+
+inline wire::Nonce nonce_of(char filled) {
+    wire::Nonce nonce;
+    nonce.fill(filled);
+    return nonce;
+}
 
 inline wire::Hello good_hello() {
     wire::Hello hello{};
@@ -61,24 +100,8 @@ inline wire::Hello good_hello() {
     hello.pid = 99;
     hello.world = 4;
     std::strcpy(hello.host, "n2");
-    hello.nonce.fill('m');
+    hello.nonce = nonce_of('m');
     return hello;
 }
-
-inline std::string bytes_of(const wire::Hello& hello) { return {reinterpret_cast<const char*>(&hello), sizeof hello}; }
-
-/// Rank 2 of such a job, which has the token.
-struct ProvenMember : Service {
-    wire::Hello hello = good_hello();
-    std::unique_ptr<wire::Seal> sealed;
-
-    ProvenMember() {
-        hello.proof = wire::prove(options.token, hello, nonce());
-        sealed = std::make_unique<wire::Seal>(options.token, wire::End::member, nonce(), hello.nonce);
-        send(bytes_of(hello));
-    }
-    bool joined() const { return membership->joined(2); }
-    std::string seal(const wire::Frame& frame) { return sealed->seal(frame); }
-};
 
 }  // namespace orrery::fuzz

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <random>
 
 namespace orrery::fuzz {
 namespace {
@@ -40,9 +39,12 @@ void renumber(std::string& text, Random& random) {
     text.replace(begin, end - begin, numbers[below(random, std::size(numbers))]);
 }
 
-void change(std::string& text, const std::string& other, Random& random) {
+}  // namespace
+
+void Mutator::change(std::string& text, Random& random) const {
+    const std::string& other = seeds_[below(random, seeds_.size())];
     const size_t at = below(random, text.size()), count = below(random, std::min<size_t>(text.size() - at, 64) + 1);
-    switch (below(random, 9)) {
+    switch (below(random, 10)) {
         case 0:
             if (!text.empty()) text[at] = static_cast<char>(text[at] ^ (1 << below(random, 8)));
             break;
@@ -58,19 +60,19 @@ void change(std::string& text, const std::string& other, Random& random) {
             break;
         }
         case 6: text.resize(at); break;
+        case 7:
+            if (!words_.empty()) text.insert(at, words_[below(random, words_.size())]);
+            break;
         default: renumber(text, random);
     }
     if (text.size() > longest) text.resize(longest);
 }
 
-}  // namespace
-
 std::string Mutator::input(uint64_t number) const {
     if (number < seeds_.size()) return seeds_[number];
     Random random(number);
     std::string text = seeds_[below(random, seeds_.size())];
-    for (size_t changes = 1 + below(random, 6); changes > 0; --changes)
-        change(text, seeds_[below(random, seeds_.size())], random);
+    for (size_t changes = 1 + below(random, 6); changes > 0; --changes) change(text, random);
     return text;
 }
 

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "orrery/error.h"
+
 namespace orrery::fuzz {
 
 /// What a stranger's bytes go into. `run` returns for each input, whatever it is: what the parser refuses with an Error
@@ -13,14 +15,25 @@ struct Target {
     std::string name;
     void (*run)(std::string_view input);
     std::vector<std::string> (*seeds)();
+    std::vector<std::string> (*words)() = [] { return std::vector<std::string>(); };  ///< that inputs are made of
 };
 
 /// A promise that did not hold for an input.
 struct Finding : std::logic_error {
     using std::logic_error::logic_error;
 };
-inline void require(bool held, const std::string& promise) {
+inline void require(bool held, const char* promise) {
     if (!held) throw Finding(promise);
+}
+
+/// Runs what must not be refused: an Error of it is a finding.
+template <class Part>
+auto promised(const char* promise, Part part) {
+    try {
+        return part();
+    } catch (const Error& problem) {
+        throw Finding(std::string(promise) + ": " + problem.what());
+    }
 }
 
 Target frames_target();

@@ -69,9 +69,9 @@ losses() {
 # wait_for COMMAND...: up to 30 s.
 wait_for() {
     local i
-    for i in $(seq 600); do
+    for i in $(seq 1500); do
         "$@" && return 0
-        sleep 0.05
+        sleep 0.02
     done
     return 1
 }

@@ -2,7 +2,7 @@
 # `orrery run --restarts N`: whatever ends a rank, the job goes on by itself and has the losses of a run that nothing
 # happened to, bit for bit; within its budget, and with nothing left behind.
 source "$(dirname "$0")/lib.sh"
-steps=200
+steps=1500
 run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }
 losses whole > whole.txt
 
@@ -88,7 +88,7 @@ refused "run.folder: held is in use by another run (pid $launcher on host" run_t
 refused "run.folder: held is in use by another run (pid $launcher on host" run_tiny held 300 --restarts 2
 refused "held is in use by another run (pid" run_tiny held 300 --fresh
 refused "held is in use by another run (pid" "$orrery" checkpoints prune held
-refused "held is in use by another run (pid" "$orrery" checkpoints copy whole 200 --to held
+refused "held is in use by another run (pid" "$orrery" checkpoints copy whole $steps --to held
 kill $holder
 wait $holder 2> /dev/null
 
@@ -204,7 +204,7 @@ for to in rank launcher; do
     run_tiny preempted_$to $steps --restarts 3 > preempted_$to.log 2>&1 || fail "preempted_$to: resumed"
     same preempted_$to
 done
-begin interrupted
+steps=100000 begin interrupted
 wait_for steps_done interrupted 15 || { cat interrupted.log; fail "interrupted: no steps"; }
 kill -INT $launcher
 through interrupted 130
@@ -228,7 +228,7 @@ logged taken "generation 2 of the job's folder is taken"
 is taken "events[-1]['event'] == 'end' and events[-1]['exit_code'] == 1 and 'is taken' in events[-1]['why']"
 
 # One rank has a launcher, too.
-begin alone --set mesh.dp=1
+steps=6000 begin alone --set mesh.dp=1
 wait_for steps_done alone 15 || { cat alone.log; fail "alone: no steps"; }
 kill -9 "$(rank_of 0)"
 through alone

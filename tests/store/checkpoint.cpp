@@ -364,6 +364,13 @@ private:
     }
     std::string fails_;
 };
+
+/// Keeps the verdict of a save that throws.
+struct LastVerdict {
+    const Checkpoints& checkpoints;
+    CommitVerdict& verdict;
+    ~LastVerdict() { verdict = checkpoints.verdict(); }
+};
 }  // namespace
 
 TEST_CASE("a store that fails on one rank fails the save on all, and earlier checkpoints stay") {
@@ -374,11 +381,21 @@ TEST_CASE("a store that fails on one rank fails the save on all, and earlier che
             const std::string place = call + std::to_string(bad);
             INFO(place);
             REQUIRE(save(stores, place, model(tp3), tp3, 1, 1) == quiet(tp3));
+            std::vector<CommitVerdict> verdicts(3);
             const auto problems = on_ranks(tp3, [&](int64_t rank, const Gather& gather) {
                 Faulty store(stores.open(place), rank == bad ? call : "");
                 const RankState state(model(tp3), tp3, rank, 2, true);
-                Checkpoints(store, tp3, rank, gather, small).save(2, state.values, "{}");
+                Checkpoints checkpoints(store, tp3, rank, gather, small);
+                const LastVerdict last{checkpoints, verdicts[static_cast<size_t>(rank)]};
+                checkpoints.save(2, state.values, "{}");
             });
+            const CommitVerdict& verdict = verdicts[0];
+            CHECK((verdict == verdicts[1] && verdict == verdicts[2]));
+            CHECK(verdict.end == (call == "put" || call == "flush" ? CommitEnd::unwritten
+                                  : call == "commit"               ? CommitEnd::unpublished
+                                                                   : CommitEnd::unread));
+            CHECK((verdict.step == 2 && verdict.rank == bad && verdict.left == CommitVerdict::Left::nothing));
+            if (call == "lose") CHECK(verdict.object == "rank-0000" + std::to_string(bad) + ".index.json");
             for (const std::string& problem : problems) {
                 CHECK_THAT(problem, Contains("checkpoint of step 2 in " + place));
                 CHECK_THAT(problem, Contains(" rank " + std::to_string(bad) + ":"));
@@ -410,23 +427,24 @@ TEST_CASE("a failed save says what it has left", "[checkpoint]") {
 }
 
 TEST_CASE("shards that leave a hole are found before older steps go", "[checkpoint]") {
-    const Mesh mesh({{"dp", 4, false}});
-    const std::vector<Variable> variables{{"w", {DType::u8, {4096}}, Layout(1)}};
+    const int64_t ranks = GENERATE(4, 300);
+    const Mesh mesh({{"dp", ranks, false}});
+    const std::vector<Variable> variables{{"w", {DType::u8, {1024 * ranks}}, Layout(1)}};
     const TestStore stores("memory");
     for (const int64_t step : {1, 2}) REQUIRE(save(stores, "hole", variables, mesh, step, 1) == quiet(mesh));
-    // Ranks 0 and 3 split by two, 1 and 2 by four: as many bytes as there are, some twice, the last quarter by nobody.
+    // The first and the last rank split by halves of their number, all others by it: as many bytes as there are, the
+    // second part twice, the last one by nobody.
     const auto problems = on_ranks(mesh, [&](int64_t rank, const Gather& gather) {
         const auto store = stores.open("hole");
         const RankState state(variables, mesh, rank, 1, true);
         CheckpointOptions options = small;
-        options.share_bytes = rank == 0 || rank == 3 ? 2048 : 1024;
+        options.share_bytes = rank == 0 || rank == ranks - 1 ? 2048 : 1024;
         Checkpoints(*store, mesh, rank, gather, options).save(3, state.values, R"({"seed":1})");
     });
     for (const std::string& problem : problems)
-        CHECK_THAT(problem, Contains("could not be read back on rank 0: what was written does not cover its values: "
-                                     "step 3, indexes: tensor \"w\": its shards "
-                                     "overlap") &&
-                                Contains("it was removed"));
+        REQUIRE_THAT(problem, Contains("could not be read back on rank 0: what was written does not cover its values: "
+                                       "step 3, indexes: tensor \"w\": its shards overlap") &&
+                                  Contains("it was removed"));
     CHECK(stores.open("hole")->steps() == std::vector<int64_t>{2, 1});
 }
 

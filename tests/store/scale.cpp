@@ -17,6 +17,7 @@
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"
 #include "lua/script.h"
+#include "run/checkpoint/format/cover.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/saved_state.h"
 #include "stores.h"
@@ -60,11 +61,10 @@ Compiled compiled(const std::string& mesh) {
 /// What the ranks of a plan hold, without memory: nothing here looks at bytes.
 class States {
 public:
-    explicit States(const Plan& plan) : plan_(plan), class_of_(static_cast<size_t>(plan.mesh.ranks())) {
-        for (const RankClass& one : plan.classes) {
+    explicit States(const Plan& plan)
+        : plan_(plan), class_of_(static_cast<size_t>(plan.mesh.ranks())), stages_(stages_of(plan)) {
+        for (const RankClass& one : plan.classes)
             for (const int64_t rank : one.ranks) class_of_[static_cast<size_t>(rank)] = &one;
-            for (const Operand& place : one.places) stages_.try_emplace(place.value, stages_of(plan, place.value));
-        }
     }
     std::vector<StateValue> of(int64_t rank) const {
         std::vector<StateValue> state;
@@ -75,7 +75,7 @@ public:
                              value.type,
                              value.layout,
                              {nullptr, value.type.dtype, value.layout.local_shape(value.type.shape, plan_.mesh)},
-                             stages_.at(place.value),
+                             stages_[static_cast<size_t>(place.value)],
                              false});
         }
         return state;
@@ -84,7 +84,7 @@ public:
 private:
     const Plan& plan_;
     std::vector<const RankClass*> class_of_;
-    std::map<ValueId, std::vector<int64_t>> stages_;
+    std::vector<std::vector<int64_t>> stages_;
 };
 
 /// What ObjectWriter makes of its shares, with digests that stand for any.
@@ -169,15 +169,11 @@ Measured measure(const Plan& plan) {
     store->commit(5, root);
     out.made_s = now() - start;
 
-    if (mesh.ranks() > 256) firsts.clear();  // as a save does
     for (const int64_t rank : firsts) {
         const double began = now();
         const auto state = states.of(rank);
         const auto shares = shares_of(state, mesh, rank, plan.stage_axis, 4096);
-        std::vector<Wanted> wanted;
-        for (size_t i = 0; i < state.size(); ++i)
-            if (shares[i].first && shares[i].count > 1) wanted.push_back({state[i].name, shares[i].local});
-        Manifest::root_of(*store, 5).load(*store, wanted);
+        check_shared(*store, 5, state, shares, mesh, rank, plan.stage_axis);
         out.cover_s += now() - began;
         out.one_cover_s = std::max(out.one_cover_s, now() - began);
     }

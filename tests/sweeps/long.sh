@@ -1,7 +1,8 @@
 #!/bin/sh
 # All sweeps at their full size; the table goes to the file that ORRERY_LONG names. usage: long.sh FOLDER_OF_PROGRAMS
+# ORRERY
 set -eu
-here=$(dirname "$0") programs=$1
+here=$(dirname "$0") programs=$1 orrery=$2
 : > "$ORRERY_LONG"
 run() {
     echo "== $1" >> "$ORRERY_LONG"
@@ -12,4 +13,5 @@ run "crash states" "$here/crash_states.sh" "$programs" 20000
 run "faults" "$here/faults.sh" "$programs" 5
 run "every byte" "$programs/sweep_every_byte" "$programs/sweep_every_byte.long" 1
 run "power cuts" "$here/power_cuts.sh" "$programs" 40 ordered writeback nojournal xfs btrfs
+run "networks" "$here/networks.sh" "$orrery"
 cat "$ORRERY_LONG"

@@ -177,6 +177,8 @@ TEST_CASE("what launchers say to each other comes back as it was", "[supervise]"
     CHECK(back.step == how.step);
     CHECK(back.hearsay);
     CHECK(of_launchers("rank 2 (pid 7 on host n2) died") == "the launcher of node 2 (pid 7 on host n2) died");
+    CHECK(of_launchers("the launcher, which holds the rendezvous at n1:29500, died, as rank 2 sees it") ==
+          "the launcher, which holds the rendezvous at n1:29500, died, as node 2 sees it");
     CHECK(lost_node("rank 2 (pid 7 on host n2) died") == 2);
     CHECK(lost_node("the launcher of node 1 (pid 7 on host n2) failed: no such script") == 1);
     CHECK(lost_node("the launcher, which holds the rendezvous at n1:29500, died") == -1);
@@ -191,6 +193,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     Agents agents(backend, job, 3);
     const auto come = [&](int64_t node) {
         auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
+        if (const std::string lost = mail->lost(); !lost.empty()) throw Error(lost, Fault::peer);  // as a follower
         mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
         return mail;
     };
@@ -223,7 +226,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
         problem = error.what();
     }
     ends.join();
-    CHECK(problem.empty());
+    CHECK(problem == "");
     REQUIRE(order);
     CHECK(order->value("code", 0) == 3);
     CHECK(ended_by_node_0("the launcher of node 0 (pid 7 on host n1) failed: no space"));
@@ -293,17 +296,16 @@ TEST_CASE("an event is no part of a line that a writer has left cut, nor is one 
 
     // A disk that takes a part of a line: a file's largest size stands for it.
     std::ofstream(path) << whole << "\n";
-    EventLog log(folder.string());
     struct rlimit before {};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
     const auto old = ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit small { whole.size() + 11, before.rlim_max };
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-    log.tell(3, "ended");
+    EventLog(folder.string()).tell(3, "ended");
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     ::signal(SIGXFSZ, old);
     CHECK(lines() == std::vector<std::string>{whole});
-    log.tell(4, "end");
+    EventLog(folder.string()).tell(4, "end");
     REQUIRE(lines().size() == 2);
     CHECK(Json::parse(lines().back())["generation"] == 4);
     std::filesystem::remove_all(folder);

@@ -69,9 +69,10 @@ struct Pair {
         member.emplace(joining, LinkHost{"n2", 7, random, {}});
         service->opened(1, "10.0.0.2", now);
         member->opened(now);
-        pass();
-        service->received(1, member->output(), now);
-        pass();
+        for (int i = 0; i < 3; ++i) {  // hello, the question whether it is in, nothing more
+            pass();
+            service->received(1, member->output(), now);
+        }
     }
     void pass() {
         for (const LinkAction& action : service->actions()) {
@@ -220,8 +221,92 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
             pair.member->received(changed, pair.now);
         }
         CHECK(pair.member->over());
-        CHECK_THAT(pair.member->lost(), Contains("protocol error of the launcher") && Contains("MAC of frame 0"));
+        CHECK_THAT(pair.member->lost(), Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
     }
+}
+
+TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
+    const auto random = [](size_t bytes) { return std::string(bytes, 'r'); };
+    const LinkTime now{0};
+    ServeOptions serving;
+    serving.world = 2;
+    JoinOptions joining;
+    joining.rank = 1;
+    Membership service(serving, LinkHost{"n1", 1, random, [](int64_t) { return std::string("is running"); }});
+    MemberLink member(joining, LinkHost{"n2", 7, random, {}});
+    const auto said = [&](uint64_t by) {
+        std::string bytes;
+        for (const LinkAction& action : service.actions())
+            if (action.connection == by) bytes += action.bytes;
+        return bytes;
+    };
+    // Up to `answers` of the service reach the member on that connection: challenge, welcome, and that it is in.
+    const auto meet = [&](uint64_t connection, int answers) {
+        service.opened(connection, "10.0.0.2", now);
+        member.opened(now);
+        for (int i = 0; i < answers; ++i) {
+            member.received(said(connection), now);
+            service.received(connection, member.output(), now);
+        }
+    };
+    const int lost_behind = GENERATE(1, 2);  // the welcome, the answer to its first frame
+    meet(1, lost_behind);
+    CHECK_FALSE(member.joined());
+    CHECK_FALSE(service.joined(1));
+    const bool seen = GENERATE(false, true);  // a connection that is half open is not seen to end
+    if (seen) service.closed(1, now);
+    if (!seen) {  // another process is no reason to give the place away
+        MemberLink other(joining, LinkHost{"n2", 8, random, {}});
+        service.opened(3, "10.0.0.2", now);
+        other.opened(now);
+        other.received(said(3), now);
+        service.received(3, other.output(), now);
+        CHECK_THROWS_WITH(other.received(said(3), now), Contains("another process already is that rank"));
+    }
+    meet(2, 3);
+    CHECK(member.joined());
+    const uint64_t absent = member.request("absent", "", "");
+    service.received(2, member.output(), now);
+    CHECK(service.joined(1));
+    member.received(said(2), now);
+    CHECK(member.answer(absent) == std::optional<std::string>("1 of 2 ranks have not joined: 0"));
+    CHECK(member.lost().empty());
+    service.closed(2, now);  // now it is a loss
+    CHECK_FALSE(service.gone(0, "never mind"));
+    meet(4, 3);
+    CHECK_THAT(member.lost(), Contains("rank 1 (pid 7 on host n2) died"));
+}
+
+TEST_CASE("what is no welcome is refused, and a member that is dropped learns why", "[control]") {
+    Pair pair;
+    pair.member->request("set", "key", "value");
+    std::string bytes = pair.member->output();
+    bytes[20] ^= 1;
+    pair.service->received(1, bytes, pair.now);
+    pair.pass();
+    CHECK_THAT(pair.member->lost(), Contains("rank 1 (pid 7 on host n2) made a protocol error (the MAC of frame 1"));
+
+    MemberLink member(JoinOptions{}, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});
+    member.opened(LinkTime(0));
+    wire::Challenge challenge{};
+    std::memcpy(challenge.magic, wire::magic, 8);
+    challenge.nonce.fill('n');
+    const std::string once(reinterpret_cast<const char*>(&challenge), sizeof challenge);
+    CHECK_THROWS_WITH(member.received(once + once + once, LinkTime(0)), Contains("sent no welcome"));
+}
+
+TEST_CASE("a sum of counts beyond 64 bits ends the connection of who asks for it", "[control]") {
+    Pair pair;
+    const auto count = [&](const char* more) {
+        const uint64_t asked = pair.member->request("count", "sum", more);
+        pair.service->received(1, pair.member->output(), pair.now);
+        pair.pass();
+        return pair.member->answer(asked);
+    };
+    CHECK(count("9223372036854775806") == "9223372036854775806");
+    CHECK(count("1") == "9223372036854775807");
+    CHECK(!count("1"));
+    CHECK(pair.closed);
 }
 
 TEST_CASE("a service of another version is refused by name", "[control]") {

@@ -33,6 +33,15 @@ const Order* find(const Supervisor::Orders& orders, Kind kind) {
     return at == orders.end() ? nullptr : &*at;
 }
 
+/// Its ranks have ended so; the nodes that are looked at for that are well.
+Supervisor::Orders ended(Supervisor& s, int64_t node, const Ended& how, double now) {
+    Supervisor::Orders orders = s.ended(node, how, now);
+    for (size_t i = 0; i < orders.size(); ++i)
+        if (orders[i].kind == Kind::check)
+            for (const Order& order : s.checked(orders[i].node, true, "", now)) orders.push_back(order);
+    return orders;
+}
+
 /// A job of some steps on nodes that fail. Time is virtual; all that is random comes from the seed.
 class World {
 public:
@@ -94,6 +103,7 @@ private:
         for (const int64_t node : order.nodes) {
             REQUIRE(up_.count(node) == 1);
             REQUIRE(quarantined_.count(node) == 0);
+            REQUIRE(std::find(checks_.begin(), checks_.end(), node) == checks_.end());
         }
         for (const auto& [cause, count] : failures_) REQUIRE(count <= options_.restarts);
         generation_ = order.generation;
@@ -236,17 +246,17 @@ TEST_CASE("a job ends always, and never before its budget says so", "[supervisor
 
 TEST_CASE("a restart is at once, later ones wait longer, and a new step renews the budget", "[supervisor]") {
     Supervisor s = started({.restarts = 2});
-    REQUIRE(find(s.ended(0, killed(0, 0), 10), Kind::start)->generation == 2);
-    CHECK(find(s.ended(0, killed(1, 0), 11), Kind::start) == nullptr);
+    REQUIRE(find(ended(s, 0, killed(0, 0), 10), Kind::start)->generation == 2);
+    CHECK(find(ended(s, 0, killed(1, 0), 11), Kind::start) == nullptr);
     REQUIRE(s.next_tick() == 12.0);
     CHECK(find(s.tick(11.5), Kind::start) == nullptr);
     CHECK(find(s.tick(12), Kind::start)->generation == 3);
     s.step_done(1);
-    CHECK(find(s.ended(0, killed(0, 1), 20), Kind::start)->generation == 4);
+    CHECK(find(ended(s, 0, killed(0, 1), 20), Kind::start)->generation == 4);
     s.step_done(1);  // the same step again is no progress
-    CHECK(find(s.ended(0, killed(1, 1), 21), Kind::start) == nullptr);
+    CHECK(find(ended(s, 0, killed(1, 1), 21), Kind::start) == nullptr);
     CHECK(find(s.tick(22), Kind::start)->generation == 5);
-    const auto last = s.ended(0, killed(2, 1), 23);
+    const auto last = ended(s, 0, killed(2, 1), 23);
     REQUIRE(find(last, Kind::finish));
     CHECK(find(last, Kind::finish)->code == 1);
     CHECK(find(last, Kind::finish)->text ==
@@ -256,14 +266,14 @@ TEST_CASE("a restart is at once, later ones wait longer, and a new step renews t
 
 TEST_CASE("each cause has a budget of its own; the same failure at the same step stops", "[supervisor]") {
     Supervisor s = started({.restarts = 1});
-    CHECK(find(s.ended(0, killed(0, 3), 0), Kind::start));
-    s.ended(0, killed(0, 3, Cause::hang), 1);
+    CHECK(find(ended(s, 0, killed(0, 3), 0), Kind::start));
+    ended(s, 0, killed(0, 3, Cause::hang), 1);
     CHECK(find(s.tick(10), Kind::start));
 
     Supervisor twice = started({.restarts = 9});
     twice.step_done(4);
-    CHECK(find(twice.ended(0, killed(1, 4), 0), Kind::start));
-    const auto end = twice.ended(0, killed(1, 4), 1);
+    CHECK(find(ended(twice, 0, killed(1, 4), 0), Kind::start));
+    const auto end = ended(twice, 0, killed(1, 4), 1);
     REQUIRE(find(end, Kind::finish));
     CHECK(find(end, Kind::finish)->text ==
           "rank 1 was killed by signal 9 (Killed) after step 4, for the second time: a restart does not help");
@@ -271,32 +281,32 @@ TEST_CASE("each cause has a budget of its own; the same failure at the same step
 
 TEST_CASE("preemption is no failure, a mistake no reason to try again", "[supervisor]") {
     Supervisor s = started({.restarts = 3});
-    const auto stopped = s.ended(0, {Cause::stopped, 75, "rank 0", "stopped by signal 15", 8}, 1);
+    const auto stopped = ended(s, 0, {Cause::stopped, 75, "rank 0", "stopped by signal 15", 8}, 1);
     REQUIRE(find(stopped, Kind::finish));
     CHECK(find(stopped, Kind::finish)->code == 75);
     CHECK(s.restarts() == 0);
 
     Supervisor wrong = started({.restarts = 3});
-    const auto mistake = wrong.ended(0, {Cause::mistake, 2, "rank 0", "ended with exit code 2", 0}, 1);
+    const auto mistake = ended(wrong, 0, {Cause::mistake, 2, "rank 0", "ended with exit code 2", 0}, 1);
     CHECK(find(mistake, Kind::finish)->code == 2);
 
     // Of two nodes one has stopped, and the other's ranks have failed meanwhile.
     const Ended stop{Cause::stopped, 75, "rank 0", "stopped by signal 15", 8};
     Supervisor two = started({.restarts = 3, .nodes = 2});
-    CHECK_FALSE(find(two.ended(0, stop, 1), Kind::end_ranks));
-    const auto failed = two.ended(1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
+    CHECK_FALSE(find(ended(two, 0, stop, 1), Kind::end_ranks));
+    const auto failed = ended(two, 1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
     CHECK(find(failed, Kind::start));
     CHECK(two.restarts() == 1);
 
     Supervisor asked = started({.restarts = 3, .nodes = 2});
     asked.stop(75, "stopped by signal 15", 1);
-    asked.ended(0, stop, 1);
-    const auto both = asked.ended(1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
+    ended(asked, 0, stop, 1);
+    const auto both = ended(asked, 1, {Cause::error, 1, "rank 1", "cannot write", 8}, 2);
     REQUIRE(find(both, Kind::finish));
     CHECK(find(both, Kind::finish)->code == 1);
 
     Supervisor gone = started({.restarts = 3, .nodes = 2});
-    gone.ended(0, stop, 1);
+    ended(gone, 0, stop, 1);
     const auto lost = gone.lost(1, "died", 2);  // no failure of its ranks
     REQUIRE(find(lost, Kind::finish));
     CHECK(find(lost, Kind::finish)->code == 75);
@@ -305,7 +315,7 @@ TEST_CASE("preemption is no failure, a mistake no reason to try again", "[superv
 TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks leave it out", "[supervisor]") {
     Supervisor s = started({.restarts = 3, .nodes = 2, .wait_node_s = 300});
     CHECK(find(s.lost(1, "its launcher is silent", 10), Kind::end_ranks));
-    CHECK(find(s.ended(0, killed(0, 5), 11), Kind::start) == nullptr);
+    CHECK(find(ended(s, 0, killed(0, 5), 11), Kind::start) == nullptr);
     CHECK(s.missing() == "node 1 is missing (its launcher is silent)");
     CHECK(s.next_tick() == 311.0);
     CHECK(find(s.came(1, 50), Kind::check)->node == 1);
@@ -321,9 +331,25 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     spare.came(2, 1);
     spare.checked(2, true, "", 2);
     spare.lost(1, "died", 10);
-    const auto again = spare.ended(0, killed(0, 5), 11);
+    const auto again = ended(spare, 0, killed(0, 5), 11);
     REQUIRE(find(again, Kind::start));
     CHECK(find(again, Kind::start)->nodes == std::vector<int64_t>{0, 2});
+
+    // A node whose rank fails of itself is looked at; until then no spare takes its place.
+    Supervisor ill = started({.restarts = 3, .nodes = 2, .spares = 1});
+    ill.came(2, 1);
+    ill.checked(2, true, "", 2);
+    ill.ended(1, killed(1, 5), 10);
+    Ended heard{Cause::hang, 1, "rank 1", "does not answer", 5};
+    heard.hearsay = true;
+    const auto look = ill.ended(0, heard, 11);
+    CHECK(find(look, Kind::start) == nullptr);
+    REQUIRE(find(look, Kind::check));
+    CHECK(find(look, Kind::check)->node == 1);
+    CHECK(find(ill.checked(1, false, "no device", 12), Kind::check)->node == 1);
+    const auto without = ill.checked(1, false, "no device", 13);
+    REQUIRE(find(without, Kind::start));
+    CHECK(find(without, Kind::start)->nodes == std::vector<int64_t>{0, 2});
 
     Supervisor begins({.restarts = 3, .nodes = 2, .spares = 1}, 0);
     for (const int64_t node : {0, 2}) {

@@ -14,7 +14,8 @@ struct World::Wire {
     Node* node = nullptr;  ///< nullptr: a stranger's
     LinkTime up_until{0}, down_until{0};
     bool open = false, up_lost = false, down_lost = false;
-    bool forge = false, repeat = false;  ///< the next piece to the service
+    bool forge = false, repeat = false;       ///< the next piece to the service
+    bool challenge = false, welcome = false;  ///< the service has sent that
 };
 
 struct World::Node {
@@ -91,7 +92,7 @@ void World::run() {
 size_t World::unproved() const {
     return static_cast<size_t>(std::count_if(wires_.begin(), wires_.end(), [&](const auto& entry) {
         const Wire& wire = *entry.second;
-        return wire.open && !(wire.node && service_->joined(wire.node->rank));
+        return wire.open && !(wire.node && wire.welcome);
     }));
 }
 
@@ -148,6 +149,8 @@ void World::service_acts() {
     for (LinkAction& action : service_->actions()) {
         Wire& wire = *wires_.at(action.connection);
         service_->sent(wire.number, action.bytes.size());
+        wire.welcome = wire.welcome || (wire.challenge && !action.bytes.empty());
+        wire.challenge = true;
         if (action.close) wire.open = false;
         wire.down_until = std::max(wire.down_until, now_ + delay()) + LinkTime(1);
         if (!wire.node) continue;

@@ -41,8 +41,7 @@ Found look(CheckpointStore& store, int64_t step) {
 std::vector<Stray> lost(CheckpointStore& store, const std::vector<int64_t>& steps, int64_t step) {
     std::vector<Stray> strays = store.strays();
     std::erase_if(strays, [&](const Stray& stray) {
-        return stray.step < 0 || (step >= 0 && stray.step != step) ||
-               std::find(steps.begin(), steps.end(), stray.step) != steps.end();
+        return !takes_a_place(stray, steps) || (step >= 0 && stray.step != step);
     });
     return strays;
 }

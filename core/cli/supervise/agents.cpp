@@ -32,6 +32,8 @@ JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono
 }  // namespace
 
 std::string of_launchers(std::string text) {
+    constexpr std::string_view as_seen = ", as rank ";
+    if (const size_t at = text.rfind(as_seen); at != std::string::npos) text.replace(at, as_seen.size(), ", as node ");
     return text.starts_with("rank ") ? "the launcher of node " + text.substr(5) : text;
 }
 
@@ -53,6 +55,7 @@ LauncherMail::LauncherMail(RendezvousBackend& backend, const Job& job, int64_t n
                            std::chrono::milliseconds limit, std::function<bool()> give_up)
     : link_(backend.join(options_for(job, node, nodes, limit, std::move(give_up)))),
       reads_(std::move(reads)),
+      lost_(of_launchers(link_->lost())),
       reader_([this] { read(); }) {}
 
 LauncherMail::~LauncherMail() {
@@ -134,10 +137,12 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
     if (!mail_) return news;  // it is over
+    const bool lost = !mail_->lost().empty();
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
         if (node <= 0 || node >= nodes_) continue;
+        if (first && lost) continue;  // it says so again where they meet next
         if (first) here_.insert(node);
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});

@@ -29,7 +29,7 @@ public:
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why there will be no more: a launcher was lost, or its network.
+    /// Why there will be no more: a launcher was lost, or its network; maybe before this one came.
     std::string lost() const;
     void order(const Json& text);
     void report(const Json& text);

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/env.h"
 #include "orrery/error.h"
@@ -58,6 +61,11 @@ EventLog::EventLog(const std::string& folder) {
         throw Error(fmt::format("cannot write {}: {}\n  move away what is there", path_, std::strerror(errno)),
                     Fault::failed);
     mend_last_line();
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread that waits for them
+    writer_ = std::thread([this] { write_lines(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 /// Readers take each line for one of JSON, and the next would be glued to this.
@@ -89,18 +97,42 @@ int EventLog::append(std::string_view line) {
 }
 
 EventLog::~EventLog() {
-    if (file_ >= 0) ::close(file_);
+    if (file_ < 0) return;
+    {
+        const std::lock_guard lock(mutex_);
+        ends_ = true;
+    }
+    changed_.notify_all();
+    writer_.join();
+    ::close(file_);
 }
 
 void EventLog::tell(int64_t generation, const std::string& event, const Json& more) {
     if (file_ < 0) return;
     Json line = {{"time", rounded(wall_time())}, {"generation", generation}, {"event", event}};
     line.update(more);
-    const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    const int failed = append(text);
-    if (failed == 0 || said_) return;
-    said_ = true;
-    std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(), std::strerror(failed));
+    {
+        const std::lock_guard lock(mutex_);
+        lines_.push_back(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    }
+    changed_.notify_all();
+}
+
+void EventLog::write_lines() {
+    bool said = false;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return ends_ || !lines_.empty(); });
+        if (lines_.empty()) return;
+        const std::string line = std::move(lines_.front());
+        lines_.pop_front();
+        lock.unlock();
+        const int failed = append(line);
+        if (failed != 0 && !std::exchange(said, true))
+            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(),
+                         std::strerror(failed));
+        lock.lock();
+    }
 }
 
 }  // namespace orrery

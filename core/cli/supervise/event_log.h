@@ -1,7 +1,11 @@
 #pragma once
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/json.h"
 
@@ -31,12 +35,14 @@ struct GenerationTimes {
 /// Adds a generation's time; `first`: of the job.
 void add(Goodput& goodput, const GenerationTimes& times, bool first);
 
-/// events.jsonl of a run's folder: what a supervisor has seen and done, a line each, appended. One writer. What one
-/// that was killed has left of a line is cut off.
+/// events.jsonl of a run's folder: what a supervisor has seen and done, a line each, appended by a thread of its own: a
+/// disk that does not answer must not hold who watches for that. One writer. What one that was killed has left of a
+/// line is cut off.
 class EventLog {
 public:
     /// "" : none is written.
     explicit EventLog(const std::string& folder);
+    /// Waits until all lines are written.
     ~EventLog();
     EventLog(const EventLog&) = delete;
 
@@ -48,10 +54,15 @@ private:
     void mend_last_line();
     /// The whole of it, or nothing: errno of the call that failed, 0: none did.
     int append(std::string_view line);
+    void write_lines();
 
     std::string path_;
     int file_ = -1;
-    bool said_ = false;
+    std::mutex mutex_;  // guards the two below
+    std::deque<std::string> lines_;
+    bool ends_ = false;
+    std::condition_variable changed_;
+    std::thread writer_;
 };
 
 }  // namespace orrery

@@ -20,7 +20,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto tick = Milliseconds(100);
+constexpr auto tick = Milliseconds(100), one_try = Milliseconds(5000);
 constexpr int queue_again = 75;
 
 class Follower {
@@ -48,9 +48,12 @@ private:
         std::string why;
         while (!code_ && now_s() < until) {
             try {
-                mail_ = std::make_unique<LauncherMail>(*spec_.meeting, spec_.job, options_.node,
-                                                       options_.policy.nodes + options_.policy.spares, "order",
-                                                       Milliseconds(1000), nullptr);
+                const auto left = Milliseconds(static_cast<int64_t>((until - now_s()) * 1000));
+                mail_ = std::make_unique<LauncherMail>(
+                    *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
+                    std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
+                // One that is over, but not gone yet: what is said there would count in the next one.
+                if (const std::string lost = mail_->lost(); !lost.empty()) throw Error(lost, Fault::peer);
                 return report("here", told_end());
             } catch (const Error& error) {
                 if (error.fault() != Fault::peer) throw;  // it is no rendezvous
@@ -58,12 +61,18 @@ private:
                 why = error.what();
                 if (ended_by_node_0(why)) return over(why);
             }
-            if (const int signal = held_.take(tick); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+            stopped(tick);
         }
         if (code_) return;
         std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s (--wait-node): %s\n",
                      options_.policy.wait_node_s, why.c_str());
         code_ = queue_again;
+    }
+
+    /// Whether a signal asks for the end, which comes within `limit`.
+    bool stopped(Milliseconds limit) {
+        if (const int signal = held_.take(limit); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+        return code_.has_value();
     }
 
     void over(const std::string& why) {
@@ -143,15 +152,14 @@ private:
                          static_cast<long long>(options_.node));
         if (local_.running()) local_.ranks()->end(spec_.grace_ms);
         while (local_.running()) {
-            if (const int signal = held_.take(tick); signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+            stopped(tick);
             ended_ = local_.look();
         }
         // What they said of it is what was done to them.
         if (ended_ && ended_->cause != Cause::done) ended_->hearsay = true;
         mail_.reset();
         // Node 0 sees it, too, and ends the meeting.
-        const int signal = code_ ? 0 : held_.take(tick);
-        if (signal > 0 && signal != SIGCHLD) code_ = stopped_code(signal);
+        if (!code_) stopped(tick);
     }
 
     const Supervision& options_;

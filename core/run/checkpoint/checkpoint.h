@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "control/commit.h"
 #include "orrery/checkpoint.h"
 #include "orrery/layout.h"
 #include "orrery/mark.h"
@@ -41,6 +42,9 @@ struct CheckpointOptions {
     bool retire = true;                         ///< remove older ones, but none that is marked
     int64_t share_bytes = 4096;                 ///< what is replicated is split in parts no smaller than this
     AxisId stage_axis = none;                   ///< of the mesh: the axis of a pipeline's stages
+    /// What has diverged of a rank's state, which is then not saved: "3 of 4 elements of w"; "": nothing. Empty: nobody
+    /// looks. The same on all ranks.
+    std::function<std::string(std::span<const StateValue>)> diverged = {};
 };
 
 struct Restored {
@@ -72,7 +76,11 @@ public:
     /// object (seed, data cursor, program fingerprint...).
     ///
     /// What stands in the step's place, damaged, suspect or not ours, is set aside and kept; a sound one is an error.
+    ///
+    /// In which order that is, and what it comes to, is for `Commit` (control/commit.h) to say.
     void save(int64_t step, std::span<const StateValue> state, std::string_view host);
+    /// What became of the last save; of one that threw, too.
+    const CommitVerdict& verdict() const { return verdict_; }
 
     /// Fills `state` from the newest checkpoint that can be read without damage and is not marked as suspect; nullopt
     /// when there is none at all. Each rank reads only what it holds. Throws Fault::failed when there are some and none
@@ -86,19 +94,17 @@ public:
     std::vector<std::string> notes() { return std::exchange(notes_, {}); }
 
 private:
-    std::vector<std::string> collect(const std::string& what, const std::string& mine);
-    std::string hear(const std::string& what, const std::string& mine);
-    void begin(int64_t step, const std::string& task);
-    std::string conclude(int64_t step, std::string_view host, const std::vector<std::string>& reports,
-                         std::string& disputed);
-    std::string blame(std::span<const StateValue> state, const std::vector<Share>& shares,
-                      const std::vector<std::string>& votes, const std::string& disputed);
-    std::string seen_after(int64_t step);
-    void check_cover(std::span<const StateValue> state, const std::vector<Share>& shares, const Manifest& own);
-    std::string read_back(std::span<const StateValue> state, const std::vector<Share>& shares,
-                          const WrittenStep& written);
-    std::string end(int64_t step, const std::vector<std::string>& reads, const std::string& task);
+    std::string topic_of(std::string_view what);
+    std::vector<std::string> collect(std::string_view what, const std::string& mine);
+    std::string hear(std::string_view what, const std::string& mine);
+    struct OwnPart;
+    void perform(Commit& commit, OwnPart& part);
     void make_way(int64_t step);
+    std::string write(OwnPart& part);
+    std::string judge(OwnPart& part, const std::vector<std::string>& reports);
+    void read_back(const OwnPart& part, CommitAnswer& answer);
+    void check_cover(std::span<const StateValue> state, const std::vector<Share>& shares, const Manifest& own);
+    std::string told() const;
     std::string look();
     Restored restore_step(int64_t from, std::span<const StateValue> state, const Json& found, bool some);
     std::string fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host);
@@ -114,6 +120,7 @@ private:
     int64_t exchanges_ = 0;
     int64_t saved_ = -1;                    ///< the step saved last
     std::unique_ptr<WrittenStep> written_;  ///< what this rank wrote for it
+    CommitVerdict verdict_;
     Retirement retirement_;
     std::set<int64_t> passed_over_;  ///< steps that are not what this job went on from
     std::vector<std::string> notes_;

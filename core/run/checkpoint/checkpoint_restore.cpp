@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/format/block_reader.h"
@@ -47,10 +45,8 @@ std::string Checkpoints::look() {
     mine["problem"] = problem_of([&] {
         const std::vector<int64_t> steps = store_.steps();
         for (const int64_t step : steps) mine["steps"].push_back({step, store_.mark_of(step)});
-        for (const Stray& stray : store_.strays()) {
-            const bool lost = stray.step >= 0 && std::find(steps.begin(), steps.end(), stray.step) == steps.end();
-            mine["strays"].push_back({stray.what, lost});
-        }
+        for (const Stray& stray : store_.strays())
+            mine["strays"].push_back({stray.what, takes_a_place(stray, steps)});
     });
     return message_text(mine);
 }

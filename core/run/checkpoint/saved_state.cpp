@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "run/checkpoint/manifest.h"
 #include "run/metrics/step_metrics.h"
 
 namespace orrery {
@@ -35,17 +36,21 @@ std::string params_beyond(const Program& program, const Json& host) {
 
 }  // namespace
 
-std::vector<int64_t> stages_of(const Plan& plan, ValueId value) {
-    if (plan.stage_axis == none) return {};
-    std::set<int64_t> stages;
+std::vector<std::vector<int64_t>> stages_of(const Plan& plan) {
+    std::vector<std::vector<int64_t>> stages(plan.program.values.size());
+    if (plan.stage_axis == none) return stages;
     for (const RankClass& one : plan.classes) {
-        const auto here = [&](const Operand& place) { return place.value == value; };
-        if (std::none_of(one.places.begin(), one.places.end(), here)) continue;
         // The ranks of a class are of one stage.
-        stages.insert(plan.mesh.coordinates(one.ranks.front())[static_cast<size_t>(plan.stage_axis)]);
+        const int64_t stage = plan.mesh.coordinates(one.ranks.front())[static_cast<size_t>(plan.stage_axis)];
+        for (const Operand& place : one.places)
+            if (place.value != none) stages[static_cast<size_t>(place.value)].push_back(stage);
     }
-    if (static_cast<int64_t>(stages.size()) == plan.mesh.size(plan.stage_axis)) return {};
-    return {stages.begin(), stages.end()};
+    for (std::vector<int64_t>& of : stages) {
+        std::sort(of.begin(), of.end());
+        of.erase(std::unique(of.begin(), of.end()), of.end());
+        if (static_cast<int64_t>(of.size()) == plan.mesh.size(plan.stage_axis)) of.clear();
+    }
+    return stages;
 }
 
 bool is_fixed(const Program& program, ValueId value) {
@@ -79,7 +84,9 @@ SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy
       checkpoints_(
           store, session.main().plan().mesh, session.job().rank,
           [this](const std::string& topic, const std::string& mine) { return gather(topic, mine); },
-          CheckpointOptions{.keep = keep, .stage_axis = session.main().plan().stage_axis},
+          CheckpointOptions{.keep = keep,
+                            .stage_axis = session.main().plan().stage_axis,
+                            .diverged = [this](std::span<const StateValue> state) { return diverged(state); }},
           [this](const std::string& topic, const std::string& mine) {
               return gathers_ ? gathers_->to_first(topic, mine, WaitLimit::files)
                               : session_.to_first(topic, mine, WaitLimit::files);
@@ -104,6 +111,7 @@ std::vector<StateValue> SavedState::views() {
     const Program& program = session_.main().plan().program;
     Executor& executor = session_.main();
     const bool direct = session_.device().limits().host_visible;
+    std::vector<std::vector<int64_t>> stages = stages_of(session_.main().plan());
     std::vector<StateValue> state;
     for (size_t id = 0; id < program.values.size(); ++id) {
         const Value& value = program.values[id];
@@ -113,7 +121,7 @@ std::vector<StateValue> SavedState::views() {
                          value.type,
                          value.layout,
                          executor.tensor(static_cast<ValueId>(id)),
-                         stages_of(session_.main().plan(), static_cast<ValueId>(id)),
+                         std::move(stages[id]),
                          is_fixed(program, static_cast<ValueId>(id))};
         if (!direct) {
             staging_.resize(std::max(staging_.size(), state.size() + 1));
@@ -240,26 +248,12 @@ SavedState::Resumed SavedState::load_params() {
     return told(restored->step, restored->passed_over);
 }
 
-/// A state that has diverged would poison each resume: it is no checkpoint. Judged together, so that all ranks stop.
-void SavedState::require_sound(int64_t step, std::span<const StateValue> state) {
-    std::string problem;
-    for (const StateValue& value : state) {
-        const int64_t bad = count_diverged(value.local, params_.count(value.name) > 0);
-        if (bad == 0) continue;
-        problem = fmt::format("{} of {} elements of {}", bad, value.local.count(), value.name);
-        break;
-    }
-    const auto problems = gather("sound", problem);
-    for (size_t rank = 0; rank < problems.size(); ++rank) {
-        if (problems[rank].empty()) continue;
-        const auto steps = store_.steps();
-        throw Error(fmt::format("step {}: {} on rank {} are infinite, NaN or beyond 2^64; this state is not saved, "
-                                "{}\n  lower the learning rate, clip the gradient norm or look at the data",
-                                step, problems[rank], rank,
-                                steps.empty() ? "and there is no checkpoint before it"
-                                              : fmt::format("the newest checkpoint is of step {}", steps.front())),
-                    Fault::failed);
-    }
+/// A state that has diverged would poison each resume: it is no checkpoint.
+std::string SavedState::diverged(std::span<const StateValue> state) const {
+    for (const StateValue& value : state)
+        if (const int64_t bad = count_diverged(value.local, params_.count(value.name) > 0); bad > 0)
+            return fmt::format("{} of {} elements of {}", bad, value.local.count(), value.name);
+    return "";
 }
 
 std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dataset& data, int64_t samples,
@@ -286,7 +280,6 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
 }
 
 void SavedState::commit(int64_t step, std::span<const StateValue> state, Json host) {
-    require_sound(step, state);
     if (!published_.empty()) host["published"] = parse_json(published_, {"", "the model as it is published"});
     checkpoints_.save(step, state, host.dump());
 }

@@ -22,8 +22,8 @@
 
 namespace orrery {
 
-/// Coordinates on the plan's axis of stages where ranks hold a param or state; empty: all, or there are no stages.
-std::vector<int64_t> stages_of(const Plan& plan, ValueId value);
+/// By value: coordinates on the plan's axis of stages where ranks hold it; empty: all, or there are no stages.
+std::vector<std::vector<int64_t>> stages_of(const Plan& plan);
 /// Whether no step of the program changes it.
 bool is_fixed(const Program& program, ValueId value);
 
@@ -119,7 +119,7 @@ private:
     void commit(int64_t step, std::span<const StateValue> state, Json host);
     void save_here(int64_t step, const Json& host, const Pace& pace, std::chrono::steady_clock::time_point began);
     std::string mark_late(int64_t step, const std::string& why);
-    void require_sound(int64_t step, std::span<const StateValue> state);
+    std::string diverged(std::span<const StateValue> state) const;
     void put_back(const std::vector<StateValue>& state);
 
     Session& session_;

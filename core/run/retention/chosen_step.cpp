@@ -31,6 +31,10 @@ std::string printable(std::string_view line, size_t longest) {
     return kept.size() < line.size() ? out + "..." : out;
 }
 
+bool takes_a_place(const Stray& stray, std::span<const int64_t> steps) {
+    return stray.step >= 0 && std::find(steps.begin(), steps.end(), stray.step) == steps.end();
+}
+
 void refuse_step(const std::string& flag, int64_t step, const std::string& why, const std::string& place,
                  const std::vector<int64_t>& there) {
     std::vector<std::string> names;

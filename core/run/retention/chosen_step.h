@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,10 @@ namespace orrery {
 /// What lies beside a step, a mark or a pin, as it is said: anybody may have written it. Without space at its ends,
 /// control characters and what is no UTF-8 escaped, cut after `longest` bytes of it.
 std::string printable(std::string_view line, size_t longest = 200);
+
+/// Of what lies among the committed `steps` that which takes the place of another step: a checkpoint, for all that is
+/// known.
+bool takes_a_place(const Stray& stray, std::span<const int64_t> steps);
 
 /// Throws Error for a step that a person asked for by `flag` ("--from-step") and cannot have, with the steps that there
 /// are.

@@ -44,11 +44,12 @@ Snapshot::Snapshot(Session& session)
     }
     std::map<ValueId, const Part*> by_value;
     for (const Part& part : parts_) by_value[*program.find(part.name)] = &part;
+    std::vector<std::vector<int64_t>> stages = stages_of(session.compiled().train());
     for (const auto& [id, part] : by_value) {
         const Value& value = program.value(id);
         Tensor local = session.main().tensor(now.find(value.name).value());
         local.data = part->to;
-        values_.push_back({value.name, value.type, value.layout, local, stages_of(session.compiled().train(), id),
+        values_.push_back({value.name, value.type, value.layout, local, std::move(stages[static_cast<size_t>(id)]),
                            is_fixed(program, id)});
     }
 }

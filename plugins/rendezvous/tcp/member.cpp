@@ -18,6 +18,7 @@ namespace {
 constexpr auto handshake = std::chrono::seconds(3);
 constexpr auto settled = std::chrono::milliseconds(100);
 constexpr auto last_words = std::chrono::seconds(1);
+constexpr auto crossing = std::chrono::seconds(1);
 constexpr size_t max_unsent = 4 << 20;  // who has more to say waits
 constexpr size_t most_told = 4096;
 
@@ -134,6 +135,12 @@ std::optional<std::string> Member::ask(std::string_view what, std::string_view k
         throw Error((is_lost_ ? link_.lost() : link_.service() + " closed the store") +
                         "\n  this rank waited for key '" + std::string(key) + "'",
                     Fault::peer);
+    if (what == "get") {  // a value that was there in time may be on its way: it comes before what is asked now
+        const uint64_t next = request(lock, "absent", {}, {});
+        changed_.wait_for(lock, crossing, [&] { return link_.answer(next) || is_lost_ || link_.over(); });
+        link_.cancel(next);
+        if (answered()) return answer;
+    }
     link_.cancel(number);
     flush();
     return std::nullopt;

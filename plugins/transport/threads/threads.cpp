@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "orrery/p2p.h"
@@ -389,10 +390,10 @@ public:
                 throw Error("transport threads: the members of " + group.name + " are processes " + pids[0] + " and " +
                             pid + ", not threads of one; use transport shm");
         // All are here: member 0 shows its state until everyone has taken it.
-        auto state = std::make_shared<State>(static_cast<size_t>(group.size()));
-        const Shown mine(state);
-        const auto keys = exchange(group, rendezvous, name + "/state", mine.key(), timeout);
-        state = Shown::find(keys[0]);
+        std::optional<Shown> mine;
+        if (group.me == 0) mine.emplace(std::make_shared<State>(static_cast<size_t>(group.size())));
+        const auto keys = exchange(group, rendezvous, name + "/state", mine ? mine->key() : "", timeout);
+        std::shared_ptr<State> state = Shown::find(keys[0]);
         if (!state)
             throw Error("transport threads: " + group.name + ": rank " + std::to_string(group.ranks[0]) +
                             " has given up while others joined",

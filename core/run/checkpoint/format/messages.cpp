@@ -104,8 +104,7 @@ std::string report_of(const Json& schema, std::span<const StateValue> state, con
         for (const auto& [name, vote] : named) sum.update(vote);
         sums[holders] = sum.hex();
     }
-    Json report = {{"problem", ""},
-                   {"step", writer.index().step},
+    Json report = {{"step", writer.index().step},
                    {"index", Json::array({writer.entry().bytes, writer.entry().sha256})},
                    {"bytes", writer.bytes()},
                    {"schema", sha256(schema.dump())},
@@ -113,10 +112,6 @@ std::string report_of(const Json& schema, std::span<const StateValue> state, con
     if (writer.unsound()) report["unsound"] = true;
     if (first_of_stage(mesh, rank, stage_axis)) report["tensors"] = schema;
     return message_text(report);
-}
-
-std::string report_of_problem(int64_t step, const std::string& problem) {
-    return message_text({{"problem", problem}, {"step", step}});
 }
 
 Assembled assemble(const std::vector<std::string>& reports, int64_t step, const Mesh& mesh, AxisId stage_axis,
@@ -135,8 +130,6 @@ Assembled assemble(const std::vector<std::string>& reports, int64_t step, const 
     for (size_t i = 0; i < reports.size(); ++i) {
         const auto rank = static_cast<int64_t>(i);
         const Json report = parse_message(reports[i]);
-        if (const auto said = report.at("problem").get<std::string>(); !said.empty())
-            throw Error(fmt::format("on rank {}: {}", rank, said));
         if (report.at("step") != step)
             throw Error(fmt::format("rank {} is at step {}", rank, report.at("step").get<int64_t>()));
         if (report.contains("tensors")) tensors.add(report["tensors"], rank), ++stages;

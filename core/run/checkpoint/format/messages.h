@@ -20,13 +20,11 @@ bool first_of_stage(const Mesh& mesh, int64_t rank, AxisId stage_axis);
 /// not UTF-8.
 Json schema_of(std::span<const StateValue> state);
 
-/// {"problem", "step", "index": [bytes, sha256], "bytes", "schema": digest, "votes": {holders: digest}, "tensors",
+/// {"step", "index": [bytes, sha256], "bytes", "schema": digest, "votes": {holders: digest}, "tensors",
 /// "unsound"}.
 std::string report_of(const Json& schema, std::span<const StateValue> state, const std::vector<Share>& shares,
                       const std::vector<std::string>& votes, const ObjectWriter& writer, const Mesh& mesh, int64_t rank,
                       AxisId stage_axis);
-/// Of a rank that has written nothing that counts.
-std::string report_of_problem(int64_t step, const std::string& problem);
 
 /// What rank 0 makes of all reports.
 struct Assembled {

@@ -55,6 +55,7 @@ RankIndex parsed(const Json& json) {
         object.rank = index.rank;
         if (!object.key.starts_with(fmt::format("rank-{:05}-", index.rank)))
             throw Error(fmt::format("object {} is none of rank {}", quote(object.key), index.rank));
+        if (object.written < 0) throw Error("object " + quote(object.key) + " does not say of which step it is");
         if (object.written > index.step)
             throw Error(
                 fmt::format("object {} is of step {}, which comes after this one", quote(object.key), object.written));

@@ -17,7 +17,7 @@ struct Holders {
     std::string axes;
 };
 
-Holders holders_of(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
+Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
     std::vector<int64_t> at = mesh.coordinates(rank);
     Holders holders;
     for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
@@ -114,13 +114,32 @@ Block box_of(const StateValue& value, const Mesh& mesh, int64_t rank) {
     return box;
 }
 
+std::vector<int64_t> holders_of(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
+    std::vector<std::vector<int64_t>> all = {mesh.coordinates(rank)};
+    for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
+        const Axis& own = mesh.axis(axis);
+        if (own.size == 1 || own.sequential || value.layout.at(axis).kind == Placement::Kind::split) continue;
+        std::vector<int64_t> along = axis == stage_axis ? value.stages : std::vector<int64_t>();
+        if (along.empty())
+            for (int64_t at = 0; at < own.size; ++at) along.push_back(at);
+        std::vector<std::vector<int64_t>> more;
+        for (const std::vector<int64_t>& at : all)
+            for (const int64_t coordinate : along)
+                more.push_back(at), more.back()[static_cast<size_t>(axis)] = coordinate;
+        all = std::move(more);
+    }
+    std::vector<int64_t> ranks;
+    for (const std::vector<int64_t>& at : all) ranks.push_back(mesh.rank_of(at));
+    return ranks;
+}
+
 std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
                              int64_t least_bytes) {
     std::vector<Share> shares(state.size());
     std::map<std::string, std::pair<Holders, Line>> lines;
     for (size_t i = 0; i < state.size(); ++i) {
         shares[i].local = box_of(state[i], mesh, rank);
-        const Holders holders = holders_of(state[i], mesh, rank, stage_axis);
+        const Holders holders = place_among(state[i], mesh, rank, stage_axis);
         const std::string stages =
             state[i].stages.empty() ? "" : fmt::format(", stages {}", fmt::join(state[i].stages, " "));
         shares[i].holders = fmt::format("{}{}, rank {}", holders.axes, stages, holders.first);

@@ -26,6 +26,9 @@ struct Share {
 std::vector<Share> shares_of(std::span<const StateValue> state, const Mesh& mesh, int64_t rank, AxisId stage_axis,
                              int64_t least_bytes);
 
+/// The ranks that hold the same block of a value as this one does.
+std::vector<int64_t> holders_of(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis);
+
 /// The part of a value that a rank holds. Throws when `local` is not of that shape, or holds partial sums.
 Block box_of(const StateValue& value, const Mesh& mesh, int64_t rank);
 
