@@ -293,7 +293,10 @@ void Commit::told(std::string_view text) {
             if (is_well(said)) return enter(Stage::read_back);
             if (said.end == CommitEnd::disputed) return enter(Stage::vote, said.why);
             break;
-        case Stage::blamed: verdict_ = said; break;
+        case Stage::blamed:
+            if (is_well(said)) return give_up("rank 0 does not say who differs");
+            verdict_ = said;
+            break;
         default:
             if (is_well(said)) said.end = CommitEnd::good;
             return finish(said);

@@ -35,8 +35,8 @@ struct CommitVerdict {
     Left left = Left::nothing;
     std::string left_why = {};  ///< that it is there, or that this cannot be said
 
-    /// The step is committed and was read back.
-    bool good() const { return end == CommitEnd::good || end == CommitEnd::unretired; }
+    /// The step is committed and was read back, whatever became of older ones.
+    bool kept() const { return end == CommitEnd::good || end == CommitEnd::unretired; }
     /// For people. `task`: "checkpoint of step 8 in runs/gpt/checkpoints". "" for one that is good in all.
     std::string text(const std::string& task) const;
     bool operator==(const CommitVerdict&) const = default;
@@ -54,7 +54,7 @@ struct CommitAction {
         look,       ///< (0) whether the step is visible, as publishing it failed; answers `there`
         vote,       ///< answers with this rank's votes of what is disputed, `text`
         blame,      ///< (0) answers with who differs, by `texts`, all votes
-        discard,    ///< (0) what was written of the step, which is not visible
+        discard,    ///< (0) what was written of the step and is not visible
         read_back,  ///< this rank's part, from the store; answers `uncovered` where only others' parts are amiss
         take_back,  ///< (0) the visible step
         retire,     ///< (0) older steps, now that this one is known to be good

@@ -121,7 +121,8 @@ public:
         for (const uint64_t late : strangers_.late(now)) act(late, {}, true);
         if (now >= next_look_) {
             for (auto& [connection, peer] : peers_)
-                if (peer.here() && now - peer.heard > options_.silence) drop(peer, silence_of(peer, now));
+                if (peer.here() && now - peer.heard > options_.silence)
+                    peer.joined() ? drop(peer, silence_of(peer, now)) : close(peer);
             next_look_ = now + look_every;
         }
         if (ending_) say_farewell(now);
@@ -233,7 +234,8 @@ private:
         switch (frame.kind) {
             case Kind::set: store(frame.key, frame.value); break;
             case Kind::add: {
-                const std::string sum = sum_of(values_[frame.key], frame.value);
+                const auto had = values_.find(frame.key);
+                const std::string sum = sum_of(had == values_.end() ? "" : had->second, frame.value);
                 push(connection, peer, {Kind::value, frame.id, {}, sum});
                 store(frame.key, sum);
                 break;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace orrery {
@@ -14,10 +15,9 @@ constexpr int to_be_queued_again = 75;
 /// Whether the same again says that it will be so each time. A node that is lost twice says nothing of the job.
 bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopped && cause != Cause::done; }
 
-/// Whether it may have been the node: a rank there failed of itself. Of memory, storage and scripts it says nothing.
-bool suspect(const Ended& how) {
-    return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang || how.cause == Cause::error);
-}
+/// Whether it may have been the node: a rank there failed of itself. Of a loss, memory, storage and scripts it says
+/// nothing.
+bool suspect(const Ended& how) { return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang); }
 
 std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
 
@@ -53,10 +53,17 @@ Supervisor::Orders Supervisor::came(int64_t node, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::absent) return orders;
-    known.state = Node::checking;
-    orders.push_back({Order::Kind::check, node});
+    known.why.clear();
+    check(node, now, orders);
     gather(now, orders);
     return orders;
+}
+
+void Supervisor::check(int64_t node, double now, Orders& orders) {
+    Known& known = nodes_[node];
+    known.state = Node::checking;
+    known.checked_until = now + options_.check_s;
+    orders.push_back({Order::Kind::check, node});
 }
 
 Supervisor::Orders Supervisor::checked(int64_t node, bool fit, const std::string& why, double now) {
@@ -76,7 +83,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, bool fit, const std::string
                               {},
                               0,
                               fmt::format("node {} failed its check and is looked at once more: {}", node, why)});
-            orders.push_back({Order::Kind::check, node});
+            check(node, now, orders);
         } else {
             known.state = Node::quarantined;
             orders.push_back({Order::Kind::say,
@@ -96,7 +103,7 @@ Supervisor::Orders Supervisor::lost(int64_t node, const std::string& how, double
     Known& known = nodes_[node];
     if (state_ == State::over || known.state == Node::absent) return orders;
     const bool ran = known.state == Node::running;
-    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, how};
+    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, 0, how};
     if (ran)
         failed({Cause::node, to_be_queued_again, fmt::format("node {}", node), fmt::format("is lost ({})", how), best_},
                orders);
@@ -140,8 +147,20 @@ Supervisor::Orders Supervisor::tick(double now) {
 
 std::optional<double> Supervisor::next_tick() const {
     if (state_ != State::gathering) return std::nullopt;
-    if (!chosen(not_before_).empty()) return not_before_;
-    return chosen(wait_until_).empty() ? wait_until_ : std::max(not_before_, spares_from_);
+    std::set<double> times = {not_before_, std::max(not_before_, spares_from_)};
+    for (const int64_t node : slots_) times.insert(std::max(not_before_, nodes_.at(node).checked_until));
+    for (const double time : times)
+        if (!chosen(time).empty()) return time;
+    return std::max(wait_until_, checked_until());
+}
+
+/// When the last check of a slot's node is overdue; 0: none is under way.
+double Supervisor::checked_until() const {
+    double last = 0;
+    for (const int64_t node : slots_)
+        if (const Known& known = nodes_.at(node); known.state == Node::checking)
+            last = std::max(last, known.checked_until);
+    return last;
 }
 
 bool Supervisor::any_running() const {
@@ -181,8 +200,8 @@ void Supervisor::settle(double now, Orders& orders) {
     state_ = State::gathering;
     for (auto& [node, known] : nodes_)
         if (known.state == Node::suspect) {
-            known.state = Node::checking;
-            orders.push_back({Order::Kind::check, node});
+            known.why.clear();
+            check(node, now, orders);
         }
     gather(now, orders);
 }
@@ -214,7 +233,7 @@ std::vector<int64_t> Supervisor::chosen(double now) const {
     for (int64_t& node : taken) {
         if (ready(node)) continue;
         // What it did is kept on its disks and in its caches: a check takes seconds.
-        if (node >= 0 && nodes_.at(node).state == Node::checking) return {};
+        if (node >= 0 && nodes_.at(node).state == Node::checking && now < nodes_.at(node).checked_until) return {};
         node = -1;
         if (now < spares_from_) return {};
         for (const auto& [other, known] : nodes_)
@@ -232,7 +251,7 @@ void Supervisor::gather(double now, Orders& orders) {
     if (state_ != State::gathering) return;
     const std::vector<int64_t> taken = chosen(now);
     if (taken.empty()) {
-        if (now >= wait_until_)
+        if (now >= std::max(wait_until_, checked_until()))
             finish(to_be_queued_again, fmt::format("{} after {:g} s", missing(), options_.wait_node_s), orders);
         return;
     }
@@ -251,7 +270,7 @@ std::string Supervisor::missing() const {
         const Known& known = nodes_.at(node);
         if (known.state == Node::ready || known.state == Node::running) continue;
         const char* what = known.state == Node::absent     ? "is missing"
-                           : known.state <= Node::checking ? "has not ended its checks"
+                           : known.state <= Node::checking ? "is being checked"
                                                            : "failed its checks twice";
         text += fmt::format("{}node {} {}{}", text.empty() ? "" : "; ", node, what,
                             known.why.empty() ? "" : fmt::format(" ({})", known.why));

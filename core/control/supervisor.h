@@ -59,6 +59,7 @@ public:
         int64_t spares = 0;           ///< nodes beyond these, from number `nodes` on
         double own_first_s = 10;      ///< in the beginning a spare leaves a slot so long to its own node
         double wait_node_s = 300;     ///< with too few nodes
+        double check_s = 12;          ///< a check that takes longer keeps neither a spare nor the end away
         double first_pause_s = 1;     ///< before the second restart without a new step; the first has none
         double longest_pause_s = 30;  ///< each is twice the one before, up to this
         int64_t generation = 0;       ///< the newest one taken: the next is beyond it
@@ -98,9 +99,12 @@ private:
     struct Known {
         Node state = Node::absent;
         int64_t failed_checks = 0;
+        double checked_until = 0;  ///< while it is checked
         std::string why;
     };
 
+    void check(int64_t node, double now, Orders& orders);
+    double checked_until() const;
     void gather(double now, Orders& orders);
     void failed(const Ended& how, Orders& orders);
     void settle(double now, Orders& orders);

@@ -128,7 +128,7 @@ TEST_CASE("a verdict has what went wrong, where and why in fields, and says it",
     CHECK_THAT(failing(Kind::read_back, {.problem = "a hole", .uncovered = true}).text("a save"),
                Contains("on rank 0: what was written does not cover its values: a hole"));
     const CommitVerdict unretired = failing(Kind::retire, full);
-    CHECK(unretired.good());
+    CHECK(unretired.kept());
     CHECK(unretired.text("a save") == "a save is good, but removing older ones failed on rank 0: the disk is full");
 
     Commit disputed = at(Kind::judge);
@@ -185,7 +185,7 @@ TEST_CASE("a save that is given up does nothing more, and an answer that nobody 
     CHECK_THROWS_AS(commit.told("+"), std::logic_error);
     commit.give_up("rank 0 is lost");
     CHECK(commit.over());
-    CHECK_FALSE(commit.verdict().good());
+    CHECK_FALSE(commit.verdict().kept());
     CHECK_THROWS_AS(commit.done({}), std::logic_error);
     commit.give_up("something else");
     CHECK(commit.verdict().why == "rank 0 is lost");

@@ -172,12 +172,12 @@ void CommitWorld::ended(Job& job, Rank& rank) {
     const bool there = seen != visible_.end() && seen->second.generation == job.generation;
     if (rank.rank == 0 && verdict.end != CommitEnd::given_up && job.generation == claimed_ &&
         verdict.left != CommitVerdict::Left::unknown)
-        must(there == (verdict.good() || verdict.left == CommitVerdict::Left::step),
+        must(there == (verdict.kept() || verdict.left == CommitVerdict::Left::step),
              fmt::format("step {} is {}, its verdict says otherwise", rank.step, there ? "there" : "not there"));
-    if (verdict.good() && rank.saves > 0) return at(delay(), [&] { begin(job, rank); });
+    if (verdict.kept() && rank.saves > 0) return at(delay(), [&] { begin(job, rank); });
     rank.done = true;
-    if (!verdict.good() && !std::exchange(job.over, true)) at(delay(), [this] { take_over(); });
-    if (verdict.good() && rank.rank == 0 && !std::exchange(job.over, true)) at(delay(), [this] { take_over(); });
+    if (!verdict.kept() && !std::exchange(job.over, true)) at(delay(), [this] { take_over(); });
+    if (verdict.kept() && rank.rank == 0 && !std::exchange(job.over, true)) at(delay(), [this] { take_over(); });
 }
 
 /// Whether the store or the state is at fault here, and remembers it. What an older generation does always fails.
@@ -334,7 +334,7 @@ void CommitWorld::judge() {
             must(faults.count({one->end, one->rank}) == 1, which + "no such thing went wrong: " + one->text("a save"));
         must(one->why.empty() == (one->end == CommitEnd::good), which + "nothing is said of why");
         must(one->text("a save").empty() == (one->end == CommitEnd::good), which + "there is no text of it");
-        if (!one->good()) continue;
+        if (!one->kept()) continue;
         must(published_.count(save) == 1 && taken_back_.count(save) == 0, which + "is good and not there");
         must(read_[save].size() == static_cast<size_t>(ranks_), which + "is good and was not read back by all");
     }

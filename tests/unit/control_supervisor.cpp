@@ -351,6 +351,26 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     REQUIRE(find(without, Kind::start));
     CHECK(find(without, Kind::start)->nodes == std::vector<int64_t>{0, 2});
 
+    // A check that does not end keeps nobody for good: neither a spare nor, longer than the job waits, the end.
+    Supervisor hangs = started({.restarts = 3, .nodes = 2, .spares = 1});
+    hangs.came(2, 1);
+    hangs.checked(2, true, "", 2);
+    hangs.ended(1, killed(1, 5), 10);
+    CHECK(find(hangs.ended(0, heard, 11), Kind::start) == nullptr);
+    REQUIRE(hangs.next_tick() == 23.0);
+    CHECK(find(hangs.tick(22), Kind::start) == nullptr);
+    REQUIRE(find(hangs.tick(23), Kind::start));
+    Supervisor short_wait = started({.restarts = 3, .nodes = 2, .wait_node_s = 1});
+    short_wait.ended(1, killed(1, 5), 10);
+    CHECK(find(short_wait.ended(0, heard, 11), Kind::finish) == nullptr);
+    CHECK(short_wait.missing() == "node 1 is being checked");
+    CHECK(find(short_wait.tick(13), Kind::finish) == nullptr);
+    CHECK(find(short_wait.checked(1, true, "", 15), Kind::start));
+    // What a script or a store failed of says nothing of the node.
+    Supervisor lost = started({.restarts = 3, .nodes = 2});
+    lost.ended(1, killed(1, 5, Cause::error), 10);
+    CHECK(find(lost.ended(0, killed(0, 5, Cause::error), 11), Kind::start));
+
     Supervisor begins({.restarts = 3, .nodes = 2, .spares = 1}, 0);
     for (const int64_t node : {0, 2}) {
         begins.came(node, 0);

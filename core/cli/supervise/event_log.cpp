@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "base/env.h"
@@ -21,6 +23,8 @@
 
 namespace orrery {
 namespace {
+
+constexpr std::chrono::seconds last_lines(2);
 
 double rounded(double seconds) { return std::round(seconds * 1000) / 1000; }
 
@@ -53,86 +57,107 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
+class EventLog::File {
+public:
+    explicit File(std::string path) : path_(std::move(path)) {
+        file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+        if (file_ < 0)
+            throw Error(fmt::format("cannot write {}: {}\n  move away what is there", path_, std::strerror(errno)),
+                        Fault::failed);
+    }
+    ~File() { ::close(file_); }
+    File(const File&) = delete;
+
+    const std::string& path() const { return path_; }
+
+    /// Readers take each line for one of JSON, and the next would be glued to this.
+    void mend_last_line() {
+        std::error_code ignored;
+        if (!std::filesystem::is_regular_file(path_, ignored)) return;
+        const std::string all = system_env()->read_file(path_);
+        const size_t begin = all.rfind('\n') + 1;  // 0 where there is none
+        if (begin == all.size()) return;
+        const bool whole = Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end());
+        const int failed = whole ? append("\n") : ::ftruncate(file_, static_cast<off_t>(begin)) == 0 ? 0 : errno;
+        if (failed != 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(failed)), Fault::failed);
+    }
+
+    /// The whole of it, or nothing: errno of the call that failed, 0: none did.
+    int append(std::string_view line) {
+        struct stat before {};
+        const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
+        while (!line.empty()) {
+            const ssize_t done = ::write(file_, line.data(), line.size());
+            if (done < 0 && errno == EINTR) continue;
+            if (done < 0) {
+                const int failed = errno;
+                [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
+                return failed;
+            }
+            line.remove_prefix(static_cast<size_t>(done));
+        }
+        return 0;
+    }
+
+private:
+    const std::string path_;
+    int file_ = -1;
+};
+
 EventLog::EventLog(const std::string& folder) {
     if (folder.empty()) return;
-    path_ = folder + "/events.jsonl";
-    file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    if (file_ < 0)
-        throw Error(fmt::format("cannot write {}: {}\n  move away what is there", path_, std::strerror(errno)),
-                    Fault::failed);
-    mend_last_line();
+    file_ = std::make_shared<File>(folder + "/events.jsonl");
+    file_->mend_last_line();
+    lines_ = std::make_shared<Lines>();
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread that waits for them
-    writer_ = std::thread([this] { write_lines(); });
+    writer_ = std::thread([file = file_, lines = lines_] { write(*file, *lines); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-/// Readers take each line for one of JSON, and the next would be glued to this.
-void EventLog::mend_last_line() {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path_, ignored)) return;
-    const std::string all = system_env()->read_file(path_);
-    const size_t begin = all.rfind('\n') + 1;  // 0 where there is none
-    if (begin == all.size()) return;
-    const bool whole = Json::accept(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end());
-    const int failed = whole ? append("\n") : ::ftruncate(file_, static_cast<off_t>(begin)) == 0 ? 0 : errno;
-    if (failed != 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(failed)), Fault::failed);
-}
-
-int EventLog::append(std::string_view line) {
-    struct stat before {};
-    const bool known = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
-    while (!line.empty()) {
-        const ssize_t done = ::write(file_, line.data(), line.size());
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) {
-            const int failed = errno;
-            [[maybe_unused]] const int cut = known ? ::ftruncate(file_, before.st_size) : 0;  // no half of it stays
-            return failed;
-        }
-        line.remove_prefix(static_cast<size_t>(done));
-    }
-    return 0;
-}
-
 EventLog::~EventLog() {
-    if (file_ < 0) return;
-    {
-        const std::lock_guard lock(mutex_);
-        ends_ = true;
+    if (!lines_) return;
+    std::unique_lock lock(lines_->mutex);
+    lines_->ends = true;
+    lines_->changed.notify_all();
+    if (lines_->changed.wait_for(lock, last_lines, [&] { return lines_->over; })) {
+        lock.unlock();
+        writer_.join();
+        return;
     }
-    changed_.notify_all();
-    writer_.join();
-    ::close(file_);
+    std::fprintf(stderr,
+                 "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
+                 file_->path().c_str(), static_cast<long long>(last_lines.count()));
+    writer_.detach();
 }
 
 void EventLog::tell(int64_t generation, const std::string& event, const Json& more) {
-    if (file_ < 0) return;
+    if (!lines_) return;
     Json line = {{"time", rounded(wall_time())}, {"generation", generation}, {"event", event}};
     line.update(more);
-    {
-        const std::lock_guard lock(mutex_);
-        lines_.push_back(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(lines_->mutex);
+    lines_->waiting.push_back(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    lines_->changed.notify_all();
 }
 
-void EventLog::write_lines() {
+void EventLog::write(File& file, Lines& lines) {
     bool said = false;
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(lines.mutex);
     for (;;) {
-        changed_.wait(lock, [&] { return ends_ || !lines_.empty(); });
-        if (lines_.empty()) return;
-        const std::string line = std::move(lines_.front());
-        lines_.pop_front();
+        lines.changed.wait(lock, [&] { return lines.ends || !lines.waiting.empty(); });
+        if (lines.waiting.empty()) break;
+        const std::string line = std::move(lines.waiting.front());
+        lines.waiting.pop_front();
         lock.unlock();
-        const int failed = append(line);
+        const int failed = file.append(line);
         if (failed != 0 && !std::exchange(said, true))
-            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(),
+            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", file.path().c_str(),
                          std::strerror(failed));
         lock.lock();
     }
+    lines.over = true;
+    lines.changed.notify_all();
 }
 
 }  // namespace orrery

@@ -2,9 +2,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "base/json.h"
@@ -42,7 +42,7 @@ class EventLog {
 public:
     /// "" : none is written.
     explicit EventLog(const std::string& folder);
-    /// Waits until all lines are written.
+    /// Waits until all lines are written, 2 s at most: then those are lost, and it says so.
     ~EventLog();
     EventLog(const EventLog&) = delete;
 
@@ -51,17 +51,17 @@ public:
     void tell(int64_t generation, const std::string& event, const Json& more = Json::object());
 
 private:
-    void mend_last_line();
-    /// The whole of it, or nothing: errno of the call that failed, 0: none did.
-    int append(std::string_view line);
-    void write_lines();
+    class File;
+    struct Lines {
+        std::mutex mutex;  // guards the three below
+        std::deque<std::string> waiting;
+        bool ends = false, over = false;
+        std::condition_variable changed;
+    };
+    static void write(File& file, Lines& lines);
 
-    std::string path_;
-    int file_ = -1;
-    std::mutex mutex_;  // guards the two below
-    std::deque<std::string> lines_;
-    bool ends_ = false;
-    std::condition_variable changed_;
+    std::shared_ptr<File> file_;    // a writer that a disk holds outlives this
+    std::shared_ptr<Lines> lines_;  // nullptr: none is written
     std::thread writer_;
 };
 

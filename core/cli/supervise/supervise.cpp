@@ -35,8 +35,8 @@ public:
     Conductor(LaunchSpec& spec, const Supervision& options)
         : options_(options),
           spec_(spec),
-          local_(spec, held_, options.disk_timeout_s),
           log_(options.folder ? options.folder() : ""),
+          local_(spec, held_, options.disk_timeout_s),
           began_(now_s()),
           supervisor_(options.policy, began_) {
         spec_.gone = [this](int64_t rank, const std::string& how) { return !server_ || server_->gone(rank, how); };
@@ -258,8 +258,8 @@ private:
     std::unique_ptr<RendezvousService> server_;
     std::unique_ptr<Agents> agents_;  ///< nullptr: all ranks are of this host
     std::set<int64_t> running_;       ///< nodes whose ranks are not known to have ended
+    EventLog log_;                    ///< outlives the ranks: it may wait for a disk
     LocalRanks local_;
-    EventLog log_;
     const double began_;
     double idle_since_ = began_;
     Supervisor supervisor_;

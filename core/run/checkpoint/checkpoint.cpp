@@ -141,12 +141,18 @@ void Checkpoints::perform(Commit& commit, OwnPart& part) {
         commit.done(answer);
     };
     switch (action.kind) {
-        case Kind::check: return commit.done({.problem = options_.diverged(part.state)});
+        case Kind::check:
+            return done([&](CommitAnswer&) {
+                if (const std::string why = options_.diverged(part.state); !why.empty()) throw Error(why);
+            });
         case Kind::make_way: return done([&](CommitAnswer&) { make_way(part.step); });
         case Kind::write: return done([&](CommitAnswer& answer) { answer.text = write(part); });
         case Kind::judge: return done([&](CommitAnswer& answer) { answer.text = judge(part, action.texts); });
         case Kind::publish: return done([&](CommitAnswer&) { store_.commit(part.step, part.root); });
-        case Kind::look: return done([&](CommitAnswer& answer) { answer.there = has_step(store_, part.step); });
+        case Kind::look:
+            return done([&](CommitAnswer& answer) {
+                answer.there = has_step(store_, part.step) && store_.manifest(part.step) == part.root;
+            });
         case Kind::vote:
             return done([&](CommitAnswer& answer) {
                 answer.text = votes_in(part.state, part.shares, part.votes, action.text);
@@ -192,7 +198,7 @@ void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::str
         throw;
     }
     verdict_ = commit.verdict();
-    if (verdict_.good()) {
+    if (verdict_.kept()) {
         saved_ = step;
         written_ = std::move(part.written);
     }

@@ -71,9 +71,9 @@ public:
 
     /// Each element is written once: what is replicated is split over those who hold it (format/shares.h). Replicas
     /// vote on their contents; then the manifest is committed, everything is read back and found to cover what is held,
-    /// and older checkpoints are retired. Objects that are as this job's last save left them are linked. On failure the
-    /// step is not visible and earlier ones are untouched. Does nothing for the step that it saved last. `host`: a JSON
-    /// object (seed, data cursor, program fingerprint...).
+    /// and older checkpoints are retired. Objects that are as this job's last save left them are linked. On failure
+    /// earlier ones are untouched, and the step is not visible unless verdict() says so. Does nothing for the step that
+    /// it saved last. `host`: a JSON object (seed, data cursor, program fingerprint...).
     ///
     /// What stands in the step's place, damaged, suspect or not ours, is set aside and kept; a sound one is an error.
     ///

@@ -188,7 +188,7 @@ std::string Exchange::wait(const Round& round, const std::string& key, int64_t r
                                 missing(round, rank), round.topic, timeout_.count(), setting_, rendezvous_.absent()),
                     Fault::peer);
     }
-    // In slices, so that each costs the store one look; a lost rank ends any of them.
+    // In slices, each of one look; a lost rank ends any of them.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);

@@ -18,6 +18,7 @@ namespace {
 constexpr auto handshake = std::chrono::seconds(3);
 constexpr auto settled = std::chrono::milliseconds(100);
 constexpr auto last_words = std::chrono::seconds(1);
+constexpr int slice_ms = 500;  // between two looks whether to give up
 constexpr auto crossing = std::chrono::seconds(1);
 constexpr size_t max_unsent = 4 << 20;  // who has more to say waits
 constexpr size_t most_told = 4096;
@@ -72,7 +73,8 @@ bool Member::shake_hands(Clock::time_point deadline) {
     link_.opened(link_time(Clock::now()));
     while (!link_.joined()) {
         pollfd p{socket_.get(), POLLIN, 0};
-        if (::poll(&p, 1, left_ms(deadline)) <= 0) return false;
+        while (::poll(&p, 1, std::min(left_ms(deadline), slice_ms)) <= 0)
+            if (left_ms(deadline) == 0 || (options_.give_up && options_.give_up())) return false;
         char buffer[1 << 12];
         const int64_t n = receive_some(socket_.get(), buffer, sizeof buffer);
         if (n < 0) return false;
