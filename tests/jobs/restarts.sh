@@ -228,7 +228,7 @@ logged taken "generation 2 of the job's folder is taken"
 is taken "events[-1]['event'] == 'end' and events[-1]['exit_code'] == 1 and 'is taken' in events[-1]['why']"
 
 # One rank has a launcher, too.
-steps=6000 begin alone --set mesh.dp=1
+steps=6000 begin alone --set mesh.dp=1 --set run.threads_per_rank=1
 wait_for steps_done alone 15 || { cat alone.log; fail "alone: no steps"; }
 kill -9 "$(rank_of 0)"
 through alone
