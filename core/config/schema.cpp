@@ -153,7 +153,7 @@ std::string_view parent_of(std::string_view table) {
 
 bool is_open_table(std::string_view table) {
     if (table == "script" || table.starts_with("script.")) return true;
-    if (table == "transport.axis") return false;
+    if (table == "transport.axis" || table.starts_with("transport.axis.")) return false;
     for (std::string_view kind : backends)
         if (table.size() > kind.size() && table.starts_with(kind) && table[kind.size()] == '.') return true;
     return false;

@@ -54,6 +54,7 @@ std::vector<std::string> seeds() {
             "9223372036854775807\n",
             "[script.a]\nb = 1\n[script.a.c]\nd = [{ e = 1 }, { f = 'x' }]\ng = -2.5e-3\n[mesh]\ndp = 2\n"
             "[transport.axis]\ndp = \"gloo\"\npp = \"ucx\"\n",
+            "[transport.axis.dp]\n",
             "[checkpoint]\nkeep = 1\n",
             "[checkpoint.keep]\nx = 1\n",
             "[[script.list]]\na = 1\n[[script.list]]\nb = 2\n",

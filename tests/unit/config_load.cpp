@@ -207,6 +207,7 @@ TEST_CASE("backends are checked against the plugins that were found") {
     CHECK(has(text("[run]\ntransport = \"ncll\"\n"), "a.toml:2:13: no transport \"ncll\""));
     CHECK(has(text("[run]\ntransport = \"ncll\"\n"), "did you mean \"nccl\"?"));
     CHECK(has(text("[transport.glo]\nx = 1\n"), "a.toml:1:1: no transport \"glo\""));
+    CHECK(has(text("[mesh]\ndp=2\n[transport.axis.dp]\n"), "transport.axis.dp is a table, expected a text"));
     CHECK(has(text("[mesh]\ndp=2\n[transport.axis]\npp=\"gloo\"\n"), "names the axis \"pp\", which [mesh] lacks"));
 }
 
