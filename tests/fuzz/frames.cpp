@@ -157,7 +157,7 @@ private:
 
     /// What each has to say to the other; and what is true of it.
     void pump() {
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 6; ++i) {  // a handshake takes five
             const std::string from = link_.output(), to = other_ ? "" : service_.take(1);
             if (from.empty() && to.empty()) break;
             if (!to.empty()) hear_link(to);
