@@ -54,6 +54,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(5)
     dist.init_process_group("gloo")
+    savers = dist.new_group()  # beside the gradients of the default one they would wait for each other
     start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     saves = os.path.join(sys.argv[1], "saves")
     os.makedirs(saves, exist_ok=True)
@@ -83,7 +84,7 @@ def main():
                 under_way.result()
             weights, moments = get_state_dict(model, optimizer)
             under_way = dcp.async_save({"model": weights, "optimizer": moments},
-                                       checkpoint_id=os.path.join(saves, str(step)))
+                                       checkpoint_id=os.path.join(saves, str(step)), process_group=savers)
 
 
 if __name__ == "__main__":
