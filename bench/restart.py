@@ -69,7 +69,8 @@ def measure(command, steps_of, began_of, folder):
             wait_for(lambda: (now := children(job.pid)) and not set(now) & set(old), job)
             return wait_for(began_of, job) - killed
         finally:
-            os.killpg(job.pid, signal.SIGTERM)
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGTERM)
             try:
                 job.wait(30)
             except subprocess.TimeoutExpired:
