@@ -11,9 +11,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -57,18 +60,17 @@ void add(Goodput& goodput, const GenerationTimes& t, bool first) {
     (t.failed ? goodput.detection : goodput.steps) += t.ended - last;
 }
 
-class EventLog::File {
+/// The file, and the lines that wait for it.
+class EventLog::Writer {
 public:
-    explicit File(std::string path) : path_(std::move(path)) {
+    explicit Writer(std::string path) : path_(std::move(path)) {
         file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
         if (file_ < 0)
             throw Error(fmt::format("cannot write {}: {}\n  move away what is there", path_, std::strerror(errno)),
                         Fault::failed);
     }
-    ~File() { ::close(file_); }
-    File(const File&) = delete;
-
-    const std::string& path() const { return path_; }
+    ~Writer() { ::close(file_); }
+    Writer(const Writer&) = delete;
 
     /// Readers take each line for one of JSON, and the next would be glued to this.
     void mend_last_line() {
@@ -82,6 +84,45 @@ public:
         if (failed != 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(failed)), Fault::failed);
     }
 
+    void add(std::string line) {
+        const std::lock_guard lock(mutex_);
+        waiting_.push_back(std::move(line));
+        changed_.notify_all();
+    }
+
+    /// Writes what is added, until the end and the last line.
+    void run() {
+        bool said = false;
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
+            if (waiting_.empty()) break;
+            const std::string line = std::move(waiting_.front());
+            waiting_.pop_front();
+            lock.unlock();
+            const int failed = append(line);
+            if (failed != 0 && !std::exchange(said, true))
+                std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", path_.c_str(),
+                             std::strerror(failed));
+            lock.lock();
+        }
+        over_ = true;
+        changed_.notify_all();
+    }
+
+    /// Whether all lines are written within some seconds; says so where they are not.
+    bool end() {
+        std::unique_lock lock(mutex_);
+        ends_ = true;
+        changed_.notify_all();
+        if (changed_.wait_for(lock, last_lines, [&] { return over_; })) return true;
+        std::fprintf(stderr,
+                     "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
+                     path_.c_str(), static_cast<long long>(last_lines.count()));
+        return false;
+    }
+
+private:
     /// The whole of it, or nothing: errno of the call that failed, 0: none did.
     int append(std::string_view line) {
         struct stat before {};
@@ -99,65 +140,35 @@ public:
         return 0;
     }
 
-private:
     const std::string path_;
     int file_ = -1;
+    std::mutex mutex_;  // guards the three below
+    std::deque<std::string> waiting_;
+    bool ends_ = false, over_ = false;
+    std::condition_variable changed_;
 };
 
 EventLog::EventLog(const std::string& folder) {
     if (folder.empty()) return;
-    file_ = std::make_shared<File>(folder + "/events.jsonl");
-    file_->mend_last_line();
-    lines_ = std::make_shared<Lines>();
+    writer_ = std::make_shared<Writer>(folder + "/events.jsonl");
+    writer_->mend_last_line();
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread that waits for them
-    writer_ = std::thread([file = file_, lines = lines_] { write(*file, *lines); });
+    thread_ = std::thread([writer = writer_] { writer->run(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 EventLog::~EventLog() {
-    if (!lines_) return;
-    std::unique_lock lock(lines_->mutex);
-    lines_->ends = true;
-    lines_->changed.notify_all();
-    if (lines_->changed.wait_for(lock, last_lines, [&] { return lines_->over; })) {
-        lock.unlock();
-        writer_.join();
-        return;
-    }
-    std::fprintf(stderr,
-                 "orrery: cannot write %s: its disk has not answered for %lld s; the last events are not there\n",
-                 file_->path().c_str(), static_cast<long long>(last_lines.count()));
-    writer_.detach();
+    if (!writer_) return;
+    writer_->end() ? thread_.join() : thread_.detach();
 }
 
 void EventLog::tell(int64_t generation, const std::string& event, const Json& more) {
-    if (!lines_) return;
+    if (!writer_) return;
     Json line = {{"time", rounded(wall_time())}, {"generation", generation}, {"event", event}};
     line.update(more);
-    const std::lock_guard lock(lines_->mutex);
-    lines_->waiting.push_back(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    lines_->changed.notify_all();
-}
-
-void EventLog::write(File& file, Lines& lines) {
-    bool said = false;
-    std::unique_lock lock(lines.mutex);
-    for (;;) {
-        lines.changed.wait(lock, [&] { return lines.ends || !lines.waiting.empty(); });
-        if (lines.waiting.empty()) break;
-        const std::string line = std::move(lines.waiting.front());
-        lines.waiting.pop_front();
-        lock.unlock();
-        const int failed = file.append(line);
-        if (failed != 0 && !std::exchange(said, true))
-            std::fprintf(stderr, "orrery: cannot write %s: %s; the job goes on\n", file.path().c_str(),
-                         std::strerror(failed));
-        lock.lock();
-    }
-    lines.over = true;
-    lines.changed.notify_all();
+    writer_->add(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace orrery

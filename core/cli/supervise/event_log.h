@@ -1,9 +1,6 @@
 #pragma once
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -51,18 +48,9 @@ public:
     void tell(int64_t generation, const std::string& event, const Json& more = Json::object());
 
 private:
-    class File;
-    struct Lines {
-        std::mutex mutex;  // guards the three below
-        std::deque<std::string> waiting;
-        bool ends = false, over = false;
-        std::condition_variable changed;
-    };
-    static void write(File& file, Lines& lines);
-
-    std::shared_ptr<File> file_;    // a writer that a disk holds outlives this
-    std::shared_ptr<Lines> lines_;  // nullptr: none is written
-    std::thread writer_;
+    class Writer;
+    std::shared_ptr<Writer> writer_;  // nullptr: none is written; one that a disk holds outlives this
+    std::thread thread_;
 };
 
 }  // namespace orrery

@@ -80,19 +80,19 @@ std::string problem_of_run(const std::vector<std::string>& arguments, double sec
     ::close(lifeline[0]);
     std::string problem;
     int status = 0;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    bool ended = pid < 0;
-    while (!ended && std::chrono::steady_clock::now() < until) {
-        ended = ::waitpid(pid, &status, WNOHANG) != 0;
-        if (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    const auto ends_within = [&](double limit) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
+        while (::waitpid(pid, &status, WNOHANG) == 0) {
+            if (std::chrono::steady_clock::now() >= until) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        return true;
+    };
     if (pid < 0) {
         problem = fmt::format("cannot be looked at: fork: {}", std::strerror(errno));
-    } else if (!ended) {
+    } else if (!ends_within(seconds)) {
         ::kill(pid, SIGKILL);
-        // One that waits for a disk may not end: who waits for it would hear no signal.
-        for (int i = 0; i < 100 && ::waitpid(pid, &status, WNOHANG) == 0; ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ends_within(1);  // one that a disk holds may not: who waited for it would hear no signal
         problem = fmt::format("its check takes more than {:g} s", seconds);
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         problem = last_words(said);

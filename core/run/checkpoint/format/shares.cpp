@@ -11,6 +11,21 @@ namespace orrery {
 
 namespace {
 
+/// The coordinates of an axis at which the same block lies, in ascending order: at `stages`, or at all of `count`.
+struct Alike {
+    int64_t count = 0;  ///< 0: each has a block of its own
+    std::span<const int64_t> stages = {};
+
+    int64_t at(int64_t place) const { return stages.empty() ? place : stages[static_cast<size_t>(place)]; }
+};
+
+Alike alike_along(const StateValue& value, const Mesh& mesh, AxisId axis, AxisId stage_axis) {
+    const Axis& own = mesh.axis(axis);
+    if (own.size == 1 || own.sequential || value.layout.at(axis).kind == Placement::Kind::split) return {};
+    if (axis != stage_axis || value.stages.empty()) return {own.size};
+    return {static_cast<int64_t>(value.stages.size()), value.stages};
+}
+
 /// Ranks that hold the same block: their number, this rank's place among them, and the lowest of them.
 struct Holders {
     int64_t count = 1, place = 0, first = 0;
@@ -21,23 +36,22 @@ Holders place_among(const StateValue& value, const Mesh& mesh, int64_t rank, Axi
     std::vector<int64_t> at = mesh.coordinates(rank);
     Holders holders;
     for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
-        const Axis& own = mesh.axis(axis);
-        if (own.size == 1 || own.sequential || value.layout.at(axis).kind == Placement::Kind::split) continue;
+        const Alike alike = alike_along(value, mesh, axis, stage_axis);
+        if (alike.count == 0) continue;
+        const std::string& name = mesh.axis(axis).name;
         int64_t& coordinate = at[static_cast<size_t>(axis)];
-        int64_t count = own.size, place = coordinate, first = 0;
-        if (axis == stage_axis && !value.stages.empty()) {
-            const auto stage = std::find(value.stages.begin(), value.stages.end(), coordinate);
-            if (stage == value.stages.end())
+        int64_t place = coordinate;
+        if (!alike.stages.empty()) {
+            const auto stage = std::find(alike.stages.begin(), alike.stages.end(), coordinate);
+            if (stage == alike.stages.end())
                 throw Error(fmt::format("rank {} holds {}, which is of stages {} of {}", rank, value.name,
-                                        fmt::join(value.stages, " "), own.name));
-            count = static_cast<int64_t>(value.stages.size());
-            place = stage - value.stages.begin();
-            first = value.stages.front();
+                                        fmt::join(alike.stages, " "), name));
+            place = stage - alike.stages.begin();
         }
-        holders.count *= count;
-        holders.place = holders.place * count + place;
-        coordinate = first;
-        holders.axes += (holders.axes.empty() ? "" : "+") + own.name;
+        holders.count *= alike.count;
+        holders.place = holders.place * alike.count + place;
+        coordinate = alike.at(0);
+        holders.axes += (holders.axes.empty() ? "" : "+") + name;
     }
     holders.first = mesh.rank_of(at);
     return holders;
@@ -117,15 +131,12 @@ Block box_of(const StateValue& value, const Mesh& mesh, int64_t rank) {
 std::vector<int64_t> holders_of(const StateValue& value, const Mesh& mesh, int64_t rank, AxisId stage_axis) {
     std::vector<std::vector<int64_t>> all = {mesh.coordinates(rank)};
     for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
-        const Axis& own = mesh.axis(axis);
-        if (own.size == 1 || own.sequential || value.layout.at(axis).kind == Placement::Kind::split) continue;
-        std::vector<int64_t> along = axis == stage_axis ? value.stages : std::vector<int64_t>();
-        if (along.empty())
-            for (int64_t at = 0; at < own.size; ++at) along.push_back(at);
+        const Alike alike = alike_along(value, mesh, axis, stage_axis);
+        if (alike.count == 0) continue;
         std::vector<std::vector<int64_t>> more;
         for (const std::vector<int64_t>& at : all)
-            for (const int64_t coordinate : along)
-                more.push_back(at), more.back()[static_cast<size_t>(axis)] = coordinate;
+            for (int64_t place = 0; place < alike.count; ++place)
+                more.push_back(at), more.back()[static_cast<size_t>(axis)] = alike.at(place);
         all = std::move(more);
     }
     std::vector<int64_t> ranks;
