@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The PyTorch peer of restart.py: a tiny GPT under torchrun, gloo, DDP, DCP's async_save every 10 steps.
 
-    torchrun --nproc-per-node 4 --max-restarts 3 restart_torch.py FOLDER
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # restart.py says why
+    torchrun --standalone --nproc-per-node 4 --max-restarts 3 restart_torch.py FOLDER
 
 Rank 0 writes steps.jsonl: which start, step, time. Goes on from the newest checkpoint that is whole.
 """
