@@ -69,10 +69,12 @@ def resident_of(asked, folder, settings):
     """Bytes of rank 0 while it trains and has saved: its own pages and files, of what it shares its part."""
     command = [ORRERY, "run", SCRIPT, "--config", CONFIG,
                *flags_of([f"run.folder={json.dumps(folder)}", "train.steps=100000", "train.evaluate_every=0",
-                          "metrics.tensorboard=false", *settings, *asked.set, "checkpoint.every_steps=8"])]
+                          "metrics.tensorboard=false", *settings, *asked.set, "checkpoint.every_steps=20"])]
     with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        saves = 0
         for line in run.stdout:
-            if "checkpoint of step 16 committed" in line:
+            saves += "committed and read back" in line
+            if saves == 2:
                 break
         ranks = subprocess.run(["pgrep", "-P", str(run.pid)], text=True, capture_output=True).stdout.split()
         total = 0
@@ -172,9 +174,10 @@ def main():
               f"time on {count}")
     copy = memcpy_s(size)
     hold = statistics.median(held["async"])
+    part = f"the {statistics.median(held['blocking']) / hold:.0f}th part" if hold > 0 else "nothing"
     print(f"snapshot of {size / 1e6:.0f} MB a rank: held {1e3 * hold:.2f} ms, memcpy {1e3 * copy:.2f} ms: "
-          f"{hold / copy:.2f} times; of a blocking save's {statistics.median(held['blocking']):.3f} s the "
-          f"{statistics.median(held['blocking']) / hold:.0f}th part; durable after {statistics.median(whole['async']):.3f} s")
+          f"{hold / copy:.2f} times; of a blocking save's {statistics.median(held['blocking']):.3f} s {part}; "
+          f"durable after {statistics.median(whole['async']):.3f} s")
     if peak := re.search(r", ([0-9.]+ \w+) in all, for the snapshot", said):
         plan = bytes_of(peak.group(1))
         with tempfile.TemporaryDirectory() as folder:
