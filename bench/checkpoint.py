@@ -4,16 +4,18 @@
     python3 bench/checkpoint.py [--rounds 5] [--steps 300] [--every 100] [--torch VENV] [--set KEY=VALUE]
 
 Runs of configs/quickstart.toml on two ranks, interleaved: without checkpoints, with one every so many steps beside the
-steps (checkpoint.async), and with one that holds them. Tells the time of all steps from first to last, what a step that
-snapshots is held against a memcpy of the same bytes, the median step beside a save and without one, and the resident
-memory against the plan's peak. With --torch, a folder of a virtual environment that has torch, PyTorch's DCP saves the
-same bytes from one process, as save and as async_save. Nothing else may run meanwhile.
+steps (checkpoint.async), and with one that holds them. Tells the time of all steps from the tenth to the last, what a
+step that snapshots is held against a memcpy of the same bytes, the median step beside a save and without one, the
+processor time that runs with saves take more, spread over the processors, and the resident memory against the plan's
+peak. With --torch, a folder of a virtual environment that has torch, PyTorch's DCP saves the same bytes from two ranks
+that train meanwhile (checkpoint_torch.py). Nothing else may run meanwhile.
 """
 import argparse
 import ctypes
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -25,22 +27,6 @@ ORRERY = os.path.join(ROOT, "build/orrery")
 SCRIPT, CONFIG = (os.path.join(ROOT, name) for name in ("scripts/gpt.lua", "configs/quickstart.toml"))
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-DCP = """
-import sys, time, tempfile, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-size, rounds, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-state = {f"w{i}": torch.randn(size // 4 // 48) for i in range(48)}
-for n in range(rounds):
-    for name in ("save", "async_save"):
-        began = time.perf_counter()
-        work = getattr(dcp, name)(state, checkpoint_id=f"{folder}/{name}{n}")
-        held = time.perf_counter() - began
-        if name == "async_save":
-            work.result()
-        print(name, held, time.perf_counter() - began, flush=True)
-"""
-
-
 def flags_of(settings):
     return [flag for setting in settings for flag in ("--set", setting)]
 
@@ -51,18 +37,21 @@ def bytes_of(text):
 
 
 def train(asked, folder, settings):
-    """Step lines of metrics.jsonl, the record's checkpoints, and what the run printed."""
+    """Step lines of metrics.jsonl, the record's checkpoints, what the run printed, and its processor time."""
     command = [ORRERY, "run", SCRIPT, "--config", CONFIG,
                *flags_of([f"run.folder={json.dumps(folder)}", f"train.steps={asked.steps}", "train.evaluate_every=0",
                           "train.evaluate_batches=1", "checkpoint.final=false", "metrics.tensorboard=false",
                           *settings, *asked.set])]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     with open(os.path.join(folder, "metrics.jsonl")) as lines:
         steps = [line for line in map(json.loads, lines) if "seconds" in line]
     with open(os.path.join(folder, "run.json")) as record:
-        return steps, json.load(record).get("checkpoints", {}), done.stdout
+        return steps, json.load(record).get("checkpoints", {}), done.stdout, processor_s
 
 
 def baseline(asked):
@@ -74,6 +63,27 @@ def baseline(asked):
     if status != 0:
         sys.exit("orrery check failed")
     return usage.ru_maxrss * 1024
+
+
+def resident_of(asked, folder, settings):
+    """Bytes of rank 0 while it trains and has saved: its own pages and files, of what it shares its part."""
+    command = [ORRERY, "run", SCRIPT, "--config", CONFIG,
+               *flags_of([f"run.folder={json.dumps(folder)}", "train.steps=100000", "train.evaluate_every=0",
+                          "metrics.tensorboard=false", *settings, *asked.set, "checkpoint.every_steps=20"])]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        saves = 0
+        for line in run.stdout:
+            saves += "committed and read back" in line
+            if saves == 2:
+                break
+        ranks = subprocess.run(["pgrep", "-P", str(run.pid)], text=True, capture_output=True).stdout.split()
+        total = 0
+        for name, keys in (("status", ("RssAnon", "RssFile")), ("smaps_rollup", ("Pss_Shmem",))):
+            with open(f"/proc/{min(ranks, key=int)}/{name}") as lines:
+                total += sum(int(line.split()[1]) * 1024 for line in lines if line.split(":")[0] in keys)
+        run.kill()
+        subprocess.run(["kill", "-KILL", *ranks], stderr=subprocess.DEVNULL)
+    return total
 
 
 def memcpy_s(size):
@@ -95,19 +105,19 @@ def beside(steps, asked):
     return after, others
 
 
-def torch_rows(asked, size, folder):
-    python = os.path.join(asked.torch, "bin/python")
-    done = subprocess.run([python, "-c", DCP, str(size), str(asked.rounds), folder], text=True, capture_output=True)
-    if done.returncode != 0:
-        print(f"DCP: skipped, {python} failed: {done.stderr.strip().splitlines()[-1:]}")
+def torch_rows(asked, size, step_s, folder):
+    torchrun = os.path.join(asked.torch, "bin/torchrun")
+    script = os.path.join(ROOT, "bench/checkpoint_torch.py")
+    done = subprocess.run([torchrun, "--standalone", "--nproc-per-node", "2", script, str(size), str(asked.rounds),
+                           folder, str(step_s)], text=True, capture_output=True)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not rows:
+        print(f"DCP: skipped, {torchrun} failed: {done.stderr.strip().splitlines()[-1:]}")
         return
-    times = {}
-    for line in done.stdout.splitlines():
-        if (words := line.split()) and words[0] in ("save", "async_save"):
-            times.setdefault(words[0], []).append((float(words[1]), float(words[2])))
-    for name, rows in times.items():
-        held, whole = (statistics.median(column) for column in zip(*rows))
-        print(f"DCP {name}, one process, {size / 1e6:.0f} MB: held {1e3 * held:.1f} ms, durable after {whole:.3f} s")
+    m = json.loads(rows[-1])
+    print(f"DCP of the same bytes, two ranks that train, steps of {1e3 * m['others']:.0f} ms: save holds "
+          f"{1e3 * m['save']:.0f} ms; async_save holds {1e3 * m['held']:.1f} ms, durable after {m['durable']:.3f} s, "
+          f"steps beside it {m['beside'] / m['others']:.2f} times as long")
 
 
 def main():
@@ -120,28 +130,30 @@ def main():
     asked = arguments.parse_args()
     every = f"checkpoint.every_steps={asked.every}"
     text = None
-    if not os.path.exists(os.path.join(ROOT, "data/bible.txt")) and not any(s.startswith("data.path") for s in asked.set):
+    named = any(s.startswith("data.path") for s in asked.set)
+    if not named and not os.path.exists(os.path.join(ROOT, "data/bible.txt")):
         text = tempfile.NamedTemporaryFile("w", suffix=".txt")
         text.writelines(f"{i * i % 997} follows {i * 7919 % 1009} and so it is written\n" for i in range(120000))
         text.flush()
         asked.set.append(f"data.path={json.dumps(text.name)}")
         print("data/bible.txt is not there: lines of numbers instead")
     cases = {"none": ["checkpoint.every_steps=0"], "async": [every], "blocking": [every, "checkpoint.async=false"]}
-    walls, held, after, others, whole = ({name: [] for name in cases} for _ in range(5))
-    resident, size, said = 0, 0, ""
+    walls, held, after, others, whole, processor = ({name: [] for name in cases} for _ in range(6))
+    size, said = 0, ""
     for n in range(asked.rounds):
         for name, settings in cases.items():
             with tempfile.TemporaryDirectory() as folder:
-                steps, saves, said_now = train(asked, folder, settings)
+                steps, saves, said_now, processor_s = train(asked, folder, settings)
+            processor[name].append(processor_s)
             walls[name].append(steps[-1]["time"] - steps[9]["time"])
             near, far = beside(steps, asked)
             after[name] += near
             others[name] += far
-            if saves:
-                held[name].append(saves["held_s"] / saves["saved"])
+            if saves:  # each save's own: the record also counts the wait for the last one, where the run ends
+                held[name] += map(float, re.findall(
+                    r"held for ([0-9.]+) s" if name == "async" else r"read back in ([0-9.]+) s:", said_now))
             if name == "async":
                 said = said_now
-                resident = max(resident, max(s["memory"] for s in steps))
                 whole[name] += map(float, re.findall(r"read back in ([0-9.]+) s beside", said))
                 size = int(bytes_of(re.search(r"from a copy of ([0-9.]+ \w+)", said).group(1)))
             print(f"round {n + 1} {name}: {walls[name][-1]:.3f} s", flush=True)
@@ -153,21 +165,28 @@ def main():
             print(f"{name:10} {wall:9.3f} {'':7} {'':9} {'':14} {1e3 * statistics.median(others[name]):10.2f}")
             continue
         near, far = statistics.median(after[name]), statistics.median(others[name])
-        print(f"{name:10} {wall:9.3f} {wall / base - 1:7.1%} {1e3 * statistics.median(held[name]):9.2f} {1e3 * near:14.2f} "
-              f"{1e3 * far:10.2f} {near / far:6.2f}")
+        print(f"{name:10} {wall:9.3f} {wall / base - 1:7.1%} {1e3 * statistics.median(held[name]):9.2f} "
+              f"{1e3 * near:14.2f} {1e3 * far:10.2f} {near / far:6.2f}")
+    count = len(os.sched_getaffinity(0))
+    for name in ("async", "blocking"):
+        more = statistics.median(processor[name]) - statistics.median(processor["none"])
+        print(f"{name}: {more:.2f} s more of processors than without saves, {more / count / base:.1%} of the steps' "
+              f"time on {count}")
     copy = memcpy_s(size)
     hold = statistics.median(held["async"])
+    part = f"the {statistics.median(held['blocking']) / hold:.0f}th part" if hold > 0 else "nothing"
     print(f"snapshot of {size / 1e6:.0f} MB a rank: held {1e3 * hold:.2f} ms, memcpy {1e3 * copy:.2f} ms: "
-          f"{hold / copy:.2f} times; of a blocking save's {statistics.median(held['blocking']):.3f} s the "
-          f"{statistics.median(held['blocking']) / hold:.0f}th part; durable after {statistics.median(whole['async']):.3f} s")
+          f"{hold / copy:.2f} times; of a blocking save's {statistics.median(held['blocking']):.3f} s {part}; "
+          f"durable after {statistics.median(whole['async']):.3f} s")
     if peak := re.search(r", ([0-9.]+ \w+) in all, for the snapshot", said):
         plan = bytes_of(peak.group(1))
-        own = resident - baseline(asked)
+        with tempfile.TemporaryDirectory() as folder:
+            own = resident_of(asked, folder, [every]) - baseline(asked)
         print(f"resident memory of rank 0 beyond `orrery check`: {own / 1e6:.0f} MB, the plan's peak with its snapshot "
               f"{plan / 1e6:.0f} MB: {own / plan - 1:+.1%}")
     if asked.torch:
         with tempfile.TemporaryDirectory() as folder:
-            torch_rows(asked, size, folder)
+            torch_rows(asked, size, statistics.median(others["none"]), folder)
     else:
         print("DCP: skipped, no --torch VENV")
 

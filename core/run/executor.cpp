@@ -100,6 +100,7 @@ struct Executor::Machine {
 
     /// What it writes may still be copied.
     void copied(int index) {
+        if (index == e.gate_at_) e.device_.wait(0, e.gate_);
         if (!e.copy_ || !e.copy_->wait_for(e.parts_before_[static_cast<size_t>(index)])) return;
         spend(0, {StepRecord::What::copied});
     }
@@ -135,6 +136,10 @@ struct Executor::Machine {
         copied(index);
         const Instruction& i = instruction(index);
         Event all;
+        if (e.gate_.owner && e.parts_before_[static_cast<size_t>(index)] > 0) {
+            if (e.joins_.empty()) e.joins_.push_back(begin);
+            e.joins_.push_back(e.gate_);
+        }
         if (e.joins_.size() == 1) {
             all = e.joins_.front();
         } else if (!e.joins_.empty()) {
@@ -243,7 +248,7 @@ Executor::Executor(const Plan& plan, int64_t rank, Device& device, std::vector<C
     resolve_waits();
     size_t most = 0;
     for (const Instruction& instruction : class_.stream) most = std::max(most, instruction.waits.size());
-    joins_.reserve(most);
+    joins_.reserve(most + 2);
 }
 
 Executor::~Executor() {
@@ -432,6 +437,15 @@ void Executor::copied_beside(CopyProgress& copy, std::vector<int64_t> parts_befo
     assert(!device_.captures() && parts_before.size() == class_.stream.size());
     copy_ = &copy;
     parts_before_ = std::move(parts_before);
+}
+
+void Executor::copied_beside(const Event& gate, std::vector<int64_t> parts_before) {
+    assert(parts_before.size() == class_.stream.size());
+    gate_ = gate;
+    parts_before_ = std::move(parts_before);
+    gate_at_ = none;
+    for (size_t i = class_.stream.size(); i-- > 0;)
+        if (class_.stream[i].queue == 0 && parts_before_[i] > 0) gate_at_ = static_cast<int>(i);
 }
 
 void Executor::run(const void* inputs, void* results) {

@@ -163,6 +163,20 @@ public:
         return {this, ticket_};
     }
 
+    Event gate(int number) override {
+        const uint64_t ticket = last_gate - static_cast<uint64_t>(number);
+        std::shared_ptr<Mark> mark;
+        {
+            const std::lock_guard lock(mutex_);
+            std::shared_ptr<Mark>& kept = marks_[ticket];
+            if (!kept) kept = std::make_shared<Mark>();
+            mark = kept;
+        }
+        mark->reset();
+        queues_[number].add([mark](int64_t& now) { mark->set(now); }, host());
+        return {this, ticket};
+    }
+
     void wait(int number, const Event& event) override {
         auto* const mark = static_cast<Mark*>(event.native());
         if (!mark) return event.wait();
@@ -172,9 +186,11 @@ public:
                 throw Error("device apart: what is not recorded waits for what is", Fault::failed);
             return recorded_->wait(queue, mark->shared_from_this());
         }
-        if (recorded_ && recorded_->takes_part(queue))
-            throw Error("device apart: a recorded step waits for what is not recorded", Fault::failed);
-        queue.add([mark = mark->shared_from_this()](int64_t& now) { now = std::max(now, mark->join()); }, host());
+        Work join = [mark = mark->shared_from_this()](int64_t& now) { now = std::max(now, mark->join()); };
+        const bool gate = event.owner == this && event.ticket > last_gate - gates;
+        if (!recorded_ || !recorded_->takes_part(queue)) return queue.add(std::move(join), host());
+        if (!gate) throw Error("device apart: a recorded step waits for what is not recorded", Fault::failed);
+        recorded_->add(queue, std::move(join));
     }
 
     void synchronize(int number) override {
@@ -209,6 +225,8 @@ public:
     void* native(uint64_t ticket) override { return &mark(ticket); }
 
 private:
+    static constexpr uint64_t gates = 64, last_gate = ~uint64_t{0};  ///< their tickets are none of record()'s
+
     Mark& mark(uint64_t ticket) {
         const std::lock_guard lock(mutex_);
         return *marks_.at(ticket);

@@ -1,6 +1,7 @@
 // The device by itself: memory, copies, order, capture.
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <thread>
 
 #include "gpu/gpu.h"
 
@@ -104,6 +105,42 @@ TEST_CASE("gpu: a captured step runs when it is launched, each time", "[device]"
     add.launch(*device, x.data, y.data);  // the device still works
     device->synchronize(0);
     for (Memory* memory : {&x, &y}) device->release(*memory);
+}
+
+TEST_CASE("gpu: a captured step waits at a gate for what is behind it now", "[device]") {
+    const auto device = gpu::device();
+    constexpr int64_t all = 24 << 20, changed = 1024;
+    Memory x = device->allocate(changed * 4, MemoryKind::device), y = device->allocate(all * 4, MemoryKind::device),
+           copy = device->allocate(all * 4, MemoryKind::pinned);
+    const std::vector<float> ones(all, 1.0f);
+    device->copy(0, x.data, ones.data(), changed * 4);
+    device->copy(0, y.data, ones.data(), all * 4);
+    device->synchronize(0);
+    float* const last = static_cast<float*>(y.data) + all - changed;  // what a copy reaches last
+    const Adder add(*device, changed);
+    std::string why;
+    const Event gate = device->gate(1);
+    const auto step = device->capture(
+        [&] {
+            device->wait(0, gate);
+            add.launch(*device, x.data, last);
+        },
+        why);
+    INFO(why);
+    REQUIRE(step);
+    const float* const seen = static_cast<const float*>(copy.data) + all - changed;
+    for (const float before : {1.0f, 2.0f, 3.0f}) {
+        device->copy(1, copy.data, y.data, all * 4);
+        const Event closed = device->gate(1);
+        CHECK(closed.owner == gate.owner);
+        device->launch(0, *step, {}, nullptr);
+        std::thread([&] { closed.wait(); }).join();
+        CHECK(gate.done());
+        CHECK(seen[0] == before);
+        CHECK(seen[changed - 1] == before);
+        device->synchronize(0);
+    }
+    for (Memory* memory : {&x, &y, &copy}) device->release(*memory);
 }
 
 TEST_CASE("gpu: a capture that fails leaves no launch behind", "[device]") {

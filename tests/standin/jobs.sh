@@ -58,3 +58,34 @@ near zero cpu
 on_gpu stages 20 "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2
 captured stages
 near stages cpu
+
+# Saves beside the steps, copied by a queue beside them: the bytes of saves that hold them, captured and not, on every
+# mesh; and a run goes on from one.
+objects() {
+    (cd "$1/checkpoints/step-0000000$2" && sha256sum ./*.safetensors) > "$1.$2.txt" || fail "$1: no objects of step $2"
+}
+saved() {
+    local name=$1
+    shift
+    for how in true false; do
+        on_gpu "$name-$how" 8 --set checkpoint.every_steps=3 --set checkpoint.keep=4 --set checkpoint.async=$how "$@"
+        for step in 3 6 8; do objects "$name-$how" $step; done
+    done
+    grep -q "made beside the next step, by the device's queue of copies" "$name-true.log" ||
+        { cat "$name-true.log"; fail "$name: no copy by a queue"; }
+    for step in 3 6 8; do
+        cmp "$name-true.$step.txt" "$name-false.$step.txt" || fail "$name: other bytes of step $step"
+    done
+    echo "$name: the same bytes beside the steps"
+}
+saved saves "${one[@]}"
+captured saves-true
+saved plain_saves "${one[@]}" --set device.cuda.graph=false
+saved zero_saves "${two[@]}" --set script.zero=3
+captured zero_saves-true
+for how in true false; do
+    on_gpu saves-$how 20 "${one[@]}" --set checkpoint.every_steps=3 --set checkpoint.async=$how
+    grep -q "resumed from step 8" saves-$how.log || { cat saves-$how.log; fail "saves-$how: did not go on"; }
+done
+cmp <(losses saves-true) <(losses saves-false) || fail "a run that goes on has other bits"
+[ "$(losses saves-true | wc -l)" -eq 20 ] || fail "saves-true: no 20 step lines"

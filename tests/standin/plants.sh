@@ -32,6 +32,8 @@ export orrery source_root
 found no_wait "gpu: queues wait for each other's events" "20.0f"
 # Events: one is done before the work that it stands for.
 found early_event "gpu: queues wait for each other's events" "20.0f"
+# Gates: a captured step waits for what was behind one when it was captured.
+found old_gate "gpu: a captured step waits at a gate*" "seen"
 # Captures: a call that one forbids.
 found wait_in_capture "gpu: a captured step with messages*" "cudaErrorStreamCaptureInvalidated"
 # Groups: messages that are none, one that is missing at a member, members that ask for different things.

@@ -64,6 +64,23 @@ cudaError_t wait_captured(CUstream_st& stream, const CUevent_st& event) {
     return cudaSuccess;
 }
 
+/// A node of the captured stream that waits, whenever it runs, for what the event was recorded behind by then.
+cudaError_t wait_external(CUstream_st& stream, CUevent_st& event) {
+    {
+        const std::lock_guard lock(captures());
+        if (!stream.capture || event.capture) return cudaErrorInvalidValue;
+    }
+    return stream.add([&event, old = event.point] {
+        std::shared_ptr<Point> point;
+        if (planted("old_gate")) return old ? old->wait() : void();
+        {
+            const std::lock_guard lock(captures());
+            point = event.point;
+        }
+        if (point) point->wait();
+    });
+}
+
 }  // namespace
 
 cudaError_t refuse_unsafe() {
@@ -105,9 +122,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     return told(stream->add([=] { function(data); }));
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
     if (!stream || !event) return told(cudaErrorInvalidResourceHandle);
     if (planted("no_wait")) return cudaSuccess;
+    if (flags == cudaEventWaitExternal) return told(wait_external(*stream, *event));
     std::shared_ptr<Point> point;
     {
         const std::lock_guard lock(captures());

@@ -22,6 +22,7 @@ static_assert(cudaStreamCaptureModeRelaxed == 2 && cudaStreamCaptureStatusNone =
 static_assert(cudaStreamCaptureStatusActive == 1 && cudaStreamCaptureStatusInvalidated == 2);
 static_assert(cudaFuncAttributeMaxDynamicSharedMemorySize == 8 && cudaHostAllocPortable == 1);
 static_assert(cudaStreamNonBlocking == 1 && cudaEventDisableTiming == 2);
+static_assert(cudaEventBlockingSync == 1 && cudaEventWaitExternal == 1);
 
 static_assert(CUDA_R_32F == 0 && CUDA_R_16F == 2 && CUDA_R_16BF == 14);
 static_assert(CUBLAS_STATUS_SUCCESS == 0 && CUBLAS_STATUS_INVALID_VALUE == 7);

@@ -123,6 +123,9 @@ public:
     virtual void copy(int queue, void* to, const void* from, int64_t bytes) = 0;
     /// Marks the work queued so far.
     virtual Event record(int queue) = 0;
+    /// One event for each queue that stands for what was queued there when gate() was called last. A captured step that
+    /// waits for it waits anew at each launch; any thread may wait for it.
+    virtual Event gate(int queue) { return record(queue); }
     /// Makes later work of the queue wait for the event; blocks the host only where it must.
     virtual void wait(int queue, const Event& event) = 0;
     /// Blocks until the queue is empty.

@@ -73,7 +73,7 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
 /// On the save thread.
 void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clock::time_point began) {
     const double given = processor_s();
-    if (snapshot_->beside()) snapshot_->copy();
+    snapshot_->copy();
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);

@@ -1,13 +1,11 @@
 #include "run/saves/snapshot.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
-#include "base/processors.h"
-#include "base/text.h"
+#include "plan/lower/buffers.h"
 #include "run/checkpoint/saved_state.h"
 #include "run/overlap.h"
 
@@ -31,17 +29,17 @@ const SnapshotPlan& plan_of(const Session& session) {
 Snapshot::Snapshot(Session& session)
     : session_(session),
       spare_(has_spare_processors(session.settings(), session.job())),
-      beside_(spare_ && session.device().limits().host_visible && !session.device().captures()),
-      memory_(session.device(), std::max<int64_t>(1, plan_of(session).bytes)),
-      threads_(static_cast<size_t>(std::max(1, session.compiled().train().threads_per_rank))) {
+      queued_(!session.device().limits().host_visible),
+      memory_(session.device(), std::max<int64_t>(1, plan_of(session).bytes)) {
     std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));  // no page is new in the first copy
     const Program& program = session.compiled().train().program;
     const Program& now = session.main().plan().program;  // a smaller step of a ramp has the same places
     for (const CopiedValue& value : plan_of(session).values) {
         const std::string& name = program.value(value.value).name;
-        parts_.push_back(
-            {name, session.main().tensor(now.find(name).value()).data, memory_.data() + value.offset, value.bytes});
+        const void* from = session.main().tensor(now.find(name).value()).data;
+        parts_.push_back({name, static_cast<const std::byte*>(from), memory_.data() + value.offset, value.bytes});
     }
+    if (queued_) lay_out();
     std::map<ValueId, const Part*> by_value;
     for (const Part& part : parts_) by_value[*program.find(part.name)] = &part;
     std::vector<std::vector<int64_t>> stages = stages_of(session.compiled().train());
@@ -54,8 +52,22 @@ Snapshot::Snapshot(Session& session)
     }
 }
 
+/// One copy of many MiB instead of one for each value: the queue has one gate, so that their order says nothing.
+void Snapshot::lay_out() {
+    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.from < b.from; });
+    std::byte* to = memory_.data();
+    for (Part& part : parts_) {
+        part.to = std::exchange(to, to + aligned(part.bytes));
+        const bool beside = !pieces_.empty() && part.from - pieces_.back().from == part.to - pieces_.back().to;
+        if (beside)
+            pieces_.back().bytes = part.from + part.bytes - pieces_.back().from;
+        else
+            pieces_.push_back(part);
+    }
+    gate_ = session_.device().gate(copies);
+}
+
 void Snapshot::guard(Executor& executor, const std::vector<SnapshotPlan>& plans) {
-    if (!beside_) return;
     const Plan& plan = executor.plan();
     std::vector<int64_t> parts_before(plan.class_of(session_.job().rank).stream.size(), 0);
     std::map<std::string_view, int64_t> until;
@@ -65,38 +77,20 @@ void Snapshot::guard(Executor& executor, const std::vector<SnapshotPlan>& plans)
         int64_t& parts = parts_before[static_cast<size_t>(value.written)];
         parts = std::max(parts, until.at(plan.program.value(value.value).name));
     }
-    executor.copied_beside(progress_, std::move(parts_before));
+    if (queued_)
+        executor.copied_beside(gate_, std::move(parts_before));
+    else
+        executor.copied_beside(progress_, std::move(parts_before));
 }
 
 void Snapshot::take() {
-    if (beside_) return progress_.begin();
-    if (!session_.device().limits().host_visible) {
-        for (const Part& part : parts_) session_.device().copy(0, part.to, part.from, part.bytes);
-        return session_.device().synchronize(0);
-    }
-    int64_t all = 0;
-    for (const Part& part : parts_) all += part.bytes;
-    if (threads_ == 1) return copy_in(0, all);
-    const auto count = static_cast<int64_t>(threads_);
-    in_parallel(threads_, threads_, [&](size_t, size_t i) {
-        const auto share = static_cast<int64_t>(i);
-        copy_in(all * share / count, all * (share + 1) / count);
-    });
-}
-
-/// Bytes [begin, end) of all parts, one after the other.
-void Snapshot::copy_in(int64_t begin, int64_t end) const {
-    int64_t first = 0;
-    for (const Part& part : parts_) {
-        const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, part.bytes);
-        if (from < to)
-            std::memcpy(part.to + from, static_cast<const std::byte*>(part.from) + from,
-                        static_cast<size_t>(to - from));
-        first += part.bytes;
-    }
+    if (!queued_) return progress_.begin();
+    for (const Part& piece : pieces_) session_.device().copy(copies, piece.to, piece.from, piece.bytes);
+    gate_ = session_.device().gate(copies);
 }
 
 void Snapshot::copy() {
+    if (queued_) return gate_.wait();
     for (size_t i = 0; i < parts_.size(); ++i) {
         std::memcpy(parts_[i].to, parts_[i].from, static_cast<size_t>(parts_[i].bytes));
         progress_.reach(static_cast<int64_t>(i) + 1);
@@ -105,9 +99,8 @@ void Snapshot::copy() {
 }
 
 std::string Snapshot::how() const {
-    if (beside_) return "beside the next step, on a spare processor";
-    if (!session_.device().limits().host_visible) return "at the end of the step, by a download";
-    return fmt::format("at the end of the step, by {}", plural(static_cast<int64_t>(threads_), "thread"));
+    if (queued_) return "beside the next step, by the device's queue of copies";
+    return spare_ ? "beside the next step, on a spare processor" : "beside the next step";
 }
 
 }  // namespace orrery

@@ -178,12 +178,16 @@ public:
         return at(queue).events.record();
     }
 
+    Event gate(int queue) override {
+        if (queue == 0) launcher_.flush();
+        Queue& own = at(queue);
+        if (!own.gate) own.gate = std::make_unique<Gate>();
+        return own.gate->close(own.stream.get());
+    }
+
     void wait(int queue, const Event& event) override {
         if (queue == 0) launcher_.flush();
-        if (auto* const native = static_cast<cudaEvent_t>(event.native()))
-            require(cudaStreamWaitEvent(stream(queue), native, 0), "waiting for other work");
-        else
-            event.wait();
+        wait_for(stream(queue), event);
     }
 
     void synchronize(int queue) override {
@@ -224,6 +228,7 @@ private:
     struct Queue {
         Stream stream;
         EventRing events{stream.get()};
+        std::unique_ptr<Gate> gate;
     };
     /// Those that join events are made when they are named first.
     Queue& at(int queue) {

@@ -26,4 +26,36 @@ bool EventRing::done(uint64_t ticket) {
 
 void EventRing::wait(uint64_t ticket) { require(cudaEventSynchronize(at(ticket)), "the work before an event"); }
 
+Gate::Gate() {
+    require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making events");
+}
+
+Gate::~Gate() { cudaEventDestroy(event_); }
+
+Event Gate::close(cudaStream_t stream) {
+    require(cudaEventRecord(event_, stream), "recording an event");
+    return {this, 0};
+}
+
+bool Gate::done(uint64_t) {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) return false;
+    require(status, "the work before a gate");
+    return true;
+}
+
+void Gate::wait(uint64_t) { require(cudaEventSynchronize(event_), "the work before a gate"); }
+
+void wait_for(cudaStream_t stream, const Event& event) {
+    auto* const native = static_cast<cudaEvent_t>(event.native());
+    if (!native) return event.wait();
+    unsigned flags = 0;
+    if (dynamic_cast<const Gate*>(event.owner)) {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        require(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+        if (status == cudaStreamCaptureStatusActive) flags = cudaEventWaitExternal;
+    }
+    require(cudaStreamWaitEvent(stream, native, flags), "waiting for other work");
+}
+
 }  // namespace orrery::cuda_device

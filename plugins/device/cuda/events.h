@@ -32,4 +32,21 @@ private:
     uint64_t last_ = 0;
 };
 
+/// One event that is recorded again and again, for waits that stand in graphs. Whoever waits on the host sleeps.
+class Gate : public EventSource {
+public:
+    Gate();
+    ~Gate() override;
+    Event close(cudaStream_t stream);
+    bool done(uint64_t) override;
+    void wait(uint64_t) override;
+    void* native(uint64_t) override { return event_; }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+/// Makes the stream wait; a stream that is captured waits for a gate's newest record at each launch.
+void wait_for(cudaStream_t stream, const Event& event);
+
 }  // namespace orrery::cuda_device

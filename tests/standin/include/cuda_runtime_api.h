@@ -57,7 +57,9 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 #define cudaHostAllocPortable 0x01
 #define cudaStreamNonBlocking 0x01
+#define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
+#define cudaEventWaitExternal 0x01
 
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
