@@ -2,7 +2,7 @@
 """Training steps on one GPU, bf16, beside PyTorch's: tokens/s, share of the matrix rate, memory.
 
     python3 bench/gpu.py [--build build] [--torch PYTHON] [--models gpt2_124m,gpt2_1558m,llama_1100m] [--limit SECONDS]
-                         [--torch-mode blocks|model|eager]
+                         [--torch-mode blocks|model|eager] [--compile]
 
 A line a model: Orrery's median tokens/s over the steps after the capture, its MFU (model flops over the best rate of an
 8192-cubed bf16 product of the same process), the GPU's used memory; the same of PyTorch (torch.compile, flash attention,
@@ -10,11 +10,13 @@ fused AdamW) with --torch; the ratio, and whether the bars hold (ratio 1.1; MFU 
 more, and steady within 4 MiB). A PyTorch that was asked for and fails is a missed bar. Below a line: the arenas that the
 plan needs, which kernels run by other code than the vendor's and why, and how PyTorch compiled. --torch-mode: of
 gpu_torch.py, whose head says what its modes are. Each of the two may take 200 s a model. --limit: all ends after so
-many seconds: what runs then is called cut, what has not begun is called not run, and both are failures.
+many seconds: what runs then is called cut, what has not begun is called not run, and both are failures. --compile: only
+lets PyTorch compile, for TORCHINDUCTOR_CACHE_DIR to keep, which other work may run beside.
 """
 import argparse
 import json
 import os
+import pathlib
 import random
 import statistics
 import struct
@@ -97,11 +99,24 @@ def orrery(build, name, steps, folder, seconds):
                 captured=any("the step is captured" in text for text in told), notes=notes)
 
 
-def torch(python, name, steps, mode, seconds):
+def torch(python, name, steps, mode, seconds, more=()):
     line = [python, os.path.join(ROOT, "bench", "gpu_torch.py"), "--model", name, "--steps", str(steps), "--mode", mode]
+    line += more
     peer = json.loads(told_by(line, seconds, subprocess.PIPE)[-1])
     peer["notes"] = [f"{peer['peer']}, {mode}: {peer['graphs']} graphs, the first step took {peer['compile_s']:.0f} s"]
     return peer
+
+
+def compile_all(python, names, mode):
+    """A short run of each model. What the compiler timed is forgotten: other work may have disturbed it."""
+    failed = False
+    for name in names:
+        peer, _ = attempt(f"{name} of PyTorch", lambda: torch(python, name, 1, mode, MOST_S, ["--warmup", "0"]))
+        failed |= not peer
+        print("".join(f"{name}: {note}\n" for note in (peer["notes"] if peer else [])), end="", flush=True)
+    for chosen in pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
+        chosen.unlink()
+    return 1 if failed else 0
 
 
 def attempt(what, work):
@@ -121,7 +136,10 @@ def main():
     p.add_argument("--models", default=",".join(MODELS))
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--limit", type=float, default=1e9)
+    p.add_argument("--compile", action="store_true")
     a = p.parse_args()
+    if a.compile:
+        return compile_all(a.torch, a.models.split(","), a.torch_mode)
     end, failed = time.time() + a.limit, False
 
     def left():

@@ -86,13 +86,24 @@ ORRERY_HOST_DEVICE AdamWStep<T> adamw_step(double beta1, double beta2, double ep
     return {T(beta1), T(beta2), T(eps), T(lr / m_correction), T(1 / sqrt(v_correction)), T(1 - lr * decay), T(scale)};
 }
 
+/// a b + c. Of a sum of two products a GPU's compiler keeps one exact, and may choose another one at each place where
+/// the sum is; here it has no choice.
+template <class T>
+ORRERY_HOST_DEVICE T fused(T a, T b, T c) {
+#if defined(__CUDA_ARCH__)
+    return fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 template <class T>
 ORRERY_HOST_DEVICE void adamw(const AdamWStep<T>& s, T& p, T g, T& m, T& v) {
     using std::sqrt;
     g = g * s.scale;
-    m = s.beta1 * m + (T(1.0) - s.beta1) * g;
-    v = s.beta2 * v + (T(1.0) - s.beta2) * g * g;
-    p = s.keep * p - s.step_size * m / (sqrt(v) * s.inverse_root + s.eps);
+    m = fused(s.beta1, m, (T(1.0) - s.beta1) * g);
+    v = fused(s.beta2, v, (T(1.0) - s.beta2) * g * g);
+    p = fused(s.keep, p, -(s.step_size * m / fused(T(sqrt(v)), s.inverse_root, s.eps)));
 }
 
 }  // namespace orrery::kernels::math

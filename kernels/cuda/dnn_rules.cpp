@@ -10,7 +10,7 @@ namespace {
 
 using i64 = std::int64_t;
 
-constexpr i64 least_scratch = i64{32} << 20;
+constexpr i64 least_scratch = i64{128} << 20;
 
 i64 up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 
@@ -40,13 +40,12 @@ std::vector<DnnAttempt> slices(const Attention& s, DnnAttempt like) {
     return all;
 }
 
-/// At most three slices that fit the usual scratch; where none does, the smallest one that fits the most.
+/// The largest slices that fit the scratch, three at most.
 std::vector<DnnAttempt> fitting(const Attention& s, const std::vector<DnnAttempt>& all) {
     std::vector<DnnAttempt> fit;
     for (const DnnAttempt& a : all) {
-        if (fit.size() < 3 && scratch_of(s, a) <= dnn_usual_scratch(s)) fit.push_back(a);
+        if (fit.size() < 3 && scratch_of(s, a) <= dnn_most_scratch(s)) fit.push_back(a);
     }
-    if (fit.empty() && !all.empty() && scratch_of(s, all.back()) <= dnn_most_scratch(s)) fit.push_back(all.back());
     return fit;
 }
 
@@ -84,12 +83,11 @@ float dnn_unseen(std::size_t version) {
     return version < 91000 ? std::numeric_limits<float>::lowest() : -std::numeric_limits<float>::infinity();
 }
 
-std::int64_t dnn_usual_scratch(const Attention& s) {
+std::int64_t dnn_most_scratch(const Attention& s) {
     const i64 rows = s.queries * s.heads + s.keys * s.groups;  // q and o, k and v
-    return std::max(least_scratch, 2 * s.batch * rows * s.head_dim * 2);
+    const i64 most = std::max(least_scratch, 4 * (2 * s.batch * rows * s.head_dim * 2));
+    return most + most / 16;  // for what lies beside the slope
 }
-
-std::int64_t dnn_most_scratch(const Attention& s) { return 4 * dnn_usual_scratch(s); }
 
 std::int64_t dnn_slope_bytes(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys) {
     return batch * heads * up(queries, 64) * up(keys, 128) * 2;

@@ -40,9 +40,9 @@ struct DnnAttempt {
     std::int64_t slices(const Attention& s) const { return s.batch / batch * (s.heads / heads); }
 };
 
-/// Scratch that slices are made to fit: the bytes of q, k, v and o, at least 32 MiB. Linear in time.
-std::int64_t dnn_usual_scratch(const Attention& s);
-/// The most that cuDNN gets, four times the usual: what wants more is refused.
+/// The most that cuDNN gets, which slices are made to fit: four times the bytes of q, k, v and o, at least 128 MiB, and
+/// a little more. Linear in time. Few slices are faster: on an H200 the gradient of 32 x 12 heads of 1024 x 64 took
+/// 0.58 ms whole, 0.64 in two and 0.88 in eight.
 std::int64_t dnn_most_scratch(const Attention& s);
 
 /// Bytes of the slope of a slice's scores, in tiles of 64 x 128.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 
@@ -127,6 +128,19 @@ TEST_CASE("gpu: plans of simulated accelerators are made for this very contract"
     CHECK(real.memory == kept.memory);
     CHECK(real.dtypes == kept.dtypes);
     CHECK(real.devices == kept.devices);
+}
+
+/// Both of NCCL's orders at once crash the driver (plugins/transport/nccl/README.md).
+TEST_CASE("gpu: of NCCL's two orders one alone is on", "[nccl]") {
+    Registry registry;
+    Loader({gpu::plugin_folder()}).load("transport", "nccl", registry, {});
+    Config config("transport.nccl");
+    const auto made = registry.transport("nccl", {})(config);
+    CHECK(std::string(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT")) == "1");
+    CHECK(std::string(std::getenv("NCCL_GRAPH_MIXING_SUPPORT")) == "0");
+    ::setenv("NCCL_GRAPH_MIXING_SUPPORT", "1", 1);
+    CHECK_THROWS_WITH(registry.transport("nccl", {})(config), Catch::Matchers::Contains("crash the driver"));
+    ::setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
 }
 
 TEST_CASE("gpu: every collective of a group of one, in place and not", "[nccl]") {

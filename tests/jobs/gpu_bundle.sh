@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The bundle for GPU hosts: gpu_check refuses without a GPU and says why; the bundle is made, is small, has no library
-# that needs one outside it and the system's, and configures with every library its own. What is made needs a
-# network: without one that part is skipped.
+# The bundle for GPU hosts: gpu_check refuses without a GPU and says why, and runs what is built and nothing else; the
+# bundle is made, is small, has no library that needs one outside it and the system's, and configures with every library
+# its own. What is made needs a network: without one that part is skipped.
 source "$(dirname "$0")/lib.sh"
 check=$source_root/scripts/gpu_check
 export ORRERY_BUILD=$work/gpu
@@ -15,6 +15,37 @@ grep -q -E '^bundle +FAILED +cannot unpack .*scripts/bundle makes it' missing.lo
     { cat missing.log; fail "no reason"; }
 $check --bulid > usage.log 2>&1
 [ $? -eq 2 ] || fail "an option that does not exist"
+
+# --run over programs that say what is wanted of them, on a GPU that somebody else shows.
+made=$work/made
+mkdir -p "$made/bin" "$made/bench" "$made/plugins"
+program() {
+    printf '#!/bin/bash\n%s\n' "$2" > "$made/$1" && chmod +x "$made/$1"
+}
+program bin/nvidia-smi '[ "$1" = -L ] && echo "GPU 0" || echo "a GPU, 1.0, 80 MiB"'
+program bin/compute-sanitizer 'echo "Error: Device not supported"; exit 1'
+program bin/python3 'case "$*" in *import*) exit 1 ;; *trajectories*) sleep 1; echo 20 losses ;; *) exit 1 ;; esac'
+program orrery 'exit 0'
+program gpu_tests 'echo "all of $*"'
+program gpu_kernel_tests 'case "$1" in ~*) exit 0 ;; esac; echo "1 of them failed"; exit 1'
+program bench/bench_cuda_kernels 'echo "no GPU"; exit 77'
+mkdir out
+ran() {
+    PATH=$made/bin:$PATH ORRERY_BUILD=$made ORRERY_PYTHON=$made/bin/python3 OUT=$work/out $check --run > run.log 2>&1
+}
+ran && fail "a failed line, and exit code 0"
+for line in 'gpu +ok +a GPU, 1.0' 'pytorch +skipped' 'device and plans +ok +all of ~\[nccl\] \([0-9]+ s\)' \
+    'kernels +FAILED +1 of them failed' 'products and attention +ok' 'compute-sanitizer +skipped +Error: Device not' \
+    'trajectories +ok +20 losses' 'nccl +skipped +not built' 'kernel rates +FAILED +no GPU' 'training +FAILED'; do
+    grep -q -E "^$line" out/table.txt || { cat run.log; fail "no line: $line"; }
+done
+! grep -E '^(bundle|configure|build|libraries) ' out/table.txt || fail "--run did more than run"
+tar -tzf out/logs.tar.gz | grep -q kernels.log || fail "the logs are not in OUT"
+rm "$made/gpu_tests"
+ran && fail "--run without its programs"
+$check --run soon > usage.log 2>&1
+[ $? -eq 2 ] || fail "--run with a time that is none"
+grep -q -E '^build +FAILED +there is no .*/gpu_tests; --build makes it' run.log || { cat run.log; fail "no reason"; }
 
 # The one that lies in the repository, or a new one.
 bundle=$source_root/gpu_bundle.tar.xz

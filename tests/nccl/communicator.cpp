@@ -1,7 +1,12 @@
 // The first of two members, of which the second is what the stand-in says.
 #include "communicator.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "nccl/standin.h"
@@ -150,6 +155,29 @@ TEST_CASE("nccl: an end is bounded while another member of the host has not come
     CHECK(f.nccl.aborted == 0);
     CHECK(f.nccl.destroyed == 0);
     CHECK(f.nccl.communicators == 1);  // it ends when the other comes
+}
+
+/// Ends the process while NCCL still destroys: 7 where that is over before what the process destroys itself.
+TEST_CASE("nccl: a process ends while NCCL lets go", "[.exit]") {
+    auto& nccl = nccl_standin::state();
+    on_exit([](int, void*) { ::_exit(nccl_standin::state().destroyed == 1 ? 7 : 8); }, nullptr);
+    auto& f = *new First;
+    f.start();
+    nccl.destroys = false;
+    f.c.reset();
+    CHECK(nccl.destroyed == 0);
+    std::thread([&] {
+        std::this_thread::sleep_for(100ms);
+        nccl.destroys = true;
+    }).detach();
+    std::exit(0);
+}
+
+TEST_CASE("nccl: a process ends after what NCCL still does in it") {
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+    const int status = std::system(("'" + self + "' '[.exit]' > /dev/null 2>&1").c_str());
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 7);
 }
 
 TEST_CASE("nccl: an abort tells the others why") {

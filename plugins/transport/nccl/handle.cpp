@@ -1,8 +1,13 @@
 #include "handle.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <vector>
 
 namespace orrery::nccl_transport {
 
@@ -27,6 +32,23 @@ struct Handle::Release {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+
+    /// NCCL promises no bound. What takes longer goes on alone, and this is false.
+    bool ends() {
+        std::unique_lock lock(mutex);
+        return changed.wait_until(lock, std::max(began + release_bound, Clock::now() + lock_bound),
+                                  [this] { return done; });
+    }
+
+    /// Of the process, those under way among them.
+    struct All {
+        std::mutex mutex;
+        std::vector<std::weak_ptr<Release>> started;
+    };
+    static All& all() {
+        static All& kept = *new All;  // outlives what the end of the process destroys
+        return kept;
+    }
 };
 
 Handle::Handle(int device, const Group& group, const ncclUniqueId& id, Rendezvous& rendezvous, std::string key,
@@ -61,6 +83,12 @@ void Handle::leave() {
 /// too, though it is said to be local once all is finalized.
 void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
     release_ = std::make_shared<Release>(began);
+    {
+        Release::All& all = Release::all();
+        const std::lock_guard lock(all.mutex);
+        if (all.started.empty()) on_exit(before_exit, nullptr);
+        all.started.push_back(release_);
+    }
     std::thread([release = release_, comm = comm_, device = device_, how] {
         cudaSetDevice(device);
         how(comm);  // its failure changes nothing any more
@@ -70,12 +98,21 @@ void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
     }).detach();
 }
 
-/// NCCL promises no bound. What takes longer goes on alone.
 void Handle::await_release() {
-    if (!release_) return;
-    std::unique_lock lock(release_->mutex);
-    const auto until = std::max(release_->began + release_bound, Clock::now() + lock_bound);
-    release_->changed.wait_until(lock, until, [&] { return release_->done; });
+    if (release_) release_->ends();
+}
+
+/// A thread that is still inside NCCL would meet its destructors and crash: the process waits for it, and ends without
+/// them where that takes too long.
+void Handle::before_exit(int status, void*) {
+    Release::All& all = Release::all();
+    const std::lock_guard lock(all.mutex);
+    for (const std::weak_ptr<Release>& started : all.started) {
+        const std::shared_ptr<Release> release = started.lock();
+        if (!release || release->ends()) continue;
+        std::fflush(nullptr);
+        ::_exit(status);
+    }
 }
 
 /// Non-blocking, so that a member that does not come is an error and no hang.

@@ -38,6 +38,14 @@ void prepare_environment(bool deterministic, const Origin& origin) {
     // A GPU has a communicator for each axis: their kernels run in the order in which the plan issues them, the same on
     // every rank. Without it two of them may wait for each other across GPUs.
     ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    // No captured step runs beside other messages: the executor waits for the end of each program. NCCL's own order of
+    // the two, together with the one above, makes graphs that crash the driver (580.159 in cuGraphUpload, NCCL 2.28.9).
+    ::setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+    const auto on = [](const char* name) { return std::string(std::getenv(name)) != "0"; };
+    if (on("NCCL_LAUNCH_ORDER_IMPLICIT") && on("NCCL_GRAPH_MIXING_SUPPORT"))
+        throw Error(origin,
+                    "NCCL_GRAPH_MIXING_SUPPORT is on in the environment: with NCCL_LAUNCH_ORDER_IMPLICIT, which "
+                    "transport nccl needs for several axes, captured steps crash the driver\n  unset it");
     if (!deterministic) return;
     // Sums made inside a switch come in an order that nobody promises.
     for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE"}) {
