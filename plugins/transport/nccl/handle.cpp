@@ -1,10 +1,7 @@
 #include "handle.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -86,7 +83,7 @@ void Handle::release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began) {
     {
         Release::All& all = Release::all();
         const std::lock_guard lock(all.mutex);
-        if (all.started.empty()) on_exit(before_exit, nullptr);
+        if (all.started.empty()) std::atexit(before_exit);
         all.started.push_back(release_);
     }
     std::thread([release = release_, comm = comm_, device = device_, how] {
@@ -102,16 +99,13 @@ void Handle::await_release() {
     if (release_) release_->ends();
 }
 
-/// A thread that is still inside NCCL would meet its destructors and crash: the process waits for it, and ends without
-/// them where that takes too long.
-void Handle::before_exit(int status, void*) {
+/// A thread that is still inside NCCL would meet its destructors and crash: the process waits for it, as long as is
+/// bearable.
+void Handle::before_exit() {
     Release::All& all = Release::all();
     const std::lock_guard lock(all.mutex);
     for (const std::weak_ptr<Release>& started : all.started) {
-        const std::shared_ptr<Release> release = started.lock();
-        if (!release || release->ends()) continue;
-        std::fflush(nullptr);
-        ::_exit(status);
+        if (const std::shared_ptr<Release> release = started.lock()) release->ends();
     }
 }
 

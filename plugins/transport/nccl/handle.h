@@ -58,7 +58,7 @@ private:
     using Clock = std::chrono::steady_clock;
     void release(ncclResult_t (*how)(ncclComm_t), Clock::time_point began);
     void await_release();
-    static void before_exit(int status, void*);
+    static void before_exit();
     std::string reason(ncclResult_t status) const;
     struct Release;
 
