@@ -369,7 +369,7 @@ std::string summary(const Compiled& compiled) {
         text += fmt::format("; {} more{} for the snapshot of saves beside the steps", bytes_text(bytes),
                             compiled.snapshot == SnapshotPlace::device
                                 ? fmt::format(", {} in all,", bytes_text(arenas[most].both() + bytes))
-                                : " in the host's memory, filled at the step's end,");
+                                : " in the host's memory");
     if (arenas.size() == 1) return text;
     const auto least = static_cast<size_t>(std::min_element(arenas.begin(), arenas.end(), smaller) - arenas.begin());
     return text + fmt::format("; {}{}, where it is least", bytes_text(arenas[least].both()), whose(compiled, least));

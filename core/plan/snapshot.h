@@ -25,7 +25,8 @@ struct CopiedValue {
 };
 
 /// A copy of all params and states that may be made beside the next step, value by value in this order: those that a
-/// step writes first come first.
+/// step writes first come first. Where a device copies (SnapshotPlace::host) all lies by address, in as many bytes, and
+/// all is copied before any of it is written.
 struct SnapshotPlan {
     std::vector<CopiedValue> values;
     int64_t bytes = 0;  ///< of the snapshot

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 namespace orrery {
@@ -9,22 +10,30 @@ namespace orrery {
 /// How far a copy that one thread makes has come, for another one that writes what is copied. In parts, in order.
 class CopyProgress {
 public:
+    /// Who waits calls it first, with the parts that it waits for: it may copy what nobody has begun.
+    void helped_by(std::function<void(int64_t)> help) { help_ = std::move(help); }
+
     /// Nothing is copied. By the thread that writes, before the copy is begun.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
     /// The first `parts` are copied. By the thread that copies.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
-        copied_.notify_one();
+        copied_.notify_all();
     }
     void reach_end() { reach(std::numeric_limits<int64_t>::max()); }
+    /// Returns when the first `parts` are copied. For those who copy: nobody is held.
+    void join(int64_t parts) const {
+        for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
+            copied_.wait(now, std::memory_order_acquire);
+    }
 
     /// Returns when the first `parts` are copied, or no copy is under way; whether it had to wait.
     bool wait_for(int64_t parts) {
-        int64_t now = copied_.load(std::memory_order_acquire);
-        if (now >= parts) return false;
+        if (copied_.load(std::memory_order_acquire) >= parts) return false;
         const auto began = std::chrono::steady_clock::now();
         waits_.fetch_add(1, std::memory_order_release);
-        for (; now < parts; now = copied_.load(std::memory_order_acquire)) copied_.wait(now, std::memory_order_acquire);
+        if (help_) help_(parts);
+        join(parts);
         waited_us_.fetch_add(
             std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count(),
             std::memory_order_relaxed);
@@ -39,6 +48,7 @@ public:
 private:
     std::atomic<int64_t> copied_{std::numeric_limits<int64_t>::max()};
     std::atomic<int64_t> waited_us_{0}, waits_{0};
+    std::function<void(int64_t)> help_;
 };
 
 }  // namespace orrery

@@ -136,7 +136,7 @@ struct Executor::Machine {
         copied(index);
         const Instruction& i = instruction(index);
         Event all;
-        if (e.gate_.owner && e.parts_before_[static_cast<size_t>(index)] > 0) {
+        if (e.gate_.owner && e.gated_[static_cast<size_t>(index)]) {
             if (e.joins_.empty()) e.joins_.push_back(begin);
             e.joins_.push_back(e.gate_);
         }
@@ -439,13 +439,13 @@ void Executor::copied_beside(CopyProgress& copy, std::vector<int64_t> parts_befo
     parts_before_ = std::move(parts_before);
 }
 
-void Executor::copied_beside(const Event& gate, std::vector<int64_t> parts_before) {
-    assert(parts_before.size() == class_.stream.size());
+void Executor::copied_beside(const Event& gate, std::vector<bool> writes) {
+    assert(gate.owner && writes.size() == class_.stream.size());
     gate_ = gate;
-    parts_before_ = std::move(parts_before);
+    gated_ = std::move(writes);
     gate_at_ = none;
     for (size_t i = class_.stream.size(); i-- > 0;)
-        if (class_.stream[i].queue == 0 && parts_before_[i] > 0) gate_at_ = static_cast<int>(i);
+        if (class_.stream[i].queue == 0 && gated_[i]) gate_at_ = static_cast<int>(i);
 }
 
 void Executor::run(const void* inputs, void* results) {

@@ -95,9 +95,9 @@ public:
     /// From here on waits, before it issues instruction i, until parts_before[i] parts of the copy are made. Not where
     /// steps are captured.
     void copied_beside(CopyProgress& copy, std::vector<int64_t> parts_before);
-    /// The same of a copy that a queue of the device makes: what is behind the gate (Device::gate). All instructions
-    /// with parts_before[i] > 0 wait for it, in captured steps, too: the host does not. Before the first step.
-    void copied_beside(const Event& gate, std::vector<int64_t> parts_before);
+    /// The same of a copy that a queue of the device makes: no instruction with writes[i] begins before the gate
+    /// (Device::gate) is done, in captured steps, too. The host does not wait. To be called before the first step.
+    void copied_beside(const Event& gate, std::vector<bool> writes);
 
     /// Fills it in the next call of run(inputs, results), and only in that: room is made now, not inside the step.
     void record(StepRecord& record);
@@ -201,7 +201,8 @@ private:
     CopyProgress* copy_ = nullptr;
     std::vector<int64_t> parts_before_;  ///< by instruction, of the copy
     Event gate_;                         ///< of a copy by the device
-    int gate_at_ = none;                 ///< the compute queue's first instruction behind it
+    std::vector<bool> gated_;            ///< by instruction: behind it
+    int gate_at_ = none;                 ///< the compute queue's first one
     std::atomic<int> position_{0};
     CommunicationThread* thread_ = nullptr;
     std::atomic<bool> running_{false};

@@ -134,7 +134,15 @@ TEST_CASE("gpu: a captured step waits at a gate for what is behind it now", "[de
         const Event closed = device->gate(1);
         CHECK(closed.owner == gate.owner);
         device->launch(0, *step, {}, nullptr);
-        std::thread([&] { closed.wait(); }).join();
+        std::string failure;
+        std::thread([&] {
+            try {
+                closed.wait();
+            } catch (const std::exception& error) {
+                failure = error.what();
+            }
+        }).join();
+        CHECK(failure == "");
         CHECK(gate.done());
         CHECK(seen[0] == before);
         CHECK(seen[changed - 1] == before);

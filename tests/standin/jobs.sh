@@ -60,7 +60,7 @@ captured stages
 near stages cpu
 
 # Saves beside the steps, copied by a queue beside them: the bytes of saves that hold them, captured and not, on every
-# mesh; and a run goes on from one.
+# mesh; and a run goes on from one. A download takes longer than a step here: what does not wait for it changes it.
 objects() {
     (cd "$1/checkpoints/step-0000000$2" && sha256sum ./*.safetensors) > "$1.$2.txt" || fail "$1: no objects of step $2"
 }
@@ -68,7 +68,8 @@ saved() {
     local name=$1
     shift
     for how in true false; do
-        on_gpu "$name-$how" 8 --set checkpoint.every_steps=3 --set checkpoint.keep=4 --set checkpoint.async=$how "$@"
+        ORRERY_STANDIN_DOWNLOAD_MS=300 on_gpu "$name-$how" 8 --set checkpoint.every_steps=3 \
+            --set checkpoint.keep_every_steps=3 --set checkpoint.async=$how "$@"
         for step in 3 6 8; do objects "$name-$how" $step; done
     done
     grep -q "made beside the next step, by the device's queue of copies" "$name-true.log" ||
@@ -81,8 +82,11 @@ saved() {
 saved saves "${one[@]}"
 captured saves-true
 saved plain_saves "${one[@]}" --set device.cuda.graph=false
-saved zero_saves "${two[@]}" --set script.zero=3
-captured zero_saves-true
+for zero in 1 3; do
+    saved zero$zero "${two[@]}" --set script.zero=$zero --set train.microbatches=2
+    captured zero$zero-true
+done
+saved stage_saves "${two[@]}" --set mesh.dp=1 --set mesh.pp=2 --set train.microbatches=2
 for how in true false; do
     on_gpu saves-$how 20 "${one[@]}" --set checkpoint.every_steps=3 --set checkpoint.async=$how
     grep -q "resumed from step 8" saves-$how.log || { cat saves-$how.log; fail "saves-$how: did not go on"; }

@@ -66,13 +66,15 @@ cudaError_t wait_captured(CUstream_st& stream, const CUevent_st& event) {
 
 /// A node of the captured stream that waits, whenever it runs, for what the event was recorded behind by then.
 cudaError_t wait_external(CUstream_st& stream, CUevent_st& event) {
+    std::shared_ptr<Point> then;
     {
         const std::lock_guard lock(captures());
         if (!stream.capture || event.capture) return cudaErrorInvalidValue;
+        then = event.point;
     }
-    return stream.add([&event, old = event.point] {
+    return stream.add([&event, then] {
         std::shared_ptr<Point> point;
-        if (planted("old_gate")) return old ? old->wait() : void();
+        if (planted("old_gate")) return then ? then->wait() : void();
         {
             const std::lock_guard lock(captures());
             point = event.point;

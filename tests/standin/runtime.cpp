@@ -1,8 +1,11 @@
 // CUDA's runtime: devices, memory, copies, errors.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -233,8 +236,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     }
     std::shared_ptr<std::vector<char>> staged;
     if (in.host) staged = std::make_shared<std::vector<char>>(in.data, in.data + bytes);
-    const cudaError_t status =
-        stream->add([out, in, bytes, staged] { std::memcpy(out.data, staged ? staged->data() : in.data, bytes); });
+    // What goes to pinned memory without pieces, as saves do: ORRERY_STANDIN_DOWNLOAD_MS makes it slow.
+    const char* const slow =
+        kind == cudaMemcpyDefault && bytes >= 16384 ? std::getenv("ORRERY_STANDIN_DOWNLOAD_MS") : nullptr;
+    const std::chrono::milliseconds pause(slow ? std::atoi(slow) : 0);
+    const cudaError_t status = stream->add([out, in, bytes, staged, pause] {
+        std::this_thread::sleep_for(pause);
+        std::memcpy(out.data, staged ? staged->data() : in.data, bytes);
+    });
     if (status != cudaSuccess || !out.host) return told(status);
     stream->mark()->wait();
     return told(fault_of(stream->device));

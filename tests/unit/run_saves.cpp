@@ -356,7 +356,7 @@ TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[sa
             }
             CHECK(contents(*a.store, 4) != contents(*a.store, 6));
             CHECK_THAT(a.notes, Contains(spare ? "made beside the next step, on a spare processor"
-                                               : "made beside the next step"));
+                                               : "made beside the next step\n"));
             CHECK_THAT(a.notes, Contains("checkpoint of step 4 committed and read back in") &&
                                     Contains("beside the steps, held for"));
             CHECK_THAT(b.notes, !Contains("beside the steps"));

@@ -104,7 +104,7 @@ struct ProductKinds {
 /// names, for waits and records alone: what was recorded there is done when all that the queue waited for is.
 class ORRERY_API Device {
 public:
-    static constexpr int first_free_queue = 2;
+    static constexpr int copy_queue = 1, first_free_queue = 2;
     virtual ~Device();
     virtual DeviceLimits limits() = 0;
     /// Aligned as scratch is, contents undefined. Throws Fault::failed naming the bytes asked for and those free.
@@ -124,8 +124,8 @@ public:
     /// Marks the work queued so far.
     virtual Event record(int queue) = 0;
     /// One event for each queue that stands for what was queued there when gate() was called last. A captured step that
-    /// waits for it waits anew at each launch; any thread may wait for it.
-    virtual Event gate(int queue) { return record(queue); }
+    /// waits for it waits anew at each launch; any thread may wait for it. Empty: the device has none.
+    virtual Event gate(int) { return {}; }
     /// Makes later work of the queue wait for the event; blocks the host only where it must.
     virtual void wait(int queue, const Event& event) = 0;
     /// Blocks until the queue is empty.

@@ -1,6 +1,7 @@
 // SavedState: saves beside the steps, on a thread of their own and from a copy of the state.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 
@@ -74,6 +75,8 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
 void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clock::time_point began) {
     const double given = processor_s();
     snapshot_->copy();
+    // What a device's queue copies has the time of forward and backward, nearly all of a step's.
+    if (snapshot_->queued()) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);

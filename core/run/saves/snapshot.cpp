@@ -1,16 +1,23 @@
 #include "run/saves/snapshot.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "base/processors.h"
+#include "plan/access.h"
 #include "plan/lower/buffers.h"
 #include "run/checkpoint/saved_state.h"
 #include "run/overlap.h"
 
 namespace orrery {
 namespace {
+
+constexpr int64_t most_by_thread = int64_t{8} << 20;
+constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< other copies from the device wait for one of these
 
 const SnapshotPlan& plan_of(const Plan& plan, const std::vector<SnapshotPlan>& snapshots, int64_t rank) {
     const auto k = static_cast<size_t>(&plan.class_of(rank) - plan.classes.data());
@@ -29,7 +36,8 @@ const SnapshotPlan& plan_of(const Session& session) {
 Snapshot::Snapshot(Session& session)
     : session_(session),
       spare_(has_spare_processors(session.settings(), session.job())),
-      queued_(!session.device().limits().host_visible),
+      queued_(!session.device().limits().host_visible || session.device().captures()),
+      threads_(static_cast<size_t>(std::max(1, session.compiled().train().threads_per_rank))),
       memory_(session.device(), std::max<int64_t>(1, plan_of(session).bytes)) {
     std::memset(memory_.data(), 0, static_cast<size_t>(memory_.bytes()));  // no page is new in the first copy
     const Program& program = session.compiled().train().program;
@@ -39,7 +47,10 @@ Snapshot::Snapshot(Session& session)
         const void* from = session.main().tensor(now.find(name).value()).data;
         parts_.push_back({name, static_cast<const std::byte*>(from), memory_.data() + value.offset, value.bytes});
     }
-    if (queued_) lay_out();
+    if (queued_)
+        lay_out();
+    else
+        cut();
     std::map<ValueId, const Part*> by_value;
     for (const Part& part : parts_) by_value[*program.find(part.name)] = &part;
     std::vector<std::vector<int64_t>> stages = stages_of(session.compiled().train());
@@ -52,54 +63,109 @@ Snapshot::Snapshot(Session& session)
     }
 }
 
-/// One copy of many MiB instead of one for each value: the queue has one gate, so that their order says nothing.
+Snapshot::~Snapshot() {
+    if (queued_) try {
+            session_.device().synchronize(Device::copy_queue);  // nothing writes to memory that is given back
+        } catch (const std::exception&) {                       // who queued it has said so
+        }
+}
+
+/// In pieces, so that several threads have work of one value.
+void Snapshot::cut() {
+    for (Part& part : parts_) {
+        for (int64_t at = 0; at < part.bytes; at += most_by_thread)
+            pieces_.push_back({part.from + at, part.to + at, std::min(most_by_thread, part.bytes - at)});
+        part.pieces_before = static_cast<int64_t>(pieces_.size());
+    }
+    copied_.assign(pieces_.size(), 0);
+    progress_.helped_by([this](int64_t pieces) {
+        if (threads_ == 1) return copy_until(pieces);
+        in_parallel(threads_, threads_, [&](size_t, size_t) { copy_until(pieces); });
+    });
+}
+
+/// By address: one copy of many MiB instead of one for each value. The queue has one gate, so that their order says
+/// nothing. What lies between values, for their alignment, is copied with them.
 void Snapshot::lay_out() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.from < b.from; });
     std::byte* to = memory_.data();
     for (Part& part : parts_) {
         part.to = std::exchange(to, to + aligned(part.bytes));
-        const bool beside = !pieces_.empty() && part.from - pieces_.back().from == part.to - pieces_.back().to;
-        if (beside)
-            pieces_.back().bytes = part.from + part.bytes - pieces_.back().from;
+        Piece* const last = pieces_.empty() ? nullptr : &pieces_.back();
+        const int64_t bytes = last ? part.from + part.bytes - last->from : 0;
+        if (last && part.from - last->from == part.to - last->to && bytes <= most_by_queue)
+            last->bytes = bytes;
         else
-            pieces_.push_back(part);
+            pieces_.push_back({part.from, part.to, part.bytes});
     }
-    gate_ = session_.device().gate(copies);
+    assert(to <= memory_.data() + memory_.bytes());
+    gate_ = session_.device().gate(Device::copy_queue);
 }
 
 void Snapshot::guard(Executor& executor, const std::vector<SnapshotPlan>& plans) {
     const Plan& plan = executor.plan();
-    std::vector<int64_t> parts_before(plan.class_of(session_.job().rank).stream.size(), 0);
-    std::map<std::string_view, int64_t> until;
-    for (size_t i = 0; i < parts_.size(); ++i) until[parts_[i].name] = static_cast<int64_t>(i) + 1;
-    for (const CopiedValue& value : plan_of(plan, plans, session_.job().rank).values) {
-        if (value.written == none) continue;
-        int64_t& parts = parts_before[static_cast<size_t>(value.written)];
-        parts = std::max(parts, until.at(plan.program.value(value.value).name));
+    const RankClass& c = plan.class_of(session_.job().rank);
+    const std::vector<CopiedValue>& values = plan_of(plan, plans, session_.job().rank).values;
+    if (queued_) {
+        if (!gate_.owner) return;
+        std::set<int> buffers;
+        for (const CopiedValue& value : values) buffers.insert(value.buffer);
+        std::vector<bool> writes_copied(c.stream.size(), false);
+        for (size_t i = 0; i < c.stream.size(); ++i)
+            for_each_access(c, c.stream[i], [&](const Operand& operand, bool, bool writes) {
+                if (writes && buffers.count(operand.buffer) > 0) writes_copied[i] = true;
+            });
+        return executor.copied_beside(gate_, std::move(writes_copied));
     }
-    if (queued_)
-        executor.copied_beside(gate_, std::move(parts_before));
-    else
-        executor.copied_beside(progress_, std::move(parts_before));
+    std::vector<int64_t> pieces_before(c.stream.size(), 0);
+    std::map<std::string_view, int64_t> until;
+    for (const Part& part : parts_) until[part.name] = part.pieces_before;
+    for (const CopiedValue& value : values) {
+        if (value.written == none) continue;
+        int64_t& pieces = pieces_before[static_cast<size_t>(value.written)];
+        pieces = std::max(pieces, until.at(plan.program.value(value.value).name));
+    }
+    executor.copied_beside(progress_, std::move(pieces_before));
 }
 
 void Snapshot::take() {
-    if (!queued_) return progress_.begin();
-    for (const Part& piece : pieces_) session_.device().copy(copies, piece.to, piece.from, piece.bytes);
-    gate_ = session_.device().gate(copies);
+    if (!queued_) {
+        std::fill(copied_.begin(), copied_.end(), char{0});
+        all_before_ = 0;
+        next_.store(0, std::memory_order_relaxed);
+        return progress_.begin();
+    }
+    for (const Piece& piece : pieces_) session_.device().copy(Device::copy_queue, piece.to, piece.from, piece.bytes);
+    gate_ = session_.device().gate(Device::copy_queue);
+    if (!gate_.owner) session_.device().synchronize(Device::copy_queue);
+}
+
+/// Copies what nobody has begun of the pieces before `end`.
+void Snapshot::copy_until(int64_t end) {
+    for (;;) {
+        int64_t mine = next_.load(std::memory_order_relaxed);
+        while (mine < end && !next_.compare_exchange_weak(mine, mine + 1, std::memory_order_relaxed)) {
+        }
+        if (mine >= end) return;
+        const Piece& piece = pieces_[static_cast<size_t>(mine)];
+        std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.bytes));
+        const std::lock_guard lock(order_);
+        copied_[static_cast<size_t>(mine)] = 1;
+        while (all_before_ < copied_.size() && copied_[all_before_]) ++all_before_;
+        progress_.reach(static_cast<int64_t>(all_before_));
+    }
 }
 
 void Snapshot::copy() {
     if (queued_) return gate_.wait();
-    for (size_t i = 0; i < parts_.size(); ++i) {
-        std::memcpy(parts_[i].to, parts_[i].from, static_cast<size_t>(parts_[i].bytes));
-        progress_.reach(static_cast<int64_t>(i) + 1);
-    }
-    progress_.reach_end();
+    copy_until(static_cast<int64_t>(pieces_.size()));
+    progress_.join(static_cast<int64_t>(pieces_.size()));
 }
 
 std::string Snapshot::how() const {
-    if (queued_) return "beside the next step, by the device's queue of copies";
+    if (queued_)
+        return gate_.owner ? "beside the next step, by the device's queue of copies"
+                           : "at the end of the step, by a download";
     return spare_ ? "beside the next step, on a spare processor" : "beside the next step";
 }
 

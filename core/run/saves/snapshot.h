@@ -1,5 +1,7 @@
 #pragma once
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,16 +12,19 @@
 
 namespace orrery {
 
-/// A copy of the params and states of a session's main program, in host memory that is made and touched once. It is made
-/// beside the next step: by the thread that calls copy() where the device's memory is the host's, elsewhere by the
-/// device's queue of copies.
+/// A copy of the params and states of a session's main program, in host memory that is made and touched once. It is
+/// made beside the next step: where the device's memory is the host's by the thread that calls copy(), and by the
+/// step's own threads what is left when they must wait for it; elsewhere by the device's queue of copies.
 class Snapshot {
 public:
     /// Throws as Device::allocate does. The session must outlive it.
     explicit Snapshot(Session& session);
+    ~Snapshot();
 
     /// Whether a processor is spare for what follows the copy.
     bool hidden() const { return spare_; }
+    /// Whether the device makes the copy, so that waited_s() says nothing of it.
+    bool queued() const { return queued_; }
     /// Once for each executor that runs from now on: lets it wait before what it writes is copied. `plans`: of its
     /// program, by class.
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
@@ -31,27 +36,39 @@ public:
     /// As the copy holds them: host memory, in the order of the program.
     std::span<const StateValue> values() const { return values_; }
     int64_t bytes() const { return memory_.bytes(); }
-    /// That executors have waited for copies so far, on the host: a device's own queue is not seen here.
+    /// That executors have waited for copies so far, on the host.
     double waited_s() const { return progress_.waited_s(); }
     /// "beside the next step, on a spare processor", for people.
     std::string how() const;
 
 private:
-    static constexpr int copies = 1;  ///< the device's queue beside the kernels
     struct Part {
         std::string name;
         const std::byte* from;
         std::byte* to;
         int64_t bytes;
+        int64_t pieces_before = 0;  ///< through its end, of a copy by threads
     };
+    struct Piece {
+        const std::byte* from;
+        std::byte* to;
+        int64_t bytes;
+    };
+    void cut();
     void lay_out();
+    void copy_until(int64_t end);
 
     Session& session_;
     const bool spare_, queued_;
+    const size_t threads_;
     HostMemory memory_;
-    std::vector<Part> parts_;   ///< in the order of the SnapshotPlan; what a queue copies by address
-    std::vector<Part> pieces_;  ///< of a queue: parts that lie side by side are one
+    std::vector<Part> parts_;    ///< in the order of the SnapshotPlan; what a queue copies by address
+    std::vector<Piece> pieces_;  ///< what is copied at once
     std::vector<StateValue> values_;
+    std::atomic<int64_t> next_{0};  ///< the first piece that nobody has begun
+    std::mutex order_;
+    std::vector<char> copied_;  ///< by piece; guarded by order_, as is:
+    size_t all_before_ = 0;     ///< pieces, all of which are copied
     CopyProgress progress_;
     Event gate_;
 };

@@ -181,7 +181,7 @@ public:
     Event gate(int queue) override {
         if (queue == 0) launcher_.flush();
         Queue& own = at(queue);
-        if (!own.gate) own.gate = std::make_unique<Gate>();
+        if (!own.gate) own.gate = std::make_unique<Gate>(options_.device);
         return own.gate->close(own.stream.get());
     }
 

@@ -5,7 +5,7 @@
 namespace orrery::cuda_device {
 
 EventRing::EventRing(cudaStream_t stream) : stream_(stream), ring_(256) {
-    for (Owner& owner : ring_) {
+    for (OwnedEvent& owner : ring_) {
         cudaEvent_t event = nullptr;
         require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
         owner.reset(event);
@@ -26,25 +26,32 @@ bool EventRing::done(uint64_t ticket) {
 
 void EventRing::wait(uint64_t ticket) { require(cudaEventSynchronize(at(ticket)), "the work before an event"); }
 
-Gate::Gate() {
-    require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making events");
+Gate::Gate(int device) : device_(device) {
+    choose();
+    cudaEvent_t event = nullptr;
+    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making events");
+    event_.reset(event);
 }
 
-Gate::~Gate() { cudaEventDestroy(event_); }
+void Gate::choose() const { require(cudaSetDevice(device_), "choosing the GPU"); }
 
 Event Gate::close(cudaStream_t stream) {
-    require(cudaEventRecord(event_, stream), "recording an event");
+    require(cudaEventRecord(event_.get(), stream), "recording an event");
     return {this, 0};
 }
 
 bool Gate::done(uint64_t) {
-    const cudaError_t status = cudaEventQuery(event_);
+    choose();
+    const cudaError_t status = cudaEventQuery(event_.get());
     if (status == cudaErrorNotReady) return false;
     require(status, "the work before a gate");
     return true;
 }
 
-void Gate::wait(uint64_t) { require(cudaEventSynchronize(event_), "the work before a gate"); }
+void Gate::wait(uint64_t) {
+    choose();
+    require(cudaEventSynchronize(event_.get()), "the work before a gate");
+}
 
 void wait_for(cudaStream_t stream, const Event& event) {
     auto* const native = static_cast<cudaEvent_t>(event.native());
