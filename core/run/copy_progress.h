@@ -7,7 +7,7 @@
 
 namespace orrery {
 
-/// How far a copy that one thread makes has come, for another one that writes what is copied. In parts, in order.
+/// How far a copy has come, for a thread that writes what is copied. In parts, in order.
 class CopyProgress {
 public:
     /// Who waits calls it first, with the parts that it waits for: it may copy what nobody has begun.
@@ -15,19 +15,19 @@ public:
 
     /// Nothing is copied. By the thread that writes, before the copy is begun.
     void begin() { copied_.store(0, std::memory_order_relaxed); }
-    /// The first `parts` are copied. By the thread that copies.
+    /// The first `parts` are copied. By those who copy, one at a time, and never fewer than before.
     void reach(int64_t parts) {
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
     void reach_end() { reach(std::numeric_limits<int64_t>::max()); }
-    /// Returns when the first `parts` are copied. For those who copy: nobody is held.
+    /// Returns when the first `parts` are copied; not counted as a wait.
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)
             copied_.wait(now, std::memory_order_acquire);
     }
 
-    /// Returns when the first `parts` are copied, or no copy is under way; whether it had to wait.
+    /// Returns when the first `parts` are copied, or no copy has begun; whether it had to wait, or to copy itself.
     bool wait_for(int64_t parts) {
         if (copied_.load(std::memory_order_acquire) >= parts) return false;
         const auto began = std::chrono::steady_clock::now();

@@ -237,8 +237,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     std::shared_ptr<std::vector<char>> staged;
     if (in.host) staged = std::make_shared<std::vector<char>>(in.data, in.data + bytes);
     // What goes to pinned memory without pieces, as saves do: ORRERY_STANDIN_DOWNLOAD_MS makes it slow.
-    const char* const slow =
-        kind == cudaMemcpyDefault && bytes >= 16384 ? std::getenv("ORRERY_STANDIN_DOWNLOAD_MS") : nullptr;
+    const bool down = allocation_of(from).type == cudaMemoryTypeDevice && allocation_of(to).type == cudaMemoryTypeHost;
+    const bool slowed = down && kind == cudaMemcpyDefault && bytes >= 16384;
+    const char* const slow = slowed ? std::getenv("ORRERY_STANDIN_DOWNLOAD_MS") : nullptr;
     const std::chrono::milliseconds pause(slow ? std::atoi(slow) : 0);
     const cudaError_t status = stream->add([out, in, bytes, staged, pause] {
         std::this_thread::sleep_for(pause);

@@ -278,6 +278,22 @@ TEST_CASE("an executor writes nothing that is still being copied, and waits for 
     progress.reach_end();
     step.join();
     CHECK(progress.waited_s() > 0);
+
+    // Nobody copies: the step does what it waits for itself, and asks for no part before it needs it.
+    const std::vector<std::string> since = held();
+    std::vector<int64_t> asked;
+    progress.helped_by([&](int64_t parts) {
+        const std::vector<std::string> now = held();
+        for (size_t i = asked.empty() ? 0 : static_cast<size_t>(asked.back()); i < plan.values.size(); ++i)
+            CHECK(now[i] == since[i]);
+        asked.push_back(parts);
+        progress.reach(parts);
+    });
+    progress.begin();
+    executor->run();
+    CHECK(asked.size() > 1);
+    CHECK(std::is_sorted(asked.begin(), asked.end()));
+    CHECK(held()[0] != since[0]);
 }
 
 TEST_CASE("a thread beside does one piece of work at a time and keeps what it threw", "[saves]") {

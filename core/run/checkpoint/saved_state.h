@@ -70,8 +70,8 @@ public:
         double between_failures_s = 0;  ///< 0: they do not
         double step_s = 0;
     };
-    /// As save(), but returns at once: the state is copied while the next step runs. None may be under way on any rank.
-    /// What goes wrong is told by finish().
+    /// As save(), but returns at once where the device copies while its next step runs, and it does but for devices
+    /// without gates. None may be under way on any rank. What goes wrong is told by finish().
     void begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                std::optional<double> eval_loss, const Pace& pace);
     /// For the status word: go_on, saving, or save_failed. One that is over is `saving` no more.

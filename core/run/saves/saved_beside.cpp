@@ -63,10 +63,10 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
     std::function<void()> work = [this, step, host = host_of(seed, data, samples, loss, eval_loss), pace, began] {
         save_here(step, host, pace, began);
     };
+    snapshot_->take();
     begun_ = step;
     judge_.step = step;
     judge_.loss = loss;
-    snapshot_->take();
     saved_.held_s += seconds_since(began);
     thread_->begin(std::move(work));
 }
@@ -75,8 +75,8 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
 void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clock::time_point began) {
     const double given = processor_s();
     snapshot_->copy();
-    // What a device's queue copies has the time of forward and backward, nearly all of a step's.
-    if (snapshot_->queued()) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
+    // A device's queue has the time of forward and backward, nearly all of a step's, where that is known.
+    if (snapshot_->unseen() && pace.step_s > 0) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);

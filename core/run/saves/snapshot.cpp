@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/processors.h"
@@ -16,7 +17,8 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t most_by_thread = int64_t{8} << 20;
+constexpr int64_t most_by_thread = int64_t{8} << 20;  ///< on a spare processor
+constexpr int64_t most_by_turns = int64_t{1} << 20;   ///< where steps wait for what a slow thread has begun
 constexpr int64_t most_by_queue = int64_t{64} << 20;  ///< other copies from the device wait for one of these
 
 const SnapshotPlan& plan_of(const Plan& plan, const std::vector<SnapshotPlan>& snapshots, int64_t rank) {
@@ -70,18 +72,26 @@ Snapshot::~Snapshot() {
         }
 }
 
-/// In pieces, so that several threads have work of one value.
+/// In stretches, so that several threads have work of one value.
 void Snapshot::cut() {
+    const int64_t most = spare_ ? most_by_thread : most_by_turns;
     for (Part& part : parts_) {
-        for (int64_t at = 0; at < part.bytes; at += most_by_thread)
-            pieces_.push_back({part.from + at, part.to + at, std::min(most_by_thread, part.bytes - at)});
-        part.pieces_before = static_cast<int64_t>(pieces_.size());
+        for (int64_t at = 0; at < part.bytes; at += most)
+            stretches_.push_back({part.from + at, part.to + at, std::min(most, part.bytes - at)});
+        part.stretches_before = static_cast<int64_t>(stretches_.size());
     }
-    copied_.assign(pieces_.size(), 0);
-    progress_.helped_by([this](int64_t pieces) {
-        if (threads_ == 1) return copy_until(pieces);
-        in_parallel(threads_, threads_, [&](size_t, size_t) { copy_until(pieces); });
-    });
+    copied_.assign(stretches_.size(), 0);
+    progress_.helped_by([this](int64_t stretches) { help(stretches); });
+}
+
+/// For a step that waits for so many stretches. Its rank's threads are started once in a copy, for all that is left.
+void Snapshot::help(int64_t stretches) {
+    const auto all = static_cast<int64_t>(stretches_.size());
+    if (threads_ > 1 && all - next_.load(std::memory_order_relaxed) > 1) try {
+            in_parallel(threads_, threads_, [&](size_t, size_t) { copy_until(all); });
+        } catch (const std::system_error&) {  // no thread can be started: it goes without
+        }
+    copy_until(stretches);
 }
 
 /// By address: one copy of many MiB instead of one for each value. The queue has one gate, so that their order says
@@ -91,12 +101,14 @@ void Snapshot::lay_out() {
     std::byte* to = memory_.data();
     for (Part& part : parts_) {
         part.to = std::exchange(to, to + aligned(part.bytes));
-        Piece* const last = pieces_.empty() ? nullptr : &pieces_.back();
+        Stretch* const last = stretches_.empty() ? nullptr : &stretches_.back();
         const int64_t bytes = last ? part.from + part.bytes - last->from : 0;
-        if (last && part.from - last->from == part.to - last->to && bytes <= most_by_queue)
+        if (last && part.from - last->from == part.to - last->to && bytes <= most_by_queue) {
             last->bytes = bytes;
-        else
-            pieces_.push_back({part.from, part.to, part.bytes});
+            continue;
+        }
+        for (int64_t at = 0; at < part.bytes; at += most_by_queue)
+            stretches_.push_back({part.from + at, part.to + at, std::min(most_by_queue, part.bytes - at)});
     }
     assert(to <= memory_.data() + memory_.bytes());
     gate_ = session_.device().gate(Device::copy_queue);
@@ -117,15 +129,15 @@ void Snapshot::guard(Executor& executor, const std::vector<SnapshotPlan>& plans)
             });
         return executor.copied_beside(gate_, std::move(writes_copied));
     }
-    std::vector<int64_t> pieces_before(c.stream.size(), 0);
+    std::vector<int64_t> stretches_before(c.stream.size(), 0);
     std::map<std::string_view, int64_t> until;
-    for (const Part& part : parts_) until[part.name] = part.pieces_before;
+    for (const Part& part : parts_) until[part.name] = part.stretches_before;
     for (const CopiedValue& value : values) {
         if (value.written == none) continue;
-        int64_t& pieces = pieces_before[static_cast<size_t>(value.written)];
-        pieces = std::max(pieces, until.at(plan.program.value(value.value).name));
+        int64_t& stretches = stretches_before[static_cast<size_t>(value.written)];
+        stretches = std::max(stretches, until.at(plan.program.value(value.value).name));
     }
-    executor.copied_beside(progress_, std::move(pieces_before));
+    executor.copied_beside(progress_, std::move(stretches_before));
 }
 
 void Snapshot::take() {
@@ -135,20 +147,21 @@ void Snapshot::take() {
         next_.store(0, std::memory_order_relaxed);
         return progress_.begin();
     }
-    for (const Piece& piece : pieces_) session_.device().copy(Device::copy_queue, piece.to, piece.from, piece.bytes);
+    for (const Stretch& stretch : stretches_)
+        session_.device().copy(Device::copy_queue, stretch.to, stretch.from, stretch.bytes);
     gate_ = session_.device().gate(Device::copy_queue);
     if (!gate_.owner) session_.device().synchronize(Device::copy_queue);
 }
 
-/// Copies what nobody has begun of the pieces before `end`.
+/// Copies what nobody has begun of the stretches before `end`.
 void Snapshot::copy_until(int64_t end) {
     for (;;) {
         int64_t mine = next_.load(std::memory_order_relaxed);
         while (mine < end && !next_.compare_exchange_weak(mine, mine + 1, std::memory_order_relaxed)) {
         }
         if (mine >= end) return;
-        const Piece& piece = pieces_[static_cast<size_t>(mine)];
-        std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.bytes));
+        const Stretch& stretch = stretches_[static_cast<size_t>(mine)];
+        std::memcpy(stretch.to, stretch.from, static_cast<size_t>(stretch.bytes));
         const std::lock_guard lock(order_);
         copied_[static_cast<size_t>(mine)] = 1;
         while (all_before_ < copied_.size() && copied_[all_before_]) ++all_before_;
@@ -158,8 +171,8 @@ void Snapshot::copy_until(int64_t end) {
 
 void Snapshot::copy() {
     if (queued_) return gate_.wait();
-    copy_until(static_cast<int64_t>(pieces_.size()));
-    progress_.join(static_cast<int64_t>(pieces_.size()));
+    copy_until(static_cast<int64_t>(stretches_.size()));
+    progress_.join(static_cast<int64_t>(stretches_.size()));
 }
 
 std::string Snapshot::how() const {

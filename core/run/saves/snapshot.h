@@ -23,10 +23,10 @@ public:
 
     /// Whether a processor is spare for what follows the copy.
     bool hidden() const { return spare_; }
-    /// Whether the device makes the copy, so that waited_s() says nothing of it.
-    bool queued() const { return queued_; }
+    /// Whether the device makes the copy while the host goes on, so that waited_s() says nothing of it.
+    bool unseen() const { return gate_.owner != nullptr; }
     /// Once for each executor that runs from now on: lets it wait before what it writes is copied. `plans`: of its
-    /// program, by class.
+    /// program, by class. It must not run when this is gone.
     void guard(Executor& executor, const std::vector<SnapshotPlan>& plans);
     /// At a step's end, on its thread; the last copy is not in use any more. Lets executors wait until it is made.
     void take();
@@ -47,14 +47,15 @@ private:
         const std::byte* from;
         std::byte* to;
         int64_t bytes;
-        int64_t pieces_before = 0;  ///< through its end, of a copy by threads
+        int64_t stretches_before = 0;  ///< through its end, of a copy by threads
     };
-    struct Piece {
+    struct Stretch {
         const std::byte* from;
         std::byte* to;
         int64_t bytes;
     };
     void cut();
+    void help(int64_t stretches);
     void lay_out();
     void copy_until(int64_t end);
 
@@ -62,13 +63,13 @@ private:
     const bool spare_, queued_;
     const size_t threads_;
     HostMemory memory_;
-    std::vector<Part> parts_;    ///< in the order of the SnapshotPlan; what a queue copies by address
-    std::vector<Piece> pieces_;  ///< what is copied at once
+    std::vector<Part> parts_;         ///< in the order of the SnapshotPlan; what a queue copies by address
+    std::vector<Stretch> stretches_;  ///< what is copied at once
     std::vector<StateValue> values_;
-    std::atomic<int64_t> next_{0};  ///< the first piece that nobody has begun
+    std::atomic<int64_t> next_{0};  ///< the first stretch that nobody has begun
     std::mutex order_;
-    std::vector<char> copied_;  ///< by piece; guarded by order_, as is:
-    size_t all_before_ = 0;     ///< pieces, all of which are copied
+    std::vector<char> copied_;  ///< by stretch; guarded by order_, as is:
+    size_t all_before_ = 0;     ///< stretches, all of which are copied
     CopyProgress progress_;
     Event gate_;
 };
