@@ -348,7 +348,10 @@ class Soak:
         return 'restart' if failed() else 'none'
 
     def sample(self):
-        """Of the launcher, and of a rank that has made steps: KiB, descriptors, threads."""
+        """Of the launcher, and of a rank that has made steps and saved once: KiB, descriptors, threads."""
+        begin = os.path.getsize(self.job.log)
+        self.comes('a save', lambda: ' committed ' in read(self.job.log, begin))
+
         def of(pid):
             status = read(f'/proc/{pid}/status')
             kib, threads = (re.search(rf'{key}:\s+(\d+)', status) for key in ('VmRSS', 'Threads'))
