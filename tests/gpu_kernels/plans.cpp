@@ -60,6 +60,9 @@ TEST_CASE("dnn plans: cuDNN has an engine for every form of attention on an H200
         const i64 of_heads = 2 * s.batch * s.heads * s.keys * s.head_dim * 2;  // dk and dv before their sum in groups
         const auto fixed = plan(s, c.type, true, true), free = plan(s, c.type, true, false);
         CHECK(fixed->graph().workspace() <= dnn_most_scratch(s));
+        const DnnAttempt& slice = fixed->attempt();  // its scratch is what it was chosen by
+        const i64 slope = dnn_slope_bytes(slice.batch, slice.heads, s.queries, s.keys);
+        CHECK(fixed->graph().workspace() <= slope + (c.heads == c.groups ? 0 : of_heads) + (1 << 20));
         CHECK(free->attempt().form == DnnForm::summed);
         CHECK(free->graph().workspace() <= of_heads + (1 << 20));
     }
