@@ -27,6 +27,7 @@ ORRERY = os.path.join(ROOT, "build/orrery")
 SCRIPT, CONFIG = (os.path.join(ROOT, name) for name in ("scripts/gpt.lua", "configs/quickstart.toml"))
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
+
 def flags_of(settings):
     return [flag for setting in settings for flag in ("--set", setting)]
 
@@ -36,12 +37,16 @@ def bytes_of(text):
     return float(number) * UNITS[unit]
 
 
+def command_of(asked, folder, steps, settings):
+    return [ORRERY, "run", SCRIPT, "--config", CONFIG,
+            *flags_of([f"run.folder={json.dumps(folder)}", f"train.steps={steps}", "train.evaluate_every=0",
+                       "train.evaluate_batches=1", "checkpoint.final=false", "metrics.tensorboard=false", *settings,
+                       *asked.set])]
+
+
 def train(asked, folder, settings):
     """Step lines of metrics.jsonl, the record's checkpoints, what the run printed, and its processor time."""
-    command = [ORRERY, "run", SCRIPT, "--config", CONFIG,
-               *flags_of([f"run.folder={json.dumps(folder)}", f"train.steps={asked.steps}", "train.evaluate_every=0",
-                          "train.evaluate_batches=1", "checkpoint.final=false", "metrics.tensorboard=false",
-                          *settings, *asked.set])]
+    command = command_of(asked, folder, asked.steps, settings)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
     if done.returncode != 0:
@@ -65,11 +70,9 @@ def baseline(asked):
     return usage.ru_maxrss * 1024
 
 
-def resident_of(asked, folder, settings):
+def resident_of(asked, folder):
     """Bytes of rank 0 while it trains and has saved: its own pages and files, of what it shares its part."""
-    command = [ORRERY, "run", SCRIPT, "--config", CONFIG,
-               *flags_of([f"run.folder={json.dumps(folder)}", "train.steps=100000", "train.evaluate_every=0",
-                          "metrics.tensorboard=false", *settings, *asked.set, "checkpoint.every_steps=20"])]
+    command = command_of(asked, folder, 100000, ["checkpoint.every_steps=20"])
     with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
         saves = 0
         for line in run.stdout:
@@ -181,7 +184,7 @@ def main():
     if peak := re.search(r", ([0-9.]+ \w+) in all, for the snapshot", said):
         plan = bytes_of(peak.group(1))
         with tempfile.TemporaryDirectory() as folder:
-            own = resident_of(asked, folder, [every]) - baseline(asked)
+            own = resident_of(asked, folder) - baseline(asked)
         print(f"resident memory of rank 0 beyond `orrery check`: {own / 1e6:.0f} MB, the plan's peak with its snapshot "
               f"{plan / 1e6:.0f} MB: {own / plan - 1:+.1%}")
     if asked.torch:

@@ -138,9 +138,9 @@ def main():
     p.add_argument("--limit", type=float, default=1e9)
     p.add_argument("--compile", action="store_true")
     a = p.parse_args()
-    if a.compile and not (a.torch and os.environ.get("TORCHINDUCTOR_CACHE_DIR")):
-        p.error("--compile needs --torch PYTHON and TORCHINDUCTOR_CACHE_DIR, a folder of its own")
     if a.compile:
+        if not (a.torch and os.environ.get("TORCHINDUCTOR_CACHE_DIR")):
+            p.error("--compile needs --torch PYTHON and TORCHINDUCTOR_CACHE_DIR, a folder of its own")
         return compile_all(a.torch, a.models.split(","), a.torch_mode)
     end, failed = time.time() + a.limit, False
 

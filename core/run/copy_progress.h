@@ -20,7 +20,6 @@ public:
         copied_.store(parts, std::memory_order_release);
         copied_.notify_all();
     }
-    void reach_end() { reach(std::numeric_limits<int64_t>::max()); }
     /// Returns when the first `parts` are copied; not counted as a wait.
     void join(int64_t parts) const {
         for (int64_t now; (now = copied_.load(std::memory_order_acquire)) < parts;)

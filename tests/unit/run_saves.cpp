@@ -275,7 +275,7 @@ TEST_CASE("an executor writes nothing that is still being copied, and waits for 
     CHECK(one[0] != before[0]);
     for (size_t i = 1; i < one.size(); ++i)
         if (plan.values[i].written != plan.values[0].written) CHECK(one[i] == before[i]);
-    progress.reach_end();
+    progress.reach(static_cast<int64_t>(plan.values.size()));
     step.join();
     CHECK(progress.waited_s() > 0);
 

@@ -4,12 +4,27 @@
 
 namespace orrery::cuda_device {
 
+namespace {
+
+bool is_done(cudaEvent_t event) {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady) return false;
+    require(status, "the work before an event");
+    return true;
+}
+
+void await(cudaEvent_t event) { require(cudaEventSynchronize(event), "the work before an event"); }
+
+}  // namespace
+
+OwnedEvent make_event(unsigned flags) {
+    cudaEvent_t event = nullptr;
+    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | flags), "making events");
+    return OwnedEvent(event);
+}
+
 EventRing::EventRing(cudaStream_t stream) : stream_(stream), ring_(256) {
-    for (OwnedEvent& owner : ring_) {
-        cudaEvent_t event = nullptr;
-        require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making events");
-        owner.reset(event);
-    }
+    for (OwnedEvent& event : ring_) event = make_event();
 }
 
 Event EventRing::record() {
@@ -17,20 +32,13 @@ Event EventRing::record() {
     return {this, last_};
 }
 
-bool EventRing::done(uint64_t ticket) {
-    const cudaError_t status = cudaEventQuery(at(ticket));
-    if (status == cudaErrorNotReady) return false;
-    require(status, "the work before an event");
-    return true;
-}
+bool EventRing::done(uint64_t ticket) { return is_done(at(ticket)); }
 
-void EventRing::wait(uint64_t ticket) { require(cudaEventSynchronize(at(ticket)), "the work before an event"); }
+void EventRing::wait(uint64_t ticket) { await(at(ticket)); }
 
 Gate::Gate(int device) : device_(device) {
     choose();
-    cudaEvent_t event = nullptr;
-    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making events");
-    event_.reset(event);
+    event_ = make_event(cudaEventBlockingSync);
 }
 
 void Gate::choose() const { require(cudaSetDevice(device_), "choosing the GPU"); }
@@ -42,15 +50,12 @@ Event Gate::close(cudaStream_t stream) {
 
 bool Gate::done(uint64_t) {
     choose();
-    const cudaError_t status = cudaEventQuery(event_.get());
-    if (status == cudaErrorNotReady) return false;
-    require(status, "the work before a gate");
-    return true;
+    return is_done(event_.get());
 }
 
 void Gate::wait(uint64_t) {
     choose();
-    require(cudaEventSynchronize(event_.get()), "the work before a gate");
+    await(event_.get());
 }
 
 void wait_for(cudaStream_t stream, const Event& event) {

@@ -16,6 +16,9 @@ struct DestroyEvent {
 };
 using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
+/// On the thread's GPU. Takes no times; `flags`: more than that.
+OwnedEvent make_event(unsigned flags = 0);
+
 /// A ring of CUDA events for one stream. A ticket older than the ring stands for a later point of the same stream,
 /// which is safe: nothing waits for less than it asked for.
 class EventRing : public EventSource {
