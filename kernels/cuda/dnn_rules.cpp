@@ -29,7 +29,7 @@ std::vector<DnnAttempt> slices(const Attention& s, DnnAttempt like) {
     const i64 each = s.heads / s.groups;
     const auto add = [&](i64 batch, i64 groups) {
         like.batch = batch, like.groups = groups, like.heads = groups * each;
-        if (like.slices(s) == 1 || like.heads * s.queries % 4 == 0) all.push_back(like);
+        if (like.slices(s) == 1 || like.batch * like.heads * s.queries % 4 == 0) all.push_back(like);
     };
     for (i64 batch = s.batch; batch > 0; --batch) {
         if (s.batch % batch == 0) add(batch, s.groups);

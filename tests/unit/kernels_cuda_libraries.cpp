@@ -47,6 +47,10 @@ TEST_CASE("cuda libraries: a gradient that repeats its bits comes in slices whos
         CHECK(scratch(s, a) <= dnn_most_scratch(s));
         CHECK(a.slices(s) * a.batch * a.heads == s.batch * s.heads);
     }
+    // Four batches begin at 16 bytes of the rows' sums, whatever a row's length; two do not.
+    const std::vector<DnnAttempt> odd = dnn_attempts(model(16, 25, 25, 4095, 64), true, true, hopper);
+    REQUIRE(!odd.empty());
+    CHECK(odd[0].batch == 4);
     for (const std::int64_t time : {2048, 4096, 8192}) {  // twice the time, twice the bound
         const Attention longer = model(16, 25, 25, time, 64);
         CHECK(dnn_most_scratch(longer) == dnn_most_scratch(shorter) * (time / 1024));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "communicator.h"
+#include "environment.h"
 #include "orrery/p2p.h"
 #include "orrery/plugin.h"
 
@@ -31,41 +32,6 @@ std::string name_of_gpu(int device) {
     ::gethostname(host, sizeof host - 1);
     require(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking for the GPU's place");
     return std::string(host) + "/" + bus;
-}
-
-/// What NCCL reads when it is first called, unless the user has set it.
-void prepare_environment(bool deterministic, const Origin& origin) {
-    // A GPU has a communicator for each axis: their kernels run in the order in which the plan issues them, the same on
-    // every rank. Without it two of them may wait for each other across GPUs.
-    ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    // No captured step runs beside other messages: the executor waits for the end of each program. NCCL's own order of
-    // the two, together with the one above, makes graphs that crash the driver (580.159 in cuGraphUpload, NCCL 2.28.9).
-    ::setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
-    const auto on = [](const char* name) { return std::string(std::getenv(name)) != "0"; };
-    if (on("NCCL_LAUNCH_ORDER_IMPLICIT") && on("NCCL_GRAPH_MIXING_SUPPORT"))
-        throw Error(origin,
-                    "NCCL_GRAPH_MIXING_SUPPORT is on in the environment: with NCCL_LAUNCH_ORDER_IMPLICIT, which "
-                    "transport nccl needs for several axes, captured steps crash the driver\n  unset it");
-    if (!deterministic) return;
-    // Sums made inside a switch come in an order that nobody promises.
-    for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE"}) {
-        const char* const given = std::getenv(name);
-        if (given && std::string(given) != "0")
-            throw Error(origin, "transport.nccl.deterministic is true, but " + std::string(name) + "=" + given +
-                                    " in the environment lets switches add, in any order\n  unset it, or set "
-                                    "transport.nccl.deterministic = false");
-    }
-    ::setenv("NCCL_NVLS_ENABLE", "0", 0);
-}
-
-/// A member that does not come would be a hang and no error.
-void refuse_blocking() {
-    const char* const given = std::getenv("NCCL_COMM_BLOCKING");
-    if (given && std::string(given) == "1")
-        throw Error(
-            "transport nccl: NCCL_COMM_BLOCKING=1 in the environment makes every call of NCCL wait for the "
-            "other ranks without a bound\n  unset it",
-            Fault::failed);
 }
 
 class NcclTransport : public Transport {
