@@ -28,6 +28,11 @@ TEST_CASE("elements from which no model can go on are counted", "[diverged]") {
     CHECK(diverged(DType::bf16, std::vector<uint16_t>{0x3f80, 0x7f7f, 0x7f80, 0xffc0}, false) == 2);
     CHECK(diverged(DType::bf16, std::vector<uint16_t>{0x3f80, 0x7f7f, 0x7f80, 0xffc0}, true) == 3);
     CHECK(diverged(DType::f16, std::vector<uint16_t>{0x3c00, 0x7bff, 0x7c00, 0xfe00}, true) == 2);
+    // behind and in whole blocks
+    std::vector<float> many(1000, 1.0f);
+    for (const size_t at : {0u, 255u, 256u, 700u, 768u, 999u}) many[at] = -inf;
+    CHECK(diverged(DType::f32, many, true) == 6);
+    CHECK(diverged(DType::bf16, std::vector<uint16_t>(513, 0xff80), true) == 513);
     CHECK(diverged(DType::u32, std::vector<uint32_t>{0xffffffff, 0x7f800000}, true) == 0);
 }
 
