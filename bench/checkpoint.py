@@ -3,12 +3,13 @@
 
     python3 bench/checkpoint.py [--rounds 5] [--steps 300] [--every 100] [--torch VENV] [--set KEY=VALUE]
 
-Runs of configs/quickstart.toml on two ranks, interleaved: without checkpoints, with one every so many steps beside the
-steps (checkpoint.async), and with one that holds them. Tells the time of all steps from the tenth to the last, what a
-step that snapshots is held against a memcpy of the same bytes, the median step beside a save and without one, the
-processor time that runs with saves take more, spread over the processors, and the resident memory against the plan's
-peak. With --torch, a folder of a virtual environment that has torch, PyTorch's DCP saves the same bytes from two ranks
-that train meanwhile (checkpoint_torch.py). Nothing else may run meanwhile.
+Runs of configs/quickstart.toml on two ranks, interleaved: without checkpoints, with one every so many steps beside
+the steps (checkpoint.async), and with one that holds them. Tells the time of all steps from the tenth to the last,
+what a step that snapshots is held against a memcpy of the same bytes, the median step that copies, of those until a
+save is durable, and far from one, the processor time that runs with saves take more, spread over the processors,
+and the resident memory against the plan's peak. With --torch, a folder of a virtual environment that has torch,
+PyTorch's DCP saves the same bytes from two ranks that train meanwhile (checkpoint_torch.py). Nothing else may run
+meanwhile.
 """
 import argparse
 import ctypes
@@ -60,7 +61,7 @@ def train(asked, folder, settings):
 
 
 def baseline(asked):
-    """All that a rank has before its arenas: the peak of `orrery check`."""
+    """All that a rank has before its arenas: the peak of `orrery check`. A child's peak is at least its parent's."""
     child = subprocess.Popen([ORRERY, "check", SCRIPT, "--config", CONFIG, *flags_of(asked.set)], cwd=ROOT,
                              stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
@@ -80,6 +81,7 @@ def resident_of(asked, folder):
             if saves == 2:
                 break
         ranks = subprocess.run(["pgrep", "-P", str(run.pid)], text=True, capture_output=True).stdout.split()
+        ranks = ranks or [str(run.pid)]  # one rank is the process itself
         total = 0
         for name, keys in (("status", ("RssAnon", "RssFile")), ("smaps_rollup", ("Pss_Shmem",))):
             with open(f"/proc/{min(ranks, key=int)}/{name}") as lines:
@@ -101,11 +103,19 @@ def memcpy_s(size):
     return min(times[1:])
 
 
-def beside(steps, asked):
-    """Seconds of the steps after a save, and of those far from one; the first ten are warming up."""
+def beside(steps, asked, durable_s):
+    """Seconds of the steps that copy, of all until the save is durable, and of those far from one; the first ten are
+    warming up. `durable_s`: of each save."""
     after = [s["seconds"] for s in steps if s["step"] > 10 and s["step"] % asked.every == 1]
+    until = []
+    for save, whole_s in enumerate(durable_s, 1):
+        left = whole_s
+        for s in steps[save * asked.every:]:  # the first line is of step 1
+            if left > 0:
+                until.append(s["seconds"])
+            left -= s["seconds"]
     others = [s["seconds"] for s in steps if s["step"] > 10 and s["step"] % asked.every > asked.every // 2]
-    return after, others
+    return after, until, others
 
 
 def torch_rows(asked, size, step_s, folder):
@@ -141,7 +151,8 @@ def main():
         asked.set.append(f"data.path={json.dumps(text.name)}")
         print("data/bible.txt is not there: lines of numbers instead")
     cases = {"none": ["checkpoint.every_steps=0"], "async": [every], "blocking": [every, "checkpoint.async=false"]}
-    walls, held, after, others, whole, processor = ({name: [] for name in cases} for _ in range(6))
+    bare = baseline(asked)
+    walls, held, after, until, others, whole, processor = ({name: [] for name in cases} for _ in range(7))
     size, said = 0, ""
     for n in range(asked.rounds):
         for name, settings in cases.items():
@@ -149,15 +160,17 @@ def main():
                 steps, saves, said_now, processor_s = train(asked, folder, settings)
             processor[name].append(processor_s)
             walls[name].append(steps[-1]["time"] - steps[9]["time"])
-            near, far = beside(steps, asked)
+            durable_s = list(map(float, re.findall(r"read back in ([0-9.]+) s beside", said_now)))
+            near, slow, far = beside(steps, asked, durable_s)
             after[name] += near
+            until[name] += slow
             others[name] += far
+            whole[name] += durable_s
             if saves:  # each save's own: the record also counts the wait for the last one, where the run ends
                 held[name] += map(float, re.findall(
                     r"held for ([0-9.]+) s" if name == "async" else r"read back in ([0-9.]+) s:", said_now))
             if name == "async":
                 said = said_now
-                whole[name] += map(float, re.findall(r"read back in ([0-9.]+) s beside", said))
                 size = int(bytes_of(re.search(r"from a copy of ([0-9.]+ \w+)", said).group(1)))
             print(f"round {n + 1} {name}: {walls[name][-1]:.3f} s", flush=True)
     base = statistics.median(walls["none"])
@@ -170,6 +183,10 @@ def main():
         near, far = statistics.median(after[name]), statistics.median(others[name])
         print(f"{name:10} {wall:9.3f} {wall / base - 1:7.1%} {1e3 * statistics.median(held[name]):9.2f} "
               f"{1e3 * near:14.2f} {1e3 * far:10.2f} {near / far:6.2f}")
+    if until["async"]:
+        slow = statistics.median(until["async"])
+        print(f"steps until a save is durable: {len(until['async']) / len(whole['async']):.1f} a save, "
+              f"{1e3 * slow:.2f} ms: {slow / statistics.median(others['async']):.2f} times the others")
     count = len(os.sched_getaffinity(0))
     for name in ("async", "blocking"):
         more = statistics.median(processor[name]) - statistics.median(processor["none"])
@@ -184,7 +201,7 @@ def main():
     if peak := re.search(r", ([0-9.]+ \w+) in all, for the snapshot", said):
         plan = bytes_of(peak.group(1))
         with tempfile.TemporaryDirectory() as folder:
-            own = resident_of(asked, folder) - baseline(asked)
+            own = resident_of(asked, folder) - bare
         print(f"resident memory of rank 0 beyond `orrery check`: {own / 1e6:.0f} MB, the plan's peak with its snapshot "
               f"{plan / 1e6:.0f} MB: {own / plan - 1:+.1%}")
     if asked.torch:

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <ctime>
 #include <exception>
 #include <thread>
 
@@ -30,6 +31,12 @@ std::vector<int> allowed_processors() {
         return allowed;
     }
     return {0};
+}
+
+double processor_s() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 bool run_on(const std::vector<int>& processors) {

@@ -9,6 +9,9 @@ namespace orrery {
 /// host's. {0} when the kernel does not say.
 std::vector<int> allowed_processors();
 
+/// Seconds for which this thread was given a processor since it began.
+double processor_s();
+
 /// Lets this thread, and the threads and processes that it starts from here on, run on these processors only. False,
 /// with errno set, when the kernel refuses.
 bool run_on(const std::vector<int>& processors);

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <span>
 
+#include "base/processors.h"
 #include "plan/print.h"
 #include "plan/walk.h"
 #include "run/capture_vote.h"
@@ -25,20 +26,12 @@ struct Executor::Launch {
     int send = none;                                ///< of the sends in a repeated stretch
 };
 
-namespace {
-double thread_seconds() {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-}  // namespace
-
 /// What the walk drives: the device's compute queue and the communicators.
 struct Executor::Machine {
     using Clock = std::chrono::steady_clock;
 
     explicit Machine(Executor& executor, bool captures = false) : e(executor), captures(captures), last(Clock::now()) {
-        if (e.counts_processor_) given = thread_seconds();
+        if (e.counts_processor_) given = processor_s();
         e.joins_.clear();
         std::fill(e.begun_.begin(), e.begun_.end(), char{0});
         begin = e.device_.record(0);
@@ -61,7 +54,7 @@ struct Executor::Machine {
         if (e.record_) e.record_->spans.push_back({span.what, span.position, span.awaited, {last, now}});
         last = now;
         if (!e.counts_processor_) return;
-        const double until = thread_seconds();
+        const double until = processor_s();
         if (e.costs_[static_cast<size_t>(cost)].kind == Time::Kind::compute) e.processor_s_ += until - given;
         given = until;
     }

@@ -19,6 +19,7 @@
 #include "meeting.h"
 #include "plan/snapshot.h"
 #include "plan_ranks.h"
+#include "run/checkpoint/saved_state.h"
 #include "run/control/rendezvous.h"
 #include "run/copy_progress.h"
 #include "run/saves/save_interval.h"
@@ -62,7 +63,8 @@ struct Training {
     double mtbf_s = 0;
     int64_t keep_every = 0;
     std::function<void(int64_t rank, int64_t step)> puts = {}, commits = {};
-    mutable RendezvousService* server = nullptr;  ///< while it runs
+    std::function<void(Session&, CheckpointStore&, const Dataset&)> instead = {};  ///< of its steps
+    mutable RendezvousService* server = nullptr;                                   ///< while it runs
 };
 
 struct Ended {
@@ -150,7 +152,10 @@ struct RankHost final : FakeHost {
             run.compile = later;
             run.keep.every_steps = training_.keep_every;
             if (rank_ == 0) run.record = [&](const Json& more) { ended_.record.update(more); };
-            orrery::train(run);
+            if (training_.instead)
+                training_.instead(session, store, opened);
+            else
+                orrery::train(run);
             session.leave();
         } catch (const std::exception& error) {
             session.fail(error.what());
@@ -315,6 +320,83 @@ TEST_CASE("a thread beside does one piece of work at a time and keeps what it th
     thread.wait();
     CHECK(!thread.failure());
     CHECK(done == 2);
+}
+
+TEST_CASE("work of a thread beside pauses until it may go on, somebody waits for its end, or it took too long",
+          "[saves]") {
+    std::atomic<int> begun{0}, done{0};
+    const auto reached = [](const std::atomic<int>& count, int wanted) {
+        for (int ms = 0; count < wanted && ms < 60'000; ++ms) std::this_thread::sleep_for(1ms);
+        return count == wanted;
+    };
+    {
+        SaveThread thread;
+        const auto pausing = [&](std::chrono::duration<double> at_most) {
+            thread.begin([&, at_most] {
+                ++begun;
+                thread.pause(at_most);
+                ++done;
+            });
+        };
+        pausing(1h);
+        REQUIRE(reached(begun, 1));
+        std::this_thread::sleep_for(20ms);
+        CHECK(done == 0);
+        thread.go_on();
+        REQUIRE(reached(done, 1));
+        thread.wait();
+        pausing(1h);  // each work pauses anew
+        REQUIRE(reached(begun, 2));
+        std::this_thread::sleep_for(20ms);
+        CHECK(done == 1);
+        thread.wait();
+        CHECK(done == 2);
+        pausing(1ms);
+        REQUIRE(reached(done, 3));
+        thread.wait();
+        std::atomic<bool> may{false};
+        thread.begin([&] {
+            while (!may) std::this_thread::sleep_for(1ms);
+            thread.pause(1h);
+            ++done;
+        });
+        thread.go_on();  // before it pauses
+        may = true;
+        REQUIRE(reached(done, 4));
+        thread.wait();
+        pausing(1h);
+    }  // the end of the thread waits for it
+    CHECK(done == 5);
+}
+
+TEST_CASE("a save that shares processors with steps writes nothing before the step that it is copied beside has ended",
+          "[saves]") {
+    const bool spare = GENERATE(false, true);
+    Training asked{.name = spare ? "with_a_spare" : "by_turns", .spare = spare};
+    std::atomic<int> puts{0};
+    asked.puts = [&](int64_t, int64_t) { ++puts; };
+    asked.instead = [&](Session& session, CheckpointStore& store, const Dataset& data) {
+        const auto need = [](bool so, const char* what) {  // ranks are threads
+            if (!so) throw Error(what);
+        };
+        SavedState state(session, store, {});
+        session.initialize(3);
+        state.save_beside();
+        state.begin(1, 3, data, 8, 2.0, {}, {.step_s = 1800});
+        if (!spare) {
+            std::this_thread::sleep_for(100ms);
+            need(puts == 0 && state.status() == Status::saving, "it writes beside the step");
+            session.exchange("looked", "");
+            state.step_ended();
+        }
+        for (int ms = 0; state.status() == Status::saving && ms < 60'000; ++ms) std::this_thread::sleep_for(1ms);
+        const auto saved = state.finished();
+        need(saved && puts > 0, "it is not saved");
+        need((saved->paused_s > 0.05) == !spare && saved->paused_s < saved->whole_s, "another pause");
+    };
+    const Ended all = ended(asked);
+    CHECK(all.errors == std::vector<std::string>(2));
+    CHECK(all.store->steps() == std::vector<int64_t>{1});
 }
 
 TEST_CASE("the interval of automatic saves is Young's and Daly's, and never below a save's own time", "[saves]") {

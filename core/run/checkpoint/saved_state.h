@@ -74,12 +74,15 @@ public:
     /// without gates. None may be under way on any rank. What goes wrong is told by finish().
     void begin(int64_t step, uint64_t seed, const Dataset& data, int64_t samples, double loss,
                std::optional<double> eval_loss, const Pace& pace);
+    /// Behind each step, and where none follows: a save that let the step at hand go first does so no more.
+    void step_ended();
     /// For the status word: go_on, saving, or save_failed. One that is over is `saving` no more.
     Status status() const;
     struct Saved {
         int64_t step = 0;
         double held_s = 0;                ///< that steps stood still for it
         double whole_s = 0;               ///< from its begin until it was read back
+        double paused_s = 0;              ///< of that, to let a step go first
         int64_t interval = 0;             ///< steps to the next one, the same on every rank; 0: nobody asked
         std::vector<std::string> said{};  ///< what it moved or marked
     };
@@ -88,7 +91,7 @@ public:
     std::optional<Saved> finished();
     /// The same; waits for it.
     std::optional<Saved> finish();
-    /// Returns when no save is under way on this rank, and says nothing of what became of it.
+    /// Returns when no save is under way on this rank; what became of it finished() says.
     void wait() const {
         if (thread_) thread_->wait();
     }

@@ -1,8 +1,6 @@
 #include "run/saves/save_thread.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -27,14 +25,9 @@ void SaveThread::begin(std::function<void()> work) {
         work_ = std::move(work);
         failure_ = nullptr;
         busy_ = true;
+        goes_on_ = false;
     }
     changed_.notify_all();
-}
-
-void SaveThread::yield_to_others() {
-    constexpr int tenth = 10;  // a nice value: of a processor that a step wants as well it gets a tenth
-    begin([] { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), tenth); });
-    wait();
 }
 
 bool SaveThread::busy() const {
@@ -42,9 +35,23 @@ bool SaveThread::busy() const {
     return busy_;
 }
 
-void SaveThread::wait() const {
+void SaveThread::wait() {
+    go_on();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !busy_; });
+}
+
+void SaveThread::pause(std::chrono::duration<double> at_most) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, at_most, [&] { return goes_on_ || ends_; });
+}
+
+void SaveThread::go_on() {
+    {
+        const std::lock_guard lock(mutex_);
+        goes_on_ = true;
+    }
+    changed_.notify_all();
 }
 
 std::exception_ptr SaveThread::failure() const {

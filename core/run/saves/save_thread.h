@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -17,11 +18,12 @@ public:
 
     /// There must be none at hand.
     void begin(std::function<void()> work);
-    /// Lets other threads go first from now on, where they want the processor that it has.
-    void yield_to_others();
     bool busy() const;
-    /// Returns when there is no work at hand.
-    void wait() const;
+    /// Ends a pause; returns when there is no work at hand.
+    void wait();
+    /// Called by the work: until go_on() or wait() is, also if that was before, or so much time has passed.
+    void pause(std::chrono::duration<double> at_most);
+    void go_on();
     /// What the last work threw, nullptr: nothing. Not while there is some at hand.
     std::exception_ptr failure() const;
 
@@ -32,6 +34,7 @@ private:
     mutable std::condition_variable changed_;
     std::function<void()> work_;
     bool busy_ = false, ends_ = false;
+    bool goes_on_ = false;  ///< the work at hand does not pause
     std::exception_ptr failure_;
     std::thread thread_;
 };

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <ctime>
 
 #include "base/limits.h"
+#include "base/processors.h"
 #include "base/text.h"
 #include "run/checkpoint/saved_state.h"
 
@@ -16,12 +16,9 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-/// That this thread was given a processor.
-double processor_s() {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+/// A save lets the step beside it go first for so many mean steps at most, as that one may hang. None where a mean is
+/// not known yet.
+constexpr double most_steps_of_pause = 2;
 
 int64_t number_of(const std::string& text) {
     int64_t number = 0;
@@ -38,7 +35,6 @@ void SavedState::save_beside() {
     snapshot_.emplace(session_);
     exchange_ = session_.exchange_beside("saves");
     thread_ = std::make_unique<SaveThread>();
-    if (!snapshot_->hidden()) thread_->yield_to_others();
 }
 
 void SavedState::guard(Executor& executor, const std::vector<SnapshotPlan>& plans) {
@@ -77,13 +73,16 @@ void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clo
     snapshot_->copy();
     // A device's queue has the time of forward and backward, nearly all of a step's, where that is known.
     if (snapshot_->unseen() && pace.step_s > 0) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
+    const auto copied = Clock::now();
+    if (snapshot_->by_turns()) thread_->pause(std::chrono::duration<double>(most_steps_of_pause * pace.step_s));
+    saved_.paused_s = seconds_since(copied);
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);
     saved_.held_s += snapshot_->waited_s();
     saved_.said = checkpoints_.notes();
     if (pace.between_failures_s > 0) {
-        const double slower = snapshot_->hidden() ? 0 : processor_s() - given;
+        const double slower = snapshot_->hidden() ? 0 : processor_s() - given + snapshot_->copied_s();
         saved_.interval = interval({saved_.held_s + slower, saved_.whole_s, pace.step_s}, pace.between_failures_s);
     }
     gathers_ = nullptr;
@@ -108,6 +107,10 @@ std::string SavedState::mark_late(int64_t step, const std::string& why) {
     if (closed_) return "";
     late_ = why;
     return fmt::format("the checkpoint of step {} will be marked as suspect when it is committed: {}", step, why);
+}
+
+void SavedState::step_ended() {
+    if (thread_) thread_->go_on();
 }
 
 Status SavedState::status() const {

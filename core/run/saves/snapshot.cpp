@@ -1,11 +1,15 @@
 #include "run/saves/snapshot.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <map>
 #include <set>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/processors.h"
@@ -169,10 +173,30 @@ void Snapshot::copy_until(int64_t end) {
     }
 }
 
+/// On a thread that lets steps go first where they want its processor. They copy what is left when they must wait.
+void Snapshot::copy_behind_steps() {
+    const auto all = static_cast<int64_t>(stretches_.size());
+    copied_s_ = 0;
+    try {
+        const std::jthread copier([&] {
+            constexpr int tenth = 10;  // a nice value: of a processor that a step wants as well it gets a tenth
+            ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), tenth);
+            copy_until(all);
+            copied_s_ = processor_s();
+        });
+    } catch (const std::system_error&) {  // no thread can be started: the step is slower
+        copy_until(all);
+    }
+}
+
 void Snapshot::copy() {
     if (queued_) return gate_.wait();
-    copy_until(static_cast<int64_t>(stretches_.size()));
-    progress_.join(static_cast<int64_t>(stretches_.size()));
+    const auto all = static_cast<int64_t>(stretches_.size());
+    if (spare_)
+        copy_until(all);
+    else
+        copy_behind_steps();
+    progress_.join(all);
 }
 
 std::string Snapshot::how() const {

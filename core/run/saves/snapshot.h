@@ -13,8 +13,9 @@
 namespace orrery {
 
 /// A copy of the params and states of a session's main program, in host memory that is made and touched once. It is
-/// made beside the next step: where the device's memory is the host's by the thread that calls copy(), and by the
-/// step's own threads what is left when they must wait for it; elsewhere by the device's queue of copies.
+/// made beside the next step: where the device's memory is the host's by the thread that calls copy(), or one of low
+/// priority that it starts, and by the step's own threads what is left when they must wait for it; elsewhere by the
+/// device's queue of copies.
 class Snapshot {
 public:
     /// Throws as Device::allocate does. The session must outlive it.
@@ -23,6 +24,8 @@ public:
 
     /// Whether a processor is spare for what follows the copy.
     bool hidden() const { return spare_; }
+    /// Whether threads copy on the processors of the step that it lies beside.
+    bool by_turns() const { return !spare_ && !queued_; }
     /// Whether the device makes the copy while the host goes on, so that waited_s() says nothing of it.
     bool unseen() const { return gate_.owner != nullptr; }
     /// Once for each executor that runs from now on: lets it wait before what it writes is copied. `plans`: of its
@@ -38,6 +41,8 @@ public:
     int64_t bytes() const { return memory_.bytes(); }
     /// That executors have waited for copies so far, on the host.
     double waited_s() const { return progress_.waited_s(); }
+    /// Processor time of the last copy by the thread that copy() started.
+    double copied_s() const { return copied_s_; }
     /// "beside the next step, on a spare processor", for people.
     std::string how() const;
 
@@ -58,6 +63,7 @@ private:
     void help(int64_t stretches);
     void lay_out();
     void copy_until(int64_t end);
+    void copy_behind_steps();
 
     Session& session_;
     const bool spare_, queued_;
@@ -71,6 +77,7 @@ private:
     std::vector<char> copied_;  ///< by stretch; guarded by order_, as is:
     size_t all_before_ = 0;     ///< stretches, all of which are copied
     CopyProgress progress_;
+    double copied_s_ = 0;
     Event gate_;
 };
 

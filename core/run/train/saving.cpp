@@ -54,6 +54,7 @@ void Saving::guard(const StepPrograms::Step& step) {
 }
 
 void Saving::look(int64_t step, Status all) {
+    state_.step_ended();
     if (all == Status::save_failed) {
         require_saved(step);
         throw Error(fmt::format("a save beside the steps failed\n  the run ends after step {}; checkpoints before it "
@@ -154,6 +155,7 @@ void Saving::begin(int64_t step, double loss, double step_s) {
     ++begins_;
     state_.begin(step, run_.seed, data_, session_.compiled().sizes.samples_before(step + 1), loss, eval_loss_of(step),
                  {between_failures_s(), step_s});
+    if (step == run_.options.steps) state_.step_ended();
     newest_ = step;
     held_since_s_ += seconds_since(began);
 }
@@ -165,7 +167,7 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;
-    time_left_.save_took(saved->whole_s);
+    time_left_.save_took(saved->whole_s - saved->paused_s);  // one at a stop lets no step go first
     for (const std::string& said : saved->said) note(said);
     note(
         fmt::format("checkpoint of step {} committed and read back in {:.2f} s beside the steps, held for {:.4f} s: {}",
