@@ -366,9 +366,10 @@ class Soak:
     def run(self):
         self.again()
         self.progressed(0)
-        until, number, best = time.monotonic() + self.seconds, 0, 0
+        due = time.monotonic()  # of the next fault; one that lasts longer is followed at once
+        until, number, best = due + self.seconds, 0, 0
         while time.monotonic() < until or number < self.seconds / 6:
-            began, trained = time.monotonic(), self.job.trained()
+            trained = self.job.trained()
             name = self.first.pop() if self.first else self.random.choice(self.often)
             number += 1
             self.counts[name] = self.counts.get(name, 0) + 1
@@ -380,7 +381,8 @@ class Soak:
             if follows == 'none' and self.job.trained() > trained:
                 raise Failed(f'the job was started again after "{name}"')
             self.sample()
-            time.sleep(max(0.0, began + self.random.uniform(3, 5) - time.monotonic()))
+            due += self.random.uniform(3, 5)
+            time.sleep(max(0.0, due - time.monotonic()))
         self.progressed(max(best, self.job.step()))
         self.job.launcher.send_signal(signal.SIGTERM)
         self.job.ended([75])

@@ -76,6 +76,8 @@ public:
                std::optional<double> eval_loss, const Pace& pace);
     /// Behind each step, and where none follows: a save that let the step at hand go first does so no more.
     void step_ended();
+    /// Seconds that the save begun last has done so.
+    double paused_s() const;
     /// For the status word: go_on, saving, or save_failed. One that is over is `saving` no more.
     Status status() const;
     struct Saved {
@@ -92,9 +94,7 @@ public:
     /// The same; waits for it.
     std::optional<Saved> finish();
     /// Returns when no save is under way on this rank; what became of it finished() says.
-    void wait() const {
-        if (thread_) thread_->wait();
-    }
+    void wait() const;
     /// The steps from one save to the next by what rank 0 has measured, the same on every rank. Collective.
     int64_t interval(const SaveCost& cost, double between_failures_s);
     /// Why the save begun last failed on this rank; "": it did not, or is under way.
@@ -139,6 +139,7 @@ private:
     std::unique_ptr<Exchange> exchange_;  ///< nullptr: of a job of one rank
     Exchange* gathers_ = nullptr;         ///< nullptr: the session's
     Saved saved_;
+    double worked_s_ = 0;  ///< that the last save took, but for its pause; 0: there was none
     int64_t begun_ = -1;  ///< step of the save that nobody has finished; -1: none. The training thread's
     std::mutex order_;
     std::string late_;                    ///< why the step is suspect whose save is under way; guarded by order_

@@ -6,6 +6,14 @@
 
 namespace orrery {
 
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point began) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+}  // namespace
+
 SaveThread::SaveThread() : thread_([this] { run(); }) {
     ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // as top and /proc show it
 }
@@ -26,6 +34,7 @@ void SaveThread::begin(std::function<void()> work) {
         failure_ = nullptr;
         busy_ = true;
         goes_on_ = false;
+        paused_s_ = 0;
     }
     changed_.notify_all();
 }
@@ -43,7 +52,14 @@ void SaveThread::wait() {
 
 void SaveThread::pause(std::chrono::duration<double> at_most) {
     std::unique_lock lock(mutex_);
+    pauses_since_ = std::chrono::steady_clock::now();
     changed_.wait_for(lock, at_most, [&] { return goes_on_ || ends_; });
+    paused_s_ += seconds_since(*std::exchange(pauses_since_, std::nullopt));
+}
+
+double SaveThread::paused_s() const {
+    const std::lock_guard lock(mutex_);
+    return paused_s_ + (pauses_since_ ? seconds_since(*pauses_since_) : 0);
 }
 
 void SaveThread::go_on() {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace orrery {
@@ -24,6 +25,8 @@ public:
     /// Called by the work: until go_on() or wait() is, also if that was before, or so much time has passed.
     void pause(std::chrono::duration<double> at_most);
     void go_on();
+    /// Seconds that the work at hand, or the last one, has paused.
+    double paused_s() const;
     /// What the last work threw, nullptr: nothing. Not while there is some at hand.
     std::exception_ptr failure() const;
 
@@ -35,6 +38,8 @@ private:
     std::function<void()> work_;
     bool busy_ = false, ends_ = false;
     bool goes_on_ = false;  ///< the work at hand does not pause
+    double paused_s_ = 0;
+    std::optional<std::chrono::steady_clock::time_point> pauses_since_;
     std::exception_ptr failure_;
     std::thread thread_;
 };

@@ -19,6 +19,8 @@ double seconds_since(Clock::time_point began) { return std::chrono::duration<dou
 /// A save lets the step beside it go first for so many mean steps at most, as that one may hang. None where a mean is
 /// not known yet.
 constexpr double most_steps_of_pause = 2;
+/// Of a step: a save that took no longer, as the last one did, is hardly seen beside it.
+constexpr double short_part = 0.1;
 
 int64_t number_of(const std::string& text) {
     int64_t number = 0;
@@ -73,12 +75,13 @@ void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clo
     snapshot_->copy();
     // A device's queue has the time of forward and backward, nearly all of a step's, where that is known.
     if (snapshot_->unseen() && pace.step_s > 0) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
-    const auto copied = Clock::now();
-    if (snapshot_->by_turns()) thread_->pause(std::chrono::duration<double>(most_steps_of_pause * pace.step_s));
-    saved_.paused_s = seconds_since(copied);
+    if (snapshot_->by_turns() && (worked_s_ == 0 || worked_s_ > short_part * pace.step_s))
+        thread_->pause(std::chrono::duration<double>(most_steps_of_pause * pace.step_s));
+    saved_.paused_s = thread_->paused_s();
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);
+    worked_s_ = saved_.whole_s - saved_.paused_s;
     saved_.held_s += snapshot_->waited_s();
     saved_.said = checkpoints_.notes();
     if (pace.between_failures_s > 0) {
@@ -111,6 +114,12 @@ std::string SavedState::mark_late(int64_t step, const std::string& why) {
 
 void SavedState::step_ended() {
     if (thread_) thread_->go_on();
+}
+
+double SavedState::paused_s() const { return thread_ ? thread_->paused_s() : 0; }
+
+void SavedState::wait() const {
+    if (thread_) thread_->wait();
 }
 
 Status SavedState::status() const {

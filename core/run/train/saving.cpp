@@ -206,7 +206,10 @@ void Saving::save(int64_t step, double loss) {
                      run_.store.place()));
 }
 
-double Saving::saving_s() const { return state_.status() == Status::saving ? seconds_since(begun_) : -1; }
+/// Of which a save at a stop, that lets no step go first, would do as much.
+double Saving::saving_s() const {
+    return state_.status() == Status::saving ? seconds_since(begun_) - state_.paused_s() : -1;
+}
 
 bool Saving::time_left() const { return time_left_.fits(seconds_since_asked(), saving_s()); }
 
