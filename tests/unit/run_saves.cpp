@@ -399,10 +399,10 @@ TEST_CASE("a save that shares processors with steps writes nothing before the st
         }
         const auto first = finished();
         need(first && puts > 0, "it is not saved");
-        need((first->paused_s > 0.05) == !spare && first->paused_s < first->whole_s, "another pause");
+        need((state.paused_s() > 0.05) == !spare && state.paused_s() < first->whole_s, "another pause");
         state.begin(2, 3, data, 16, 2.0, {}, {.step_s = 1800});
         const auto second = finished();
-        need(second && second->paused_s == 0, "a save that is short beside a step lets it go first");
+        need(second && state.paused_s() == 0, "a save that is short beside a step lets it go first");
     };
     const Ended all = ended(asked);
     CHECK(all.errors == std::vector<std::string>(2));

@@ -84,7 +84,6 @@ public:
         int64_t step = 0;
         double held_s = 0;                ///< that steps stood still for it
         double whole_s = 0;               ///< from its begin until it was read back
-        double paused_s = 0;              ///< of that, to let a step go first
         int64_t interval = 0;             ///< steps to the next one, the same on every rank; 0: nobody asked
         std::vector<std::string> said{};  ///< what it moved or marked
     };

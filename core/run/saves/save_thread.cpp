@@ -6,13 +6,7 @@
 
 namespace orrery {
 
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point began) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
-
-}  // namespace
+using Clock = std::chrono::steady_clock;
 
 SaveThread::SaveThread() : thread_([this] { run(); }) {
     ::pthread_setname_np(thread_.native_handle(), "orrery-save");  // as top and /proc show it
@@ -34,7 +28,7 @@ void SaveThread::begin(std::function<void()> work) {
         failure_ = nullptr;
         busy_ = true;
         goes_on_ = false;
-        paused_s_ = 0;
+        paused_ = {};
     }
     changed_.notify_all();
 }
@@ -52,14 +46,16 @@ void SaveThread::wait() {
 
 void SaveThread::pause(std::chrono::duration<double> at_most) {
     std::unique_lock lock(mutex_);
-    pauses_since_ = std::chrono::steady_clock::now();
+    pauses_since_ = Clock::now();
     changed_.wait_for(lock, at_most, [&] { return goes_on_ || ends_; });
-    paused_s_ += seconds_since(*std::exchange(pauses_since_, std::nullopt));
+    paused_ += Clock::now() - *std::exchange(pauses_since_, std::nullopt);
 }
 
 double SaveThread::paused_s() const {
     const std::lock_guard lock(mutex_);
-    return paused_s_ + (pauses_since_ ? seconds_since(*pauses_since_) : 0);
+    std::chrono::duration<double> paused = paused_;
+    if (pauses_since_) paused += Clock::now() - *pauses_since_;
+    return paused.count();
 }
 
 void SaveThread::go_on() {

@@ -38,7 +38,7 @@ private:
     std::function<void()> work_;
     bool busy_ = false, ends_ = false;
     bool goes_on_ = false;  ///< the work at hand does not pause
-    double paused_s_ = 0;
+    std::chrono::duration<double> paused_{0};
     std::optional<std::chrono::steady_clock::time_point> pauses_since_;
     std::exception_ptr failure_;
     std::thread thread_;

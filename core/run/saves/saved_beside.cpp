@@ -77,11 +77,10 @@ void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clo
     if (snapshot_->unseen() && pace.step_s > 0) saved_.held_s += std::max(0.0, seconds_since(began) - pace.step_s);
     if (snapshot_->by_turns() && (worked_s_ == 0 || worked_s_ > short_part * pace.step_s))
         thread_->pause(std::chrono::duration<double>(most_steps_of_pause * pace.step_s));
-    saved_.paused_s = thread_->paused_s();
     gathers_ = exchange_.get();
     commit(step, snapshot_->values(), host);
     saved_.whole_s = seconds_since(began);
-    worked_s_ = saved_.whole_s - saved_.paused_s;
+    worked_s_ = saved_.whole_s - paused_s();
     saved_.held_s += snapshot_->waited_s();
     saved_.said = checkpoints_.notes();
     if (pace.between_failures_s > 0) {

@@ -167,7 +167,7 @@ void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;
-    time_left_.save_took(saved->whole_s - saved->paused_s);  // one at a stop lets no step go first
+    time_left_.save_took(saved->whole_s - state_.paused_s());  // one at a stop lets no step go first
     for (const std::string& said : saved->said) note(said);
     note(
         fmt::format("checkpoint of step {} committed and read back in {:.2f} s beside the steps, held for {:.4f} s: {}",

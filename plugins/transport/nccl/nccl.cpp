@@ -1,8 +1,6 @@
 // GPUs of any hosts, by NCCL: over NVLink, PCIe and whatever network NCCL finds.
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "communicator.h"
 #include "environment.h"
 #include "orrery/p2p.h"
