@@ -220,6 +220,28 @@ TEST_CASE("an unmet send holds up only its own lane", "[contract]") {
     CHECK(outcome.failures == all_well);
 }
 
+TEST_CASE("a rank that has done its part may end while others go on", "[contract]") {
+    const Backend backend = GENERATE(from_range(senders()));
+    INFO(backend);
+    const auto outcome = run(backend, 3, [&](Participant& m) {
+        const auto c = m.make();
+        const Tensor t = filled(m, 100'000, static_cast<double>(m.rank)), in = filled(m, 100'000, -1);
+        c->all_reduce(t, in, ReduceOp::sum).wait();
+        if (m.rank == 0) {
+            const Event sent = c->send(t, 1, 1);
+            c->receive(in, 1, 2).wait();
+            m.expect(holds(in, 1), "wrong contents from 1");
+            sent.wait();
+        } else if (m.rank == 1) {
+            std::this_thread::sleep_for(500ms);  // rank 2 has ended by now
+            c->receive(in, 0, 1).wait();
+            m.expect(holds(in, 0), "wrong contents from 0");
+            c->send(t, 0, 2).wait();
+        }
+    });
+    CHECK(outcome.failures == all_well);
+}
+
 TEST_CASE("receives are matched as the contract says", "[contract]") {
     const Backend backend = GENERATE(from_range(senders()));
     INFO(backend);

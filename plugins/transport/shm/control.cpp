@@ -66,6 +66,7 @@ Control::Control(const Group& group, Rendezvous& rendezvous, const std::vector<i
 }
 
 Control::~Control() {
+    if (members_) member(group_.me).left.store(1, std::memory_order_release);
     for (const int fd : pidfds_)
         if (fd >= 0) ::close(fd);
 }
@@ -86,7 +87,11 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
         ::sched_yield();
     }
     for (int i = 0; !reached(); ++i) {
-        if (i % checks_every == 0) check(member, op, sequence, start);
+        if (i % checks_every == 0) {
+            const std::string why = hopeless(member, start);
+            if (!why.empty() && reached()) return;  // what it did before it ended came in between
+            if (!why.empty()) fail(op, sequence, why);
+        }
         counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
         const uint32_t seen = counter.value.load(std::memory_order_seq_cst);
         if (static_cast<int32_t>(seen - value) < 0) futex_wait(counter.value, seen, sleep_for);
@@ -94,22 +99,26 @@ void Control::wait_long(Counter& counter, uint32_t value, int member, const char
     }
 }
 
-void Control::check(int member, const char* op, int64_t sequence, Clock::time_point start) const {
-    std::string why;
+std::string Control::hopeless(int member, Clock::time_point start) const {
     const auto name = [&](int i) {
         const auto m = static_cast<size_t>(i);
         return "rank " + std::to_string(group_.ranks[m]) + " (pid " + std::to_string(pids_[m]) + ")";
     };
-    if (header_->abort_state.load(std::memory_order_acquire) == 2) why = header_->abort_text;
-    for (int i = 0; why.empty() && i < group_.size(); ++i) {
+    if (header_->abort_state.load(std::memory_order_acquire) == 2) return header_->abort_text;
+    for (int i = 0; i < group_.size(); ++i) {
         pollfd ended{pidfds_[static_cast<size_t>(i)], POLLIN, 0};
-        if (ended.fd >= 0 && ::poll(&ended, 1, 0) == 1) why = name(i) + " died";
+        const bool gone = ended.fd >= 0 && ::poll(&ended, 1, 0) == 1;
+        const bool left = this->member(i).left.load(std::memory_order_acquire) != 0;  // asked after whether it is gone
+        if (left && i == member) return name(i) + " has left the group";
+        if (gone && !left) return name(i) + " died";
     }
-    if (why.empty()) why = rendezvous_.lost();
-    if (why.empty() && Clock::now() - start >= timeout_)
-        why = name(member) + " did not come within " + std::to_string(timeout_.count()) +
-              " ms (raise it by run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
-    if (why.empty()) return;
+    const std::string lost = rendezvous_.lost();
+    if (!lost.empty() || Clock::now() - start < timeout_) return lost;
+    return name(member) + " did not come within " + std::to_string(timeout_.count()) +
+           " ms (raise it by run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
+}
+
+void Control::fail(const char* op, int64_t sequence, const std::string& why) const {
     publish(why);  // or the others might blame this member, which is about to end
     throw Error(std::string(op) + " #" + std::to_string(sequence) + " of " + group_.name + ": " + why, Fault::peer);
 }

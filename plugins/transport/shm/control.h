@@ -41,6 +41,7 @@ static_assert(sizeof(Post) == 64 && std::atomic<uint32_t>::is_always_lock_free);
 struct alignas(64) Member {
     Post post[2];
     alignas(64) Counter finished;  ///< number of the last collective whose part is done
+    std::atomic<uint32_t> left;    ///< 1 once it takes no further part
 };
 
 constexpr uint32_t lane_slots = 16;
@@ -107,13 +108,15 @@ public:
     void publish(const std::string& why) const;
     /// Throws Fault::peer once a member has aborted.
     void enter(const char* op, int64_t sequence) const {
-        if (header_->abort_state.load(std::memory_order_relaxed) == 2) check(group_.me, op, sequence, {});
+        if (header_->abort_state.load(std::memory_order_relaxed) == 2) fail(op, sequence, header_->abort_text);
     }
 
 private:
     void wait_long(Counter& counter, uint32_t value, int member, const char* op, int64_t sequence) const;
-    /// Throws when a wait since `start` is hopeless.
-    void check(int member, const char* op, int64_t sequence, std::chrono::steady_clock::time_point start) const;
+    /// Why a wait for `member` since `start` is hopeless; empty while it is not. Who has left after its part was done
+    /// fails those alone that wait for it.
+    std::string hopeless(int member, std::chrono::steady_clock::time_point start) const;
+    [[noreturn]] void fail(const char* op, int64_t sequence, const std::string& why) const;
 
     const Group& group_;
     const Rendezvous& rendezvous_;
