@@ -66,7 +66,7 @@ Control::Control(const Group& group, Rendezvous& rendezvous, const std::vector<i
 }
 
 Control::~Control() {
-    if (members_) member(group_.me).left.store(1, std::memory_order_release);
+    member(group_.me).left.store(1, std::memory_order_release);
     for (const int fd : pidfds_)
         if (fd >= 0) ::close(fd);
 }
