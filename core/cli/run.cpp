@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -156,9 +157,26 @@ void require_notice(ScriptRunner& script) {
 /// Takes a generation of the run for good: what acts for an older one commits no more.
 int64_t mint(CheckpointStore& store, int64_t after) {
     for (;;) {
-        const int64_t next = std::max(after, store.generation()) + 1;
+        const int64_t newest = std::max(after, store.generation());
+        if (newest == std::numeric_limits<int64_t>::max())
+            throw Error(
+                fmt::format("{} says that generation {} of the job was taken, behind which there is none\n  look "
+                            "at who wrote that, and take it away",
+                            store.place(), newest),
+                Fault::failed);
+        const int64_t next = newest + 1;
         if (store.claim(next)) return next;
     }
+}
+
+/// The same of a launcher, which has taken `after` (0: none yet): in another folder of that name it would begin anew.
+int64_t mint_behind(CheckpointStore& store, int64_t after) {
+    if (store.contract().fences && store.generation() < after)
+        throw Error(fmt::format("{} has no generation {} of this job any more: it was removed, moved away or unmounted "
+                                "while the job ran\n  put it back, and start again",
+                                store.place(), after),
+                    Fault::failed);
+    return mint(store, after);
 }
 
 /// The generation that a launcher of ours has taken, else one that rank 0 takes.
@@ -459,7 +477,7 @@ int run_command(const ScriptCommand& command) {
         checked.lock_folder();  // is it free? Rank 0 will lock it for the run
     };
     work.mint = [](ScriptRunner& checked, int64_t after) {
-        return checked.data() ? mint(*checked.open_store(), after) : after + 1;
+        return checked.data() ? mint_behind(*checked.open_store(), after) : after + 1;
     };
     return run_on_ranks(command, work);
 }

@@ -213,8 +213,7 @@ bool Supervisor::refuse(const Ended& how, Orders& orders) {
         finish(how.code, what, orders);
         return true;
     }
-    if (last_ && repeats(how.cause) && last_->cause == how.cause && last_->who == how.who && last_->how == how.how &&
-        last_->step == how.step) {
+    if (last_ && repeats(how.cause) && same_failure(*last_, how)) {
         finish(how.code, fmt::format("{}, for the second time: a restart does not help", what), orders);
         return true;
     }

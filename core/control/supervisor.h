@@ -27,10 +27,15 @@ struct Ended {
     Cause cause = Cause::done;
     int code = 0;          ///< what the command ends with if this is its end
     std::string who;       ///< "rank 1"
-    std::string how;       ///< "was killed by signal 9 (Killed)": the same words for the same failure
+    std::string how;       ///< "was killed by signal 9 (Killed)"
     int64_t step = 0;      ///< the last that was finished before it, 0: none
     bool hearsay = false;  ///< what ranks say of another host's: what that one says comes before it
 };
+
+/// Whether two generations ended at the same step of the same: of cause, rank and words, without what differs each
+/// time, as numbers of processes, ports, generations and seconds. An error that all ranks tell may come from any of
+/// them.
+bool same_failure(const Ended& one, const Ended& other);
 
 /// What the supervisor of a job wants done.
 struct Order {

@@ -126,6 +126,23 @@ has gap_from.log "passed over: step-00000080 has no manifest.json|resumed from s
 exits 0 copy "$orrery" checkpoints copy whole 60 --to archive
 diff -r "$(step whole 60)" archive/step-00000060 || fail "the copy differs"
 refused "step 60 is in archive already" "$orrery" checkpoints copy whole 60 --to archive
+# Several at once: one makes it, whole; the others are refused.
+copies=()
+for i in 1 2 3 4 5 6; do
+    "$orrery" checkpoints copy whole 60 --to at_once > at_once.$i.txt 2>&1 &
+    copies+=($!)
+done
+made=0
+for copy in "${copies[@]}"; do wait "$copy" && made=$((made + 1)); done
+[ $made -eq 1 ] || { cat at_once.?.txt; fail "$made of 6 copies of one step at once say that they made it"; }
+diff -r "$(step whole 60)" at_once/step-00000060 || fail "copies at once"
+[ "$(ls -A at_once)" = step-00000060 ] || fail "copies at once left $(ls -A at_once)"
+mkdir busy
+flock busy/.step-00000060.lock sleep 60 &
+holder=$!
+wait_for bash -c '! flock -n busy/.step-00000060.lock true' || fail "nobody holds the lock"
+refused "busy is in use by another copy of that step|wait for it" "$orrery" checkpoints copy whole 60 --to busy
+kill $holder
 for to in whole/checkpoints/step-00000060 whole/inside whole/checkpoints/x archive/step-00000060/x; do
     refused "$to lies in the |name a run itself, or a folder outside" "$orrery" checkpoints copy whole 60 --to $to
 done

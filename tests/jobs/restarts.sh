@@ -227,6 +227,24 @@ through taken 1
 logged taken "generation 2 of the job's folder is taken"
 is taken "events[-1]['event'] == 'end' and events[-1]['exit_code'] == 1 and 'is taken' in events[-1]['why']"
 
+# A folder that is another one by now: no run from step 1 in silence.
+steps=100000 begin moved --set checkpoint.every_steps=0
+wait_for steps_done moved 25 || { cat moved.log; fail "moved: no steps"; }
+mv moved elsewhere
+kill -9 "$(rank_of 1)"
+through moved 1
+logged moved "moved/checkpoints has no generation 1 of this job any more: it was removed, moved away or unmounted"
+steps=100000 begin moved_saving
+wait_for steps_done moved_saving 25 || { cat moved_saving.log; fail "moved_saving: no steps"; }
+mv moved_saving elsewhere_saving
+through moved_saving 1
+logged moved_saving "moved_saving/checkpoints has no generation 1 of this job any more"
+[ -z "$(ls -d moved_saving/checkpoints/step-* 2> /dev/null)" ] || fail "moved_saving: $(ls moved_saving/checkpoints)"
+mkdir -p far/checkpoints && touch far/checkpoints/generation-9223372036854775807
+exits 1 far run_tiny far 5 --restarts 1
+grep -q "generation 9223372036854775807 of the job was taken, behind which there is none" far.err ||
+    { cat far.err; fail "the last generation"; }
+
 # One rank has a launcher, too.
 steps=6000 begin alone --set mesh.dp=1 --set run.threads_per_rank=1
 wait_for steps_done alone 15 || { cat alone.log; fail "alone: no steps"; }

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "forwarding_store.h"
 #include "run/checkpoint/manifest.h"
 #include "states.h"
 
@@ -19,6 +20,22 @@ std::unique_ptr<CheckpointStore> saved(const TestStore& stores, const Scratch& s
                 std::vector<std::string>(static_cast<size_t>(mesh.ranks())));
     return stores.open(scratch.path);
 }
+
+/// A job beside a copy: removes the step before the `at`-th object of it is read, or its mark (-1).
+struct Retiring final : test::ForwardingStore {
+    Retiring(std::unique_ptr<CheckpointStore> inner, int at) : ForwardingStore(std::move(inner)), at(at) {}
+
+    int at, reads = 0, marks = 0;
+
+    void get(int64_t step, std::string_view key, int64_t offset, std::span<std::byte> bytes) override {
+        if (key.ends_with(".safetensors") && ++reads == at) inner_->remove(step);
+        inner_->get(step, key, offset, bytes);
+    }
+    std::string mark_of(int64_t step) override {
+        if (++marks == 2 && at < 0) inner_->remove(step);
+        return inner_->mark_of(step);
+    }
+};
 
 CopyOptions for_mesh(const Mesh& mesh) {
     CopyOptions options;
@@ -119,6 +136,25 @@ TEST_CASE("what cannot be copied leaves nothing", "[checkpoint][copy]") {
     CHECK_THROWS_WITH(copy_step(*from, 2, *there, options), Contains(expected));
     CHECK(there->steps().empty());
     CHECK((!std::filesystem::exists(to.path) || std::filesystem::is_empty(to.path)));
+}
+
+TEST_CASE("a step that a job removes while it is copied is not damaged", "[checkpoint][copy]") {
+    const TestStore posix("posix");
+    const Scratch scratch("copy_from"), to("copy_to");
+    saved(posix, scratch, dp2)->mark(2, "the loss of step 3 is nan");
+    const auto there = posix.open(to.path);
+    const CopyOptions options = GENERATE(0, 1) ? for_mesh(dp2tp2) : CopyOptions{};
+    const int at = GENERATE(1, 3, -1);
+    Retiring from(posix.open(scratch.path), at);
+    if (at < 0) {  // it has been copied by then
+        copy_step(from, 2, *there, options);
+        CHECK(there->mark_of(2) == "the loss of step 3 is nan");
+    } else {
+        CHECK_THROWS_WITH(copy_step(from, 2, *there, options),
+                          Contains("step 2 in " + from.place() + " was removed before it was copied"));
+        CHECK(there->steps().empty());
+    }
+    CHECK(from.steps() == std::vector<int64_t>{1});
 }
 
 }  // namespace orrery

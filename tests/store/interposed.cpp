@@ -124,6 +124,7 @@ TEST_CASE("what unfinished saves and removals have left counts as free", "[room]
     CHECK(left() == 1);
     store->link(2, "b", 1, "a");  // goes with nothing
     CHECK(left() == 1);
+    REQUIRE(older->claim(3));
     older->act_for(3);
     older->put(3, "a", bytes_of_text(mib));
     CHECK(left() == 2);

@@ -139,8 +139,7 @@ private:
         if (first_failure_) return;
         first_failure_ = how;
         ++failures_[how.cause];
-        repeated_ = last_ && last_->cause == how.cause && last_->who == how.who && last_->how == how.how &&
-                    last_->step == how.step;
+        repeated_ = last_ && same_failure(*last_, how);
         last_ = how;
     }
 
@@ -277,6 +276,38 @@ TEST_CASE("each cause has a budget of its own; the same failure at the same step
     REQUIRE(find(end, Kind::finish));
     CHECK(find(end, Kind::finish)->text ==
           "rank 1 was killed by signal 9 (Killed) after step 4, for the second time: a restart does not help");
+}
+
+TEST_CASE("what differs each time makes no other failure", "[supervisor]") {
+    const auto error = [](const char* who, const std::string& how) { return Ended{Cause::error, 1, who, how, 80}; };
+    const auto full = [&](const char* who, int generation, const char* file) {
+        return error(who,
+                     "failed: checkpoint of step 80 in run/checkpoints failed: on rank 0: cannot write the 428160 "
+                     "bytes of run/checkpoints/step-00000080.g" +
+                         std::to_string(generation) + ".partial/" + file + ": No space left on device");
+    };
+    CHECK(same_failure(full("rank 0", 2, "rank-00000-000.safetensors"),
+                       full("rank 1", 13, "rank-00000-000.safetensors")));
+    CHECK_FALSE(same_failure(full("rank 0", 2, "rank-00000-000.safetensors"), full("rank 0", 3, "manifest.json")));
+
+    const auto silent = [](const char* who, const char* pid, const char* port, const char* seconds) {
+        return Ended{Cause::hang, 1, who,
+                     "does not answer: rank 1 (pid " + std::string(pid) + " on host n2) at 10.0.0.1:" + port +
+                         " is silent for " + seconds + " s",
+                     7};
+    };
+    CHECK(same_failure(silent("rank 1", "4242", "34265", "10.2"), silent("rank 1", "77", "51022", "10.0")));
+    CHECK_FALSE(same_failure(silent("rank 1", "4242", "34265", "10.2"), silent("rank 0", "77", "51022", "10.0")));
+    CHECK_FALSE(same_failure(error("rank 0", "failed: gpt.lua:74: no such key"),
+                             error("rank 0", "failed: gpt.lua:75: no such key")));
+    Ended later = error("rank 0", "failed: a");
+    later.step = 81;
+    CHECK_FALSE(same_failure(error("rank 0", "failed: a"), later));
+
+    Supervisor s = started({.restarts = 9});
+    s.step_done(80);
+    CHECK(find(ended(s, 0, full("rank 0", 2, "manifest.json"), 0), Kind::start));
+    CHECK(find(ended(s, 0, full("rank 1", 3, "manifest.json"), 1), Kind::finish));
 }
 
 TEST_CASE("preemption is no failure, a mistake no reason to try again", "[supervisor]") {

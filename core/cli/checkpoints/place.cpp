@@ -74,6 +74,10 @@ StorePlace::StorePlace(const std::string& where, const std::string& kind, const 
 
 void StorePlace::require(int64_t step) { require_there("step", step, *store_); }
 
+std::unique_ptr<FolderLock> StorePlace::lock_step(int64_t step) const {
+    return run_.empty() && kind_ == "posix" ? FolderLock::of_step(store_->place(), step) : nullptr;
+}
+
 std::unique_ptr<WholeFolderLock> StorePlace::lock() const {
     return run_.empty() ? nullptr : std::make_unique<WholeFolderLock>(run_);
 }

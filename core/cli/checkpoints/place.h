@@ -37,6 +37,9 @@ public:
     /// Keeps jobs out of the run's folder; nullptr of a place, whose jobs are not known. Throws Error when one is in
     /// it.
     std::unique_ptr<WholeFolderLock> lock() const;
+    /// Keeps other copies of the step out of a place of a posix store; nullptr of a run, which is locked as a whole,
+    /// and of other stores. Throws Error where another one is under way.
+    std::unique_ptr<FolderLock> lock_step(int64_t step) const;
 
 private:
     std::string run_;  ///< its folder; "": a place

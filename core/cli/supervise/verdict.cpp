@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 namespace orrery {
 namespace {
@@ -15,21 +13,11 @@ std::string name_of(int64_t rank) { return fmt::format("rank {}", rank); }
 
 bool stopped(const RankEnd& end) { return end.code == 75 || end.code == 130; }
 
-/// The first line, without what differs from one time to the next: numbers of processes, seconds.
+/// The first line, without the "[rank 1] " of who says it.
 std::string first_line(const std::string& text) {
-    std::string line = text.substr(0, text.find('\n'));
-    for (size_t at = 0; (at = line.find("(pid ", at)) != std::string::npos;)
-        line.erase(at, std::min(line.find(')', at), line.size() - 1) - at + 2);
-    std::string same;
-    for (size_t at = 0; at < line.size();) {
-        size_t end = at;
-        while (end < line.size() && (std::isdigit(static_cast<unsigned char>(line[end])) || line[end] == '.')) ++end;
-        const std::string_view number = std::string_view(line).substr(at, end - at);
-        const bool measured = number.size() >= 3 && number.front() != '.' && number.find('.') < number.size() - 1;
-        same += measured ? "N" : end > at ? number : std::string_view(line).substr(at, 1);
-        at = std::max(end, at + 1);
-    }
-    return same;
+    const std::string line = text.substr(0, text.find('\n'));
+    const size_t end = line.starts_with("[rank ") ? line.find("] ") : std::string::npos;
+    return end == std::string::npos ? line : line.substr(end + 2);
 }
 
 template <class Which>

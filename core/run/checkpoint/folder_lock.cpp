@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/env.h"
 #include "orrery/error.h"
@@ -15,14 +17,27 @@
 
 namespace orrery {
 
-FolderLock::FolderLock(const std::string& folder, const std::string& name) {
+/// Whether the file that is locked is still that of its name: who had it before may have removed it.
+bool FolderLock::is_there() const {
+    struct stat mine {
+    }, now{};
+    return ::fstat(file_, &mine) == 0 && ::lstat(path_.c_str(), &now) == 0 && mine.st_ino == now.st_ino &&
+           mine.st_dev == now.st_dev;
+}
+
+FolderLock::FolderLock(const std::string& folder, const std::string& name, const char* by, const char* instead)
+    : path_(folder + "/" + name) {
     const auto env = system_env();
     env->make_folders(folder);
-    const std::string path = folder + "/" + name;
-    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (file_ < 0) throw Error(fmt::format("cannot write {}: {}", path, std::strerror(errno)), Fault::failed);
     const auto until = env->now() + std::chrono::seconds(2);
-    while (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    for (;;) {
+        if (file_ < 0) file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (file_ < 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);
+        if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
+            if (is_there()) break;
+            ::close(std::exchange(file_, -1));
+            continue;
+        }
         const int reason = errno;
         if (reason == EINTR) continue;
         if (reason == EWOULDBLOCK && env->now() < until) {
@@ -33,17 +48,26 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name) {
         const ssize_t read = ::pread(file_, holder, sizeof holder - 1, 0);
         ::close(file_);
         if (reason != EWOULDBLOCK)
-            throw Error(fmt::format("cannot lock {}: {}", path, std::strerror(reason)), Fault::failed);
-        throw Error(fmt::format("{} is in use by another run{}\n  wait for it, stop it, or choose another run.folder",
-                                folder, read > 0 ? fmt::format(" ({})", holder) : ""));
+            throw Error(fmt::format("cannot lock {}: {}", path_, std::strerror(reason)), Fault::failed);
+        throw Error(fmt::format("{} is in use by {}{}\n  wait for it, stop it, or choose another {}", folder, by,
+                                read > 0 ? fmt::format(" ({})", holder) : "", instead));
     }
     const std::string me = fmt::format("pid {} on host {}", ::getpid(), host_name());
     // For the message alone: without it the lock holds as well.
     if (::ftruncate(file_, 0) == 0 && ::pwrite(file_, me.data(), me.size(), 0) < 0) return;
 }
 
+std::unique_ptr<FolderLock> FolderLock::of_step(const std::string& place, int64_t step) {
+    std::unique_ptr<FolderLock> lock(
+        new FolderLock(place, fmt::format(".step-{:08}.lock", step), "another copy of that step", "folder"));
+    lock->passing_ = true;
+    return lock;
+}
+
 FolderLock::~FolderLock() {
-    if (file_ >= 0) ::close(file_);
+    if (file_ < 0) return;
+    if (passing_) ::unlink(path_.c_str());  // while it is held: who waits for it finds another one there
+    ::close(file_);
 }
 
 }  // namespace orrery

@@ -206,12 +206,25 @@ Layout layout_on(const std::string& text, const Shape& shape, const Mesh& mesh) 
     return layout;
 }
 
-StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
+namespace {
+
+/// Also of a source that a job has removed since, which had `before`.
+std::string mark_of(CheckpointStore& from, int64_t step, const std::string& before) {
+    try {
+        return from.mark_of(step);
+    } catch (const Error&) {
+        if (has_step(from, step)) throw;
+        return before;
+    }
+}
+
+StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
     const std::vector<int64_t> there = to.steps();
     if (std::find(there.begin(), there.end(), step) != there.end())
         throw Error(
             fmt::format("step {} is in {} already\n  remove it there, or name another place", step, to.place()));
     const Manifest manifest = Manifest::of(from, step);
+    const std::string marked = from.mark_of(step);
     const bool resharded = options.mesh && options.mesh->text() != manifest.mesh;
     StepCopy copy = look(manifest, resharded ? options.mesh : std::nullopt);
     if (options.only_look) return copy;
@@ -237,12 +250,27 @@ StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, con
         throw Error(fmt::format("the copy in {} could not be read back: {}\n  it was removed", to.place(), damage),
                     Fault::failed);
     }
-    if (const std::string mark = from.mark_of(step); !mark.empty()) to.mark(step, mark);
+    if (const std::string mark = mark_of(from, step, marked); !mark.empty()) to.mark(step, mark);
     const Manifest made = Manifest::of(to, step);
     copy.objects = static_cast<int64_t>(made.objects.size());
     copy.bytes = 0;
     for (const ManifestObject& object : made.objects) copy.bytes += object.bytes;
     return copy;
+}
+
+}  // namespace
+
+StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options) {
+    const bool there = has_step(from, step);
+    try {
+        return copy_there(from, step, to, options);
+    } catch (const Error&) {  // what is removed while it is read looks damaged
+        if (!there || has_step(from, step)) throw;
+    }
+    throw Error(
+        fmt::format("step {} in {} was removed before it was copied\n  a job retires steps there: pin it first, "
+                    "or copy a newer one",
+                    step, from.place()));
 }
 
 }  // namespace orrery

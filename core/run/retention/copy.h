@@ -26,8 +26,8 @@ struct CopyOptions {
 /// number and mark, but no pin. For another mesh each rank's objects are made one after the other: a tensor keeps the
 /// splits of those axes that the mesh has and that divide it, each block is written once, by the lowest rank that holds
 /// it. Takes memory for an object and the largest block. Throws Damaged naming object, tensor and bytes when the source
-/// is not as its manifest says, Error when the step is there already or what is written does not read back (nothing is
-/// left then), and what the stores throw.
+/// is not as its manifest says, Error when the step is there already, is removed meanwhile, or what is written does not
+/// read back (nothing is left then), and what the stores throw.
 StepCopy copy_step(CheckpointStore& from, int64_t step, CheckpointStore& to, const CopyOptions& options);
 
 /// The layout "dp:S(0) tp:R" of a tensor on another mesh, as copy_step takes it over.

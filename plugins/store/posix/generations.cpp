@@ -77,11 +77,18 @@ bool take_generation(const Folder& root, int64_t generation) {
 
 void need_newest(const Folder& root, int64_t generation) {
     if (generation == 0) return;
-    const int64_t newest = newest_generation(root);
+    constexpr int looks = 3;  // while names are read one may be taken, and the file before it go: neither is seen then
+    int64_t newest = 0;
+    for (int look = 0; look < looks && newest < generation; ++look) newest = newest_generation(root);
     if (newest > generation)
         throw orrery::Error(root.path() + " is for generation " + std::to_string(newest) +
                                 " of the job, this is generation " + std::to_string(generation) +
                                 ", which may change nothing any more",
+                            orrery::Fault::failed);
+    if (newest < generation)
+        throw orrery::Error(root.path() + " has no generation " + std::to_string(generation) +
+                                " of the job any more: it was removed, moved away or unmounted while the job ran\n  "
+                                "put it back, and start again",
                             orrery::Fault::failed);
 }
 
