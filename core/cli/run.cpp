@@ -370,7 +370,7 @@ int restart_ranks(const ScriptCommand& command, const RankCommand& work, ScriptR
     options.policy.spares = command.spares;
     options.policy.wait_node_s = command.wait_node_s;
     options.node = command.node_rank;
-    options.check = [&] { return node_problem(command, checked.folder()); };
+    options.check = [&] { return check_node(command, checked.folder()); };
     options.claim = claim;
     options.disk_timeout_s = checked.settings().disk_timeout_s;
     options.folder = [&] { return checked.data() ? checked.folder() : ""; };

@@ -66,33 +66,28 @@ void Supervisor::check(int64_t node, double now, Orders& orders) {
     orders.push_back({Order::Kind::check, node});
 }
 
-Supervisor::Orders Supervisor::checked(int64_t node, bool fit, const std::string& why, double now) {
+Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const std::string& why, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::checking) return orders;
-    if (fit) {
+    const auto say = [&](const std::string& what) {
+        orders.push_back({Order::Kind::say, node, 0, {}, 0, fmt::format("node {} {}: {}", node, what, why)});
+    };
+    known.why = found == Fitness::fit ? "" : why;
+    const bool needed = state_ == State::gathering && std::find(slots_.begin(), slots_.end(), node) != slots_.end();
+    if (found == Fitness::fit) {
         known.state = Node::ready;
         known.failed_checks = 0;
-        known.why.clear();
+        known.told_late = false;
+    } else if (found == Fitness::late && needed) {  // as long as the job waits for a node, but as one check to spares
+        if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
+        orders.push_back({Order::Kind::check, node});
+    } else if (++known.failed_checks < checks_to_quarantine) {
+        say("failed its check and is looked at once more");
+        check(node, now, orders);
     } else {
-        known.why = why;
-        if (++known.failed_checks < checks_to_quarantine) {
-            orders.push_back({Order::Kind::say,
-                              node,
-                              0,
-                              {},
-                              0,
-                              fmt::format("node {} failed its check and is looked at once more: {}", node, why)});
-            check(node, now, orders);
-        } else {
-            known.state = Node::quarantined;
-            orders.push_back({Order::Kind::say,
-                              node,
-                              0,
-                              {},
-                              0,
-                              fmt::format("node {} failed its checks twice and is left out: {}", node, why)});
-        }
+        known.state = Node::quarantined;
+        say("failed its checks twice and is left out");
     }
     gather(now, orders);
     return orders;
@@ -103,7 +98,7 @@ Supervisor::Orders Supervisor::lost(int64_t node, const std::string& how, double
     Known& known = nodes_[node];
     if (state_ == State::over || known.state == Node::absent) return orders;
     const bool ran = known.state == Node::running;
-    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, 0, how};
+    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, false, 0, how};
     if (ran)
         failed({Cause::node, to_be_queued_again, fmt::format("node {}", node), fmt::format("is lost ({})", how), best_},
                orders);

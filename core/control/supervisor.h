@@ -37,6 +37,9 @@ struct Ended {
 /// them.
 bool same_failure(const Ended& one, const Ended& other);
 
+/// What a check of a node has found. One that did not end in time says nothing of the node: it may be busy.
+enum class Fitness : uint8_t { fit, unfit, late };
+
 /// What the supervisor of a job wants done.
 struct Order {
     enum class Kind : uint8_t {
@@ -64,7 +67,7 @@ public:
         int64_t spares = 0;           ///< nodes beyond these, from number `nodes` on
         double own_first_s = 10;      ///< in the beginning a spare leaves a slot so long to its own node
         double wait_node_s = 300;     ///< with too few nodes
-        double check_s = 12;          ///< a check that takes longer keeps neither a spare nor the end away
+        double check_s = 12;          ///< checks that take longer keep neither a spare nor the end away
         double first_pause_s = 1;     ///< before the second restart without a new step; the first has none
         double longest_pause_s = 30;  ///< each is twice the one before, up to this
         int64_t generation = 0;       ///< the newest one taken: the next is beyond it
@@ -75,7 +78,7 @@ public:
 
     /// The launcher of `node` is there, and has no ranks.
     Orders came(int64_t node, double now);
-    Orders checked(int64_t node, bool fit, const std::string& why, double now);
+    Orders checked(int64_t node, Fitness found, const std::string& why, double now);
     Orders lost(int64_t node, const std::string& how, double now);
     /// A step was finished. Only one beyond all before renews the budgets.
     Orders step_done(int64_t step);
@@ -104,6 +107,7 @@ private:
     struct Known {
         Node state = Node::absent;
         int64_t failed_checks = 0;
+        bool told_late = false;
         double checked_until = 0;  ///< while it is checked
         std::string why;
     };

@@ -160,10 +160,12 @@ TEST_CASE("[.lifeline] of the case below", "[.lifeline]") {
 }
 
 TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise]") {
-    CHECK(problem_of_run({"unit_tests", "whom a rank blames"}, 60).empty());
-    CHECK_THAT(problem_of_run({"unit_tests", "--no-such-flag"}, 60), Catch::Contains("for usage"));
-    CHECK(problem_of_run({"unit_tests", "[.sleeps]"}, 0.2) == "its check takes more than 0.2 s");
-    CHECK(problem_of_run({"unit_tests", "[.lifeline]"}, 60).empty());
+    CHECK(check_by_run({"unit_tests", "whom a rank blames"}, 60).fitness == Fitness::fit);
+    CHECK_THAT(check_by_run({"unit_tests", "--no-such-flag"}, 60).why, Catch::Contains("for usage"));
+    const NodeCheck sleeps = check_by_run({"unit_tests", "[.sleeps]"}, 0.2);
+    CHECK(sleeps.fitness == Fitness::late);
+    CHECK(sleeps.why == "its check takes more than 0.2 s");
+    CHECK(check_by_run({"unit_tests", "[.lifeline]"}, 60).fitness == Fitness::fit);
 }
 
 TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {

@@ -23,7 +23,7 @@ Ended killed(int64_t rank, int64_t step, Cause cause = Cause::process) {
 Supervisor started(Supervisor::Options options) {
     Supervisor s(options, 0);
     for (int64_t node = 0; node < options.nodes; ++node) s.came(node, 0);
-    for (int64_t node = 0; node < options.nodes; ++node) s.checked(node, true, "", 0);
+    for (int64_t node = 0; node < options.nodes; ++node) s.checked(node, Fitness::fit, "", 0);
     REQUIRE(s.generation() == options.generation + 1);
     return s;
 }
@@ -38,7 +38,7 @@ Supervisor::Orders ended(Supervisor& s, int64_t node, const Ended& how, double n
     Supervisor::Orders orders = s.ended(node, how, now);
     for (size_t i = 0; i < orders.size(); ++i)
         if (orders[i].kind == Kind::check)
-            for (const Order& order : s.checked(orders[i].node, true, "", now)) orders.push_back(order);
+            for (const Order& order : s.checked(orders[i].node, Fitness::fit, "", now)) orders.push_back(order);
     return orders;
 }
 
@@ -66,6 +66,7 @@ public:
     void run() {
         supervisor_.emplace(options_, now_);
         const int64_t all = options_.nodes + options_.spares;
+        for (int64_t node = 0; node < options_.nodes; ++node) slots_.push_back(node);
         for (int64_t node = 0; node < all; ++node) up_.insert(node);
         for (int64_t node = 0; node < all; ++node) take(supervisor_->came(node, now_));
         for (int events = 0; !over_; ++events) {
@@ -108,6 +109,7 @@ private:
         for (const auto& [cause, count] : failures_) REQUIRE(count <= options_.restarts);
         generation_ = order.generation;
         running_ = distinct;
+        slots_ = order.nodes;
         ending_ = false;
         first_failure_.reset();
         step_ = best_ - best_ % interval_;  // from the last checkpoint
@@ -189,10 +191,12 @@ private:
 
     void check(int64_t node) {
         std::erase(checks_, node);
-        const bool fit = !chance(unfit_);
-        failed_checks_[node] = fit ? 0 : failed_checks_[node] + 1;
+        const Fitness found = !chance(unfit_) ? Fitness::fit : chance(0.5) ? Fitness::unfit : Fitness::late;
+        const bool waited_for = running_.empty() && std::find(slots_.begin(), slots_.end(), node) != slots_.end();
+        if (found == Fitness::fit) failed_checks_[node] = 0;
+        if (found == Fitness::unfit || (found == Fitness::late && !waited_for)) ++failed_checks_[node];
         if (failed_checks_[node] == 2) quarantined_.insert(node);
-        take(supervisor_->checked(node, fit, "disk full", now_));
+        take(supervisor_->checked(node, found, "disk full", now_));
     }
 
     void train() {
@@ -228,7 +232,7 @@ private:
     bool mistaken_ = false, stopped_ = false, ending_ = false, done_ = false, over_ = false, repeated_ = false;
     int code_ = 0;
     std::set<int64_t> up_, running_, quarantined_;
-    std::vector<int64_t> checks_;
+    std::vector<int64_t> checks_, slots_;
     std::map<int64_t, int> failed_checks_;
     std::map<Cause, int64_t> failures_;
     std::optional<Ended> first_failure_, last_;
@@ -350,8 +354,8 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(s.missing() == "node 1 is missing (its launcher is silent)");
     CHECK(s.next_tick() == 311.0);
     CHECK(find(s.came(1, 50), Kind::check)->node == 1);
-    CHECK(find(s.checked(1, false, "no room", 51), Kind::check)->node == 1);
-    CHECK(find(s.checked(1, false, "no room", 52), Kind::start) == nullptr);
+    CHECK(find(s.checked(1, Fitness::unfit, "no room", 51), Kind::check)->node == 1);
+    CHECK(find(s.checked(1, Fitness::unfit, "no room", 52), Kind::start) == nullptr);
     CHECK(s.came(1, 53).empty());
     const auto end = s.tick(311);
     REQUIRE(find(end, Kind::finish));
@@ -360,7 +364,7 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
 
     Supervisor spare = started({.restarts = 3, .nodes = 2, .spares = 1});
     spare.came(2, 1);
-    spare.checked(2, true, "", 2);
+    spare.checked(2, Fitness::fit, "", 2);
     spare.lost(1, "died", 10);
     const auto again = ended(spare, 0, killed(0, 5), 11);
     REQUIRE(find(again, Kind::start));
@@ -369,7 +373,7 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     // A node whose rank fails of itself is looked at; until then no spare takes its place.
     Supervisor ill = started({.restarts = 3, .nodes = 2, .spares = 1});
     ill.came(2, 1);
-    ill.checked(2, true, "", 2);
+    ill.checked(2, Fitness::fit, "", 2);
     ill.ended(1, killed(1, 5), 10);
     Ended heard{Cause::hang, 1, "rank 1", "does not answer", 5};
     heard.hearsay = true;
@@ -377,15 +381,15 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(find(look, Kind::start) == nullptr);
     REQUIRE(find(look, Kind::check));
     CHECK(find(look, Kind::check)->node == 1);
-    CHECK(find(ill.checked(1, false, "no device", 12), Kind::check)->node == 1);
-    const auto without = ill.checked(1, false, "no device", 13);
+    CHECK(find(ill.checked(1, Fitness::unfit, "no device", 12), Kind::check)->node == 1);
+    const auto without = ill.checked(1, Fitness::unfit, "no device", 13);
     REQUIRE(find(without, Kind::start));
     CHECK(find(without, Kind::start)->nodes == std::vector<int64_t>{0, 2});
 
     // A check that does not end keeps nobody for good: neither a spare nor, longer than the job waits, the end.
     Supervisor hangs = started({.restarts = 3, .nodes = 2, .spares = 1});
     hangs.came(2, 1);
-    hangs.checked(2, true, "", 2);
+    hangs.checked(2, Fitness::fit, "", 2);
     hangs.ended(1, killed(1, 5), 10);
     CHECK(find(hangs.ended(0, heard, 11), Kind::start) == nullptr);
     REQUIRE(hangs.next_tick() == 23.0);
@@ -396,7 +400,31 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(find(short_wait.ended(0, heard, 11), Kind::finish) == nullptr);
     CHECK(short_wait.missing() == "node 1 is being checked");
     CHECK(find(short_wait.tick(13), Kind::finish) == nullptr);
-    CHECK(find(short_wait.checked(1, true, "", 15), Kind::start));
+    CHECK(find(short_wait.checked(1, Fitness::fit, "", 15), Kind::start));
+    // One that is late says nothing of the node, which may be busy: the job waits for it as long as for any.
+    Supervisor busy = started({.restarts = 3, .nodes = 2});
+    busy.lost(1, "its launcher is silent", 10);
+    ended(busy, 0, killed(0, 5), 11);
+    busy.came(1, 12);
+    for (double now = 17; now < 290; now += 5) {
+        const auto more = busy.checked(1, Fitness::late, "its check takes more than 5 s", now);
+        REQUIRE(find(more, Kind::check)->node == 1);
+        CHECK((find(more, Kind::say) != nullptr) == (now == 17));
+    }
+    CHECK(busy.missing() == "node 1 is being checked (its check takes more than 5 s)");
+    CHECK(busy.next_tick() == 311.0);
+    CHECK(find(busy.checked(1, Fitness::fit, "", 291), Kind::start));
+    // A spare waits for it no longer than for one check, and while the job runs it is looked at twice.
+    Supervisor late = started({.restarts = 3, .nodes = 2, .spares = 1});
+    late.came(2, 1);
+    late.checked(2, Fitness::fit, "", 2);
+    late.ended(1, killed(1, 5), 10);
+    late.ended(0, heard, 11);
+    CHECK(find(late.checked(1, Fitness::late, "slow", 16), Kind::check));
+    CHECK(find(late.checked(1, Fitness::late, "slow", 21), Kind::check));
+    CHECK(find(late.tick(23), Kind::start)->nodes == std::vector<int64_t>{0, 2});
+    CHECK(find(late.checked(1, Fitness::late, "slow", 26), Kind::check));
+    CHECK(find(late.checked(1, Fitness::late, "slow", 31), Kind::check) == nullptr);
     // What a script or a store failed of says nothing of the node.
     Supervisor lost = started({.restarts = 3, .nodes = 2});
     lost.ended(1, killed(1, 5, Cause::error), 10);
@@ -405,7 +433,7 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     Supervisor begins({.restarts = 3, .nodes = 2, .spares = 1}, 0);
     for (const int64_t node : {0, 2}) {
         begins.came(node, 0);
-        CHECK(find(begins.checked(node, true, "", 0), Kind::start) == nullptr);
+        CHECK(find(begins.checked(node, Fitness::fit, "", 0), Kind::start) == nullptr);
     }
     REQUIRE(begins.next_tick() == 10.0);
     CHECK(find(begins.tick(9), Kind::start) == nullptr);

@@ -125,7 +125,8 @@ private:
             report("finished", nullptr);
             mail_->leave();
         } else if (what == "check" && order.value("node", int64_t{-1}) == options_.node) {
-            report("checked", Json(options_.check ? options_.check() : ""));
+            const NodeCheck found = options_.check ? options_.check() : NodeCheck{};
+            report("checked", {{"problem", found.why}, {"late", found.fitness == Fitness::late}});
         } else if (what == "end" && local_.running()) {
             local_.ranks()->end(spec_.grace_ms);
         } else if (what == "start") {

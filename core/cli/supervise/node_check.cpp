@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -48,18 +49,33 @@ bool for_preflight(const std::string& set) {
     return false;
 }
 
+/// Its status; none: it goes on after `limit` seconds.
+std::optional<int> ends_within(pid_t pid, double limit) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
+    int status = 0;
+    while (::waitpid(pid, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() >= until) return std::nullopt;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return status;
+}
+
 }  // namespace
 
-std::string problem_of_run(const std::vector<std::string>& arguments, double seconds) {
+NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds) {
+    static pid_t held = 0;
+    if (held > 0 && !ends_within(held, seconds))
+        return {Fitness::late, fmt::format("its check before, process {}, does not end: a disk may not answer", held)};
+    held = 0;
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     const int said = ::memfd_create("orrery-check", MFD_CLOEXEC);
-    if (said < 0) return fmt::format("cannot be looked at: {}", std::strerror(errno));
+    if (said < 0) return {Fitness::unfit, fmt::format("cannot be looked at: {}", std::strerror(errno))};
     int lifeline[2];  // it ends with this process
     if (::pipe2(lifeline, O_CLOEXEC) != 0) {
         ::close(said);
-        return fmt::format("cannot be looked at: cannot make a pipe: {}", std::strerror(errno));
+        return {Fitness::unfit, fmt::format("cannot be looked at: cannot make a pipe: {}", std::strerror(errno))};
     }
     std::string variable = fmt::format("ORRERY_LIFELINE={}", lifeline[0]);
     std::vector<char*> envp;
@@ -78,37 +94,28 @@ std::string problem_of_run(const std::vector<std::string>& arguments, double sec
         ::_exit(127);
     }
     ::close(lifeline[0]);
-    std::string problem;
-    int status = 0;
-    const auto ends_within = [&](double limit) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
-        while (::waitpid(pid, &status, WNOHANG) == 0) {
-            if (std::chrono::steady_clock::now() >= until) return false;
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
-        return true;
-    };
+    NodeCheck found;
     if (pid < 0) {
-        problem = fmt::format("cannot be looked at: fork: {}", std::strerror(errno));
-    } else if (!ends_within(seconds)) {
+        found = {Fitness::unfit, fmt::format("cannot be looked at: fork: {}", std::strerror(errno))};
+    } else if (const auto status = ends_within(pid, seconds); !status) {
         ::kill(pid, SIGKILL);
-        ends_within(1);  // one that a disk holds may not: who waited for it would hear no signal
-        problem = fmt::format("its check takes more than {:g} s", seconds);
-    } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        problem = last_words(said);
-        if (problem.empty()) problem = fmt::format("its check ended with status {}", status);
+        if (!ends_within(pid, 1)) held = pid;  // who waited for it would hear no signal
+        found = {Fitness::late, fmt::format("its check takes more than {:g} s", seconds)};
+    } else if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
+        const std::string words = last_words(said);
+        found = {Fitness::unfit, words.empty() ? fmt::format("its check ended with status {}", *status) : words};
     }
     ::close(lifeline[1]);
     ::close(said);
-    return problem;
+    return found;
 }
 
-std::string node_problem(const ScriptCommand& command, const std::string& folder) {
+NodeCheck check_node(const ScriptCommand& command, const std::string& folder) {
     std::vector<std::string> arguments = {"orrery", "preflight", "--quick", "--ranks", "1", "--folder", folder};
     if (!command.config.empty()) arguments.insert(arguments.end(), {"--config", command.config});
     for (const std::string& set : command.sets)
         if (for_preflight(set)) arguments.insert(arguments.end(), {"--set", set});
-    return problem_of_run(arguments, most_s);
+    return check_by_run(arguments, most_s);
 }
 
 }  // namespace orrery

@@ -2,16 +2,23 @@
 #include <string>
 #include <vector>
 
+#include "control/supervisor.h"
+
 namespace orrery {
 
 struct ScriptCommand;  // cli/commands.h
 
-/// What `orrery preflight` finds of this host by the checks that need no other rank, where it has something to find
-/// fault with, or takes more than 5 s; "": the host is fit. `folder`: where the run's files go.
-std::string node_problem(const ScriptCommand& command, const std::string& folder);
+struct NodeCheck {
+    Fitness fitness = Fitness::fit;
+    std::string why;  ///< it is not fit
+};
 
-/// Runs this program with other arguments; what it prints last is why it did not end with 0 within `seconds`, "" where
-/// it did.
-std::string problem_of_run(const std::vector<std::string>& arguments, double seconds);
+/// What `orrery preflight` finds of this host by the checks that need no other rank, in 5 s at most. `folder`: where
+/// the run's files go.
+NodeCheck check_node(const ScriptCommand& command, const std::string& folder);
+
+/// Runs this program with other arguments: fit where it ends with 0 within `seconds`, else what it prints last is why
+/// it is not. One that a disk holds beyond its end is waited for by the next call, so that there is one at most.
+NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds);
 
 }  // namespace orrery

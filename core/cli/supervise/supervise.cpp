@@ -94,11 +94,13 @@ private:
             return;  // of one that was there before
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, ended_of(more));
-        } else if (event == "checked" && more.is_string()) {
-            const std::string why = more.get<std::string>();
+        } else if (event == "checked" && more.is_object()) {
+            const std::string why = more.value("problem", "");
+            const bool late = more.value("late", false);
+            const Fitness found = why.empty() ? Fitness::fit : late ? Fitness::late : Fitness::unfit;
             checking_.erase(node);
             log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
-            take(supervisor_.checked(node, why.empty(), why, now_s()));
+            take(supervisor_.checked(node, found, why, now_s()));
         } else if (event == "signal" && more.is_number_integer()) {
             stop(more.get<int>());
         }
@@ -189,7 +191,7 @@ private:
 
     /// A job that begins is not checked: `orrery preflight` is there for that.
     void check(int64_t node) {
-        if (!restarted_ || node == 0) return take(supervisor_.checked(node, true, "", now_s()));
+        if (!restarted_ || node == 0) return take(supervisor_.checked(node, Fitness::fit, "", now_s()));
         checking_.insert(node);
         agents_->order({{"do", "check"}, {"node", node}});
     }

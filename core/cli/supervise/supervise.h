@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/launch.h"
+#include "cli/supervise/node_check.h"
 #include "control/supervisor.h"
 
 namespace orrery {
@@ -19,8 +20,8 @@ struct Supervision {
     std::function<std::string()> folder = {};
     /// Takes a generation beyond `after` for good, and returns it.
     std::function<int64_t(int64_t after)> mint = {};
-    /// The checks of a node that comes (back) in; "": it is fit.
-    std::function<std::string()> check = {};
+    /// The checks of a node that comes (back) in.
+    std::function<NodeCheck()> check = {};
 };
 
 /// As launch_meeting(), of a job that is restarted when it fails: its ranks are ended and reaped, and started again as
