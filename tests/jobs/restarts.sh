@@ -92,13 +92,6 @@ refused "held is in use by another run (pid" "$orrery" checkpoints copy whole $s
 kill $holder
 wait $holder 2> /dev/null
 
-begin early
-wait_for two_ranks $launcher || fail "early: no ranks"
-kill -9 "$(rank_of 1)"
-through early
-same early
-is early "len(ended) == 2 and ended[0]['step'] == 0"
-
 # Stopped: found by its silence, and killed.
 begin stopped
 wait_for steps_done stopped 25 || { cat stopped.log; fail "stopped: no steps"; }
@@ -129,6 +122,18 @@ source_root=$source_scripts
 same left
 logged left "rank 1 (pid .*) ended with exit code 0 before its end"
 is left "len(ended) == 2 and ended[0]['cause'] == 'early end' and ended[0]['who'] == 'rank 1'"
+
+with_lua <<'LUA'
+if not io.open("once") and os.getenv("ORRERY_RANK") == "1" then
+    io.open("once", "w"):close()
+    os.execute("kill -9 $PPID")
+end
+LUA
+begin early --set 'lua.allow=["io","os"]' --set lua.library="$source_scripts/scripts"
+through early
+source_root=$source_scripts
+same early
+is early "len(ended) == 2 and ended[0]['cause'] == 'process' and ended[0]['step'] == 0"
 
 # Killed at the same step each time: the second time is the last.
 with_lua <<'LUA'

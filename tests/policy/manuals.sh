@@ -39,7 +39,7 @@ for block in "$work"/*.sh; do
     *.run.sh)
         [ "$build" = "$source/build" ] || continue # the manuals speak of build/
         ran=$((ran + 1))
-        timeout 120 sh -eu "$block" > "$block.out" 2>&1 || {
+        timeout 300 sh -eu "$block" > "$block.out" 2>&1 || {
             echo "$label: failed"
             tail -n 20 "$block.out"
             bad=1

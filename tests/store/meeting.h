@@ -25,7 +25,7 @@ public:
             arrived_ = 0;
             ++round_;
             all_.notify_all();
-        } else if (!all_.wait_for(lock, std::chrono::seconds(20), [&] { return round_ != round; })) {
+        } else if (!all_.wait_for(lock, std::chrono::seconds(120), [&] { return round_ != round; })) {
             throw Error("a rank did not come to " + topic, Fault::peer);
         }
         return last_;

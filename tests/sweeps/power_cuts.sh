@@ -49,7 +49,7 @@ cut_once() {
     setsid env "$@" SWEEP_ROOT="$live" SWEEP_ACKS="$work/acks" LD_PRELOAD="$programs/sweep_recorder.so" \
         "$programs/sweep_saver" 2 "$live/ckpt" 1000000 > /dev/null 2>&1 &
     saver=$!
-    for _ in $(seq 400); do [ "$(wc -l < "$work/acks")" -ge 3 ] && break; sleep 0.01; done
+    for _ in $(seq 3000); do [ "$(wc -l < "$work/acks")" -ge 3 ] && break; sleep 0.01; done
     sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
     kill -STOP -- -$saver
     newest=$(tail -n 1 "$work/acks")

@@ -123,7 +123,7 @@ TEST_CASE("a later plan brings messages over several axes: connected then, or ea
         run_ranks(4, [&](int64_t rank, Rendezvous& rendezvous) {
             const auto device = cpu_device();
             RankSetting setting = setting_of(apart, rank, *device, &rendezvous);
-            setting.timeout = std::chrono::milliseconds(fails ? 500 : 20'000);
+            setting.timeout = std::chrono::milliseconds(fails ? 3000 : 20'000);
             const auto transport = std::make_shared<Half>(fails && rank == 1);
             setting.transport = [&](const Axis&) { return transport; };
             setting.failed = [&](const std::string& why) {
