@@ -67,6 +67,7 @@ int launch(const LaunchSpec& spec) {
         const int signal = held.take(std::chrono::milliseconds(200));
         if (signal > 0 && signal != SIGCHLD) ranks.asked(signal);
         ranks.look();
+        ranks.end_stopped();
     }
     return ranks.code();
 }

@@ -101,6 +101,36 @@ same stopped
 is stopped "len(ended) == 2 and ended[0]['cause'] == 'hang' and ended[0]['who'] == 'rank 1'"
 is stopped "ended[0]['how'] == 'was stopped (SIGSTOP)'"
 
+# All of them, or the only one: nobody is left who would miss them.
+for ranks in 1 2; do
+    name=stopped_all$ranks
+    steps=100000 begin $name --set mesh.dp=$ranks
+    wait_for steps_done $name 25 || { cat $name.log; fail "$name: no steps"; }
+    kill -STOP $(ranks_of $launcher)
+    began_again() { [ "$(grep -c '"event":"training"' $name/events.jsonl)" -eq 2 ]; }
+    wait_for began_again || { cat $name.log; fail "$name: no restart"; }
+    kill -TERM $launcher
+    through $name 75
+    is $name "ended[0]['cause'] == 'hang' and ended[0]['how'] == 'was stopped (SIGSTOP)'"
+    logged $name "all ranks of this host have been stopped (SIGSTOP) for 10 s"
+done
+# Then a signal ends them, too.
+steps=100000 begin stopped_asked
+wait_for steps_done stopped_asked 25 || { cat stopped_asked.log; fail "stopped_asked: no steps"; }
+kill -STOP $(ranks_of $launcher)
+kill -TERM $launcher
+ends() { [ ! -e /proc/$launcher ] || [ "$(cut -d' ' -f3 /proc/$launcher/stat)" = Z ]; }
+wait_for ends || { cat stopped_asked.log; fail "stopped_asked: the launcher waits for ever"; }
+wait $launcher && fail "stopped_asked: exit code 0"
+tiny_exec=exec run_tiny stopped_alone 100000 > stopped_alone.log 2>&1 &
+launcher=$!
+wait_for steps_done stopped_alone 25 || { cat stopped_alone.log; fail "stopped_alone: no steps"; }
+kill -STOP $(ranks_of $launcher)
+kill -TERM $launcher
+wait_for ends || { cat stopped_alone.log; fail "stopped_alone: the launcher waits for ever"; }
+wait $launcher && fail "stopped_alone: exit code 0"
+logged stopped_alone "all ranks of this host have been stopped (SIGSTOP) for 10 s; they are ended"
+
 # A rank that leaves with 0 before its end.
 source_scripts=$source_root
 mkdir -p fake/scripts

@@ -262,4 +262,22 @@ std::optional<int64_t> RankProcesses::waits_for_disk(double seconds, bool moved)
     return std::nullopt;
 }
 
+void RankProcesses::end_stopped() {
+    constexpr std::chrono::milliseconds often(500), far(3000);
+    constexpr std::chrono::seconds silence(10);
+    const auto now = Clock::now();
+    if (!ends_.empty() || (looked_ && now - *looked_ < often)) return;
+    const bool near = looked_ && now - *looked_ < far;
+    looked_ = now;
+    const bool all =
+        std::all_of(children_.begin(), children_.end(), [](const Child& child) { return state_of(child.pid) == 'T'; });
+    if (!all || !near) stopped_since_.reset();
+    if (!all) return;
+    if (!stopped_since_) stopped_since_ = now;
+    if (deadline_ || now - *stopped_since_ < silence) return;
+    std::fprintf(stderr, "orrery: all ranks of this host have been stopped (SIGSTOP) for %lld s; they are ended\n",
+                 static_cast<long long>(silence.count()));
+    end(0);
+}
+
 }  // namespace orrery

@@ -52,6 +52,9 @@ public:
     /// A rank that was seen to wait for a disk at each call for at least `seconds`, none of which said that steps have
     /// `moved` on; none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
+    /// Ends them where all were seen to be stopped (SIGSTOP) at each call for 10 s, as others bear the silence of one:
+    /// none is left to miss them. Calls far from each other say nothing of the time between: this process was stopped.
+    void end_stopped();
 
 private:
     using Clock = std::chrono::steady_clock;
@@ -74,7 +77,7 @@ private:
     int lifeline_ = -1;
     std::vector<Child> children_;
     std::vector<RankEnd> ends_;
-    std::optional<Clock::time_point> deadline_, killed_;
+    std::optional<Clock::time_point> deadline_, killed_, stopped_since_, looked_;
     std::optional<int> at_once_;  ///< the exit code, whatever the ranks' are
     int code_ = 0;
     bool interrupted_ = false, stopping_ = false, told_stuck_ = false;
