@@ -191,6 +191,15 @@ kill_node 0
 ends gone 1 75
 says gone.1.log "node 0 is missing: its launcher did not answer for 3 s"
 
+# Another setting on one node is a mistake, not a rank that does not answer: no restart.
+begin other 0
+begin other 1 --set checkpoint.async=false
+ends other 0 2
+ends other 1 2
+says other.0.log "checkpoint.async: false, rank 0 has true"
+says other.0.log "the job ends: rank [01] failed: rank 1 on host .* would not do the same"
+says other.0.log "; 0 restarts$"
+
 # What node 0's launcher itself fails of ends the others with it, long before --wait-node.
 begin taken 0
 begin taken 1

@@ -37,7 +37,7 @@ std::string told(const std::vector<Agreement>& parts) {
         try {
             require_agreement(exchange, "plan", parts[at], "n" + std::to_string(rank));
         } catch (const Error& error) {
-            said[at] = error.fault() == Fault::peer ? error.what() : "another fault";
+            said[at] = error.fault() == Fault::usage ? error.what() : "another fault";
         }
     });
     for (const std::string& text : said) CHECK(text == said[0]);

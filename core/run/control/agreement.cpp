@@ -100,7 +100,7 @@ void require_agreement(Exchange& exchange, const std::string& topic, const Agree
     throw Error(text +
                     "\n  give every rank the same script, configuration and build; iterate tables in order (ipairs), "
                     "not with pairs",
-                Fault::peer);
+                Fault::usage);
 }
 
 }  // namespace orrery

@@ -17,7 +17,7 @@ Agreement settings_of(const Config& config);
 
 std::string encode(const Agreement& parts);
 
-/// Every rank's parts, by digest; what they are is only told where they differ. Throws Fault::peer naming the first
+/// Every rank's parts, by digest; what they are is only told where they differ. Throws Fault::usage naming the first
 /// rank that differs from rank 0, both hosts, and in what; of several parts the first few. Collective.
 void require_agreement(Exchange& exchange, const std::string& topic, const Agreement& parts, const std::string& host);
 
