@@ -47,11 +47,13 @@ HeldSignals::HeldSignals() {
     struct sigaction ignored {};
     ignored.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &ignored, &pipe_);
+    ::sigaction(SIGXFSZ, &ignored, &size_);
 }
 
 HeldSignals::~HeldSignals() {
     ::close(file_);
     ::sigaction(SIGPIPE, &pipe_, nullptr);
+    ::sigaction(SIGXFSZ, &size_, nullptr);
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
@@ -62,6 +64,7 @@ int HeldSignals::take() {
 
 SignalTaker::SignalTaker(std::string who) : who_(std::move(who)) {
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);  // the write fails, which names the file
     const sigset_t held = stop_signals();
     signals_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
     stop_ = ::eventfd(0, EFD_CLOEXEC);

@@ -45,7 +45,7 @@ public:
 
 private:
     sigset_t before_;
-    struct sigaction pipe_;
+    struct sigaction pipe_, size_;
     int file_ = -1;
 };
 

@@ -25,7 +25,6 @@ checkpoints full > before.txt
 [ -s before.txt ] || fail "no checkpoint before the disk is full"
 
 (
-    trap '' XFSZ
     ulimit -f $limit_kib
     run full $steps
 ) > full.log 2>&1
@@ -39,7 +38,6 @@ cmp before.txt after.txt || { diff before.txt after.txt; fail "a full disk: the 
 
 # Where no save but one beside the steps meets it, that one's error ends the run.
 (
-    trap '' XFSZ
     ulimit -f $limit_kib
     run beside $steps --set checkpoint.final=false
 ) > beside.log 2>&1

@@ -449,6 +449,8 @@ TEST_CASE("automatic saves are refused where nothing says how often nodes fail",
     CHECK_THAT(refused("mtbf_days = 30\nevery_steps = 7\n"),
                Contains("a.toml:2") && Contains("checkpoint.every_steps = 7") && Contains("leave one of them out"));
     CHECK(refused("mtbf_days = 30\n") == "");
+    Config config = parse_config("[checkpoint]\nmtbf_days = 30\n", "a.toml", {});
+    CHECK_THROWS_WITH(read_settings(config), Contains("which it is not") && Contains("leave mtbf_days out"));
 }
 
 TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[saves]") {
