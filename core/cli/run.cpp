@@ -171,7 +171,8 @@ int64_t mint(CheckpointStore& store, int64_t after) {
 
 /// The same of a launcher, which has taken `after` (0: none yet): in another folder of that name it would begin anew.
 int64_t mint_behind(CheckpointStore& store, int64_t after) {
-    if (store.contract().fences && store.generation() < after)
+    // Another launcher may take one while the first look goes on, and the older file go: neither is seen then.
+    if (store.contract().fences && store.generation() < after && store.generation() < after)
         throw Error(fmt::format("{} has no generation {} of this job any more: it was removed, moved away or unmounted "
                                 "while the job ran\n  put it back, and start again",
                                 store.place(), after),

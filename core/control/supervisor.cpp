@@ -74,12 +74,12 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const std::s
         orders.push_back({Order::Kind::say, node, 0, {}, 0, fmt::format("node {} {}: {}", node, what, why)});
     };
     known.why = found == Fitness::fit ? "" : why;
-    const bool needed = state_ == State::gathering && std::find(slots_.begin(), slots_.end(), node) != slots_.end();
     if (found == Fitness::fit) {
         known.state = Node::ready;
         known.failed_checks = 0;
         known.told_late = false;
-    } else if (found == Fitness::late && needed) {  // as long as the job waits for a node, but as one check to spares
+    } else if (found == Fitness::late &&
+               state_ == State::gathering) {  // as long as the job waits; spares wait no longer than for one
         if (!std::exchange(known.told_late, true)) say("is looked at until its check ends");
         orders.push_back({Order::Kind::check, node});
     } else if (++known.failed_checks < checks_to_quarantine) {

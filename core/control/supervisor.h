@@ -37,7 +37,8 @@ struct Ended {
 /// them.
 bool same_failure(const Ended& one, const Ended& other);
 
-/// What a check of a node has found. One that did not end in time says nothing of the node: it may be busy.
+/// What a check of a node has found. One that did not end in time says little of the node, which may be busy: while
+/// the job waits it is made again, while it runs it counts as failed.
 enum class Fitness : uint8_t { fit, unfit, late };
 
 /// What the supervisor of a job wants done.

@@ -53,7 +53,7 @@ teller=0 head_start=0 drill "missing data on node 0" "nowhere.txt|data.path;laun
     --set data.path=nowhere.txt --
 # A folder in use is found out when the ranks of node 1 may have come already.
 mkdir in_use
-flock in_use/.lock sleep 60 2> /dev/null &
+flock -F in_use/.lock sleep 60 2> /dev/null &
 holder=$!
 head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of node 0|in use by another" "2 1" -- \
     --set run.folder=in_use -- --set run.folder=in_use

@@ -138,7 +138,7 @@ for copy in "${copies[@]}"; do wait "$copy" && made=$((made + 1)); done
 diff -r "$(step whole 60)" at_once/step-00000060 || fail "copies at once"
 [ "$(ls -A at_once)" = step-00000060 ] || fail "copies at once left $(ls -A at_once)"
 mkdir busy
-flock busy/.step-00000060.lock sleep 60 &
+flock -F busy/.step-00000060.lock sleep 60 &
 holder=$!
 wait_for bash -c '! flock -n busy/.step-00000060.lock true' || fail "nobody holds the lock"
 refused "busy is in use by another copy of that step|wait for it" "$orrery" checkpoints copy whole 60 --to busy

@@ -69,7 +69,7 @@ losses() {
 # wait_for COMMAND...: up to 30 s.
 wait_for() {
     local i
-    for i in $(seq 1500); do
+    for i in $(seq "${patience:-1500}"); do
         "$@" && return 0
         sleep 0.02
     done

@@ -81,7 +81,7 @@ done
 kill -TERM $launcher
 through held 75
 flock -n held/.launcher.lock true || fail "held: the launcher has left its lock"
-flock held/.launcher.lock sleep 60 &
+flock -F held/.launcher.lock sleep 60 &
 holder=$!
 sleep 0.2
 refused "run.folder: held is in use by another run (pid $launcher on host" run_tiny held 300
@@ -108,31 +108,44 @@ for ranks in 1 2; do
     wait_for steps_done $name 25 || { cat $name.log; fail "$name: no steps"; }
     kill -STOP $(ranks_of $launcher)
     began_again() { [ "$(grep -c '"event":"training"' $name/events.jsonl)" -eq 2 ]; }
-    wait_for began_again || { cat $name.log; fail "$name: no restart"; }
+    patience=6000 wait_for began_again || { cat $name.log; fail "$name: no restart"; }
     kill -TERM $launcher
     through $name 75
     is $name "ended[0]['cause'] == 'hang' and ended[0]['how'] == 'was stopped (SIGSTOP)'"
     logged $name "all ranks of this host have been stopped (SIGSTOP) for 10 s"
 done
+# The last one, when the others have ended.
+source_scripts=$source_root
+cp -r "$source_root/scripts" fake-last
+cat >> fake-last/gpt.lua <<'LUA'
+if os.getenv("ORRERY_RANK") == "0" then os.execute("sleep 3; kill -STOP $PPID") end
+LUA
+mkdir last-root && mv fake-last last-root/scripts
+source_root=$work/last-root
+steps=5 begin stopped_last --set 'lua.allow=["os"]' --set lua.library="$source_scripts/scripts"
+source_root=$source_scripts
+patience=6000 wait_for grep -q "all ranks of this host have been stopped" stopped_last.log ||
+    { cat stopped_last.log; fail "stopped_last: nobody has seen it"; }
+kill -TERM $launcher
+wait $launcher && fail "stopped_last: exit code 0"
 # Then a signal ends them, too.
 steps=100000 begin stopped_asked
 wait_for steps_done stopped_asked 25 || { cat stopped_asked.log; fail "stopped_asked: no steps"; }
 kill -STOP $(ranks_of $launcher)
 kill -TERM $launcher
 ends() { [ ! -e /proc/$launcher ] || [ "$(cut -d' ' -f3 /proc/$launcher/stat)" = Z ]; }
-wait_for ends || { cat stopped_asked.log; fail "stopped_asked: the launcher waits for ever"; }
+patience=6000 wait_for ends || { cat stopped_asked.log; fail "stopped_asked: the launcher waits for ever"; }
 wait $launcher && fail "stopped_asked: exit code 0"
 tiny_exec=exec run_tiny stopped_alone 100000 > stopped_alone.log 2>&1 &
 launcher=$!
 wait_for steps_done stopped_alone 25 || { cat stopped_alone.log; fail "stopped_alone: no steps"; }
 kill -STOP $(ranks_of $launcher)
 kill -TERM $launcher
-wait_for ends || { cat stopped_alone.log; fail "stopped_alone: the launcher waits for ever"; }
+patience=6000 wait_for ends || { cat stopped_alone.log; fail "stopped_alone: the launcher waits for ever"; }
 wait $launcher && fail "stopped_alone: exit code 0"
 logged stopped_alone "all ranks of this host have been stopped (SIGSTOP) for 10 s; they are ended"
 
 # A rank that leaves with 0 before its end.
-source_scripts=$source_root
 mkdir -p fake/scripts
 # with_lua: gpt.lua with standard input before its training; `begin` takes that one from here on.
 with_lua() {

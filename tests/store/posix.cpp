@@ -286,21 +286,23 @@ TEST_CASE("what is left of a removal and cannot be erased makes nobody fail") {
 TEST_CASE("another folder under that name is not the job's") {
     const TestStore stores("posix");
     const Scratch scratch("posix_moved");
-    const fs::path away = scratch.path.string() + ".away";
-    const auto store = stores.open(scratch.path);
+    const fs::path away = scratch.path / "away", run = scratch.path / "run";
+    const auto store = stores.open(run / "checkpoints");
     REQUIRE(store->claim(1));
     store->act_for(1);
     commit(*store, 1);
     store->put(2, "a", bytes_of_text("half"));
-    fs::remove_all(away);
-    fs::rename(scratch.path, away);
+    fs::rename(run, away);
     const auto gone = Contains("has no generation 1 of the job any more");
     CHECK_THROWS_WITH(store->put(2, "b", bytes_of_text("b")), gone);
     CHECK_THROWS_WITH(store->commit(2, "two"), gone);
     CHECK_THROWS_WITH(store->put(3, "a", bytes_of_text("a")), gone);
     CHECK(store->steps().empty());
-    fs::remove_all(scratch.path);
-    fs::rename(away, scratch.path);
+    REQUIRE_FALSE(fs::exists(run));  // or what is put back would come to lie in it
+    fs::create_directories(run / "checkpoints");
+    CHECK_THROWS_WITH(store->put(3, "a", bytes_of_text("a")), gone);
+    fs::remove_all(run);
+    fs::rename(away, run);
     store->put(2, "b", bytes_of_text("b"));
     store->flush(2);
     store->commit(2, "two");

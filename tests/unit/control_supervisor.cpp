@@ -66,7 +66,6 @@ public:
     void run() {
         supervisor_.emplace(options_, now_);
         const int64_t all = options_.nodes + options_.spares;
-        for (int64_t node = 0; node < options_.nodes; ++node) slots_.push_back(node);
         for (int64_t node = 0; node < all; ++node) up_.insert(node);
         for (int64_t node = 0; node < all; ++node) take(supervisor_->came(node, now_));
         for (int events = 0; !over_; ++events) {
@@ -109,7 +108,6 @@ private:
         for (const auto& [cause, count] : failures_) REQUIRE(count <= options_.restarts);
         generation_ = order.generation;
         running_ = distinct;
-        slots_ = order.nodes;
         ending_ = false;
         first_failure_.reset();
         step_ = best_ - best_ % interval_;  // from the last checkpoint
@@ -192,9 +190,8 @@ private:
     void check(int64_t node) {
         std::erase(checks_, node);
         const Fitness found = !chance(unfit_) ? Fitness::fit : chance(0.5) ? Fitness::unfit : Fitness::late;
-        const bool waited_for = running_.empty() && std::find(slots_.begin(), slots_.end(), node) != slots_.end();
         if (found == Fitness::fit) failed_checks_[node] = 0;
-        if (found == Fitness::unfit || (found == Fitness::late && !waited_for)) ++failed_checks_[node];
+        if (found == Fitness::unfit || (found == Fitness::late && !running_.empty())) ++failed_checks_[node];
         if (failed_checks_[node] == 2) quarantined_.insert(node);
         take(supervisor_->checked(node, found, "disk full", now_));
     }
@@ -232,7 +229,7 @@ private:
     bool mistaken_ = false, stopped_ = false, ending_ = false, done_ = false, over_ = false, repeated_ = false;
     int code_ = 0;
     std::set<int64_t> up_, running_, quarantined_;
-    std::vector<int64_t> checks_, slots_;
+    std::vector<int64_t> checks_;
     std::map<int64_t, int> failed_checks_;
     std::map<Cause, int64_t> failures_;
     std::optional<Ended> first_failure_, last_;
@@ -425,6 +422,13 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(find(late.tick(23), Kind::start)->nodes == std::vector<int64_t>{0, 2});
     CHECK(find(late.checked(1, Fitness::late, "slow", 26), Kind::check));
     CHECK(find(late.checked(1, Fitness::late, "slow", 31), Kind::check) == nullptr);
+    // Nor is a spare left out that is late while the job needs one.
+    Supervisor slow_spare = started({.restarts = 3, .nodes = 2, .spares = 1});
+    slow_spare.lost(1, "died", 10);
+    ended(slow_spare, 0, killed(0, 5), 11);
+    slow_spare.came(2, 12);
+    for (const double now : {17, 22, 27}) CHECK(find(slow_spare.checked(2, Fitness::late, "slow", now), Kind::check));
+    CHECK(find(slow_spare.checked(2, Fitness::fit, "", 30), Kind::start)->nodes == std::vector<int64_t>{0, 2});
     // What a script or a store failed of says nothing of the node.
     Supervisor lost = started({.restarts = 3, .nodes = 2});
     lost.ended(1, killed(1, 5, Cause::error), 10);

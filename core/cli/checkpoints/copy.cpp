@@ -50,8 +50,10 @@ int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
             fmt::format("copy: --to {} is where step {} lies already\n  name another place", command.to, command.step));
     std::unique_ptr<WholeFolderLock> lock;
     std::unique_ptr<FolderLock> step_lock;
-    if (!command.dry_run) lock = to.lock();
-    if (!command.dry_run) step_lock = to.lock_step(command.step);
+    if (!command.dry_run) {
+        lock = to.lock();
+        step_lock = to.lock_step(command.step);
+    }
     const StepCopy copy = copy_step(place.store(), command.step, to.store(), options);
     const std::string mesh = copy.resharded ? options.mesh->text() : "";
     if (command.json) {

@@ -63,7 +63,7 @@ std::optional<int> ends_within(pid_t pid, double limit) {
 }  // namespace
 
 NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds) {
-    static pid_t held = 0;
+    static pid_t held = 0;  // of the process, as its children are
     if (held > 0 && !ends_within(held, seconds))
         return {Fitness::late, fmt::format("its check before, process {}, does not end: a disk may not answer", held)};
     held = 0;

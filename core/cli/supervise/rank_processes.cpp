@@ -266,11 +266,11 @@ void RankProcesses::end_stopped() {
     constexpr std::chrono::milliseconds often(500), far(3000);
     constexpr std::chrono::seconds silence(10);
     const auto now = Clock::now();
-    if (!ends_.empty() || (looked_ && now - *looked_ < often)) return;
+    if (!any() || (looked_ && now - *looked_ < often)) return;
     const bool near = looked_ && now - *looked_ < far;
     looked_ = now;
-    const bool all =
-        std::all_of(children_.begin(), children_.end(), [](const Child& child) { return state_of(child.pid) == 'T'; });
+    const bool all = std::all_of(children_.begin(), children_.end(),
+                                 [](const Child& child) { return !child.running || state_of(child.pid) == 'T'; });
     if (!all || !near) stopped_since_.reset();
     if (!all) return;
     if (!stopped_since_) stopped_since_ = now;

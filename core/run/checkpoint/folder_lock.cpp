@@ -25,8 +25,9 @@ bool FolderLock::is_there() const {
            mine.st_dev == now.st_dev;
 }
 
-FolderLock::FolderLock(const std::string& folder, const std::string& name, const char* by, const char* instead)
-    : path_(folder + "/" + name) {
+FolderLock::FolderLock(const std::string& folder, const std::string& name, const char* by, const char* instead,
+                       bool passing)
+    : path_(folder + "/" + name), passing_(passing) {
     const auto env = system_env();
     env->make_folders(folder);
     const auto until = env->now() + std::chrono::seconds(2);
@@ -34,9 +35,10 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
         if (file_ < 0) file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (file_ < 0) throw Error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)), Fault::failed);
         if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
-            if (is_there()) break;
+            if (!passing_ || is_there()) break;
             ::close(std::exchange(file_, -1));
-            continue;
+            if (env->now() < until) continue;
+            throw Error(fmt::format("cannot lock {}: its name is another file each time", path_), Fault::failed);
         }
         const int reason = errno;
         if (reason == EINTR) continue;
@@ -58,10 +60,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
 }
 
 std::unique_ptr<FolderLock> FolderLock::of_step(const std::string& place, int64_t step) {
-    std::unique_ptr<FolderLock> lock(
-        new FolderLock(place, fmt::format(".step-{:08}.lock", step), "another copy of that step", "folder"));
-    lock->passing_ = true;
-    return lock;
+    return std::unique_ptr<FolderLock>(
+        new FolderLock(place, fmt::format(".step-{:08}.lock", step), "another copy of that step", "folder", true));
 }
 
 FolderLock::~FolderLock() {

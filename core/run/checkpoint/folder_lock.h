@@ -17,19 +17,19 @@ public:
     /// Makes the folder where there is none. A job that is just ending is waited for, up to 2 s. Throws Error naming
     /// the process that uses the folder, or why it cannot be written.
     explicit FolderLock(const std::string& folder, const std::string& name = job)
-        : FolderLock(folder, name, "another run", "run.folder") {}
+        : FolderLock(folder, name, "another run", "run.folder", false) {}
     /// Of one step in a place that no run has: by who writes it, whose file goes with this object.
     static std::unique_ptr<FolderLock> of_step(const std::string& place, int64_t step);
     ~FolderLock();
     FolderLock(const FolderLock&) = delete;
 
 private:
-    FolderLock(const std::string& folder, const std::string& name, const char* by, const char* instead);
+    FolderLock(const std::string& folder, const std::string& name, const char* by, const char* instead, bool passing);
     bool is_there() const;
 
     int file_ = -1;
     std::string path_;
-    bool passing_ = false;  ///< its file goes
+    const bool passing_;  ///< its file goes
 };
 
 }  // namespace orrery

@@ -97,6 +97,10 @@ void require_agreement(Exchange& exchange, const std::string& topic, const Agree
         text +=
             fmt::format("\n  {}: {}, rank 0 has {}", names[i], value_of(second, names[i]), value_of(first, names[i]));
     if (names.size() > shown) text += fmt::format("\n  and {} more", names.size() - shown);
+    try {  // all have heard it before one ends, or that one has ended for it
+        exchange.all(topic + " told", "", WaitLimit::step);
+    } catch (const Error&) {
+    }
     throw Error(text +
                     "\n  give every rank the same script, configuration and build; iterate tables in order (ipairs), "
                     "not with pairs",

@@ -75,6 +75,13 @@ bool take_generation(const Folder& root, int64_t generation) {
     return true;
 }
 
+void throw_gone(const std::string& place, int64_t generation) {
+    throw orrery::Error(place + " has no generation " + std::to_string(generation) +
+                            " of the job any more: it was removed, moved away or unmounted while the job ran\n  put it "
+                            "back, and start again",
+                        orrery::Fault::failed);
+}
+
 void need_newest(const Folder& root, int64_t generation) {
     if (generation == 0) return;
     constexpr int looks = 3;  // while names are read one may be taken, and the file before it go: neither is seen then
@@ -85,11 +92,8 @@ void need_newest(const Folder& root, int64_t generation) {
                                 " of the job, this is generation " + std::to_string(generation) +
                                 ", which may change nothing any more",
                             orrery::Fault::failed);
-    if (newest < generation)
-        throw orrery::Error(root.path() + " has no generation " + std::to_string(generation) +
-                                " of the job any more: it was removed, moved away or unmounted while the job ran\n  "
-                                "put it back, and start again",
-                            orrery::Fault::failed);
+    // By its name, too: a file system may remember the names of before.
+    if (newest < generation && root.size(file_of(generation)) < 0) throw_gone(root.path(), generation);
 }
 
 }  // namespace posix_store

@@ -27,6 +27,9 @@ int64_t newest_generation(const Folder& root);
 /// Takes it, durably: false when it or a newer one is taken. Files of older ones go.
 bool take_generation(const Folder& root, int64_t generation);
 
+/// Says that the folder of a generation that was taken is another one by now.
+[[noreturn]] void throw_gone(const std::string& place, int64_t generation);
+
 /// Throws unless `generation` is the newest; 0 acts for none, and may.
 void need_newest(const Folder& root, int64_t generation);
 

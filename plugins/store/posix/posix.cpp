@@ -9,6 +9,7 @@
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -249,6 +250,9 @@ private:
 
     /// The place, of which this object's generation is the newest.
     Folder writable() const {
+        // The last name alone is made anew, as a network's file system may remember that it was not there.
+        if (acts_for_ > 0 && !Folder::find(std::filesystem::path(place_ + "/").parent_path().parent_path().string()))
+            posix_store::throw_gone(place_, acts_for_);
         Folder root = Folder::make(place_);
         need_newest(root, acts_for_);
         return root;
@@ -266,7 +270,7 @@ private:
     }
 
     void publish(int64_t step, std::string_view manifest) {
-        const Folder open = open_partial(step), root = Folder::make(place_);
+        const Folder open = open_partial(step), root = writable();
         open.remove_file(manifest_name);  // of a commit that failed before its rename
         const auto text = std::as_bytes(std::span(manifest.data(), manifest.size()));
         open.write(manifest_name, {&text, 1});

@@ -108,7 +108,7 @@ public:
     void publish(const std::string& why) const;
     /// Throws Fault::peer once a member has aborted.
     void enter(const char* op, int64_t sequence) const {
-        if (header_->abort_state.load(std::memory_order_relaxed) == 2) fail(op, sequence, header_->abort_text);
+        if (header_->abort_state.load(std::memory_order_acquire) == 2) fail(op, sequence, header_->abort_text);
     }
 
 private:
