@@ -59,11 +59,6 @@ void read_saves(Config& table, Settings& settings) {
             throw Error(table.where("mtbf_days"), fmt::format("checkpoint.mtbf_days = {}: expected more than 0", days));
         settings.node_mtbf_s = 86400 * days;
     }
-    if (!settings.auto_saves && table.has("mtbf_days"))
-        throw Error(
-            table.where("mtbf_days"),
-            "checkpoint.mtbf_days says how often to save where checkpoint.every = \"auto\", which it is not\n  set "
-            "that, or leave mtbf_days out");
     if (!settings.auto_saves) return;
     if (const int64_t every = table.integer("every_steps", 0); every > 0)
         throw Error(

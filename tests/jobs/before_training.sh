@@ -64,7 +64,7 @@ nodes=4 drill "another --nodes" "1 on each host|--nodes;--nodes|$shape" "1 1" --
 hosts="rank 1 on host $(hostname) and rank 0 on host $(hostname)"
 # differs NAME KEY VALUE OF_RANK_0: a setting that node 1 has otherwise.
 differs() {
-    drill "$1" "$hosts|$2: $3, rank 0 has $4;$hosts|$2: $3, rank 0 has $4" "1 1" -- --set "$2=$4" -- --set "$2=$3"
+    drill "$1" "$hosts|$2: $3, rank 0 has $4;$hosts|$2: $3, rank 0 has $4" "2 2" -- --set "$2=$4" -- --set "$2=$3"
 }
 differs "another transport" run.transport ucx gloo
 differs "another setting of the script" script.lr 0.02 0.003
