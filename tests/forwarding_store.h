@@ -35,6 +35,7 @@ public:
     std::string set_aside(int64_t step) override { return inner_->set_aside(step); }
     void mark(int64_t step, std::string_view text) override { inner_->mark(step, text); }
     std::string mark_of(int64_t step) override { return inner_->mark_of(step); }
+    void unmark(int64_t step) override { inner_->unmark(step); }
     void pin(int64_t step, std::string_view text) override { inner_->pin(step, text); }
     void unpin(int64_t step) override { inner_->unpin(step); }
     std::string pin_of(int64_t step) override { return inner_->pin_of(step); }

@@ -106,6 +106,10 @@ const std::vector<SchemaKey>& schema() {
         {"checkpoint", "keep_daily", integer, "0", "and the newest of each of the last so many days (UTC)", 0},
         {"checkpoint", "keep_best", integer, "0",
          "and those of the least loss on held-out data, of the steps that were evaluated", 0},
+        {"checkpoint", "suspect_factor", number, "1000",
+         "a step is marked as suspect where the next one's loss is above so many times the median of the last 64; 0: "
+         "only where it is not finite",
+         0},
         {"checkpoint", "load", text, "",
          "initial weights: a safetensors file, or a folder with model.safetensors or its index"},
         {"metrics", "tensorboard", flag, "true", "event files for TensorBoard, in tensorboard/ of the run's folder"},

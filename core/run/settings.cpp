@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "orrery/error.h"
 #include "orrery/rendezvous.h"
+#include "run/checkpoint/nonfinite.h"
 
 namespace orrery {
 namespace {
@@ -52,6 +53,12 @@ std::map<std::string, std::string> by_axis(Config& table, const Mesh& mesh) {
 /// How often saves are made, and beside the steps or not.
 void read_saves(Config& table, Settings& settings) {
     settings.async_saves = table.flag("async", true);
+    settings.suspect_factor = table.number("suspect_factor", LossJudge::usual_factor);
+    if (settings.suspect_factor > 0 && settings.suspect_factor <= 1)
+        throw Error(table.where("suspect_factor"),
+                    fmt::format("checkpoint.suspect_factor = {}: any step's loss may be that much above the median\n  "
+                                "set more than 1, or 0: only a loss that is not finite marks a step",
+                                settings.suspect_factor));
     settings.auto_saves = table.text("every", "steps") == "auto";
     if (table.has("mtbf_days")) {
         const double days = table.number("mtbf_days", 0);

@@ -44,6 +44,7 @@ struct Settings {
     std::string notice_file;    ///< [run] notice_file: asks to stop when it appears; "": none
     double disk_timeout_s = 0;  ///< [run] disk_timeout_s
     RetentionPolicy keep;       ///< [checkpoint] keep, keep_*
+    double suspect_factor = 0;  ///< [checkpoint] suspect_factor
     bool async_saves = true;    ///< [checkpoint] async
     bool auto_saves = false;    ///< [checkpoint] every = "auto"
     double node_mtbf_s = 0;     ///< [checkpoint] mtbf_days; 0: it is not there

@@ -20,6 +20,17 @@ has() {  # FILE WORDS
     [ -z "$missing" ] || { cat "$1"; fail "$1 lacks \"$missing\""; }
 }
 
+# saved_at FOLDER SECONDS: as if the step had been saved so many seconds from now.
+saved_at() {
+    python3 - "$1/manifest.json" "$2" << 'EOF'
+import hashlib, re, sys, time
+text = open(sys.argv[1]).read()
+text = text[:text.index(',"digest":')] + "}"
+text = re.sub('"time":[0-9.]+', '"time":%d' % (time.time() + int(sys.argv[2])), text, count=1)
+open(sys.argv[1], "w").write(text[:-1] + ',"digest":"%s"}' % hashlib.sha256(text.encode()).hexdigest())
+EOF
+}
+
 # Steps 10 ... 80; evaluated are 20, 40 ...; those of 30 and 60 stay for good, and the best one by evaluation.
 good whole run whole 80 --set checkpoint.keep_best=1
 best=$(grep eval_loss whole/metrics.jsonl | sort -t: -k3 -g | head -1 | sed -E 's/.*"step":([0-9]+).*/\1/')
@@ -64,6 +75,15 @@ if "$orrery" checkpoints pin whole 60 "for the paper" > pin.txt 2>&1; then
 else
     has pin.txt "this store keeps no pins"
 fi
+# A step that was saved while the clock was ten hours ahead: said so, and of no hour before that time comes.
+cp -r whole early
+saved_at "$(step early 60)" 36000
+exits 0 early "$orrery" checkpoints list early
+grep "wall clock was ahead, counts for no hour or day" early.txt > ahead.txt
+[ "$(wc -l < ahead.txt)" -eq 1 ] && grep -q "^ *60 .*made at a time later than now (2" ahead.txt ||
+    { cat early.txt; fail "list: a step of later than now"; }
+exits 0 early "$orrery" checkpoints prune early --keep-every-steps 0 --keep-best 0 --keep-hourly 1 --dry-run
+has early.txt "step 80 stays: one of the newest 2; the newest of its hour|step 60 would go: no rule keeps it"
 # What anybody has written beside a step reaches no terminal raw.
 printf '\033[2Jnot this\r\302\233 one\n%0300d' 0 > "$(step whole 60)/suspect.txt"
 exits 0 raw "$orrery" checkpoints list whole
@@ -162,6 +182,10 @@ cmp moved.txt tail.txt || fail "another trajectory behind a copy"
 losses whole > whole.txt
 cp -r whole queued
 good once run queued 65 --from-step 60
+cp -r queued set_back
+saved_at "$(step set_back 65)" -36000  # the clock was set back meanwhile
+good set_back run set_back 75 --from-step 60
+has set_back.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
 good queued run queued 75 --from-step 60
 has queued.log "resumed from step 65|--from-step 60: the run did so before (step 80 is marked|has saved step 65 since"
 cp -r queued queued_late
@@ -191,6 +215,19 @@ has behind.log "resumed from step 65|step 80 is marked: \"the run went on from s
 refused "--from-step 50: there is no such checkpoint in whole/checkpoints|there are 80, 70, 65, 60" \
     run whole 90 --from-step 50
 refused "--from-step 80: it is marked as suspect (the run went on from step 60)" run whole 90 --from-step 80
+# A mark that is taken off: the step counts again. A marked step goes once two valid ones are after it.
+cp -r whole unmarked
+exits 0 unmark "$orrery" checkpoints unmark unmarked 80
+has unmark.txt "step 80 is not marked as suspect any more; it was: the run went on from step 60"
+refused "step 80 in unmarked/checkpoints is not marked as suspect" "$orrery" checkpoints unmark unmarked 80
+refused "step 50: there is no such checkpoint" "$orrery" checkpoints unmark unmarked 50
+good unmarked run unmarked 80
+has unmarked.log "resumed from step 80"
+cp -r whole passed
+echo "by hand" > "$(step passed 65)/suspect.txt"
+good passed run passed 105
+has passed.log "resumed from step 60"
+[ "$(steps_in passed)" = "105 100 90 60 30" ] || fail "a suspect step that two valid ones are after: $(steps_in passed)"
 refused "--fresh" run whole 90 --from-step 60 --fresh
 run hurt 90 --from-step 70 > hurt.log 2>&1 && fail "it went on from a damaged step"
 has hurt.log "--from-step 70: step 70, rank-00000-000.safetensors is damaged|there are 80, 70, 60"

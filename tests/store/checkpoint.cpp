@@ -269,16 +269,21 @@ TEST_CASE("a step that is marked as suspect is passed over and kept") {
           std::vector<std::string>{
               "suspect, an older checkpoint is used: step 3 is marked: \"the loss of step 4 is inf\""});
 
-    SECTION("retiring keeps one that is not suspect, and every suspect") {
+    SECTION("retiring keeps one that is not suspect, and every suspect until two good ones are after it") {
         for (const int step : {4, 5, 6, 7}) {
             REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
             store->mark(step, "the loss is inf");
         }
         CHECK(store->steps() == std::vector<int64_t>{7, 6, 5, 4, 3, 2});
         CHECK(restore(stores, scratch.path, model(dp2), dp2).step == 2);
-        for (const int step : {8, 9, 10})
-            REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
-        CHECK(store->steps() == std::vector<int64_t>{10, 9, 7, 6, 5, 4, 3});
+        REQUIRE(save(stores, scratch.path, model(dp2), dp2, 8, 8) == quiet(dp2));
+        CHECK(store->steps() == std::vector<int64_t>{8, 7, 6, 5, 4, 3, 2});
+        for (const int step : {9, 10}) REQUIRE(save(stores, scratch.path, model(dp2), dp2, step, step) == quiet(dp2));
+        CHECK(store->steps() == std::vector<int64_t>{10, 9});
+    }
+    SECTION("one whose mark is taken off is as any other") {
+        store->unmark(3);
+        CHECK(restore(stores, scratch.path, model(dp2), dp2).step == 3);
     }
     SECTION("its place can be taken, and it is kept") {
         REQUIRE(save(stores, scratch.path, model(dp2), dp2, 3, 9) == quiet(dp2));
@@ -292,7 +297,7 @@ TEST_CASE("a step that is marked as suspect is passed over and kept") {
         for (const std::string& problem : none.problems)
             CHECK_THAT(problem, Contains("can be used") && Contains("step 3 is marked") &&
                                     Contains("step 2 is marked") && Contains("--fresh") &&
-                                    Contains("takes a mark off"));
+                                    Contains("`orrery checkpoints unmark`"));
     }
 }
 

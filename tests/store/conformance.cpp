@@ -87,6 +87,17 @@ TEST_CASE("stores keep their promises") {
         CHECK(reader->steps() == std::vector<int64_t>{3});
         CHECK(reader->manifest(3) == "m");
         CHECK(text_at(*reader, 3, "a", 0, 5) == "three");
+        if (stores.name != "tape") {
+            store->unmark(3);
+            store->unmark(3);
+            CHECK(reader->mark_of(3) == "");
+            CHECK(reader->manifest(3) == "m");
+            store->mark(3, "after all");
+            CHECK(reader->mark_of(3) == "after all");
+            CHECK_THROWS_AS(store->unmark(4), Error);
+        } else {
+            CHECK_THROWS_WITH(store->unmark(3), Contains("takes no mark off"));
+        }
         store->remove(3);
         store->put(3, "a", {});
         store->commit(3, "n");

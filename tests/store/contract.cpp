@@ -195,6 +195,7 @@ TEST_CASE("what a claimed generation has superseded can change nothing more") {
     CHECK_THROWS_WITH(old->commit(2, "two"), Contains("generation 5") && Contains("generation 2"));
     CHECK_THROWS_WITH(old->discard(2), Contains("generation 5") && Contains("generation 2"));
     CHECK_THROWS_WITH(old->mark(1, "x"), Contains("generation 5") && Contains("generation 2"));
+    CHECK_THROWS_WITH(old->unmark(1), Contains("generation 5") && Contains("generation 2"));
     CHECK_THROWS_WITH(old->pin(1, "x"), Contains("generation 5") && Contains("generation 2"));
     CHECK_THROWS_WITH(old->unpin(1), Contains("generation 5") && Contains("generation 2"));
     CHECK_THROWS_WITH(old->remove(1), Contains("generation 5") && Contains("generation 2"));

@@ -15,6 +15,8 @@ namespace {
 
 using State = RetainedStep::State;
 
+constexpr int64_t today = 1'800'000'000;  ///< later than any step here, unless a test says so
+
 std::vector<int64_t> kept(const std::vector<Verdict>& verdicts) {
     std::vector<int64_t> steps;
     for (const Verdict& verdict : verdicts)
@@ -67,14 +69,20 @@ RetentionPolicy policy(std::mt19937& random) {
 }
 
 /// The rules once more, each by counting those that go before.
-std::vector<int64_t> by_counting(const std::vector<RetainedStep>& steps, const RetentionPolicy& policy) {
+std::vector<int64_t> by_counting(const std::vector<RetainedStep>& steps, const RetentionPolicy& policy, int64_t now) {
     std::vector<int64_t> stay;
     std::vector<const RetainedStep*> sound;
     for (const RetainedStep& step : steps)
         if (step.state != State::damaged && step.suspect.empty()) sound.push_back(&step);
     for (const RetainedStep& step : steps) {
-        bool stays = step.state == State::damaged || !step.suspect.empty() || !step.pin.empty() ||
-                     !step.changed.empty() || (policy.every_steps > 0 && step.step % policy.every_steps == 0);
+        bool stays = step.state == State::damaged || !step.pin.empty() || !step.changed.empty();
+        const auto after =
+            std::count_if(sound.begin(), sound.end(), [&](const auto* s) { return s->step > step.step; });
+        if (!step.suspect.empty()) {
+            if (stays || after < policy.newest) stay.push_back(step.step);
+            continue;
+        }
+        stays = stays || (policy.every_steps > 0 && step.step % policy.every_steps == 0);
         int64_t newer = 0, better = 0;
         for (const RetainedStep* other : sound) {
             newer += other->step > step.step;
@@ -84,11 +92,11 @@ std::vector<int64_t> by_counting(const std::vector<RetainedStep>& steps, const R
         }
         stays = stays || newer < policy.newest || (step.evaluation && better < policy.best);
         for (const auto& [count, length] : {std::pair(policy.hourly, 3600), std::pair(policy.daily, 86400)}) {
-            if (!step.time) continue;
+            if (!step.time || *step.time > now) continue;
             std::set<int64_t> later;
             bool newest_of_it = true;
             for (const RetainedStep* other : sound) {
-                if (!other->time) continue;
+                if (!other->time || *other->time > now) continue;
                 if (*other->time / length > *step.time / length) later.insert(*other->time / length);
                 newest_of_it =
                     newest_of_it && !(*other->time / length == *step.time / length && other->step > step.step);
@@ -109,31 +117,31 @@ TEST_CASE("each rule keeps what it says", "[retention]") {
     for (int64_t i = 1; i <= 12; ++i)
         steps.push_back(good(100 * i, noon + i * 1800, 10.0 - static_cast<double>(i % 5)));
     RetentionPolicy policy;
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100});
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100});
     policy.newest = 3;
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 1000});
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 1000});
     policy = 2;
     policy.every_steps = 500;
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 1000, 500});
-    CHECK(why(retain(steps, policy), 500) == "500 divides it");
-    CHECK(why(retain(steps, policy), 400) == "no rule keeps it");
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 1000, 500});
+    CHECK(why(retain(steps, policy, today), 500) == "500 divides it");
+    CHECK(why(retain(steps, policy, today), 400) == "no rule keeps it");
     policy = 2;
     policy.hourly = 3;  // 1200 at 18:00, 1100 and 1000 at 17:30 and 17:00, 900 and 800 at 16
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 900});
-    CHECK(why(retain(steps, policy), 1100) == "one of the newest 2; the newest of its hour");
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 900});
+    CHECK(why(retain(steps, policy, today), 1100) == "one of the newest 2; the newest of its hour");
     policy = 2;
     policy.daily = 2;
     steps[0].time = noon - 86400;
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 100});
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 100});
     policy = 2;
     policy.best = 2;  // 400 and 900 have the least loss
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 900, 400});
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 900, 400});
     policy.best = 1;  // of two with one loss the newer
-    CHECK(kept(retain(steps, policy)) == std::vector<int64_t>{1200, 1100, 900});
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{1200, 1100, 900});
     steps[5].pin = "for the paper";
-    CHECK(why(retain(steps, policy), 600) == "pinned: for the paper");
+    CHECK(why(retain(steps, policy, today), 600) == "pinned: for the paper");
     policy.newest = 1;
-    CHECK_THROWS_WITH(retain(steps, policy), "keeps 1 checkpoints, expected at least 2");
+    CHECK_THROWS_WITH(retain(steps, policy, today), "keeps 1 checkpoints, expected at least 2");
 }
 
 TEST_CASE("damaged and suspect steps count for nothing and stay", "[retention]") {
@@ -143,11 +151,75 @@ TEST_CASE("damaged and suspect steps count for nothing and stay", "[retention]")
     steps[3].damage = "step 40, rank-0 is missing";
     RetentionPolicy policy;
     policy.best = 1;
-    const auto verdicts = retain(steps, policy);
+    const auto verdicts = retain(steps, policy, today);
     CHECK(kept(verdicts) == std::vector<int64_t>{50, 40, 30, 20});
     CHECK(why(verdicts, 40) == "damaged, so it is left to be looked at: step 40, rank-0 is missing");
     CHECK(why(verdicts, 50) == "suspect, so it is left to be looked at: the loss of step 51 is nan");
     CHECK(why(verdicts, 30) == "one of the newest 2; the best by evaluation");
+}
+
+TEST_CASE("a suspect step goes once the newest that stay are all after it", "[retention]") {
+    std::vector<RetainedStep> steps = {good(10), good(20), good(30), good(40), good(50)};
+    for (RetainedStep& step : steps)
+        if (step.step == 20 || step.step == 30) step.suspect = "the loss is inf";
+    CHECK(kept(retain(steps, 2, today)) == std::vector<int64_t>{50, 40});
+    CHECK(why(retain(steps, 2, today), 30) == "suspect, and 2 valid ones are after it: the loss is inf");
+    CHECK(kept(retain(steps, 3, today)) == std::vector<int64_t>{50, 40, 30, 20, 10});
+    RetentionPolicy policy;
+    policy.every_steps = 10;  // no rule is for it
+    CHECK(kept(retain(steps, policy, today)) == std::vector<int64_t>{50, 40, 10});
+    steps[1].pin = "for the paper";
+    steps[4].state = State::damaged;
+    steps[4].damage = "a byte";
+    CHECK(kept(retain(steps, 2, today)) == std::vector<int64_t>{50, 40, 30, 20, 10});
+    steps[4].state = State::unread;
+    CHECK(kept(retain(steps, 2, today)) == std::vector<int64_t>{50, 40, 20});
+    CHECK(why(retain(steps, 2, today), 20) == "pinned: for the paper");
+}
+
+TEST_CASE("a step of later than now holds the place of no hour or day", "[retention]") {
+    constexpr int64_t noon = 1'700'000'000 / 86400 * 86400 + 12 * 3600;
+    std::vector<RetainedStep> steps;
+    for (int64_t i = 1; i <= 8; ++i) steps.push_back(good(10 * i, noon + i * 3600));
+    steps[2].time = noon + 30 * 86400;  // of 30: the clock was a month ahead
+    const int64_t now = noon + 8 * 3600 + 60;
+    RetentionPolicy policy;
+    policy.hourly = 4;
+    CHECK(kept(retain(steps, policy, now)) == std::vector<int64_t>{80, 70, 60, 50});
+    policy.hourly = 0, policy.daily = 1;
+    CHECK(kept(retain(steps, policy, now)) == std::vector<int64_t>{80, 70});
+    policy.best = 1;  // other rules keep it as any other
+    steps[2].evaluation = 1;
+    CHECK(kept(retain(steps, policy, now)) == std::vector<int64_t>{80, 70, 30});
+    CHECK(why(retain(steps, policy, now), 30) == "the best by evaluation");
+    policy.best = 0;  // and once that time has come it is of its hour
+    CHECK(kept(retain(steps, policy, noon + 31 * 86400)) == std::vector<int64_t>{80, 70, 30});
+    CHECK_FALSE(later_than(now, now));
+    CHECK(later_than(now, now + 1));
+    CHECK_FALSE(later_than(now, {}));
+    CHECK_FALSE(later_than(86400, now));  // a clock that is unset takes no step's hour
+}
+
+TEST_CASE("a step that a rule would lose is not left out", "[retention]") {
+    constexpr int64_t hour = 3600, at = 1'700'000'000 / 86400 * 86400 + 12 * hour;
+    RetentionPolicy policy(5);
+    CHECK_FALSE(needs(policy, {100, true, at, at - hour}));
+    CHECK_FALSE(needs_clock(policy));
+    policy.every_steps = 50;
+    CHECK(needs(policy, {100, false, at, at}));
+    CHECK_FALSE(needs(policy, {101, true, at, at}));
+    policy = 5, policy.best = 1;
+    CHECK(needs(policy, {101, true, at, at}));
+    CHECK_FALSE(needs(policy, {100, false, at, at}));
+    policy = 5, policy.hourly = 1;
+    CHECK(needs_clock(policy));
+    CHECK_FALSE(needs(policy, {100, true, at + 50 * 60, at}));             // its hour has one
+    CHECK_FALSE(needs(policy, {100, true, at + hour, at + 50 * 60}));      // the next is in time
+    CHECK(needs(policy, {100, true, at + hour + 20 * 60, at + 30 * 60}));  // the next is an hour later
+    CHECK(needs(policy, {100, false, at + 3 * hour, at}));
+    policy = 5, policy.daily = 1;
+    CHECK_FALSE(needs(policy, {100, false, at + 3 * hour, at}));
+    CHECK(needs(policy, {100, false, at + 24 * hour, at}));
 }
 
 TEST_CASE("what stays of random histories is what counting says", "[retention]") {
@@ -156,25 +228,27 @@ TEST_CASE("what stays of random histories is what counting says", "[retention]")
     for (int round = 0; round < 20'000; ++round) {
         std::vector<RetainedStep> steps = history(random);
         const RetentionPolicy rules = policy(random);
-        const auto verdicts = retain(steps, rules);
+        const int64_t now = random() % 2 ? today : 1'700'000'000 + static_cast<int64_t>(random() % 100'000);
+        const auto verdicts = retain(steps, rules, now);
         const std::vector<int64_t> stay = kept(verdicts);
         REQUIRE(verdicts.size() == steps.size());
-        REQUIRE(stay == by_counting(steps, rules));
+        REQUIRE(stay == by_counting(steps, rules, now));
 
         // The order of the steps is no matter; what stays, stays.
         std::shuffle(steps.begin(), steps.end(), random);
-        REQUIRE(kept(retain(steps, rules)) == stay);
+        REQUIRE(kept(retain(steps, rules, now)) == stay);
         std::erase_if(steps, [&](const RetainedStep& s) { return !std::count(stay.begin(), stay.end(), s.step); });
-        REQUIRE(kept(retain(steps, rules)) == stay);
+        REQUIRE(kept(retain(steps, rules, now)) == stay);
 
         // Two that are good stay whatever the policy says, and a wider one removes nothing more.
         int64_t sound = 0, sound_left = 0;
         for (const RetainedStep& step : steps) sound_left += step.state != State::damaged && step.suspect.empty();
-        for (const Verdict& verdict : verdicts) sound += verdict.newest || verdict.goes;
+        for (const Verdict& verdict : verdicts)
+            sound += verdict.newest || (verdict.goes && verdict.why == "no rule keeps it");
         REQUIRE(sound_left >= std::min<int64_t>(2, sound));
         RetentionPolicy wider = rules;
         ++wider.newest, ++wider.hourly, ++wider.daily, ++wider.best;
-        REQUIRE(kept(retain(steps, wider)) == stay);
+        REQUIRE(kept(retain(steps, wider, now)) == stay);
         removed += static_cast<int64_t>(verdicts.size() - stay.size());
         counted += static_cast<int64_t>(verdicts.size());
     }

@@ -62,7 +62,7 @@ struct Training {
     bool async = true, spare = true, final = true;
     std::string ramp = {}, lr = "1e-2";
     double mtbf_s = 0;
-    int64_t keep_every = 0;
+    int64_t keep_every = 0, keep_best = 0, evaluate_every = 0;
     std::function<void(int64_t rank, int64_t step)> puts = {}, commits = {};
     std::function<void(Session&, CheckpointStore&, const Dataset&)> instead = {};  ///< of its steps
     mutable RendezvousService* server = nullptr;                                   ///< while it runs
@@ -71,7 +71,8 @@ struct Training {
     /// Of the save of a step, at its puts: so slow that the next one that is due is left out and the one after waits.
     void take_until_one_waits(int64_t step) const {
         int64_t waits = std::min(step + 2 * every, steps);
-        if (keep_every > 0) waits = std::min(waits, step - step % keep_every + keep_every);
+        for (const int64_t needed : {keep_every, keep_best > 0 ? evaluate_every : 0})
+            if (needed > 0) waits = std::min(waits, step - step % needed + needed);
         for (int ms = 0; finished < waits && ms < 60'000; ++ms) std::this_thread::sleep_for(1ms);
         std::this_thread::sleep_for(100ms);
     }
@@ -153,6 +154,7 @@ struct RankHost final : FakeHost {
         how.checkpoint_async = training_.async;
         how.checkpoint_final = training_.final;
         how.checkpoint_mtbf_s = training_.mtbf_s;
+        how.evaluate_every = training_.evaluate_every;
         std::optional<MetricsWriter> metrics;
         const std::string said = in_build("tests/run_saves.txt");
         std::FILE* const terminal = rank_ == 0 ? std::fopen(said.c_str(), "w") : nullptr;
@@ -161,6 +163,7 @@ struct RankHost final : FakeHost {
             TrainingRun run{session, store, metrics ? &*metrics : nullptr, opened, how, settings.seed};
             run.compile = later;
             run.keep.every_steps = training_.keep_every;
+            run.keep.best = training_.keep_best;
             if (rank_ == 1) run.finished = [&](int64_t step) { training_.finished = step; };
             if (rank_ == 0) run.record = [&](const Json& more) { ended_.record.update(more); };
             if (training_.instead)
@@ -438,6 +441,19 @@ TEST_CASE("the interval of automatic saves is Young's and Daly's, and never belo
     CHECK(steps_between_saves({1, 1, 0}, 10000) > 1'000'000);
 }
 
+TEST_CASE("the interval goes by what saves cost mostly, not by one that met a busy disk", "[saves]") {
+    RecentCosts costs;
+    CHECK(costs.median().whole_s == 0);
+    costs.add({1, 2, 0.5});
+    CHECK(costs.median().held_s == 1);
+    for (const double held : {1.0, 60.0, 1.2, 0.8}) costs.add({held, 2 * held, 0.6});
+    CHECK(costs.median().held_s == 1);
+    CHECK(costs.median().whole_s == 2);
+    CHECK(costs.median().step_s == 0.6);
+    for (int i = 0; i < 3; ++i) costs.add({9, 9, 1});
+    CHECK(costs.median().held_s == 9);
+}
+
 TEST_CASE("automatic saves are refused where nothing says how often nodes fail", "[saves]") {
     const auto refused = [](const std::string& keys) {
         Config config = parse_config("[checkpoint]\nevery = \"auto\"\n" + keys, "a.toml", {});
@@ -537,6 +553,50 @@ TEST_CASE("a save that is to be kept for good is not left out", "[saves]") {
     CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
 }
 
+TEST_CASE("a save of an evaluated step is not left out where the best are kept, and the last is evaluated", "[saves]") {
+    Training slow{"best"};
+    slow.steps = 22;
+    slow.every = 2;
+    slow.keep_best = 30;
+    slow.evaluate_every = 4;  // each second one that is due
+    slow.puts = [&](int64_t rank, int64_t step) {
+        if (rank == 1) slow.take_until_one_waits(step);
+    };
+    const Ended end = ended(slow);
+    CHECK(end.errors == std::vector<std::string>(2));
+    const std::vector<int64_t> steps = end.store->steps();
+    for (const int64_t step : {4, 8, 12, 16, 20, 22}) {
+        INFO(step);
+        REQUIRE(std::count(steps.begin(), steps.end(), step) == 1);
+        CHECK_THAT(end.store->manifest(step), Contains("\"eval_loss\""));
+    }
+    CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
+}
+
+TEST_CASE("automatic saves save the steps that are kept for good, too", "[saves]") {
+    for (const bool async : {true, false}) {
+        INFO(async);
+        Training often{async ? "good" : "good held"};
+        often.every = 0;
+        often.steps = 50;
+        often.mtbf_s = 1e9;  // of its own it saves step 10 and the last
+        often.keep_every = 7;
+        often.async = async;
+        const Ended end = ended(often);
+        CHECK(end.errors == std::vector<std::string>(2));
+        const std::vector<int64_t> steps = end.store->steps();
+        for (const int64_t step : {7, 14, 21, 28, 35, 42, 49, 50})
+            CHECK(std::count(steps.begin(), steps.end(), step) == 1);
+        Training first{async ? "good first" : "good first held"};  // its first save has no step's time to go by
+        first.every = 0;
+        first.steps = 12;
+        first.mtbf_s = 1e9;
+        first.keep_every = 1;
+        first.async = async;
+        CHECK(ended(first).record["checkpoints"]["saved"] == 12);
+    }
+}
+
 TEST_CASE("a save that fails while another waits for it ends all ranks alike, with the count of those left out",
           "[saves]") {
     for (const int64_t broken : {0, 1}) {
@@ -589,20 +649,19 @@ TEST_CASE("a step that turns out to be suspect while its save is under way is ma
     CHECK_THAT(end.store->mark_of(1), Contains("the loss of step 2"));
 
     Training worse{"worse"};  // finite: no rank waits for the mark
-    worse.every = 1;
-    worse.steps = 2;
+    worse.every = 9;          // by then there are losses enough to judge by
+    worse.steps = 10;
     worse.final = false;
-    worse.lr = "1e4";
+    worse.lr = "function(step) return step:less(o.constant(9)):select(o.constant(1e-2), o.constant(1e4)) end";
     worse.puts = [](int64_t, int64_t step) {
-        if (step == 1) std::this_thread::sleep_for(300ms);
+        if (step == 9) std::this_thread::sleep_for(300ms);
     };
     const Ended other = ended(worse);
     for (const std::string& error : other.errors)  // nor is what came of it saved
-        CHECK_THAT(error,
-                   Contains("the save of step 2, beside the steps, failed") && Contains("this state is not saved"));
-    CHECK_THAT(other.notes, Contains("the checkpoint of step 1 will be marked as suspect when it is committed"));
-    CHECK_THAT(other.store->mark_of(1), Contains("above 1000 times"));
-    CHECK(other.store->steps() == std::vector<int64_t>{1});
+        CHECK_THAT(error, Contains("step 10: the loss on held-out data is") && Contains("this state is not saved"));
+    CHECK_THAT(other.notes, Contains("the checkpoint of step 9 will be marked as suspect when it is committed"));
+    CHECK_THAT(other.store->mark_of(9), Contains("above 1000 times") && Contains("the median of the last 9 losses"));
+    CHECK(other.store->steps() == std::vector<int64_t>{9});
 }
 
 TEST_CASE("a rank that fails at its last save fails the run", "[saves]") {

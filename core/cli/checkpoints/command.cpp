@@ -13,9 +13,9 @@ void print_json(const Json& json) {
 int checkpoints_command(const CheckpointsCommand& command) {
     StorePlace place(command.place, command.store, command.sets, true);
     constexpr std::pair<const char*, int (*)(StorePlace&, const CheckpointsCommand&)> all[] = {
-        {"list", list_checkpoints}, {"show", show_checkpoint},   {"verify", verify_checkpoints},
-        {"pin", pin_checkpoint},    {"unpin", unpin_checkpoint}, {"prune", prune_checkpoints},
-        {"copy", copy_checkpoint},
+        {"list", list_checkpoints}, {"show", show_checkpoint},     {"verify", verify_checkpoints},
+        {"pin", pin_checkpoint},    {"unpin", unpin_checkpoint},   {"prune", prune_checkpoints},
+        {"copy", copy_checkpoint},  {"unmark", unmark_checkpoint},
     };
     for (const auto& [name, run] : all)
         if (command.what == name) return run(place, command);

@@ -1,4 +1,4 @@
-// `orrery checkpoints pin`, `unpin` and `prune`.
+// `orrery checkpoints pin`, `unpin`, `unmark` and `prune`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,6 +46,17 @@ int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
     if (text.empty()) throw Error(fmt::format("step {} in {} is not pinned", command.step, place.store().place()));
     place.store().unpin(command.step);
     std::printf("step %lld is not pinned any more; it was: %s\n", static_cast<long long>(command.step),
+                printable(text).c_str());
+    return 0;
+}
+
+int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
+    CheckpointStore& store = place.store();
+    place.require(command.step);
+    const std::string text(trim(store.mark_of(command.step)));
+    if (text.empty()) throw Error(fmt::format("step {} in {} is not marked as suspect", command.step, store.place()));
+    store.unmark(command.step);
+    std::printf("step %lld is not marked as suspect any more; it was: %s\n", static_cast<long long>(command.step),
                 printable(text).c_str());
     return 0;
 }

@@ -8,7 +8,9 @@
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/run_record/run_record.h"
+#include "run/metrics/step_metrics.h"
 #include "run/retention/chosen_step.h"
+#include "run/retention/retention.h"
 
 namespace orrery {
 namespace {
@@ -16,6 +18,15 @@ namespace {
 /// What a manifest keeps for the run, where it is that: a number, or null.
 Json number_in(const Json& host, const char* key) {
     return host.is_object() && host.contains(key) && host[key].is_number() ? host[key] : Json();
+}
+
+/// What is to be said of a step by the time that it was saved at, "" mostly.
+std::string ahead(const Json& time) {
+    const double now = wall_time();
+    if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";
+    if (!later_than(static_cast<int64_t>(now), static_cast<int64_t>(time.get<double>()))) return "";
+    return fmt::format("made at a time later than now ({}): wall clock was ahead, counts for no hour or day",
+                       utc_text(now));
 }
 
 /// What a checkpoint says of itself, as an answer in JSON has it.
@@ -32,6 +43,7 @@ Json describe(const Manifest& manifest) {
             {"tensors", manifest.tensors.size()},
             {"loss", number_in(host, "loss")},
             {"eval_loss", number_in(host, "eval_loss")},
+            {"ahead", ahead(time)},
             {"mesh", manifest.mesh},
             {"version", manifest.found}};
 }
@@ -62,6 +74,7 @@ std::vector<std::string> row_of(const Json& entry) {
     std::vector<std::string> notes;
     for (const char* key : {"pinned", "suspect", "damaged"})
         if (const std::string said = text(key); !said.empty()) notes.push_back(fmt::format("{}: {}", key, said));
+    if (entry.contains("ahead") && !text("ahead").empty()) notes.push_back(text("ahead"));
     const std::string step = std::to_string(entry.at("step").get<int64_t>()), note = join(notes, "; ");
     if (!entry.contains("bytes")) return {step, "-", "-", "-", "-", "-", "-", note};
     return {step,

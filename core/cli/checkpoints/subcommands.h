@@ -14,6 +14,7 @@ int show_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int verify_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int unpin_checkpoint(StorePlace& place, const CheckpointsCommand& command);
+int unmark_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command);
 int copy_checkpoint(StorePlace& place, const CheckpointsCommand& command);
 

@@ -71,6 +71,9 @@ public:
     virtual void mark(int64_t step, std::string_view text) = 0;
     /// The text beside a committed step, "" when there is none.
     virtual std::string mark_of(int64_t step) = 0;
+    /// Takes the mark off a committed step, over power cuts; nothing where there is none. By default throws: what the
+    /// store has marked stays marked.
+    virtual void unmark(int64_t step);
     /// Keeps a committed step from being retired, over power cuts, with a line of text that says why; a second pin
     /// replaces the first. By default throws: the store keeps none.
     virtual void pin(int64_t step, std::string_view text);

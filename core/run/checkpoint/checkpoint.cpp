@@ -21,7 +21,7 @@ Checkpoints::Checkpoints(CheckpointStore& store, const Mesh& mesh, int64_t rank,
       from_first_(std::move(from_first)),
       options_(options),
       retirement_(store, options.keep) {
-    retain({}, options_.keep);  // throws for fewer than two
+    retain({}, options_.keep, 0);  // throws for fewer than two
 }
 
 Checkpoints::~Checkpoints() = default;

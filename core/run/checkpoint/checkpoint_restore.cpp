@@ -45,8 +45,7 @@ std::string Checkpoints::look() {
     mine["problem"] = problem_of([&] {
         const std::vector<int64_t> steps = store_.steps();
         for (const int64_t step : steps) mine["steps"].push_back({step, store_.mark_of(step)});
-        for (const Stray& stray : store_.strays())
-            mine["strays"].push_back({stray.what, takes_a_place(stray, steps)});
+        for (const Stray& stray : store_.strays()) mine["strays"].push_back({stray.what, takes_a_place(stray, steps)});
     });
     return message_text(mine);
 }
@@ -164,11 +163,13 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
         return restored;
     }
     if (unusable.empty()) return std::nullopt;
-    throw Error((suspect ? "no checkpoint in " + store_.place() + " can be used"
-                         : "every checkpoint in " + store_.place() + " is damaged") +
-                    "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
-                    (suspect ? "; who takes a mark off, as the store's manual says, goes on from that step" : ""),
-                Fault::failed);
+    throw Error(
+        (suspect ? "no checkpoint in " + store_.place() + " can be used"
+                 : "every checkpoint in " + store_.place() + " is damaged") +
+            "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
+            (suspect ? "; `orrery checkpoints unmark` takes a mark off, and the next start resumes from that step"
+                     : ""),
+        Fault::failed);
 }
 
 Restored Checkpoints::restore_step(int64_t from, std::span<const StateValue> state, const Json& found, bool some) {

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace orrery {
 namespace {
@@ -46,21 +48,74 @@ int64_t count_diverged(const Tensor& tensor, bool usable) {
     }
 }
 
+namespace {
+
+constexpr double about = 10;  // losses of one kind of batch differ by less
+
+bool counts(double loss) { return std::isfinite(loss) && loss > 0; }
+
+}  // namespace
+
 std::string LossJudge::judge(int64_t now, double now_loss) {
-    constexpr double most = 1000;
-    const bool next = step >= 0 && step == now - 1, finite = std::isfinite(now_loss);
-    step = -1;
-    const auto above = [&](double before) { return before > 0 && now_loss > most * before; };
-    if (!next) {
-        if (finite && first <= 0 && sound <= 0) first = now_loss;
-        return "";
+    const bool next = step_ >= 0 && step_ == now - 1;
+    step_ = -1;
+    std::string why = next ? suspicion(now, now_loss) : "";
+    add(now_loss);
+    return why;
+}
+
+std::string LossJudge::suspicion(int64_t now, double now_loss) const {
+    if (!std::isfinite(now_loss)) return fmt::format("the loss of step {} is {}", now, now_loss);
+    if (factor_ <= 0 || count_ < least) return "";
+    const double level = median();
+    if (now_loss <= factor_ * level || came_back(now_loss, level)) return "";
+    return fmt::format("the loss of step {} is {:.6g}, above {:g} times {:.6g}, the median of the last {} losses", now,
+                       now_loss, factor_, level, count_);
+}
+
+double LossJudge::median() const {
+    std::array<double, window> sorted = losses_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count_));
+    return (sorted[(count_ - 1) / 2] + sorted[count_ / 2]) / 2;
+}
+
+/// Whether the run had a loss about as high before and came back from it: batches of a mixture may differ by more than
+/// the factor, and a step between them is as good as any. A run that has diverged does not come back.
+bool LossJudge::came_back(double loss, double median) const {
+    for (size_t i = 0; i + 1 < count_; ++i)
+        if (losses_[i] > factor_ * median && loss <= about * losses_[i] && losses_[i + 1] <= about * median)
+            return true;
+    return false;
+}
+
+/// A loss far above all that the run was near to counts only once the run has come back from it: a run that has
+/// diverged does not make that its level, however long it lasts.
+void LossJudge::add(double loss) {
+    if (!counts(loss)) return;
+    if (factor_ > 0 && highest_ > 0 && loss > factor_ * highest_) {
+        pending_ = std::max(pending_, loss);
+        return;
     }
-    if (!finite) return fmt::format("the loss of step {} is {}", now, now_loss);
-    if (above(loss) || above(reference()))
-        return fmt::format("the loss of step {} is {:.6g}, above {} times the {:.6g} of {}", now, now_loss, most,
-                           above(loss) ? loss : reference(), above(loss) ? "this step" : "an earlier one");
-    if (loss > 0) sound = loss;
-    return "";
+    if (pending_ > 0 && loss <= about * median()) push(std::exchange(pending_, 0));
+    push(loss);
+    if (count_ >= least) highest_ = std::max(highest_, median());
+}
+
+void LossJudge::push(double loss) {
+    if (count_ == window) {
+        std::copy(losses_.begin() + 1, losses_.end(), losses_.begin());
+        --count_;
+    }
+    losses_[count_++] = loss;
+}
+
+void LossJudge::resume(int64_t step, const Kept& kept) {
+    step_ = step;
+    count_ = 0;
+    for (const double loss : kept.losses)
+        if (counts(loss)) push(loss);
+    highest_ = count_ >= least && counts(kept.highest) ? kept.highest : 0;
+    pending_ = highest_ > 0 && counts(kept.pending) ? kept.pending : 0;
 }
 
 }  // namespace orrery

@@ -18,6 +18,20 @@ double number_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_number() ? host[key].get<double>() : 0;
 }
 
+/// -1 when it is not there.
+int64_t integer_of(const Json& host, const char* key) {
+    return host.contains(key) && host[key].is_number_integer() ? host[key].get<int64_t>() : -1;
+}
+
+/// What the run's losses were near to; nothing of an older checkpoint, which lacks it.
+LossJudge::Kept judged_before(const Json& host) {
+    LossJudge::Kept kept{{}, number_of(host, "highest_median"), number_of(host, "pending_loss")};
+    if (host.contains("recent_losses") && host["recent_losses"].is_array())
+        for (const Json& loss : host["recent_losses"])
+            if (loss.is_number()) kept.losses.push_back(loss.get<double>());
+    return kept;
+}
+
 /// "" when it is not there.
 std::string text_of(const Json& host, const char* key) {
     return host.contains(key) && host[key].is_string() ? host[key].get<std::string>() : "";
@@ -78,7 +92,8 @@ std::string difference_of(const Json& saved, const Json& now) {
     return "";
 }
 
-SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published)
+SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published,
+                       double suspect_factor)
     : session_(session),
       store_(store),
       checkpoints_(
@@ -92,7 +107,8 @@ SavedState::SavedState(Session& session, CheckpointStore& store, RetentionPolicy
                               : session_.to_first(topic, mine, WaitLimit::files);
           },
           [this](const std::string& topic, const std::string& mine) { return hear(topic, mine); }),
-      published_(std::move(published)) {
+      published_(std::move(published)),
+      judge_(suspect_factor) {
     for (const Value& value : session.main().plan().program.values)
         if (value.role == Role::param) params_.insert(value.name);
 }
@@ -156,37 +172,46 @@ namespace {
 
 std::string left_behind(int64_t from) { return fmt::format("the run went on from step {}", from); }
 
-/// When a step was saved; nothing of one that cannot say.
-std::optional<double> saved_at(CheckpointStore& store, int64_t step) try {
+/// When a step was saved, and from which step asked for by hand its run went on; nothing of one that cannot say.
+struct SavedAt {
+    std::optional<double> time = {};
+    std::optional<int64_t> from = {};
+};
+
+SavedAt saved_at(CheckpointStore& store, int64_t step) try {
     const Json host = parse_json(Manifest::root_of(store, step).host, {"", store.place() + ": manifest"});
-    return host.contains("time") && host["time"].is_number() ? std::optional(host["time"].get<double>()) : std::nullopt;
+    SavedAt saved;
+    if (host.contains("time") && host["time"].is_number()) saved.time = host["time"].get<double>();
+    if (host.contains("from_step") && host["from_step"].is_number_integer())
+        saved.from = host["from_step"].get<int64_t>();
+    return saved;
 } catch (const Error&) {
-    return std::nullopt;
+    return {};
 }
 
 }  // namespace
 
-/// Marks alone do not tell: a start may have ended between two of them.
+/// Marks alone do not tell: a start may have ended between two of them. Nor do times where the clock was set back.
 std::string went_on_before(CheckpointStore& store, int64_t from) {
     std::optional<double> left_at, since_at;
-    int64_t left = -1, since = -1;
+    int64_t left = -1, since = -1, known = -1;  // known: its manifest says so
     for (const int64_t step : store.steps()) {
         if (step <= from) continue;
         const std::string mark(trim(store.mark_of(step)));
         const bool old = mark == left_behind(from);
         if (!old && !mark.empty()) continue;
-        const auto at = saved_at(store, step);
+        const SavedAt at = saved_at(store, step);
+        if (!old && at.from == from) known = std::max(known, step);
         std::optional<double>& latest = old ? left_at : since_at;
-        if (!at || (latest && *latest >= *at)) continue;
-        latest = at;
+        if (!at.time || (latest && *latest >= *at.time)) continue;
+        latest = at.time;
         (old ? left : since) = step;
     }
-    if (!left_at || !since_at || *since_at <= *left_at) return "";
+    if (!left_at || (known < 0 && (!since_at || *since_at <= *left_at))) return "";
     return fmt::format(
         "--from-step {}: the run did so before (step {} is marked: {}) and has saved step {} since: it goes on from "
-        "the "
-        "newest; who takes that mark off, as the store's manual says, goes back once more",
-        from, left, left_behind(from), since);
+        "the newest; without that mark it goes back once more: `orrery checkpoints unmark`",
+        from, left, left_behind(from), known < 0 ? since : known);
 }
 
 /// Marks the steps that a run does not go on from; returns what to say of it.
@@ -226,7 +251,8 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
             "cannot resume from {}: {}\n  put it back, choose another run.folder, or start over with --fresh",
             store_.place(), other));
     put_back(state);
-    judge_ = {restored->step, number_of(host, "loss"), number_of(host, "first_loss"), number_of(host, "sound_loss")};
+    judge_.resume(restored->step, judged_before(host));
+    from_ = from >= 0 && before.empty() ? from : integer_of(host, "from_step");
     Resumed resumed = told(restored->step, restored->passed_over);
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
@@ -261,8 +287,7 @@ std::vector<std::string> SavedState::save(int64_t step, uint64_t seed, const Dat
     auto state = views();
     fetch(state);
     commit(step, state, host_of(seed, data, samples, loss, eval_loss));
-    judge_.step = step;
-    judge_.loss = loss;
+    judge_.saved(step);
     return checkpoints_.notes();
 }
 
@@ -273,8 +298,11 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     host["loss"] = loss;
     host["time"] = wall_time();
     if (eval_loss) host["eval_loss"] = *eval_loss;
-    host["first_loss"] = judge_.first;
-    host["sound_loss"] = judge_.sound;
+    const LossJudge::Kept judged = judge_.kept();
+    host["recent_losses"] = judged.losses;
+    host["highest_median"] = judged.highest;
+    if (judged.pending > 0) host["pending_loss"] = judged.pending;
+    if (from_ >= 0) host["from_step"] = from_;
     if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
     return host;
 }
@@ -285,7 +313,7 @@ void SavedState::commit(int64_t step, std::span<const StateValue> state, Json ho
 }
 
 std::string SavedState::judge(int64_t step, double loss) {
-    const int64_t saved = judge_.step;
+    const int64_t saved = judge_.step();
     const std::string why = judge_.judge(step, loss);
     return why.empty() ? "" : mark(saved, why, !std::isfinite(loss));
 }

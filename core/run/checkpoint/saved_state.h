@@ -39,8 +39,10 @@ std::string went_on_before(CheckpointStore& store, int64_t from);
 /// The params, optimizer states and data cursor of a session, as checkpoints keep them. Collective.
 class SavedState {
 public:
-    /// `published`: JSON that each manifest keeps for exports, of rank 0; "": it says nothing.
-    SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {});
+    /// `published`: JSON that each manifest keeps for exports, of rank 0; "": it says nothing. `suspect_factor`: of
+    /// LossJudge.
+    SavedState(Session& session, CheckpointStore& store, RetentionPolicy keep, std::string published = {},
+               double suspect_factor = LossJudge::usual_factor);
 
     struct Resumed {
         int64_t step = 0;               ///< 0: fresh weights were drawn
@@ -94,16 +96,17 @@ public:
     std::optional<Saved> finish();
     /// Returns when no save is under way on this rank; what became of it finished() says.
     void wait() const;
-    /// The steps from one save to the next by what rank 0 has measured, the same on every rank. Collective.
+    /// The steps from one save to the next by what rank 0 has measured of this one and the last few, the same on every
+    /// rank. Collective.
     int64_t interval(const SaveCost& cost, double between_failures_s);
     /// Why the save begun last failed on this rank; "": it did not, or is under way.
     std::string failure() const;
     /// How the copy is made, and its bytes; "": there is none.
     std::string told_of_copy() const;
 
-    /// To be called with each step's loss. A committed step is marked as suspect when the next one's loss is not
-    /// finite, or above 1,000 times its own or `LossJudge::reference`. Returns what was marked, "" when nothing. Waits
-    /// for all ranks when the loss is not finite, so that the mark is there when the job ends.
+    /// To be called with each step's loss. A committed step is marked as suspect when `LossJudge` finds the next one's
+    /// loss so. Returns what was marked, "" when nothing. Waits for all ranks when the loss is not finite, so that the
+    /// mark is there when the job ends.
     std::string judge(int64_t step, double loss);
     /// Marks a committed step; `wait`: for all ranks. One whose save is under way is marked when it is committed.
     /// Returns what to say of it.
@@ -129,6 +132,7 @@ private:
     Checkpoints checkpoints_;
     std::string published_;
     LossJudge judge_;
+    int64_t from_ = -1;  ///< the step that a person had this run, or one that it resumes, go on from last; -1: none
     std::vector<std::vector<std::byte>> staging_;  ///< host copies where the device's memory is not the host's
     std::set<std::string> params_;                 ///< names, as states may be what params may not
 
@@ -138,8 +142,9 @@ private:
     std::unique_ptr<Exchange> exchange_;  ///< nullptr: of a job of one rank
     Exchange* gathers_ = nullptr;         ///< nullptr: the session's
     Saved saved_;
+    RecentCosts costs_;
     double worked_s_ = 0;  ///< that the last save took, but for its pause; 0: there was none
-    int64_t begun_ = -1;  ///< step of the save that nobody has finished; -1: none. The training thread's
+    int64_t begun_ = -1;   ///< step of the save that nobody has finished; -1: none. The training thread's
     std::mutex order_;
     std::string late_;                    ///< why the step is suspect whose save is under way; guarded by order_
     bool closed_ = true;                  ///< no more late marks are taken; guarded by order_

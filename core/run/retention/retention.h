@@ -46,9 +46,30 @@ struct Verdict {
     std::string why;      ///< "one of the newest 2; pinned: for the paper", "no rule keeps it"
 };
 
-/// One verdict per step, the newest first. One that is damaged or suspect counts for no rule and never goes, nor does
-/// one that is pinned or that others have changed; of those that count the newest two never go. Of two with one loss
-/// the newer is the better. The same for the same steps in any order. Throws Error for a policy below the least.
-std::vector<Verdict> retain(std::span<const RetainedStep> steps, const RetentionPolicy& policy);
+/// One verdict per step, the newest first. One that is damaged or suspect counts for no rule; a damaged one never goes,
+/// nor does one that is pinned or that others have changed, and a suspect one goes when the policy's newest are all
+/// after it. Of those that count the newest two never go. Of two with one loss the newer is the better. `now`: seconds
+/// since 1970. The same for the same steps in any order. Throws Error for a policy below the least.
+std::vector<Verdict> retain(std::span<const RetainedStep> steps, const RetentionPolicy& policy, int64_t now);
+
+/// Whether a step was saved while the wall clock was ahead, so that it counts for no hour or day until then. A clock
+/// that is unset (before 2020) says nothing of others.
+bool later_than(int64_t now, const std::optional<int64_t>& time);
+
+/// A step that is due to be saved while the save before it is still under way.
+struct DueStep {
+    int64_t step = 0;
+    bool evaluated = false;            ///< this very state, on held-out data
+    int64_t now = 0;                   ///< seconds since 1970
+    std::optional<int64_t> last = {};  ///< when the save under way began
+};
+
+/// Whether a rule loses what it would keep if this step was left out: the one list of what rules need, which
+/// asynchronous saves ask. `newest` takes what there is, and a pin names a step that was committed.
+bool needs(const RetentionPolicy& policy, const DueStep& due);
+/// Whether `needs` looks at the clock, which ranks must agree on.
+bool needs_clock(const RetentionPolicy& policy);
+/// Whether the policy keeps the step for its number alone.
+bool keeps_for_good(const RetentionPolicy& policy, int64_t step);
 
 }  // namespace orrery

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "run/checkpoint/manifest.h"
+#include "run/metrics/step_metrics.h"
 
 namespace orrery {
 
@@ -23,6 +25,9 @@ StepFacts facts_of(const std::string& host) {
     facts.evaluation = number("eval_loss");
     return facts;
 }
+
+Retirement::Retirement(CheckpointStore& store, RetentionPolicy policy, std::function<double()> clock)
+    : store_(store), policy_(policy), clock_(clock ? std::move(clock) : wall_time) {}
 
 void Retirement::verified(int64_t step) {
     verified_.insert(step);
@@ -89,8 +94,9 @@ void Retirement::verify(RetainedStep& step) {
 
 std::vector<Verdict> Retirement::look() {
     std::vector<RetainedStep> all = steps();
+    const auto now = static_cast<int64_t>(clock_());
     for (;;) {
-        std::vector<Verdict> verdicts = retain(all, policy_);
+        std::vector<Verdict> verdicts = retain(all, policy_, now);
         RetainedStep* unread = nullptr;
         for (const Verdict& verdict : verdicts) {
             if (!verdict.newest) continue;

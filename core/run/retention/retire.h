@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,7 +22,8 @@ StepFacts facts_of(const std::string& host);
 /// Applies a policy to a store, and remembers of its steps what it has read. On one process at a time.
 class Retirement {
 public:
-    Retirement(CheckpointStore& store, RetentionPolicy policy) : store_(store), policy_(policy) {}
+    /// `clock`: seconds since 1970; empty: the machine's.
+    Retirement(CheckpointStore& store, RetentionPolicy policy, std::function<double()> clock = {});
 
     /// The step was read whole, or written and read back, and is good.
     void verified(int64_t step);
@@ -42,6 +44,7 @@ private:
 
     CheckpointStore& store_;
     RetentionPolicy policy_;
+    std::function<double()> clock_;
     std::set<int64_t> verified_;
     std::map<int64_t, std::string> damaged_;
     std::map<int64_t, StepFacts> facts_;

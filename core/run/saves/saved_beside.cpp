@@ -63,8 +63,7 @@ void SavedState::begin(int64_t step, uint64_t seed, const Dataset& data, int64_t
     };
     snapshot_->take();
     begun_ = step;
-    judge_.step = step;
-    judge_.loss = loss;
+    judge_.saved(step);
     saved_.held_s += seconds_since(began);
     thread_->begin(std::move(work));
 }
@@ -100,7 +99,8 @@ void SavedState::save_here(int64_t step, const Json& host, const Pace& pace, Clo
 }
 
 int64_t SavedState::interval(const SaveCost& cost, double between_failures_s) {
-    return number_of(hear("interval", std::to_string(steps_between_saves(cost, between_failures_s))));
+    costs_.add(cost);
+    return number_of(hear("interval", std::to_string(steps_between_saves(costs_.median(), between_failures_s))));
 }
 
 /// Leaves the mark to the save thread; "": that has ended.

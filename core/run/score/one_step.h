@@ -28,6 +28,7 @@ public:
     void remove(int64_t) override { refuse(); }
     std::string set_aside(int64_t) override { return refuse(); }
     void mark(int64_t, std::string_view) override { refuse(); }
+    void unmark(int64_t) override { refuse(); }
     void link(int64_t, std::string_view, int64_t, std::string_view) override { refuse(); }
     void pin(int64_t, std::string_view) override { refuse(); }
     void unpin(int64_t) override { refuse(); }

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/control/stop_request.h"
+#include "run/metrics/step_metrics.h"
 
 namespace orrery {
 namespace {
@@ -22,7 +23,8 @@ Saving::Saving(const TrainingRun& run, Dataset& data)
     : run_(run),
       session_(run.session),
       data_(data),
-      state_(run.session, run.store, run.keep, run.published),
+      state_(run.session, run.store, run.keep, run.published, run.suspect_factor),
+      schedule_(run.options, run.keep),
       time_left_(run.grace_s) {}
 
 void Saving::note(const std::string& line) const {
@@ -39,8 +41,9 @@ void Saving::hold(double seconds) {
 }
 
 void Saving::prepare(int64_t first, const Evaluation& evaluation) {
-    if (automatic()) next_ = first + 9;  // by then memory has been touched
-    if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic())) return;
+    const bool automatic = schedule_.automatic();
+    if (automatic) schedule_.set_next(first + 9);  // by then memory has been touched
+    if (!run_.options.checkpoint_async || (run_.options.checkpoint_every == 0 && !automatic)) return;
     beside_ = true;
     state_.save_beside();
     evaluation.for_each(
@@ -74,16 +77,8 @@ void Saving::require_saved(int64_t step) {
                 Fault::failed);
 }
 
-/// The same on every rank: of "auto", the next step is set where all have said that their save is over.
-bool Saving::due(int64_t step, Status all) {
-    const int64_t every = run_.options.checkpoint_every;
-    if (!automatic()) return every > 0 && step % every == 0;
-    if (next_ == 0 && all == Status::go_on) set_next(newest_, interval_);
-    return next_ > 0 && step >= next_;
-}
-
 void Saving::set_next(int64_t step, int64_t interval) {
-    next_ = step + interval;
+    schedule_.set_next(step + interval);
     if (interval == std::exchange(told_interval_, interval)) return;
     note(fmt::format(
         "from step {} on a checkpoint every {} (checkpoint.every = \"auto\"): some node fails every {:.3g} h", step,
@@ -91,14 +86,16 @@ void Saving::set_next(int64_t step, int64_t interval) {
 }
 
 double Saving::between_failures_s() const {
-    if (!automatic()) return 0;
+    if (!schedule_.automatic()) return 0;
     const Job& job = session_.job();
     const int64_t here = std::max<int64_t>(1, job.local_ranks);
     return run_.options.checkpoint_mtbf_s / static_cast<double>((job.ranks + here - 1) / here);
 }
 
+/// The same on every rank: of "auto", the next step is set where all have said that their save is over.
 void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
-    if (!due(step, all)) return;
+    if (all == Status::go_on && schedule_.asks_next()) set_next(newest_, interval_);
+    if (!schedule_.due(step, all == Status::saving, step_s > 0)) return;
     if (beside_ && all == Status::saving && step != run_.options.steps) {
         if (!waits(step)) return leave_out(step);
         wait(step);
@@ -106,15 +103,19 @@ void Saving::save_if_due(int64_t step, Status all, double loss, double step_s) {
     if (beside_) return begin(step, loss, step_s);
     const auto began = Clock::now();
     save(step, loss);
-    if (!automatic()) return;
+    if (!schedule_.automatic() || !(step_s > 0)) return;
     const double cost = seconds_since(began);
     set_next(step, state_.interval({cost, cost, step_s}, between_failures_s()));
 }
 
-/// By what all ranks know: of the saves that are due at most every second one is left out, and none to be kept for
-/// good.
-bool Saving::waits(int64_t step) const {
-    return left_out_ > 0 || (run_.keep.every_steps > 0 && step % run_.keep.every_steps == 0);
+/// By what all ranks know. Where a rule goes by the clock, that of rank 0 decides, as it is in the manifests.
+bool Saving::waits(int64_t step) {
+    DueStep due{step, eval_loss_of(step).has_value(), begun_at_, begun_at_};
+    if (schedule_.waits(due)) return true;
+    if (!needs_clock(run_.keep)) return false;
+    due.now = static_cast<int64_t>(wall_time());
+    const bool mine = session_.job().rank == 0 && schedule_.waits(due);
+    return !session_.from_first("due by the clock", mine ? "needed" : "", WaitLimit::files).empty();
 }
 
 void Saving::wait(int64_t step) {
@@ -130,7 +131,7 @@ void Saving::wait(int64_t step) {
 }
 
 void Saving::leave_out(int64_t step) {
-    ++left_out_;
+    schedule_.left_out();
     ++skipped_;
     if (skipped_ <= told_skips)
         return note(fmt::format("no checkpoint of step {}: that of step {} is still being saved", step, newest_));
@@ -150,11 +151,11 @@ void Saving::begin(int64_t step, double loss, double step_s) {
     finish();  // of the last step alone there may be another one
     const auto began = begun_ = Clock::now();
     require_same_data();
-    next_ = 0;
-    left_out_ = 0;
+    schedule_.began(step_s > 0);
+    begun_at_ = static_cast<int64_t>(wall_time());
     ++begins_;
     state_.begin(step, run_.seed, data_, session_.compiled().sizes.samples_before(step + 1), loss, eval_loss_of(step),
-                 {between_failures_s(), step_s});
+                 {step_s > 0 ? between_failures_s() : 0, step_s});
     if (step == run_.options.steps) state_.step_ended();
     newest_ = step;
     held_since_s_ += seconds_since(began);
@@ -163,7 +164,7 @@ void Saving::begin(int64_t step, double loss, double step_s) {
 void Saving::tell(const std::optional<SavedState::Saved>& saved) {
     if (!saved) return;
     committed_ = saved->step;
-    interval_ = saved->interval;
+    if (saved->interval > 0) interval_ = saved->interval;
     ++saved_;
     held_s_ += saved->held_s;
     beside_s_ += saved->whole_s;

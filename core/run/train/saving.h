@@ -8,6 +8,7 @@
 
 #include "run/checkpoint/saved_state.h"
 #include "run/control/preemption.h"
+#include "run/saves/save_schedule.h"
 #include "run/train/evaluation.h"
 #include "run/train/step_programs.h"
 #include "run/train/time_left.h"
@@ -65,12 +66,10 @@ public:
 private:
     /// Since the save under way began; -1: none is.
     double saving_s() const;
-    bool automatic() const { return run_.options.checkpoint_mtbf_s > 0; }
     std::optional<double> eval_loss_of(int64_t step) const {
         return evaluated_.first == step ? std::optional(evaluated_.second) : std::nullopt;
     }
-    bool due(int64_t step, Status all);
-    bool waits(int64_t step) const;
+    bool waits(int64_t step);
     void wait(int64_t step);
     void leave_out(int64_t step);
     void tell_left_out(const char* when);
@@ -89,17 +88,18 @@ private:
     Session& session_;
     Dataset& data_;
     SavedState state_;
+    SaveSchedule schedule_;
     TimeLeft time_left_;
     bool beside_ = false;                          ///< saves run beside the steps
     const Executor* guarded_ = nullptr;            ///< it waits for copies
     int64_t newest_ = 0, committed_ = 0;           ///< of newest(); of those, known to be committed
     std::chrono::steady_clock::time_point begun_;  ///< the save beside the steps that was last
     std::pair<int64_t, double> evaluated_{-1, 0};  ///< step and loss of the last evaluation
-    int64_t next_ = 0;                             ///< of "auto": the step of the next save; 0: not known yet
+    int64_t begun_at_ = 0;                         ///< by the wall clock, seconds since 1970
     int64_t interval_ = 0;                         ///< of "auto": as the last save had it
     int64_t told_interval_ = 0;
     int64_t saved_ = 0, skipped_ = 0;
-    int64_t begins_ = 0, left_out_ = 0;  ///< beside the steps; left out since the last began, the same on every rank
+    int64_t begins_ = 0;  ///< asynchronous ones
     int64_t told_skipped_ = told_skips;
     int64_t waited_ = 0;  ///< those that waited for the one before
     double waited_s_ = 0;

@@ -100,6 +100,9 @@ private:
                            {"checkpoint.every", o.checkpoint_mtbf_s > 0 ? "auto" : "steps"},
                            {"checkpoint.async", o.checkpoint_async ? "true" : "false"},
                            {"checkpoint.keep_every_steps", std::to_string(run_.keep.every_steps)},
+                           {"checkpoint.keep_hourly", std::to_string(run_.keep.hourly)},
+                           {"checkpoint.keep_daily", std::to_string(run_.keep.daily)},
+                           {"checkpoint.keep_best", std::to_string(run_.keep.best)},
                            {"checkpoint.final", o.checkpoint_final ? "true" : "false"},
                            {"run.seed", std::to_string(run_.seed)},
                            {"--from-step", std::to_string(run_.from_step)},
@@ -160,7 +163,9 @@ private:
             const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
-            if (every > 0 && step % every == 0) evaluate(step);
+            // The last step is evaluated in any case: before its save, where that may be one of the best.
+            const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
+            if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
             saving_.step_took(std::chrono::duration<double>(Clock::now() - asked).count());  // a save is counted apart
             saving_.save_if_due(step, all, loss_, mean_step_s());

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "run/checkpoint/checkpoint.h"
+#include "run/checkpoint/nonfinite.h"
 #include "run/data/input_feed.h"
 #include "run/metrics/metrics.h"
 #include "run/script_interface.h"
@@ -37,6 +38,8 @@ struct TrainingRun {
     /// On rank 0, once `costs` is written: what else there is to say of it at the end.
     std::function<std::string()> close = {};
     std::function<void(const Json&)> record = {};  ///< on rank 0, at the end: what is kept of the run
+    /// A saved step is marked where the next one's loss is above so many times the median; 0: where it is not finite.
+    double suspect_factor = LossJudge::usual_factor;
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

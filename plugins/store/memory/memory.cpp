@@ -142,6 +142,13 @@ public:
         return committed(step).mark;
     }
 
+    void unmark(int64_t step) override {
+        const std::lock_guard lock(place_->mutex);
+        need_current(step);
+        committed(step);
+        place_->steps[step].mark.clear();
+    }
+
     void pin(int64_t step, std::string_view text) override {
         const std::lock_guard lock(place_->mutex);
         need_current(step);

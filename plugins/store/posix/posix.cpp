@@ -193,6 +193,12 @@ public:
 
     std::string mark_of(int64_t step) override { return line_of(step, mark_name); }
 
+    void unmark(int64_t step) override {
+        const Folder folder = committed(step), root = writable();
+        folder.remove_file(mark_name);
+        folder.sync();
+    }
+
     void pin(int64_t step, std::string_view text) override {
         const Folder folder = committed(step), root = writable();
         folder.replace(pin_name, text.empty() ? "pinned" : text);

@@ -105,6 +105,12 @@ public:
 
     std::string mark_of(int64_t step) override { return line(folder(step) / ".mark"); }
 
+    void unmark(int64_t step) override {
+        if (!fs::exists(folder(step))) fail(folder(step), "is not committed");
+        fs::remove(folder(step) / ".mark");
+        sync(folder(step));
+    }
+
     void pin(int64_t step, std::string_view text) override {
         const std::string why(text.empty() ? "pinned" : text);
         unpin(step);
