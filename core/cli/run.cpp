@@ -54,7 +54,13 @@ void move_aside(std::string folder) {
     int n = 1;
     while (fs::exists(fmt::format("{}.{}", folder, n), problem)) ++n;
     fs::rename(folder, fmt::format("{}.{}", folder, n), problem);
-    if (problem) throw Error(fmt::format("--fresh: cannot move {} to {}.{}: {}", folder, folder, n, problem.message()));
+    if (problem)
+        throw Error(fmt::format("--fresh: cannot move {} to {}.{}: {}\n  choose another run.folder{}", folder, folder,
+                                n, problem.message(),
+                                problem == std::errc::cross_device_link
+                                    ? ": this one is in a lower layer of an overlay (an image), where folders keep "
+                                      "their names"
+                                    : ", or move it aside yourself"));
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
 

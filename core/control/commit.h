@@ -18,7 +18,7 @@ enum class CommitEnd : uint8_t {
     unpublished,  ///< the store did not commit it
     unread,       ///< a rank could not read back what it wrote
     uncovered,    ///< a rank read its own back, but what all have written does not cover its values
-    unretired,    ///< the step is good, but older ones could not be removed
+    unretired,    ///< the step is good, but which older ones go could not be found: no failure of the save
     good,         ///< every rank has read its part of the committed step back, and older ones are retired
 };
 

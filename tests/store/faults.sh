@@ -45,6 +45,8 @@ inject write error=ENOSPC
 inject fsync error=EIO
 inject linkat error=ENOSPC
 inject renameat2 error=EIO
+inject renameat2 error=EXDEV
+inject unlinkat error=EPERM
 inject mkdirat error=ENOSPC
 
 # A disk that is really full, where we may mount one: the save fails with the reason, the earlier steps are whole.

@@ -1,5 +1,5 @@
-// What others do to the posix store's folder between two of its system calls, and a file system that runs out of links:
-// these calls of the store's plugin come here first.
+// What others do to the posix store's folder between two of its system calls, a file system that runs out of links, and
+// folders that can be neither renamed nor removed: these calls of the store's plugin come here first.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sys/statvfs.h>
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "stores.h"
@@ -27,6 +28,7 @@ namespace {
 struct Hooks {
     std::function<void()> before_rename, after_marker_went;
     std::function<void(int)> when_written;
+    std::function<int(const std::string&)> rename_code, unlink_code;  ///< by the name: 0, or why the call fails
     bool links = true, lists = true;
     int64_t free = -1;  ///< of the file system; -1: as it is
 };
@@ -55,6 +57,8 @@ __attribute__((visibility("default"))) int renameat2(int from_at, const char* fr
                                                      unsigned flags) noexcept {
     if (hooked)
         if (const auto hook = std::exchange(hooks.before_rename, {})) hook();
+    if (hooked && hooks.rename_code)
+        if (const int code = hooks.rename_code(from); code != 0) return errno = code, -1;
     return static_cast<int>(::syscall(SYS_renameat2, from_at, from, to_at, to, flags));
 }
 
@@ -65,6 +69,8 @@ __attribute__((visibility("default"))) int linkat(int from_at, const char* from,
 }
 
 __attribute__((visibility("default"))) int unlinkat(int at, const char* name, int flags) noexcept {
+    if (hooked && hooks.unlink_code)
+        if (const int code = hooks.unlink_code(name); code != 0) return errno = code, -1;
     const auto done = static_cast<int>(::syscall(SYS_unlinkat, at, name, flags));
     if (hooked && std::strcmp(name, ".orrery-checkpoint") == 0)
         if (const auto hook = std::exchange(hooks.after_marker_went, {})) hook();
@@ -190,4 +196,187 @@ TEST_CASE("a link that becomes a copy is read back") {
     hooks.when_written = [](int file) { REQUIRE(::pwrite(file, "W", 1, 0) == 1); };  // the disk loses a bit
     CHECK_THROWS_WITH(store->link(3, "a", 1, "a"), Contains("a is a copy of") && Contains("cannot be read back"));
     CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
+}
+
+namespace {
+
+std::string step_name(int64_t step) {
+    const std::string number = std::to_string(step);
+    return "step-" + std::string(8 - number.size(), '0') + number;
+}
+
+/// The folders that are there now are in the lower layer of an overlay: files in them can be renamed, they cannot.
+void put_below(const fs::path& place, int code = EXDEV) {
+    std::set<std::string> below;
+    for (const auto& entry : fs::directory_iterator(place))
+        if (entry.is_directory()) below.insert(entry.path().filename());
+    hooks.rename_code = [=](const std::string& name) {
+        return below.count(name) > 0 && fs::is_directory(place / name) ? code : 0;
+    };
+}
+
+std::set<std::string> names_in(const fs::path& place) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(place)) names.insert(entry.path().filename());
+    return names;
+}
+
+using Names = std::set<std::string>;
+
+}  // namespace
+
+TEST_CASE("a step in a lower layer is removed where it is, its manifest first") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_below");
+    const auto store = stores.open(scratch.path), other = stores.open(scratch.path);
+    for (const int64_t step : {1, 2, 3}) commit(*store, step);
+    put_below(scratch.path);
+    store->remove(1);
+    CHECK(names_in(scratch.path) == Names{"step-00000002", "step-00000003"});
+
+    // A pin that comes right before the manifest goes is found after it.
+    hooks.before_rename = [&] { other->pin(2, "for the paper"); };
+    CHECK_THROWS_WITH(store->remove(2), Contains("step 2 is pinned, so it stays"));
+    CHECK(store->steps() == std::vector<int64_t>{3, 2});
+    CHECK(store->manifest(2) == "m");
+    store->unpin(2);
+    hooks.when_written = [&](int) {
+        hooks.when_written = {};
+        fs::rename(scratch.path / "step-00000002" / "manifest.json",
+                   scratch.path / "step-00000002" / "manifest.json.removed");
+    };
+    CHECK_THROWS_WITH(other->pin(2, "for the talk"), Contains("step 2 was removed while it was pinned"));
+
+    // Cut off after each of its calls: it is no step, is named, and the next commit finishes.
+    commit(*store, 4);
+    CHECK(names_in(scratch.path) == Names{"step-00000003", "step-00000004"});
+    put_below(scratch.path);
+    for (int calls = 0; calls < 5; ++calls) {
+        const int64_t step = 10 + 10 * calls;
+        hooks.rename_code = {};
+        commit(*store, step);
+        commit(*store, step + 1);
+        put_below(scratch.path);
+        int left = calls;
+        hooks.unlink_code = [&](const std::string& name) {
+            if (name.ends_with(".removed") && !fs::exists(scratch.path / step_name(step) / name)) return 0;
+            return left-- > 0 ? 0 : EPERM;
+        };
+        store->remove(step);
+        CHECK(store->steps().front() == step + 1);
+        CHECK_THROWS_WITH(store->manifest(step), Contains("is not committed"));
+        CHECK_THROWS_WITH(store->pin(step, "too late"), Contains("is not committed"));
+        if (calls > 0 && calls < 4) {
+            REQUIRE(fs::exists(scratch.path / step_name(step)));
+            bool named = false;
+            for (const Stray& stray : store->strays())
+                named = named || (stray.step == -1 && stray.what.starts_with(step_name(step) + " is being removed"));
+            if (fs::exists(scratch.path / step_name(step) / "manifest.json.removed")) CHECK(named);
+        }
+        hooks.unlink_code = {};
+        commit(*store, step + 2);
+        CHECK_FALSE(fs::exists(scratch.path / step_name(step)));
+        CHECK(store->steps().front() == step + 2);
+    }
+}
+
+TEST_CASE("what cannot be renamed is set aside where it is, and the step is saved in the next place") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_aside_below");
+    const auto store = stores.open(scratch.path);
+    const fs::path first = scratch.path / "step-00000001", second = scratch.path / "step-00000001.2";
+    commit(*store, 1);
+    const int code = GENERATE(EXDEV, EPERM, EBUSY, EROFS, EACCES);
+    put_below(scratch.path, code);
+    CHECK(store->set_aside(1) == first.string() + " (it cannot be renamed: " + std::strerror(code) +
+                                     "; its manifest is manifest.json.aside-1 now)");
+    CHECK(store->steps().empty());
+    for (const Stray& stray : store->strays()) CHECK(stray.step == -1);
+    CHECK(stores.open(scratch.path)->set_aside(1).empty());  // it was told before
+    for (const char* manifest : {"second", "third"}) {
+        store->put(1, "a", bytes_of_text(manifest));
+        store->flush(1);
+        store->commit(1, manifest);
+        CHECK(store->steps() == std::vector<int64_t>{1});
+        CHECK(stores.open(scratch.path)->manifest(1) == manifest);
+        CHECK(text_at(*store, 1, "a", 0, 5) == std::string(manifest).substr(0, 5));
+        CHECK(store->strays().size() == (std::string(manifest) == "second" ? 1 : 2));
+        store->put(1, "a", {});
+        CHECK_THROWS_WITH(stores.open(scratch.path)->commit(1, "m"), Contains("is committed already"));
+        CHECK_THROWS_WITH(store->commit(1, "m"), Contains("is committed already"));
+        store->discard(1);
+        store->mark(1, "it diverged");
+        CHECK(store->mark_of(1) == "it diverged");
+        if (std::string(manifest) == "second") CHECK(store->set_aside(1) == second.string() + ".aside-1");
+    }
+    store->remove(1);
+    CHECK(store->steps().empty());
+    CHECK(fs::exists(first / "a"));
+}
+
+TEST_CASE("what can be changed in no way is hidden by the step that is saved in the next place") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_frozen");
+    const auto store = stores.open(scratch.path);
+    commit(*store, 1);
+    hooks.rename_code = [](const std::string& name) {
+        return name == "step-00000001" || name == "manifest.json" ? EPERM : 0;
+    };
+    CHECK_THAT(store->set_aside(1), Contains("it is left as it is, and a later copy of the step has precedence"));
+    store->put(1, "a", bytes_of_text("saved"));
+    store->commit(1, "again");
+    CHECK(store->steps() == std::vector<int64_t>{1});
+    CHECK(stores.open(scratch.path)->manifest(1) == "again");
+    CHECK(text_at(*store, 1, "a", 0, 5) == "saved");
+}
+
+TEST_CASE("a removal that fails says why and leaves the step whole", "[retention]") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_unremoved");
+    const auto store = stores.open(scratch.path);
+    for (const int64_t step : {1, 2}) commit(*store, step);
+    for (const int code : {EPERM, EACCES, EROFS, EBUSY, ESTALE, EIO}) {
+        hooks.rename_code = [&](const std::string&) { return code; };
+        CHECK_THROWS_WITH(store->remove(1), Contains("step-00000001") && Contains(std::strerror(code)));
+        CHECK(store->steps() == std::vector<int64_t>{2, 1});
+        CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
+    }
+    hooks.rename_code = {};
+    hooks.unlink_code = [](const std::string& name) { return name == "step-00000001.removed" ? ENOTEMPTY : 0; };
+    store->remove(1);  // a file that NFS keeps, as it is open elsewhere: it costs space alone
+    CHECK(store->steps() == std::vector<int64_t>{2});
+}
+
+TEST_CASE("unfinished steps that cannot be renamed hold up no generation and no save") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_partial_below");
+    const auto store = stores.open(scratch.path), older = stores.open(scratch.path);
+    const int code = GENERATE(EXDEV, EPERM, EROFS);
+    REQUIRE(older->claim(1));
+    older->act_for(1);
+    older->put(5, "a", bytes_of_text("half"));
+    const fs::path partial = scratch.path / "step-00000005.g1.partial";
+    put_below(scratch.path, code);
+    hooks.unlink_code = [=](const std::string& name) { return name.starts_with("generation-") ? code : 0; };
+    REQUIRE(store->claim(2));
+    CHECK(fs::exists(partial) == (code != EXDEV));  // another reason may end, and the older generation commit it
+    store->act_for(2);
+    CHECK_THROWS_WITH(older->commit(5, "late"), Contains("is for generation 2"));
+    hooks.unlink_code = {};
+    commit(*store, 5);
+    CHECK(text_at(*store, 5, "a", 0, 7) == "weights");
+    // A file in it that cannot go: the folder makes way.
+    store->put(6, "a", bytes_of_text("half"));
+    hooks.unlink_code = [](const std::string& name) { return name == "a" ? EPERM : 0; };
+    store->discard(6);
+    commit(*store, 6);
+    hooks.unlink_code = {};
+    commit(*store, 7);
+    CHECK(store->steps() == std::vector<int64_t>{7, 6, 5});
+    if (code == EXDEV) CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 5);
 }

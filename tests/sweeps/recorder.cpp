@@ -1,8 +1,10 @@
 // A library to preload: records, or makes fail, the calls that a process makes on files below SWEEP_ROOT.
 //   SWEEP_LOG=FILE     appends each call that changed something, in the order of all processes (see crash_states.h)
 //   SWEEP_FAULT=N:KIND the N-th call of this process (from 1) is killed, or fails: kill EIO ENOSPC EDQUOT EROFS EINTR
-//                      short; EINTR and short are no failures of the call, which must be made again
+//                      EPERM EACCES EXDEV EBUSY ESTALE short; EINTR and short are no failures of the call, which
+//                      must be made again
 //   SWEEP_SAID=FILE    the call that was hit is left there: "fsync /place/step-1/a"
+//   SWEEP_STEPS_STAY=1 folders of steps cannot be renamed, as those in a lower layer of an overlay
 //   SWEEP_NO_FSYNC=1   fsync does nothing and says that it did: a planted bug
 // What the process' environment says when it makes its first call on such a file counts.
 #include <dlfcn.h>
@@ -42,7 +44,7 @@ struct Settings {
     std::string root = text_of("SWEEP_ROOT"), said = text_of("SWEEP_SAID"), kind;
     long nth = 0;
     int log = -1;
-    bool no_fsync = *text_of("SWEEP_NO_FSYNC") != 0;
+    bool no_fsync = *text_of("SWEEP_NO_FSYNC") != 0, steps_stay = *text_of("SWEEP_STEPS_STAY") != 0;
 
     Settings() {
         const std::string fault = text_of("SWEEP_FAULT");
@@ -83,6 +85,11 @@ int code_of(std::string_view kind) {
     if (kind == "ENOSPC") return ENOSPC;
     if (kind == "EDQUOT") return EDQUOT;
     if (kind == "EROFS") return EROFS;
+    if (kind == "EPERM") return EPERM;
+    if (kind == "EACCES") return EACCES;
+    if (kind == "EXDEV") return EXDEV;
+    if (kind == "EBUSY") return EBUSY;
+    if (kind == "ESTALE") return ESTALE;
     return EINTR;
 }
 
@@ -226,6 +233,9 @@ extern "C" int renameat2(int from_folder, const char* from, int to_folder, const
     const auto real = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
     if (!watched(path)) return real(from_folder, from, to_folder, to, flags);
     if (hit("renameat2", path) == Hit::fails) return -1;
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (settings().steps_stay && name.starts_with("step-") && name.find('.') == std::string::npos)
+        return errno = EXDEV, -1;
     const Turn turn;
     const int result = real(from_folder, from, to_folder, to, flags);
     if (result == 0) turn.record("rename " + path + " " + target);

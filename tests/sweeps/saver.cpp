@@ -4,7 +4,8 @@
 //                                2: of none
 //   saver check PLACE NEWEST COUNT   every visible step is whole, one is as new as NEWEST, there are COUNT at least;
 //                                restores the newest, saves anew
-// Exit code 1 with the reason where something fails. Beside the recorder each save is noted: "started 20",
+// Exit code 1 with the reason where something fails; notes of a save go to stderr as "note: ...". With SWEEP_EVERY=N
+// each step that N divides is kept. Beside the recorder each save is noted: "started 20",
 // "acknowledged 20".
 #include <dlfcn.h>
 #include <sys/socket.h>
@@ -78,11 +79,14 @@ private:
 void work(const TestStore& stores, const std::string& place, int64_t last, int64_t rank, const Gather& gather) {
     const auto store = stores.open(place);
     const int64_t newest = restore_newest(*store, dp2, rank, gather);
-    Checkpoints saver(*store, dp2, rank, gather, options);
+    CheckpointOptions keeps = options;
+    if (const char* every = std::getenv("SWEEP_EVERY")) keeps.keep.every_steps = std::stoll(every);
+    Checkpoints saver(*store, dp2, rank, gather, keeps);
     for (int64_t step = std::max<int64_t>(newest, 0) + 10; step <= last; step += 10) {
         if (rank == 0) note(fmt::format("started {}", step));
         const State state(dp2, rank, step);
         saver.save(step, state.values, host_of(step));
+        for (const std::string& said : saver.notes()) std::fprintf(stderr, "note: %s\n", said.c_str());
         if (rank == 0) note(fmt::format("acknowledged {}", step));
     }
     restore_newest(*store, dp2, rank, gather);

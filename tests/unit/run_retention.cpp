@@ -275,8 +275,9 @@ struct Shelf final : CheckpointStore {
     std::vector<int64_t> there;  ///< newest first
     std::vector<Stray> others;
     int64_t free = -1, reads = 0;
-    int64_t pinned_last = -1;  ///< by somebody while it is removed
-    int64_t pinned_next = -1;  ///< by somebody while another is removed
+    int64_t pinned_last = -1;      ///< by somebody while it is removed
+    int64_t pinned_next = -1;      ///< by somebody while another is removed
+    std::set<int64_t> stuck = {};  ///< these cannot be removed
 
     [[noreturn]] static void unused() { throw Error("not of this test"); }
     void put(int64_t, std::string_view, std::span<const std::byte>) override { unused(); }
@@ -295,6 +296,7 @@ struct Shelf final : CheckpointStore {
             pins[step] = "at the last moment";
             throw Error("it is pinned", Fault::failed);
         }
+        if (stuck.count(step) > 0) throw Error("it is immutable", Fault::failed);
         std::erase(there, step);
         if (pinned_next > 0) pins[pinned_next] = "while others went";
     }
@@ -341,6 +343,22 @@ TEST_CASE("a pin that comes while older steps are removed keeps its step", "[ret
     CHECK(shelf.there == std::vector<int64_t>{50, 40, 30, 20});
     CHECK(why(verdicts, 30) == "pinned: at the last moment");
     CHECK(why(verdicts, 20) == "pinned: while others went");
+}
+
+TEST_CASE("a step that cannot be removed is left with the reason, and keeps no other", "[retention]") {
+    Shelf shelf;
+    shelf.there = {50, 40, 30, 20, 10};
+    shelf.stuck = {10, 30};
+    Retirement retirement(shelf, 2);
+    for (const int64_t step : shelf.there) retirement.verified(step);
+    const std::vector<Verdict> verdicts = retirement.retire();
+    CHECK(shelf.there == std::vector<int64_t>{50, 40, 30, 10});
+    CHECK(kept(verdicts) == shelf.there);
+    CHECK(why(verdicts, 30) == "it is immutable");
+    for (const Verdict& verdict : verdicts) CHECK(verdict.failed == (shelf.stuck.count(verdict.step) > 0));
+    shelf.stuck = {};
+    retirement.retire();
+    CHECK(shelf.there == std::vector<int64_t>{50, 40});
 }
 
 TEST_CASE("room is asked for two checkpoints and the one that is being written", "[retention]") {

@@ -22,6 +22,10 @@ RetentionPolicy policy_of(const StorePlace& place, const CheckpointsCommand& com
     return policy;
 }
 
+std::string why_of(const Verdict& verdict) {
+    return verdict.failed ? fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why) : verdict.why;
+}
+
 }  // namespace
 
 int pin_checkpoint(StorePlace& place, const CheckpointsCommand& command) {
@@ -68,26 +72,26 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
     if (!command.dry_run) lock = place.lock();
     Retirement retirement(store, policy);
     const std::vector<Verdict> verdicts = command.dry_run ? retirement.look() : retirement.retire();
-    int64_t removed = 0;
-    for (const Verdict& verdict : verdicts) removed += verdict.goes;
+    int64_t removed = 0, failed = 0;
+    for (const Verdict& verdict : verdicts) removed += verdict.goes, failed += verdict.failed;
     if (command.json) {
         Json answer = about(place);
         answer["policy"] = policy.text();
         answer["dry_run"] = command.dry_run;
         answer["steps"] = Json::array();
         for (const Verdict& verdict : verdicts)
-            answer["steps"].push_back({{"step", verdict.step}, {"goes", verdict.goes}, {"why", verdict.why}});
+            answer["steps"].push_back({{"step", verdict.step}, {"goes", verdict.goes}, {"why", why_of(verdict)}});
         print_json(answer);
-        return 0;
+        return failed > 0 ? 1 : 0;
     }
     std::printf("%s keeps %s\n", store.place().c_str(), policy.text().c_str());
     const char* const goes = command.dry_run ? "would go" : "removed";
     for (const Verdict& verdict : verdicts)
         std::printf("  step %lld %s: %s\n", static_cast<long long>(verdict.step), verdict.goes ? goes : "stays",
-                    printable(verdict.why, 4000).c_str());
+                    printable(why_of(verdict), 4000).c_str());
     std::printf("%s %s, %s stay\n", plural(removed, "checkpoint").c_str(), goes,
                 count_text(static_cast<int64_t>(verdicts.size()) - removed).c_str());
-    return 0;
+    return failed > 0 ? 1 : 0;
 }
 
 }  // namespace orrery

@@ -130,6 +130,16 @@ void Checkpoints::read_back(const OwnPart& part, CommitAnswer& answer) {
     check_cover(part.state, part.shares, own);
 }
 
+/// What cannot go is tried again by the next save, and noted once.
+void Checkpoints::retire() {
+    for (const Verdict& verdict : retirement_.retire())
+        if (verdict.failed && unremoved_.insert(verdict.step).second)
+            notes_.push_back(fmt::format("checkpoint of step {} {}: {}", verdict.step,
+                                         verdict.goes ? "was removed, but that may not outlive a power cut"
+                                                      : "cannot be removed and is left, the next saves try again",
+                                         verdict.why));
+}
+
 /// Does what the commit wants next, and tells it how that went. Throws where a rank does not come to a round.
 void Checkpoints::perform(Commit& commit, OwnPart& part) {
     using Kind = CommitAction::Kind;
@@ -164,7 +174,7 @@ void Checkpoints::perform(Commit& commit, OwnPart& part) {
         case Kind::retire:
             return done([&](CommitAnswer&) {
                 retirement_.verified(part.step);
-                if (options_.retire) retirement_.retire();
+                if (options_.retire) retire();
             });
         case Kind::to_all: return commit.gathered(gather_(topic_of(action.topic), action.text));
         case Kind::to_first: return commit.gathered(collect(action.topic, action.text));
@@ -203,6 +213,10 @@ void Checkpoints::save(int64_t step, std::span<const StateValue> state, std::str
         written_ = std::move(part.written);
     }
     if (verdict_.end == CommitEnd::good) return;
+    if (verdict_.end == CommitEnd::unretired) {
+        if (rank_ == 0) notes_.push_back(told());
+        return;
+    }
     throw Error(told(), verdict_.end == CommitEnd::given_up ? Fault::peer : Fault::failed);
 }
 

@@ -72,8 +72,9 @@ public:
     /// Each element is written once: what is replicated is split over those who hold it (format/shares.h). Replicas
     /// vote on their contents; then the manifest is committed, everything is read back and found to cover what is held,
     /// and older checkpoints are retired. Objects that are as this job's last save left them are linked. On failure
-    /// earlier ones are untouched, and the step is not visible unless verdict() says so. Does nothing for the step that
-    /// it saved last. `host`: a JSON object (seed, data cursor, program fingerprint...).
+    /// earlier ones are untouched, and the step is not visible unless verdict() says so; what cannot be retired is left
+    /// with a note and is not a failure. Does nothing for the step that it saved last. `host`: a JSON object (seed,
+    /// data cursor, program fingerprint...).
     ///
     /// What stands in the step's place, damaged, suspect or not ours, is set aside and kept; a sound one is an error.
     ///
@@ -105,6 +106,7 @@ private:
     void read_back(const OwnPart& part, CommitAnswer& answer);
     void check_cover(std::span<const StateValue> state, const std::vector<Share>& shares, const Manifest& own);
     std::string told() const;
+    void retire();
     std::string look();
     Restored restore_step(int64_t from, std::span<const StateValue> state, const Json& found, bool some);
     std::string fill(int64_t step, std::span<const StateValue> state, bool some, std::string& host);
@@ -123,6 +125,7 @@ private:
     CommitVerdict verdict_;
     Retirement retirement_;
     std::set<int64_t> passed_over_;  ///< steps that are not what this job went on from
+    std::set<int64_t> unremoved_;    ///< steps that could not be removed, each noted once
     std::vector<std::string> notes_;
 };
 

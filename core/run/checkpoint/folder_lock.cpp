@@ -17,6 +17,18 @@
 
 namespace orrery {
 
+std::string flock_advice(int code) {
+    if (code == ENOLCK)
+        return "\n  flock needs NFS's lock service here: mount without the option nolock and run rpc.statd on this "
+               "host, or "
+               "mount with -o local_lock=flock where no other host uses the folder";
+    if (code == ENOSYS || code == EOPNOTSUPP || code == EINVAL)
+        return "\n  this file system is mounted without flock: mount Lustre with -o flock (or with -o localflock where "
+               "no "
+               "other host uses the folder), or choose a folder on another file system";
+    return "";
+}
+
 /// Whether the file that is locked is still that of its name: who had it before may have removed it.
 bool FolderLock::is_there() const {
     struct stat mine {
@@ -50,7 +62,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& name, const
         const ssize_t read = ::pread(file_, holder, sizeof holder - 1, 0);
         ::close(file_);
         if (reason != EWOULDBLOCK)
-            throw Error(fmt::format("cannot lock {}: {}", path_, std::strerror(reason)), Fault::failed);
+            throw Error(fmt::format("cannot lock {}: {}{}", path_, std::strerror(reason), flock_advice(reason)),
+                        Fault::failed);
         throw Error(fmt::format("{} is in use by {}{}\n  wait for it, stop it, or choose another {}", folder, by,
                                 read > 0 ? fmt::format(" ({})", holder) : "", instead));
     }

@@ -5,6 +5,9 @@
 
 namespace orrery {
 
+/// The mount option that is missing where flock failed with `code`, as a line for the message; "" for other reasons.
+std::string flock_advice(int code);
+
 /// Keeps a run's folder to one job at a time: a file in it is locked (flock) as long as this object or its process
 /// lives, on network file systems that pass locks on too. A process that is stopped keeps it.
 class FolderLock {

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "orrery/error.h"
+#include "run/checkpoint/folder_lock.h"
 
 namespace orrery {
 
@@ -62,7 +63,8 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)) {
             throw Error(fmt::format("export: {} is there and not empty\n  name another folder, or remove it", folder_));
     }
     lock_path_ = path(lock_name);
-    while (lock_ < 0 && !take()) {
+    bool renew = true;
+    while (lock_ < 0 && !take(renew)) {
     }
 }
 
@@ -72,8 +74,8 @@ OutputFolder::~OutputFolder() {
     if (lock_ >= 0) ::close(lock_);
 }
 
-/// False: it went meanwhile, as another export has finished or removed it.
-bool OutputFolder::take() {
+/// False: it went meanwhile, as another export has finished or removed it, or as this one has, to `renew` it.
+bool OutputFolder::take(bool& renew) {
     made_ = ::mkdir(part_.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) refuse_to_make(errno);
     std::error_code gone;
@@ -95,8 +97,8 @@ bool OutputFolder::take() {
         throw Error(code == EWOULDBLOCK
                         ? fmt::format("export: {} is there: another export is writing it\n  name another folder", part_)
                         : fmt::format("export: {} is there, and cannot be locked: {}\n  remove it when no export "
-                                      "is writing it, or name another folder",
-                                      part_, reason(code)));
+                                      "is writing it, or name another folder{}",
+                                      part_, reason(code), flock_advice(code)));
     }
     struct stat held {
     }, there{};
@@ -104,9 +106,13 @@ bool OutputFolder::take() {
         ::close(std::exchange(lock_, -1));
         return false;
     }
-    made_ = true;
+    const bool old = !std::exchange(made_, true);
     if (left) clear();
-    return true;
+    if (!old || !std::exchange(renew, false)) return true;
+    ::unlink(lock_path_.c_str());
+    made_ = ::rmdir(part_.c_str()) != 0;
+    ::close(std::exchange(lock_, -1));
+    return false;
 }
 
 /// What an export has left that was killed.

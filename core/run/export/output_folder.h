@@ -7,7 +7,8 @@
 namespace orrery {
 
 /// A folder that is there whole or not at all: made as FOLDER.part, which goes when this does, unless it was finished.
-/// One that a killed process has left, which nobody has locked any more, is replaced.
+/// One that a killed process has left, which is not locked any more, is removed and made again: in a lower layer of an
+/// overlay it could not be renamed.
 class OutputFolder {
 public:
     /// Throws Error where FOLDER is there and not empty, FOLDER.part is another export's that runs, or
@@ -26,7 +27,7 @@ public:
     void finish();
 
 private:
-    bool take();
+    bool take(bool& renew);
     void clear() const;
     [[noreturn]] void refuse_to_make(int code) const;
 

@@ -246,8 +246,14 @@ StepCopy copy_there(CheckpointStore& from, int64_t step, CheckpointStore& to, co
         throw;
     }
     if (const std::string damage = damage_of(to, step); !damage.empty()) {
-        to.remove(step);
-        throw Error(fmt::format("the copy in {} could not be read back: {}\n  it was removed", to.place(), damage),
+        std::string left;
+        try {
+            to.remove(step);
+        } catch (const Error& failure) {
+            left = failure.what();
+        }
+        throw Error(fmt::format("the copy in {} could not be read back: {}\n  it {}", to.place(), damage,
+                                left.empty() ? "was removed" : "could not be removed: " + left),
                     Fault::failed);
     }
     if (const std::string mark = mark_of(from, step, marked); !mark.empty()) to.mark(step, mark);

@@ -44,6 +44,7 @@ struct Verdict {
     bool goes = false;
     bool newest = false;  ///< it is one of the newest that stay for being that: these must be verified
     std::string why;      ///< "one of the newest 2; pinned: for the paper", "no rule keeps it"
+    bool failed = false;  ///< no rule keeps it, but the store failed to remove it, for the reason in `why`
 };
 
 /// One verdict per step, the newest first. One that is damaged or suspect counts for no rule; a damaged one never goes,

@@ -117,7 +117,8 @@ std::vector<Verdict> Retirement::retire() {
     return verdicts;
 }
 
-/// A pin that came since we looked keeps it; one that comes while it goes, the store tells by failing.
+/// A pin that came since we looked keeps it; one that comes while it goes, the store tells by failing. The next call
+/// tries again what could not go.
 void Retirement::remove(Verdict& verdict) {
     const auto kept = [&] {
         const std::string pin(trim(store_.pin_of(verdict.step)));
@@ -129,8 +130,12 @@ void Retirement::remove(Verdict& verdict) {
     if (kept()) return;
     try {
         store_.remove(verdict.step);
-    } catch (const Error&) {
-        if (!has_step(store_, verdict.step) || !kept()) throw;
+    } catch (const Error& failure) {
+        const bool there = has_step(store_, verdict.step);
+        if (there && kept()) return;
+        verdict.goes = !there;
+        verdict.failed = true;
+        verdict.why = failure.what();
     }
 }
 

@@ -32,7 +32,8 @@ public:
     void doubt() { verified_.clear(); }
     /// What would become of each step, the newest first. Reads those of the newest that are not known to be good.
     std::vector<Verdict> look();
-    /// Removes what goes; returns all verdicts. Throws what the store throws; what it had removed by then is gone.
+    /// Removes what goes; returns all verdicts. What the store cannot remove is left, and its verdict says why. Throws
+    /// what the store throws when it is asked for its steps.
     std::vector<Verdict> retire();
 
 private:

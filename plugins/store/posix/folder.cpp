@@ -37,6 +37,10 @@ void fail(const std::string& what, const std::string& path, int code) {
                         orrery::Fault::failed);
 }
 
+bool refuses_for_good(int code) {
+    return code == EXDEV || code == EPERM || code == EACCES || code == EROFS || code == EBUSY;
+}
+
 int64_t free_bytes(const std::string& path) {
     namespace fs = std::filesystem;
     std::error_code problem;
@@ -203,13 +207,21 @@ void Folder::sync() const {
     if (::fsync(file_) != 0) fail("flush the folder", path_, errno);
 }
 
-bool Folder::rename(const std::string& from, const std::string& to) const {
+int Folder::try_rename(const std::string& from, const std::string& to) const {
     int code = ::renameat2(file_, from.c_str(), file_, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
-    // Network file systems lack NOREPLACE. A plain rename never replaces a folder that holds something, and ours do.
-    if (code == EINVAL || code == ENOSYS) code = ::renameat(file_, from.c_str(), file_, to.c_str()) == 0 ? 0 : errno;
-    if (code == EEXIST || code == ENOTEMPTY) return false;
-    if (code != 0) fail("rename to " + to, at(from), code);
-    return true;
+    // Network file systems lack NOREPLACE. A plain rename never replaces a folder that holds something, and ours do; a
+    // file it would replace.
+    if (code == EINVAL || code == ENOSYS) {
+        if (kind(to) != ' ') return EEXIST;
+        code = ::renameat(file_, from.c_str(), file_, to.c_str()) == 0 ? 0 : errno;
+    }
+    return code == ENOTEMPTY ? EEXIST : code;
+}
+
+bool Folder::rename(const std::string& from, const std::string& to) const {
+    const int code = try_rename(from, to);
+    if (code != 0 && code != EEXIST) fail("rename to " + to, at(from), code);
+    return code == 0;
 }
 
 void Folder::remove_file(const std::string& name) const {

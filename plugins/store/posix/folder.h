@@ -11,6 +11,10 @@ namespace posix_store {
 /// What is called "cannot <what> <path>: <system's reason>", as Fault::failed.
 [[noreturn]] void fail(const std::string& what, const std::string& path, int code);
 
+/// Whether a rename that failed so fails each time, whichever process tries: the folder is in a lower layer of an
+/// overlay (EXDEV), immutable, a mount point, not ours to rename, or on a file system that is read-only.
+bool refuses_for_good(int code);
+
 /// Bytes that this user can still write where a folder lies, or is to be made; -1 when the system does not tell.
 int64_t free_bytes(const std::string& path);
 
@@ -56,7 +60,9 @@ public:
     void read(const std::string& name, int64_t offset, std::span<std::byte> bytes) const;
     /// Makes names created, renamed and removed here durable.
     void sync() const;
-    /// False when `to` exists already.
+    /// 0, or the system's reason: EEXIST when `to` exists already.
+    int try_rename(const std::string& from, const std::string& to) const;
+    /// The same: false when `to` exists already, and throws for other reasons.
     bool rename(const std::string& from, const std::string& to) const;
     void remove_file(const std::string& name) const;
     void remove_folder(const std::string& name) const;

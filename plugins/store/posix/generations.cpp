@@ -70,8 +70,11 @@ bool take_generation(const Folder& root, int64_t generation) {
     root.sync();
     // Somebody may have taken a newer one, and removed the files of older ones, since we looked.
     if (newest_generation(root) > generation) return false;
-    for (const std::string& name : root.names())
-        if (const int64_t older = generation_of(name); older > 0 && older < generation) root.remove_file(name);
+    for (const std::string& name : root.names()) try {
+            if (const int64_t older = generation_of(name); older > 0 && older < generation) root.remove_file(name);
+        } catch (const orrery::Error&) {
+            // It says nothing any more, as a newer one is there.
+        }
     return true;
 }
 

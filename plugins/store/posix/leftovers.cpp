@@ -7,6 +7,7 @@
 #include "file_system.h"
 #include "generations.h"
 #include "orrery/error.h"
+#include "places.h"
 #include "step_folder.h"
 
 namespace posix_store {
@@ -27,15 +28,22 @@ std::string numbered(int64_t step, int number) {
 bool rest_of_removal(const Folder& folder) {
     const std::vector<std::string> files = folder.names();
     return std::all_of(files.begin(), files.end(), [&](const std::string& file) {
-        const bool known = file == pin_name || file == mark_name || file == "." + pin_name + ".new";
+        const bool known =
+            file == pin_name || file == mark_name || file == "." + pin_name + ".new" || file == removed_manifest;
         return (known || file.starts_with(".nfs")) && folder.kind(file) != 'd';
     });
+}
+
+bool is_empty(const Folder& root, const std::string& name) {
+    const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
+    return folder && folder.kind(manifest_name) == ' ' && folder.names().empty();
 }
 
 }  // namespace
 
 std::string kept_for(const Folder& folder, const std::string& name) {
-    if (folder.names().empty() || (removed_of(name) >= 0 && rest_of_removal(folder))) return "";
+    const bool removed = removed_of(name) >= 0 || folder.size(removed_manifest) >= 0;
+    if (folder.names().empty() || (removed && rest_of_removal(folder))) return "";
     return not_ours(folder);
 }
 
@@ -48,6 +56,12 @@ int64_t removed_of(const std::string& name) {
     const bool digits = rest.size() > 1 && rest.size() < 7 && rest[0] == '-' && rest[1] != '0' &&
                         std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; });
     return digits ? step : -1;
+}
+
+bool removed_in_place(const Folder& root, const std::string& name) {
+    if (!name.starts_with("step-") || root.kind(name) != 'd') return false;
+    const Folder folder = root.folder(name);
+    return folder && folder.kind(manifest_name) == ' ' && folder.size(removed_manifest) >= 0;
 }
 
 std::string removed_name(const Folder& root, int64_t step) {
@@ -66,10 +80,16 @@ void erase(const Folder& root, const std::string& name) {
     if (const std::string why = kept_for(folder, name); !why.empty())
         throw Error(folder.path() + " " + why + ", so it is left alone\n  it was not made by orrery; move it away",
                     Fault::failed);
-    for (const std::string& file : folder.names()) {
-        if (file != marker) folder.remove_file(file);
+    const std::vector<std::string> files = folder.names();
+    // A folder that keeps its name must not look like a step, nor like what others left, after a power cut.
+    const bool in_place = std::find(files.begin(), files.end(), removed_manifest) != files.end();
+    if (in_place) folder.sync();
+    for (const std::string& file : files) {
+        if (file != marker && file != removed_manifest) folder.remove_file(file);
     }
+    if (in_place) folder.sync();
     folder.remove_file(marker);
+    if (in_place) folder.remove_file(removed_manifest);
     root.remove_folder(name);
 }
 
@@ -85,8 +105,14 @@ void clean(const Folder& root, int64_t before, int64_t generation) {
     for (const std::string& name : root.names()) {
         const Partial unfinished = partial_of(name);
         const bool stale = unfinished.step >= 0 && unfinished.step < before && unfinished.generation <= generation;
-        if (stale || removed_of(name) >= 0) drop(root, name);
-        if (name.starts_with(link_trial) && root.size(name) == 0) root.remove_file(name);
+        try {
+            if (stale || removed_of(name) >= 0 || removed_in_place(root, name)) drop(root, name);
+            if (name.starts_with(link_trial) && root.size(name) == 0) root.remove_file(name);
+            // Of a removal in place that was cut off before its last call.
+            if (place_of(name).step >= 0 && is_empty(root, name)) root.remove_folder(name);
+        } catch (const Error&) {
+            // One that cannot go keeps none of the others.
+        }
     }
 }
 
@@ -96,7 +122,8 @@ int64_t leftover_bytes(const std::string& place) {
         const Folder root = Folder::find(place);
         if (!root) return 0;
         for (const std::string& name : root.names()) {
-            if ((removed_of(name) < 0 && partial_of(name).step < 0) || root.kind(name) != 'd') continue;
+            const bool goes = removed_of(name) >= 0 || partial_of(name).step >= 0 || removed_in_place(root, name);
+            if (!goes || root.kind(name) != 'd') continue;
             const Folder folder = root.folder(name);
             if (!folder || !kept_for(folder, name).empty()) continue;
             for (const std::string& file : folder.names()) bytes += folder.held_alone(file);

@@ -7,10 +7,14 @@
 namespace posix_store {
 
 // Folders of steps that are being removed, "step-00000300.removed" or, where that one cannot be erased yet,
-// "step-00000300.removed-1": no steps any more, whatever is in them.
+// "step-00000300.removed-1": no steps any more, whatever is in them. One that cannot be renamed keeps its name, and its
+// manifest is called manifest.json.removed.
 
 /// The step of such a name, -1 when it is anything else.
 int64_t removed_of(const std::string& name);
+
+/// Whether a folder that keeps its name is being removed.
+bool removed_in_place(const Folder& root, const std::string& name);
 
 /// A name of the step's under which nothing lies: the first one, when what lay there could be erased. What is not ours
 /// stays, and is passed over.
@@ -20,7 +24,8 @@ std::string removed_name(const Folder& root, int64_t step);
 /// removal has left of one.
 std::string kept_for(const Folder& folder, const std::string& name);
 
-/// Deletes such a folder, the marker last. Throws where it is kept, or a file appears meanwhile.
+/// Deletes such a folder, the marker last, and after it what the manifest of a folder that keeps its name is called.
+/// Throws where it is kept, or a file appears meanwhile.
 void erase(const Folder& root, const std::string& name);
 
 /// The same for what is no step any more: when it cannot go now it costs space, and clean tries it again.

@@ -6,13 +6,17 @@
 //   PLACE/generation-00000003                                    the newest generation that was taken
 //   PLACE/step-00000300.removed/                                 being removed, invisible
 //   PLACE/step-00000300.aside-1                                  was in the way of a step; kept, invisible
+//   PLACE/step-00000300.2/                                       the step, where what has its name cannot be moved
 // A step becomes visible by one rename after everything in it is durable. Only folders with the marker are deleted.
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "file_system.h"
@@ -20,12 +24,15 @@
 #include "generations.h"
 #include "leftovers.h"
 #include "orrery/plugin.h"
+#include "places.h"
 #include "step_folder.h"
 
 namespace {
 
 using orrery::Error;
 using orrery::Fault;
+using posix_store::Committed;
+using posix_store::find_committed;
 using posix_store::Folder;
 using posix_store::manifest_name;
 using posix_store::manifest_problem;
@@ -34,6 +41,10 @@ using posix_store::marker;
 using posix_store::not_ours;
 using posix_store::partial_of;
 using posix_store::pin_name;
+using posix_store::Place;
+using posix_store::place_name;
+using posix_store::place_of;
+using posix_store::removed_manifest;
 using posix_store::step_name;
 using posix_store::step_of;
 
@@ -96,17 +107,14 @@ public:
     }
 
     std::vector<int64_t> steps() override {
-        std::vector<int64_t> steps;
+        std::set<int64_t> steps;
         const Folder root = Folder::find(place_);
-        if (!root) return steps;
+        if (!root) return {};
         for (const std::string& name : root.names()) {
-            const int64_t step = step_of(name, "");
-            if (step < 0 || root.kind(name) != 'd') continue;
-            const Folder folder = root.folder(name);
-            if (folder && manifest_problem(folder).empty()) steps.push_back(step);
+            const int64_t step = place_of(name).step;
+            if (step >= 0 && steps.count(step) == 0 && find_committed(root, step).folder) steps.insert(step);
         }
-        std::sort(steps.rbegin(), steps.rend());
-        return steps;
+        return {steps.rbegin(), steps.rend()};
     }
 
     std::string manifest(int64_t step) override {
@@ -122,8 +130,7 @@ public:
 
     int64_t size(int64_t step, std::string_view key) override {
         check_key(key);
-        const Folder root = Folder::find(place_);
-        const Folder folder = root ? root.folder(step_name(step)) : Folder();
+        const Folder folder = visible(step);
         return folder ? folder.size(std::string(key)) : -1;
     }
 
@@ -137,13 +144,13 @@ public:
         const Folder folder = committed(step), root = writable();
         need_ours(folder);
         need_unpinned(folder, step);
-        remove_whole(root, step_name(step), step, [&](const std::string& now) {
+        const std::string name = place_name(step, std::max(1, find_committed(root, step).number));
+        remove_whole(root, name, step, [&](const std::function<bool()>& take_back) {
             // Whoever pins it from here on finds it gone, and says so.
             if (folder.size(pin_name) < 0) return;
-            if (!root.rename(now, step_name(step)))
-                throw Error(root.path() + "/" + now + " is a pinned step, whose place was taken meanwhile",
+            if (!take_back())
+                throw Error(root.path() + "/" + name + " is a pinned step, whose place was taken meanwhile",
                             Fault::failed);
-            root.sync();
             need_unpinned(folder, step);
         });
     }
@@ -154,15 +161,16 @@ public:
         if (!root) return strays;
         for (const std::string& name : root.names()) {
             if (!name.starts_with("step-")) continue;
-            const int64_t step = step_of(name, "");
+            const Place place = place_of(name);
+            const std::string own = own_state(name);
             try {
-                const std::string own = own_state(name);
-                const std::string what = step >= 0      ? posix_store::stray(root, name)
-                                         : !own.empty() ? posix_store::leftover(root, name, own)
-                                                        : "is not the name of a step";
-                if (!what.empty()) strays.push_back({step, name + " " + what});
-            } catch (const Error&) {
-                if (root.kind(name) != ' ') throw;  // a job beside us has renamed or removed it meanwhile
+                if (orrery::Stray stray = place.step >= 0 ? stray_at(root, name, place) : stray_of(root, name, own);
+                    !stray.what.empty())
+                    strays.push_back({stray.step, name + " " + stray.what});
+            } catch (const Error& failure) {
+                if (root.kind(name) == ' ') continue;  // another job has renamed or removed it meanwhile
+                if (place.step >= 0) throw;
+                strays.push_back({-1, name + (own.empty() ? "" : " " + own) + ": " + failure.what()});
             }
         }
         return strays;
@@ -171,12 +179,10 @@ public:
     std::string set_aside(int64_t step) override {
         const Folder root = Folder::find(place_);
         if (root) need_newest(root, acts_for_);
-        const std::string name = step_name(step);
-        if (root && root.kind(name) != ' ') {
-            const bool ours = is_copy_of_ours(root, name), pinned = is_pinned(root, name);
-            const std::string kept = move_aside(root, name);
-            told_.push_back(kept + (pinned ? " (pinned)" : "") + (ours ? drop_older(root, name, kept) : ""));
-        }
+        int standing = root ? posix_store::last_place(root, step) : 0;
+        for (; standing > 0; --standing)
+            if (!make_way(root, place_name(step, standing))) break;
+        places_[step] = standing + 1;
         std::string told;
         for (const std::string& one : std::exchange(told_, {})) told += (told.empty() ? "" : ", ") + one;
         return told;
@@ -203,7 +209,7 @@ public:
         const Folder folder = committed(step), root = writable();
         folder.replace(pin_name, text.empty() ? "pinned" : text);
         // A removal that looked before this pin was there has renamed the folder by now.
-        const Folder now = root.folder(step_name(step));
+        const Folder now = find_committed(root, step).folder;
         if (!now || !now.same(folder))
             throw Error(place_ + ": step " + std::to_string(step) + " was removed while it was pinned", Fault::failed);
     }
@@ -226,9 +232,12 @@ public:
             if (found.step < 0 || found.generation == 0 || found.generation >= generation) continue;
             if (root.kind(name) != 'd') continue;
             const std::string to = posix_store::removed_name(root, found.step);
-            if (!root.rename(name, to)) continue;
+            const int code = root.try_rename(name, to);
+            if (code == EEXIST) continue;
+            // What we cannot rename the older generation cannot either, so that it commits nothing of it.
+            if (code != 0 && !posix_store::refuses_for_good(code)) posix_store::fail("rename to " + to, name, code);
             try {
-                erase_or_move(root, to);
+                if (code == 0 || code == EXDEV) erase_or_move(root, code == 0 ? to : name);
             } catch (const Error&) {
                 // Nobody writes to it or commits it any more: the next commit tries again.
             }
@@ -283,17 +292,20 @@ private:
         open.sync();
         // Whoever takes a newer generation from here on moves the folder away: the rename finds none.
         need_newest(root, acts_for_);
-        if (!root.rename(open_name(step), step_name(step)))
+        const auto found = places_.find(step);
+        const int number = found == places_.end() ? 1 : found->second;
+        const std::string name = place_name(step, number);
+        if (find_committed(root, step).number > number || !root.rename(open_name(step), name))
             throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
-        need_same(root, open, step);
+        need_same(root, open, name, step);
         root.sync();
     }
 
     /// After the rename: another rank of a generation that was superseded meanwhile may have made the folder anew.
-    void need_same(const Folder& root, const Folder& open, int64_t step) {
-        const Folder now = root.folder(step_name(step));
+    void need_same(const Folder& root, const Folder& open, const std::string& name, int64_t step) {
+        const Folder now = root.folder(name);
         if (now && now.same(open)) return;
-        if (now) erase_or_move(root, step_name(step));
+        if (now) erase_or_move(root, name);
         need_newest(root, acts_for_);
         throw Error(place_ + ": step " + std::to_string(step) + " was taken away while it was committed",
                     Fault::failed);
@@ -350,11 +362,46 @@ private:
         return posix_store::removed_of(name) >= 0 ? "is being removed, or was left so" : "";
     }
 
-    std::string move_aside(const Folder& root, const std::string& name) const {
+    static orrery::Stray stray_of(const Folder& root, const std::string& name, const std::string& own) {
+        return {-1, own.empty() ? "is not the name of a step" : posix_store::leftover(root, name, own)};
+    }
+
+    /// What has a step's name, and is not it or was changed.
+    static orrery::Stray stray_at(const Folder& root, const std::string& name, const Place& place) {
+        if (posix_store::removed_in_place(root, name))
+            return {-1, posix_store::leftover(root, name, "is being removed, or was left so")};
+        const int number = find_committed(root, place.step).number;
+        const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
+        if (number > place.number || (folder && posix_store::was_set_aside(folder)))
+            return {-1, posix_store::leftover(root, name, "cannot be moved, and was set aside in its place")};
+        return {place.step, posix_store::stray(root, name)};
+    }
+
+    /// What stands where a step is to be gets another name. False: it cannot; it is no step any more, and stays.
+    bool make_way(const Folder& root, const std::string& name) {
+        if (posix_store::removed_in_place(root, name)) posix_store::drop(root, name);
+        const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
+        const bool again = folder && posix_store::was_set_aside(folder);
+        if (root.kind(name) == ' ') return true;
+        const bool ours = is_copy_of_ours(root, name), pinned = is_pinned(root, name);
+        int refused = 0;
+        const std::string moved = move_aside(root, name, &refused);
+        if (refused != 0 && again) return false;  // it was told when it was set aside
+        const std::string kept = refused == 0 ? moved : posix_store::set_aside_in_place(root, name, refused);
+        told_.push_back(kept + (pinned ? " (pinned)" : "") + (ours ? drop_older(root, name, moved) : ""));
+        return refused == 0;
+    }
+
+    /// Its path then. Where the file system refuses to rename it for good: throws, or says why in `refused`.
+    std::string move_aside(const Folder& root, const std::string& name, int* refused = nullptr) const {
         constexpr int most = 10000;
         for (int number = 1; number <= most; ++number) {
             const std::string to = name + aside + std::to_string(number);
-            if (root.kind(to) != ' ' || !root.rename(name, to)) continue;
+            if (root.kind(to) != ' ') continue;
+            const int code = root.try_rename(name, to);
+            if (code == EEXIST) continue;
+            if (refused && posix_store::refuses_for_good(code)) return *refused = code, "";
+            if (code != 0) posix_store::fail("rename to " + to, root.path() + "/" + name, code);
             root.sync();
             return root.path() + "/" + to;
         }
@@ -378,9 +425,13 @@ private:
         std::string said;
         for (const std::string& other : root.names()) {
             if (!other.starts_with(name + aside) || kept == root.path() + "/" + other) continue;
-            if (!is_copy_of_ours(root, other) || is_pinned(root, other)) continue;
-            remove_whole(root, other, step_of(name, ""));
-            said += " (the older " + other + " is removed)";
+            try {
+                if (!is_copy_of_ours(root, other) || is_pinned(root, other)) continue;
+                remove_whole(root, other, place_of(name).step);
+                said += " (the older " + other + " is removed)";
+            } catch (const Error& failure) {
+                said += " (the older " + other + " stays: " + failure.what() + ")";
+            }
         }
         return said;
     }
@@ -390,15 +441,36 @@ private:
             throw Error(place_ + ": step " + std::to_string(step) + " is pinned, so it stays", Fault::failed);
     }
 
-    /// Removes one of our folders under another name, so that no half of it is ever seen. `look` is given that name,
-    /// and may take it back.
-    void remove_whole(const Folder& root, const std::string& name, int64_t step,
-                      const std::function<void(const std::string&)>& look = {}) {
+    using Look = std::function<void(const std::function<bool()>& take_back)>;
+
+    /// Removes one of our folders under another name, so that no half of it is ever seen. `look` may take it back then;
+    /// false: its name is taken.
+    void remove_whole(const Folder& root, const std::string& name, int64_t step, const Look& look = {}) {
         const std::string to = posix_store::removed_name(root, step);
-        if (!root.rename(name, to)) posix_store::fail("rename", root.path() + "/" + name, EEXIST);
+        const int code = root.try_rename(name, to);
+        if (code == EXDEV) return remove_in_place(root, name, look);
+        if (code != 0) posix_store::fail("rename to " + to, root.path() + "/" + name, code);
         root.sync();
-        if (look) look(to);
+        if (look) look([&] { return rename_durably(root, to, name); });
         posix_store::drop(root, to);
+    }
+
+    /// The same of a folder in a lower layer of an overlay, in which files alone can be renamed: its manifest goes
+    /// first.
+    static void remove_in_place(const Folder& root, const std::string& name, const Look& look) {
+        const Folder folder = root.folder(name);
+        if (!folder) posix_store::fail("remove", root.path() + "/" + name, ENOENT);
+        folder.remove_file(removed_manifest);  // of a removal, where a manifest was put back since
+        if (!rename_durably(folder, manifest_name, removed_manifest))
+            posix_store::fail("remove", root.path() + "/" + name, EEXIST);
+        if (look) look([&] { return rename_durably(folder, removed_manifest, manifest_name); });
+        posix_store::drop(root, name);
+    }
+
+    static bool rename_durably(const Folder& folder, const std::string& from, const std::string& to) {
+        if (!folder.rename(from, to)) return false;
+        folder.sync();
+        return true;
     }
 
     /// Deletes what is ours; keeps anything else, under another name, which the next set_aside tells.
@@ -406,10 +478,14 @@ private:
         const char kind = root.kind(name);
         if (kind == ' ') return;
         const Folder folder = kind == 'd' ? root.folder(name) : Folder();
-        if (folder && posix_store::kept_for(folder, name).empty())
+        if (!folder || !posix_store::kept_for(folder, name).empty()) return told_.push_back(move_aside(root, name));
+        try {
             posix_store::erase(root, name);
-        else
-            told_.push_back(move_aside(root, name));
+        } catch (const Error&) {
+            // A file in it that cannot go makes way with its folder, which the next commits try again.
+            const int64_t step = partial_of(name).step;
+            if (step < 0 || root.try_rename(name, posix_store::removed_name(root, step)) != 0) throw;
+        }
     }
 
     /// The folder of an uncommitted step, made by whoever of the ranks comes first.
@@ -425,15 +501,23 @@ private:
         return open;
     }
 
-    Folder committed(int64_t step) const {
+    /// The step's, or what stands where it would.
+    Folder visible(int64_t step) const {
         const Folder root = Folder::find(place_);
-        Folder folder = root ? root.folder(step_name(step)) : Folder();
-        if (!folder) throw Error(place_ + ": step " + std::to_string(step) + " is not committed", Fault::failed);
+        Committed found = root ? find_committed(root, step) : Committed();
+        return root && !found.folder ? root.folder(step_name(step)) : std::move(found.folder);
+    }
+
+    Folder committed(int64_t step) const {
+        Folder folder = visible(step);
+        if (!folder || folder.kind(manifest_name) == ' ')
+            throw Error(place_ + ": step " + std::to_string(step) + " is not committed", Fault::failed);
         return folder;
     }
 
     std::string place_;
-    int64_t acts_for_ = 0;  ///< generation of the job; 0: of none
+    int64_t acts_for_ = 0;           ///< generation of the job; 0: of none
+    std::map<int64_t, int> places_;  ///< of steps for which way was made
     mutable std::mutex contract_mutex_;
     mutable std::optional<orrery::StoreContract> contract_;  ///< once it was looked for
     std::vector<std::string> told_;                          ///< what was moved and is not told yet

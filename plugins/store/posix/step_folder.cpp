@@ -8,7 +8,7 @@ namespace posix_store {
 bool is_key(std::string_view key) {
     const bool plain = std::all_of(key.begin(), key.end(),
                                    [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '-' || c == '_'; });
-    const bool taken = key == manifest_name || key == mark_name || key == pin_name;
+    const bool taken = key.starts_with(manifest_name) || key == mark_name || key == pin_name;
     return plain && !taken && !key.empty() && key.size() <= 200 && key[0] != '.';
 }
 

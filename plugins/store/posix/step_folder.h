@@ -9,6 +9,9 @@ namespace posix_store {
 // Files of a step's folder beside its objects. A folder without the marker is not ours.
 inline const std::string marker = ".orrery-checkpoint", manifest_name = "manifest.json";
 inline const std::string mark_name = "suspect.txt", pin_name = "pinned.txt";
+// What the manifest is called in a folder that cannot be renamed, and is being removed, or was set aside: then with a
+// number.
+inline const std::string removed_manifest = manifest_name + ".removed", aside_manifest = manifest_name + ".aside-";
 
 bool is_key(std::string_view key);
 
