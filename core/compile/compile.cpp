@@ -213,6 +213,7 @@ Compiled of_experiment(const Experiment& experiment, const CompileOptions& optio
     compiled.tokens_per_step = tokens_of(experiment.train());
     compiled.flops_per_step = model_flops(experiment.train());
     compiled.ramp = experiment.recipe->ramp;
+    compiled.loss_scale = experiment.recipe->loss_scale;
     compiled.sizes = BatchSizes(sequences_of(experiment.train()), compiled.ramp);
     compiled.snapshot = options.snapshot;
     return compiled;

@@ -24,6 +24,7 @@ struct Compiled {
     Persistent persistent;
     std::vector<CompiledProgram> programs;  ///< as Experiment::programs; the first holds params and states
     BatchRamp ramp;
+    std::optional<LossScale> loss_scale;
     BatchSizes sizes;    ///< sequences of every step
     std::string recipe;  ///< Recipe::digest
     int64_t parameters = 0;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 #include "orrery/program.h"
 
@@ -11,6 +12,10 @@ struct LossScale {
     double initial = 1024, growth = 2, backoff = 0.5, least = 0x1p-14, most = 32768;
     int64_t interval = 1000;  ///< finite steps in a row until it grows
 };
+
+/// The result of a guarded update without a loss scale: the sum of the squares of all gradients. The update is made
+/// where it is finite.
+constexpr std::string_view guard_name = "update.sumsq";
 
 /// Declares its states: "loss_scale", "loss_scale.good" (finite steps in a row) and "loss_scale.steps" (updates so
 /// far).

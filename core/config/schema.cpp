@@ -77,6 +77,8 @@ const std::vector<SchemaKey>& schema() {
         {"train", "evaluate_every", integer, "0", "steps between evaluations; 0: only at the end", 0},
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},
+        {"train", "max_skips", integer, "50",
+         "steps in a row without an update, at the least loss scale, after which a run fails; 0: none", 0},
         {"data", "path", text, "", "text file or token file (.bin)"},
         {"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""},
         {"data", "token_bytes", integer, "2", "bytes of one token of a token file that does not say it: 2 or 4", 2},

@@ -1,17 +1,41 @@
 #include "ir/flops.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 
 namespace orrery {
+namespace {
+
+bool multiplies(const Op& op) {
+    const Work work = op_def(op.kind).work;
+    return work == Work::product || work == Work::weight_product || work == Work::attention_gradient;
+}
+
+}  // namespace
 
 int64_t flops(const Program& program, const Op& op) { return op_def(op.kind).flops(program, op); }
 
 int64_t product_flops(const Program& program, const Op& op) { return op_def(op.kind).product ? flops(program, op) : 0; }
 
 double model_flops(const Program& program) {
+    std::vector<int64_t> backward(program.ops.size(), 0);  // by forward op
+    bool differentiated = false;
+    for (const Op& op : program.ops) {
+        differentiated |= op.phase == Phase::backward;
+        if (op.phase == Phase::backward && op.forward != none)
+            backward[static_cast<size_t>(op.forward)] += multiplies(op) ? flops(program, op) : 0;
+    }
     double total = 0;
-    for (const Op& op : program.ops)
-        if (op.phase == Phase::forward) total += 3 * static_cast<double>(product_flops(program, op));
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Op& op = program.ops[i];
+        if (op.phase != Phase::forward) continue;
+        const int64_t own = product_flops(program, op);
+        const bool known = differentiated && !find_plugin_op(op.kind);  // what a plugin's gradient multiplies is not
+        total += static_cast<double>(own + (known ? std::min(2 * own, backward[i]) : 2 * own));
+    }
     return total;
 }
 

@@ -48,6 +48,7 @@ int run_train(lua_State* L) {
     options.checkpoint_async = settings.async_saves;
     if (settings.auto_saves && !every) options.checkpoint_mtbf_s = settings.node_mtbf_s;
     options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
+    options.max_skips = train.integer("max_skips", 50);
     fields.finish();
     const auto paused = state_of(L).pause();
     batch_of(data);

@@ -194,6 +194,7 @@ struct Executor::ObservedMachine {
 
     template <class Instructed>
     void shown(int index, Instructed instructed) {
+        if (!observer.looks(index)) return instructed();
         observer.before(index);
         instructed();
         machine.e.complete(index);

@@ -42,6 +42,7 @@ struct StepRecord {
 class Observer {
 public:
     virtual ~Observer() = default;
+    virtual bool looks(int) const { return true; }  ///< false: the instruction runs as in a step without an observer
     virtual void before(int index) = 0;  ///< the instruction's waits are over, nothing of it has run
     virtual void after(int index) = 0;   ///< what it writes is complete; a send is handed over
 };

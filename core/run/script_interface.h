@@ -24,6 +24,7 @@ struct TrainOptions {
     /// Above 0, of a node: checkpoint_every follows from it and from what a save costs.
     double checkpoint_mtbf_s = 0;
     int64_t log_every = 1;
+    int64_t max_skips = 50;  ///< steps in a row without an update, at the least loss scale, that end the run
     Origin origin;
 };
 

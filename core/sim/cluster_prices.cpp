@@ -34,10 +34,13 @@ KernelSoftware software_of(const std::string& name, const Constants& constants) 
     return software;
 }
 
-AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants) {
+AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32) {
     AcceleratorRates rates;
     rates.name = accelerator.name;
     rates.matrix_flops = rate_of(accelerator, "bf16");
+    rates.f16_flops = rate_of(accelerator, "f16");
+    rates.f32_flops = rate_of(accelerator, tf32 ? "tf32" : "f32");
+    rates.f64_flops = rate_of(accelerator, "f64");
     rates.eight_bit_flops = rate_of(accelerator, "fp8");
     rates.memory_bytes_per_s = accelerator.memory_bytes_s;
     if (accelerator.multiprocessors > 0) rates.multiprocessors = accelerator.multiprocessors;
@@ -49,11 +52,13 @@ AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& const
 }
 
 ClusterPrices::ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping,
-                             const Constants& constants, const std::string& software,
+                             const Constants& constants, const std::string& software, bool tf32,
                              const std::vector<MeasuredKernel>& measured)
     : cluster_(cluster), mapping_(mapping), like_(cluster.as_fast()), wires_(cluster, mesh, mapping, constants) {
+    KernelSoftware stack = software_of(software, constants);
+    stack.eight_bit &= multiplies_eight_bits(cluster);  // a job computes in one precision
     for (const NodeKind& kind : cluster.kinds)
-        kernels_.emplace_back(rates_of(kind.accelerator, constants), software_of(software, constants), measured);
+        kernels_.emplace_back(rates_of(kind.accelerator, constants, tf32), stack, measured);
 }
 
 }  // namespace orrery

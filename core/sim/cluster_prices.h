@@ -14,14 +14,16 @@ namespace orrery {
 /// What software runs the kernels: "compiled" (fused norms and updates, attention of its own for the accelerator, as
 /// this project's CUDA plugin has them), "eager", "megatron", "unfused", "eight_bit". Throws Error for another name.
 KernelSoftware software_of(const std::string& name, const Constants& constants);
-AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants);
+/// `tf32`: products of f32 are made in it.
+AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32 = false);
 
 /// Prices of a cluster whose kernels and links nobody has measured here: by its rates and the table of constants.
 class ClusterPrices final : public Prices {
 public:
-    /// Keeps references to all but the last two.
+    /// Keeps references to all but the last three. `tf32`: products of f32 are made in it, as device.cuda.tf32 says.
     ClusterPrices(const Cluster& cluster, const Mesh& mesh, const Mapping& mapping, const Constants& constants,
-                  const std::string& software = "compiled", const std::vector<MeasuredKernel>& measured = {});
+                  const std::string& software = "compiled", bool tf32 = false,
+                  const std::vector<MeasuredKernel>& measured = {});
 
     Demand kernel(const KernelSpec& spec, int64_t rank) override { return of(rank).kernel(spec); }
     Demand copy(int64_t bytes, int64_t rank) override { return of(rank).copy(bytes); }

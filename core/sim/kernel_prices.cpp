@@ -168,21 +168,32 @@ double KernelPrices::product(double batch, double m, double n, double k, double 
     return best;
 }
 
+double KernelPrices::matrix_rate(DType type) const {
+    const auto stated = [&](double rate, double otherwise) { return rate > 0 ? rate : otherwise; };
+    double rate = rates_.matrix_flops;
+    if (type == DType::f16) rate = stated(rates_.f16_flops, rate);
+    if (type == DType::f32) rate = stated(rates_.f32_flops, 0.5 * rate);
+    if (type == DType::f64) rate = stated(rates_.f64_flops, 0.0625 * rate);
+    if (type == DType::f8e4m3 || type == DType::f8e5m2) rate = rates_.eight_bit_flops * software_.eight_bit_share;
+    if (rate > 0) return rate * rates_.matrix_share;
+    if (type == DType::f8e4m3 || type == DType::f8e5m2)
+        throw Error(
+            fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
+                        "\"bf16\"",
+                        rates_.name));
+    throw Error(fmt::format("{} has no rate for products of {}\n  give it in [accelerator.{}.dense_tflops] of the "
+                            "cluster's file",
+                            rates_.name, name_of(type), rates_.name));
+}
+
 double KernelPrices::products_of(const KernelWork& work) const {
     const bool half = work.type == DType::bf16 || work.type == DType::f16;
     const auto is_wide = [&](double dim) { return software_.wide > 0 && dim == static_cast<double>(software_.wide); };
     const bool narrow = half && software_.eight_bit && rates_.eight_bit_flops > 0 && !is_wide(work.m) &&
                         !is_wide(work.n) && !is_wide(work.k);
     // A plan of 8-bit products has its casts as kernels of their own; a software's stand here.
-    const bool eight = work.type == DType::f8e4m3 || work.type == DType::f8e5m2;
-    if (eight && rates_.eight_bit_flops <= 0)
-        throw Error(
-            fmt::format("{} has no products of 8-bit floats\n  take another accelerator, or train.precision = "
-                        "\"bf16\"",
-                        rates_.name));
-    double rate = rates_.matrix_flops * rates_.matrix_share * (half ? 1 : work.type == DType::f64 ? 0.0625 : 0.5);
+    const double rate = matrix_rate(narrow ? DType::f8e4m3 : work.type);
     double casts = 0;
-    if (narrow || eight) rate = rates_.eight_bit_flops * rates_.matrix_share * software_.eight_bit_share;
     if (narrow) {
         // Activations and gradients are read once in 16 bits and written in 8, as they are and transposed; a product
         // of two of these finds them there.
@@ -193,21 +204,20 @@ double KernelPrices::products_of(const KernelWork& work) const {
 
 double KernelPrices::attention(const KernelWork& work) const {
     const bool backward = work.work == Work::attention_gradient;
-    if (software_.separate_attention)
-        return separate(work.batch, work.heads, work.rows, work.columns, work.head, backward);
+    const double rated = matrix_rate(work.type);
+    if (software_.separate_attention) return separate(work, rated, backward);
     const double scores = work.batch * work.heads * work.seen;
     const double share = software_.attention_share * (software_.own_attention ? 1 : rates_.older_code_share);
-    const double rate = rates_.matrix_flops * rates_.matrix_share * share;
+    const double rate = rated * share;
     const double products = (backward ? 10 : 4) * scores * work.head / rate;
     const double busy = products + scores / rates_.exponentials_per_s;
     return (backward ? 2 : 1) * software_.launch_s + std::max(busy, stream(work.bytes));
 }
 
 /// Scores in 16 bits; scaled, masked softmax and dropout are a kernel each (Megatron-LM of 2022).
-double KernelPrices::separate(double batch, double heads, double rows, double columns, double head,
-                              bool backward) const {
-    const double each = batch * heads, scores = each * rows * columns;
-    const double rate = rates_.matrix_flops * rates_.matrix_share;
+double KernelPrices::separate(const KernelWork& work, double rate, bool backward) const {
+    const auto [rows, columns, head] = std::array{work.rows, work.columns, work.head};
+    const double each = work.batch * work.heads, scores = each * rows * columns;
     const double bytes = 2 * (scores + each * head * (rows + columns));
     const double wide = std::max(product(each, rows, columns, head, rate), stream(bytes));  // makes scores
     const double deep = std::max(product(each, rows, head, columns, rate), stream(bytes));  // reads them

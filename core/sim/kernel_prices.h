@@ -14,8 +14,11 @@ namespace orrery {
 /// What a price of a kernel needs of an accelerator. Rates are rated ones, and `matrix_share` what products reach.
 struct AcceleratorRates {
     std::string name;
-    double matrix_flops = 0;     ///< FLOP/s of dense bf16 and f16 products; of f32 half of it (TF32)
-    double eight_bit_flops = 0;  ///< 0: no faster than bf16
+    double matrix_flops = 0;     ///< FLOP/s of dense bf16 products
+    double f16_flops = 0;        ///< of f16; 0: not stated, those of bf16
+    double f32_flops = 0;        ///< of f32, as the device makes them (in TF32 or not); 0: not stated, half of bf16's
+    double f64_flops = 0;        ///< of f64; 0: not stated, a sixteenth of bf16's
+    double eight_bit_flops = 0;  ///< 0: no such products
     double memory_bytes_per_s = 0;
     int64_t multiprocessors = 108;
     double matrix_share = 0.8;  ///< part of matrix_flops that a large product reaches
@@ -90,8 +93,10 @@ private:
         double efficiency = 1;  ///< modelled / measured
     };
     double products_of(const KernelWork& work) const;
+    /// What large products of the type reach, FLOP/s. Throws Error where the accelerator has none.
+    double matrix_rate(DType type) const;
     double attention(const KernelWork& work) const;
-    double separate(double batch, double heads, double rows, double columns, double head, bool backward) const;
+    double separate(const KernelWork& work, double rate, bool backward) const;
     double interpolated(const std::vector<Point>& points, double work) const;
 
     AcceleratorRates rates_;

@@ -68,11 +68,12 @@ void find_slowest(Prediction& p, const Simulated& run) {
 void add_failures(Prediction& p, const Compiled& compiled, const Cluster& cluster, double restart_s) {
     p.state_bytes = bytes_of_state(compiled.train().program);
     if (cluster.storage.write_bytes_s > 0) p.checkpoint_s = p.state_bytes / cluster.storage.write_bytes_s;
+    if (cluster.storage.read_bytes_s > 0) p.restore_s = p.state_bytes / cluster.storage.read_bytes_s;
     const double rate = cluster.failures_per_s();
     if (rate <= 0) return;
     p.between_failures_s = 1 / rate;
     if (p.checkpoint_s <= 0) return;
-    const CheckpointTimes times{p.checkpoint_s, restart_s, p.between_failures_s};
+    const CheckpointTimes times{p.checkpoint_s, restart_s + p.restore_s, p.between_failures_s};
     p.interval_s = best_checkpoint_interval(times);
     p.goodput = goodput(times, p.interval_s);
 }
@@ -155,6 +156,7 @@ std::string text(const Prediction& p, const std::string& title) {
     if (p.checkpoint_s > 0)
         out += fmt::format("checkpoint  {} in {}", bytes_text(static_cast<int64_t>(p.state_bytes)),
                            seconds_text(p.checkpoint_s));
+    if (p.checkpoint_s > 0 && p.restore_s > 0) out += fmt::format(", read in {}", seconds_text(p.restore_s));
     if (p.checkpoint_s > 0 && p.between_failures_s > 0)
         out += fmt::format("; a failure every {}: best every {}, goodput {}", seconds_text(p.between_failures_s),
                            seconds_text(p.interval_s), percent(p.goodput));

@@ -42,6 +42,7 @@ struct Prediction : StepShares {
 
     double state_bytes = 0;         ///< of a checkpoint: params and optimizer state, each once
     double checkpoint_s = 0;        ///< to write it to the cluster's storage; 0: not given
+    double restore_s = 0;           ///< to read it again after a failure; 0: not given
     double between_failures_s = 0;  ///< of all nodes; 0: not given
     double interval_s = 0;          ///< the best between two checkpoints (base/failures/checkpoint_interval)
     double goodput = 1;
@@ -51,8 +52,8 @@ struct Prediction : StepShares {
 /// of them has none.
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
-/// `precision`: of the matrix products, whose rate MFU is told against. `restart_s`: from a failure until training goes
-/// on. Throws Error where the cluster has no rate for it.
+/// `precision`: of the matrix products, whose rate MFU is told against. `restart_s`: from a failure until the checkpoint
+/// is read. Throws Error where the cluster has no rate for it.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 

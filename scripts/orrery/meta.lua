@@ -592,16 +592,22 @@ function Update:params() end
 --- What the sum of losses is divided by.
 ---@return Value
 function Update:count() end
---- The loss scale, when there is one.
+--- The loss scale, when there is one. To be called before p:grad() and update:set: from here on gradients come with the
+--- scale, and the function guards its updates itself, by `applies`.
 ---@return LossScaleState?
 function Update:loss_scale() end
+--- After `loss_scale`: whether the sum of the squares of all gradients is finite, u8 []. A function that sets
+--- apply:select(new, old) leaves params and states as they were where it is not. With a loss scale the next one is set.
+---@param total Value
+---@return Value
+function Update:applies(total) end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
 ---@param init? "zeros" | "ones"
 ---@return Value
 function Update:state(p, name, init) end
---- At the end of the step the param or state takes the value.
+--- At the end of the step the param or state takes the value, where all gradients are finite.
 ---@param target Value
 ---@param value Value
 function Update:set(target, value) end

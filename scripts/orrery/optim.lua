@@ -33,41 +33,19 @@ local function check(name, options, known)
   return merged
 end
 
---- With a dynamic loss scale: whether the squares of all gradients are finite, u8 []. Sets the next scale: times
--- `growth` after `interval` finite steps in a row, times `backoff` after one that is not. Records the results
--- loss_scale and skipped, the number of steps without an update.
-local function next_loss_scale(update, scaling, total)
-  local finite = total:all_finite()
-  local good = scaling.good + 1
-  local grows = native.constant(scaling.interval):less_equal(good)
-  local up = (scaling.scale * scaling.growth):minimum(scaling.most)
-  local down = (scaling.scale * scaling.backoff):maximum(scaling.least)
-  local zero = native.constant(0)
-  local steps = finite:select(scaling.steps + 1, scaling.steps)
-  update:set(scaling.scale, finite:select(grows:select(up, scaling.scale), down))
-  update:set(scaling.good, finite:select(grows:select(zero, good), zero))
-  update:set(scaling.steps, steps)
-  update:result("loss_scale", scaling.scale * 1)
-  update:result("skipped", native.step() - steps)
-  return finite
-end
-
 --- What every gradient is multiplied by: 1/count, and less where the global norm is above `clip`. Also records the
--- results grad_norm and lr. With a loss scale, `apply` (u8 []) says whether there is an update, and the step counts
--- updates; otherwise `apply` is nil.
+-- results grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss
+-- scale the step counts updates. AdamW selects in its own op, so scale and guard are taken care of here.
 local function scale_and_rate(update, options)
   groups.require_params(options.groups, update)
+  local scaling = update:loss_scale()
   local total
   for p in update:params() do
     local square = p:grad():sumsq()
     total = total and total + square or square
   end
-  local count, apply = update:count(), nil
-  local scaling = update:loss_scale()
-  if scaling then
-    apply = next_loss_scale(update, scaling, total)
-    count = count * scaling.scale
-  end
+  local apply, count = update:applies(total), update:count()
+  if scaling then count = count * scaling.scale end
   local norm = total:sqrt() / count
   local scale = 1 / count
   if options.clip then scale = scale * (options.clip / norm:maximum(options.clip)) end  -- min(1, clip / norm)
@@ -91,8 +69,7 @@ function optim.adamw(options)
       local m, v = update:state(p, "m"), update:state(p, "v")
       local rate_p = group.lr_scale == 1 and rate or rate * group.lr_scale
       local fused = { beta1 = opt.beta1, beta2 = opt.beta2, eps = opt.eps, decay = group.decay }
-      local operands = { p:grad(), m, v, rate_p, scale, step, apply or fused, apply and fused }
-      local p2, m2, v2 = p:adamw(table.unpack(operands))
+      local p2, m2, v2 = p:adamw(p:grad(), m, v, rate_p, scale, step, apply, fused)
       update:set(p, p2)
       update:set(m, m2)
       update:set(v, v2)
@@ -107,7 +84,7 @@ function optim.sgd(options)
   local opt = check("sgd", options, { lr = 0.1, momentum = 0.9, decay = 0, clip = false, groups = {} })
   return function(update)
     local scale, rate, _, apply = scale_and_rate(update, opt)
-    local function set(target, value) update:set(target, apply and apply:select(value, target) or value) end
+    local function set(target, value) update:set(target, apply:select(value, target)) end
     for p in update:params() do
       local group = group_of(p, opt)
       local g = p:grad() * scale

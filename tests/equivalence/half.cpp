@@ -70,6 +70,35 @@ TEST_CASE("a step whose gradients overflow leaves params and optimizer as they a
     }
 }
 
+TEST_CASE("optimizers written from the manual follow f32 in bf16 and f16, and take part in the loss scale", "[half]") {
+    const auto run = [](const char* optimizer, const char* precision, const char* mesh) {
+        const auto made = experiment(
+            "tests/equivalence/optimizers.lua",
+            fmt::format("[mesh]\n{}\n[train]\nsteps = 20\nsequences_per_step = 8\nprecision = \"{}\"\n[data]\n"
+                        "path = \"none\"\ntokens_per_sequence = 8\n[script]\noptimizer = \"{}\"\nzero = 1\n",
+                        mesh, precision, optimizer));
+        return run_drawn(compiled(*made), 20, 40);
+    };
+    for (const char* optimizer : {"lion", "muon", "nesterov", "adamw", "adafactor", "rmsprop"}) {
+        const test::Ran reference = run(optimizer, "f32", "");
+        for (const auto& [precision, mesh] :
+             {std::pair{"bf16", ""}, std::pair{"f16", ""}, std::pair{"f16", "dp = 2"}}) {
+            const test::Ran ran = run(optimizer, precision, mesh);
+            INFO(optimizer << " in " << precision << " on " << mesh);
+            double worst = 0;
+            for (size_t step = 0; step < 20; ++step) {
+                const double expected = loss_of(reference.steps[step]);
+                worst = std::max(worst, std::abs(loss_of(ran.steps[step]) / expected - 1));
+            }
+            CHECK(worst < 0.01);
+            if (precision == std::string("f16")) CHECK(scalar(ran.steps[19], "loss_scale.steps") == 20);
+            if (optimizer == std::string("rmsprop"))
+                CHECK(scalar(ran.steps[0], "result grad_norm") ==
+                      Approx(scalar(reference.steps[0], "result grad_norm")).epsilon(2e-2));
+        }
+    }
+}
+
 TEST_CASE("the loss scale grows after an interval of finite steps", "[half]") {
     const test::Ran ran = run("", "f16", "loss_scale = 64.0\ninterval = 3", 7);
     const float expected[] = {64, 64, 64, 128, 128, 128, 256};

@@ -2,7 +2,7 @@
 local o = require "orrery"
 
 local opt = o.options {
-  optimizer = { "lion", "lion, muon, nesterov, adamw or adafactor" },
+  optimizer = { "lion", "lion, muon, nesterov, adamw, adafactor or rmsprop" },
   zero      = { 0, "1, 2 or 3: what is split over dp" },
   sequence  = { false, "tp also splits what lies between the blocks" },
 }

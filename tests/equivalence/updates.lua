@@ -1,4 +1,4 @@
---- Five optimizers as a user writes them, from the library's ops alone. Shapes: a param [..., R, C].
+--- Optimizers as a user writes them, from the library's ops alone. Shapes: a param [..., R, C].
 local o = require "orrery"
 
 local function sign(x) return x:greater(0):cast "f32" - x:less(0):cast "f32" end
@@ -85,4 +85,24 @@ local adafactor = each(function(update, p, g, lr)
   update:set(p, p - step * (lr / (step:sumsq() / count):sqrt():maximum(1)))
 end)
 
-return { lion = lion, muon = muon, nesterov = nesterov, adamw = adamw, adafactor = adafactor }
+--- RMSprop (Tieleman and Hinton 2012) of gradients whose global norm is at most 1.
+local function rmsprop(lr)
+  return function(update)
+    local total
+    for p in update:params() do
+      local square = p:grad():sumsq()
+      total = total and total + square or square
+    end
+    local norm = total:sqrt() / update:count()
+    local scale = 1 / (update:count() * norm:maximum(1))
+    for p in update:params() do
+      local g, v = p:grad() * scale, update:state(p, "v")
+      local next_v = v * 0.9 + g:square() * 0.1
+      update:set(v, next_v)
+      update:set(p, p - g / (next_v:sqrt() + 1e-8) * lr)
+    end
+    update:result("grad_norm", norm)
+  end
+end
+
+return { rmsprop = rmsprop, lion = lion, muon = muon, nesterov = nesterov, adamw = adamw, adafactor = adafactor }

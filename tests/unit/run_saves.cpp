@@ -657,11 +657,20 @@ TEST_CASE("a step that turns out to be suspect while its save is under way is ma
         if (step == 9) std::this_thread::sleep_for(300ms);
     };
     const Ended other = ended(worse);
-    for (const std::string& error : other.errors)  // nor is what came of it saved
-        CHECK_THAT(error, Contains("step 10: the loss on held-out data is") && Contains("this state is not saved"));
+    for (const std::string& error : other.errors)  // no update is made of its gradients
+        CHECK_THAT(error, Contains("step 10: the norm of the gradients is nan: the first param") &&
+                              Contains("the update is not made"));
     CHECK_THAT(other.notes, Contains("the checkpoint of step 9 will be marked as suspect when it is committed"));
     CHECK_THAT(other.store->mark_of(9), Contains("above 1000 times") && Contains("the median of the last 9 losses"));
     CHECK(other.store->steps() == std::vector<int64_t>{9});
+
+    Training beyond{"beyond"};
+    beyond.every = 1;
+    beyond.steps = 1;
+    beyond.lr = "1e30";
+    for (const std::string& error : ended(beyond).errors)
+        CHECK_THAT(error,
+                   Contains("the save of step 1, beside the steps, failed") && Contains("this state is not saved"));
 }
 
 TEST_CASE("a rank that fails at its last save fails the run", "[saves]") {

@@ -25,6 +25,7 @@ struct SimulateScript final : ScriptRunner {
     std::map<std::string, std::string> declared;
     bool quick = false;
     int64_t tp_chunks = 0;  ///< asked for, of this very mesh
+    bool tf32 = false;      ///< of device.cuda
 
     void print(const std::string&) override {}
     bool looks_only() const override { return true; }
@@ -41,6 +42,7 @@ struct SimulateScript final : ScriptRunner {
                         "the cluster's own library chooses");
         require_tp();
         check_backends(config_, loader_.names());
+        tf32 = config_.table("device").table("cuda").flag("tf32", false);
         job_.local_ranks = 1;
         settings_.transport = "nccl";
         settings_.axis_transport.clear();
@@ -86,6 +88,13 @@ std::optional<T> whole(std::string_view text) {
     return value;
 }
 
+/// Of the cluster's rates the one that the job's products run at, as MFU is over it.
+std::string rate_name(DType precision, const std::string& software, bool tf32, const Cluster& cluster) {
+    if (precision == DType::f32) return tf32 ? "tf32" : "f32";
+    const bool eight_bit = precision == DType::f8e4m3 || (software == "eight_bit" && multiplies_eight_bits(cluster));
+    return eight_bit ? "fp8" : std::string(name_of(precision));
+}
+
 }  // namespace
 
 std::map<int64_t, double> slow_ranks(const std::vector<std::string>& given, int64_t ranks) {
@@ -129,7 +138,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     const Mapping mapping(cluster, plan.mesh, command.mapping);
     made.mapping = mapping.text();
     const Constants constants;
-    ClusterPrices prices(cluster, plan.mesh, mapping, constants, command.software);
+    ClusterPrices prices(cluster, plan.mesh, mapping, constants, command.software, script.tf32);
     SimulateOptions options;
     options.slow = slow_ranks(command.slow, plan.mesh.ranks());
     options.jitter = command.jitter;
@@ -143,9 +152,8 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     } else {
         made.run = simulate(plan, made.compiled.contracts, prices, options);
     }
-    const DType type = script.experiment().recipe->precision;
-    const std::string precision(type == DType::f8e4m3 ? "fp8" : name_of(type));
-    made.prediction = predict(made.compiled, made.run, cluster, mapping, precision, command.restart_s);
+    const std::string rate = rate_name(script.experiment().recipe->precision, command.software, script.tf32, cluster);
+    made.prediction = predict(made.compiled, made.run, cluster, mapping, rate, command.restart_s);
     return made;
 }
 

@@ -71,7 +71,7 @@ std::string tp_chunks_text(const SimulateCommand& command, const Forecast& made)
         count_text(made.cut), count_text(made.cut_of), command.tp_chunks);
 }
 
-Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& plan) {
+Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& plan, const Cluster& cluster) {
     const Prediction& p = made.prediction;
     Json json = {{"ranks", p.ranks},
                  {"step_s", p.step_s},
@@ -89,7 +89,9 @@ Json as_json(const Forecast& made, const SimulateCommand& command, const Plan& p
                  {"checkpoint_s", p.checkpoint_s},
                  {"between_failures_s", p.between_failures_s},
                  {"checkpoint_interval_s", p.interval_s},
+                 {"restore_s", p.restore_s},
                  {"goodput", p.goodput},
+                 {"cluster", cluster.text()},
                  {"carried", Json::object()}};
     if (p.between_failures_s > 0 && p.checkpoint_s <= 0) json["goodput"] = nullptr;  // nobody said how fast storage is
     for (const auto& [axis, share] : p.exposed) json["exposed"][axis] = share;
@@ -119,9 +121,10 @@ int simulate_command(const ScriptCommand& given, const SimulateCommand& command)
                                           plan.mesh.with_microbatches(1).text(), count_text(made.prediction.ranks)));
     if (command.tp_chunks > 0) told += tp_chunks_text(command, made);
     if (command.json)
-        std::printf("%s\n", as_json(made, command, plan).dump(2).c_str());
+        std::printf("%s\n", as_json(made, command, plan, cluster).dump(2).c_str());
     else
-        std::printf("%smapping     %s\n", told.c_str(), made.mapping.c_str());
+        std::printf("%smapping     %s\ncluster     %s\n", told.c_str(), made.mapping.c_str(),
+                    join(split(cluster.text(), '\n'), "; ").c_str());
     if (!command.out.empty()) draw(command, plan, made.run, made.prediction, told);
     if (!command.trace.empty()) write_trace(command.trace, made, cluster);
     require_memory(made.prediction);

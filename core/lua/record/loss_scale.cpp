@@ -24,7 +24,8 @@ std::optional<LossScale> read_loss_scale(lua_State* L, Fields& fields, DType pre
         scale.most = given.number("most").value_or(scale.most);
         if (!(scale.growth >= 1)) given.wrong("growth", "1 or more");
         if (!(scale.backoff > 0 && scale.backoff < 1)) given.wrong("backoff", "a number between 0 and 1");
-        if (!(scale.least > 0)) given.wrong("least", "more than 0");
+        if (!(scale.least >= 0x1p-126)) given.wrong("least", "a number of at least 2^-126, which f32 has");
+        if (!(scale.most <= 0x1p127)) given.wrong("most", "a number of at most 2^127, which f32 has");
         if (!(scale.initial >= scale.least && scale.initial <= scale.most))
             given.wrong("initial", fmt::format("a number from least = {} to most = {}", scale.least, scale.most));
         given.finish();

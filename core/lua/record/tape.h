@@ -21,6 +21,15 @@ enum class TapeUse : uint8_t {
     annotate,  ///< a strategy: marks
 };
 
+/// Who takes the loss scale out of gradients, and keeps an update of gradients that are not finite from being made: what
+/// an optimizer's function calls first decides.
+struct UpdateGuard {
+    enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
+    ValueId applies = none;                ///< u8 []: whether the update is made
+    ValueId unscale = none;                ///< f32 []: 1 / scale; none without a loss scale
+    std::map<ValueId, ValueId> gradients;  ///< by param, without the scale
+};
+
 /// The program that scripts write. Values in Lua share it.
 struct Tape {
     explicit Tape(Program start)
@@ -47,6 +56,7 @@ struct Tape {
     std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
     std::optional<LossScale> loss_scale;    ///< update only
+    UpdateGuard guard;                      ///< the same
 };
 
 /// A symbolic array: a value of a tape.

@@ -1,8 +1,9 @@
-// What an optimizer's function gets: update:params, count, state, set, result, loss_scale.
+// What an optimizer's function gets: update:params, count, state, set, result, loss_scale, applies.
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "compile/program_set.h"
+#include "lua/record/guard.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -56,7 +57,16 @@ int update_count(lua_State* L) {
 }
 
 int update_loss_scale(lua_State* L) {
-    push_loss_scale(L, check<UpdateView>(L, 1).tape);
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    ask_for_scale(L, *tape);
+    push_loss_scale(L, tape);
+    return 1;
+}
+
+/// update:applies(total) -> whether the update is made, u8 []; see guard.h.
+int update_applies(lua_State* L) {
+    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    push_symbol(L, tape, applies(L, *tape, check<Symbol>(L, 2).id));
     return 1;
 }
 
@@ -77,7 +87,8 @@ int update_state(lua_State* L) {
 int update_set(lua_State* L) {
     const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
     const Symbol& target = check<Symbol>(L, 2);
-    tape->builder.update(target.id, check<Symbol>(L, 3).id, where(L));
+    const Symbol& value = check<Symbol>(L, 3);
+    tape->builder.update(target.id, guarded(L, *tape, target.id, value.id), where(L));
     return 0;
 }
 
@@ -127,6 +138,7 @@ void open_update(lua_State* L) {
                                {"set", guard<update_set>},
                                {"result", guard<update_result>},
                                {"loss_scale", guard<update_loss_scale>},
+                               {"applies", guard<update_applies>},
                                {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }

@@ -134,7 +134,7 @@ void elements(Grid& grid, DType f) {
         grid.add_alike({f, {n / 1024, 1024}});
         grid.add("scale", {x}, {{"by", 0.5}});
         grid.add("sumsq", {x});
-        grid.add("adamw", {master, master, master, master, one, one, one},
+        grid.add("adamw", {master, master, master, master, one, one, one, {DType::u8, {}}},
                  {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}});
         if (f == s) continue;
         grid.add("cast", {x}, {{"dtype", std::string(name_of(s))}});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compile/loss_scale.h"
 #include "layout/messages/status_word.h"
 #include "orrery/error.h"
 #include "plan/host_places.h"
@@ -41,7 +42,8 @@ bool has_loss_scale(const Program& program) {
 }
 
 std::vector<RecordedResult> recorded_results(const Program& program) {
-    std::set<std::string> taken = {"loss_sum", "count", "grad_norm", "lr", std::string(status_name)};
+    std::set<std::string> taken = {"loss_sum", "count", "grad_norm", "lr", std::string(status_name),
+                                   std::string(guard_name)};
     if (has_loss_scale(program)) taken.insert({"loss_scale", "skipped"});
     const std::set<std::string> keys = keys_of(program);
     const std::vector<Quotient> declared = quotients(program);

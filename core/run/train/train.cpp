@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "compile/loss_scale.h"
 #include "run/checkpoint/pretrained.h"
 #include "run/control/preemption.h"
 #include "run/matrix_rate.h"
@@ -16,6 +17,7 @@
 #include "run/metrics/recorded_results.h"
 #include "run/record/run_costs.h"
 #include "run/record/step_trace.h"
+#include "run/train/bad_gradient.h"
 #include "run/train/evaluation.h"
 #include "run/train/saving.h"
 
@@ -23,6 +25,14 @@ namespace orrery {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// The result that says whether all gradients are finite; "": none does, or a loss scale takes care of those that are not.
+std::string_view judged_norm(const Compiled& compiled) {
+    if (compiled.loss_scale) return "";
+    const Program& program = compiled.train().program;
+    if (program.result(guard_name)) return guard_name;
+    return program.result("grad_norm") ? "grad_norm" : "";
+}
 
 class Trainer {
 public:
@@ -96,6 +106,7 @@ private:
         Agreement parts = {{"train.steps", std::to_string(o.steps)},
                            {"train.evaluate_every", std::to_string(o.evaluate_every)},
                            {"train.evaluate_batches", std::to_string(o.evaluate_batches)},
+                           {"train.max_skips", std::to_string(o.max_skips)},
                            {"checkpoint.every_steps", std::to_string(o.checkpoint_every)},
                            {"checkpoint.every", o.checkpoint_mtbf_s > 0 ? "auto" : "steps"},
                            {"checkpoint.async", o.checkpoint_async ? "true" : "false"},
@@ -228,11 +239,58 @@ private:
         if (!std::isfinite(m.loss))
             throw_diverged(step, "the loss", m.loss, "checkpoints before it are intact", marked);
         if (!marked.empty()) note(marked);
+        if (!norm_of_.empty()) require_finite(step, now, count);
+        if (scaled_ && run_.options.max_skips > 0) count_skips(step, now);
         if (!run_.metrics) return;
         m.data_s = data_s;
         tell(m, now);
         const int64_t every = run_.options.log_every;
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
+    }
+
+    /// Without a loss scale no later step is better: a gradient that is not finite ends the run, before anything durable
+    /// is made of the state.
+    void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
+        double norm = std::abs(now.results.scalar(norm_of_));  // NaN without its sign
+        if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
+        if (std::isfinite(norm)) return;
+        const bool guarded = guards_update(now.program);
+        const std::string first = guarded ? first_bad_gradient(session_, now.executor) : "";
+        const bool saved = saving_.newest() == step - 1 && step > 1;
+        const std::string why = fmt::format("the norm of the gradients of step {} is {}", step, norm);
+        const std::string marked = saved ? "; " + state_.mark(step - 1, why, true) : "";
+        const std::string save = saving_.finish_too();
+        throw Error(
+            fmt::format("step {}: the norm of the gradients is {}{}; {}; checkpoints before it are intact{}{}\n"
+                        "  lower the learning rate, scale the loss down or check the data",
+                        step, norm,
+                        !guarded        ? ""
+                        : first.empty() ? ": all gradients are finite, the sum of their squares is not"
+                                        : ": the first param whose gradient is not finite is " + first,
+                        guarded ? "the update is not made" : "its update is not saved", marked, save),
+            Fault::failed);
+    }
+
+    /// Steps without an update in a row, of this start: at the least scale no later step is better by itself.
+    void count_skips(int64_t step, const StepPrograms::Step& now) {
+        const auto skipped = static_cast<int64_t>(now.results.scalar("skipped"));
+        const double scale = now.results.scalar("loss_scale");
+        if (all_skips_ < 0) all_skips_ = step == 1 ? 0 : skipped;  // of a resumed run's first step nothing is known
+        const bool more = skipped > std::exchange(all_skips_, skipped);
+        const double least = session_.compiled().loss_scale ? session_.compiled().loss_scale->least : 0;
+        skips_at_least_ = more && scale <= least * (1 + 1e-6) ? skips_at_least_ + 1 : 0;
+        if (skips_at_least_ < run_.options.max_skips) return;
+        const std::string first = guards_update(now.program) ? first_bad_gradient(session_, now.executor) : "";
+        const std::string save = saving_.finish_too();
+        throw Error(
+            fmt::format("step {}: no update in {} (train.max_skips): the gradients are not finite at the least loss "
+                        "scale, {:.6g}{}; params and states are those of step {}{}\n"
+                        "  check the model and the data, lower loss_scale.least of train_with, or take "
+                        "train.precision = \"bf16\"",
+                        step, plural(skips_at_least_, "step") + " in a row", scale,
+                        first.empty() ? "" : ": the first param whose gradient is not is " + first,
+                        step - skips_at_least_, save),
+            Fault::failed);
     }
 
     /// What else rank 0 knows of the step that has ended.
@@ -385,6 +443,9 @@ private:
     StepPrograms steps_;
     const std::vector<RecordedResult> recorded_;
     const bool scaled_ = has_loss_scale(session_.compiled().train().program);
+    const std::string_view norm_of_ = judged_norm(session_.compiled());
+    int64_t all_skips_ = -1;      ///< up to the current step, since the run's first
+    int64_t skips_at_least_ = 0;  ///< in a row, at the least loss scale, of this start
     std::vector<StepResult> told_;  ///< of `recorded_`, what metrics take; the numbers of the last step
     std::vector<float> elements_;   ///< of the largest
     Spent spent_;                   ///< by the executor of the last step

@@ -393,6 +393,11 @@ void Oracle::carry(const Work& work) {
         for (auto slot = inputs; slot != work.slots.end(); ++slot) uncertain_[*slot] = 1;
         return;
     }
+    for (size_t i = 0; !alike && i < op.inputs.size(); ++i) {  // what is no param, but packed with one: its mean noise
+        const int64_t count = std::max<int64_t>(work.types[i].count(), 1);
+        const double typical = squares_[work.slots[i]] / static_cast<double>(count);
+        each_.try_emplace(work.slots[i], static_cast<size_t>(count), static_cast<float>(typical));
+    }
     std::vector<float> marks = alike ? weak_[work.slots[0]] : carried(work, weak_);
     each_[work.slots.back()] = alike ? each_[work.slots[0]] : carried(work, each_);
     weak_[work.slots.back()] = std::move(marks);

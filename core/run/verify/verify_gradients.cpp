@@ -92,13 +92,18 @@ void Gradients::carry() {
     }
 }
 
-/// What collectives, and the packing around joined ones, made the value of.
 ValueId Gradients::term_of(ValueId value) const {
-    const Program& program = plan_.program;
+    return before_messages(
+        plan_.program, value, [&](ValueId id) { return carried_.count(id) != 0; },
+        [&](const Op& op) { return added_move(op); });
+}
+
+ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
+                        const std::function<bool(const Op&)>& packs) {
     int64_t start = 0;  // in the joined rows
-    for (OpId maker; carried_.count(value) == 0 && (maker = program.value(value).op) != none;) {
+    for (OpId maker; !found(value) && (maker = program.value(value).op) != none;) {
         const Op& op = program.op(maker);
-        if (!added_move(op) && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
+        if (!packs(op) && !(op_def(op.kind).collective && op.inputs.size() == 1)) break;
         if (moves(op) == Moves::cuts) start = op.attributes.integer("start");
         size_t input = 0;
         if (moves(op) == Moves::joins)

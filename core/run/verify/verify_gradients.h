@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -6,6 +7,11 @@
 #include "orrery/plan.h"
 
 namespace orrery {
+
+/// What collectives, and the packing around joined ones, made the value of: the first value on the way back that `found`
+/// accepts, or that neither a collective nor an op that `packs` made.
+ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
+                        const std::function<bool(const Op&)>& packs);
 
 /// Where the gradients of a plan can be compared: which values, whole on the ranks that hold them, are a gradient or
 /// what linear ops made of the terms of one. An optimizer that scales a gradient before the terms are summed over ranks

@@ -118,7 +118,7 @@ Accelerator read_accelerator(const std::string& name, Config& table) {
                                            {"hopper", Generation::hopper},
                                            {"blackwell", Generation::blackwell}});
     Config& flops = needed_table(table, "dense_tflops", "a table of rates by dtype, as bf16 = 989");
-    static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8", "i8", "fp4"};
+    static const std::vector<std::string> dtypes = {"f64", "f32", "tf32", "bf16", "f16", "fp8"};  // some plan has each
     for (const std::string& dtype : flops.keys()) {
         if (std::ranges::find(dtypes, dtype) == dtypes.end())
             throw Error(flops.where(dtype), fmt::format("unknown dtype \"{}\" in [{}]{}", dtype, flops.path(),
@@ -185,13 +185,12 @@ double read_failures(Config& table) {
 NodeKind read_node(const std::string& name, Config& table, const std::map<std::string, Accelerator>& accelerators) {
     NodeKind out;
     out.name = name;
-    only(table, {"accelerator", "accelerators", "count", "processors", "failures_per_1000_node_days", "mtbf_days",
+    only(table, {"accelerator", "accelerators", "count", "failures_per_1000_node_days", "mtbf_days",
                  "scale_up", "nics"});
     std::vector<std::pair<std::string, Accelerator>> known(accelerators.begin(), accelerators.end());
     out.accelerator = word<Accelerator>(table, "accelerator", known);
     out.accelerators = count(table, "accelerators");
     out.count = count(table, "count");
-    out.processors = count(table, "processors", 0);
     out.scale_up = read_scale_up(needed_table(table, "scale_up", "a table with kind and gb_s"));
     const int64_t domain = count(table.table("scale_up"), "domain_accelerators", out.accelerators);
     if (domain % out.accelerators)
@@ -258,6 +257,11 @@ Cluster::Cluster(Config& file) {
     Config& node_tables = needed_table(file, "node", "a table for each kind, as [node.dgx]");
     for (const std::string& key : node_tables.keys())
         kinds.push_back(read_node(key, node_tables.table(key), accelerators));
+    for (const auto& [key, accelerator] : accelerators)
+        if (std::ranges::none_of(kinds, [&](const NodeKind& kind) { return kind.accelerator.name == key; }))
+            throw Error(accelerator_tables.where(key), fmt::format("no node has the accelerator {}\n  give it to one, or "
+                                                                   "leave the table out",
+                                                                   quote(key)));
     if (kinds.empty()) throw Error(node_tables.origin(), "no node\n  write a table for each kind, as [node.dgx]");
     if (nodes() > 1) need(file, "fabric", "a table with its kind");
     if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
@@ -337,6 +341,11 @@ std::vector<int> Cluster::as_fast() const {
     return first;
 }
 
+bool multiplies_eight_bits(const Cluster& cluster) {
+    return std::ranges::all_of(
+        cluster.kinds, [](const NodeKind& kind) { return kind.accelerator.dense_flops.contains("fp8"); });
+}
+
 double Cluster::failures_per_s() const {
     double sum = 0;
     for (const NodeKind& kind : kinds) sum += kind.failures_per_node_day * static_cast<double>(kind.count);
@@ -349,7 +358,14 @@ std::string Cluster::text() const {
         out += fmt::format("{} node{} of {} {} ({})\n", kind.count, kind.count == 1 ? "" : "s", kind.accelerators,
                            kind.accelerator.name, kind.name);
     out.pop_back();
-    return nodes() > 1 ? out + fmt::format(", {}", name_of(fabric.kind)) : out;
+    if (nodes() == 1) return out;
+    out += fmt::format(", {}", name_of(fabric.kind));
+    for (size_t i = 0; i < fabric.levels.size(); ++i) {
+        const Fabric::Level& level = fabric.levels[i];
+        out += fmt::format(" {} {} nodes", i == 0 ? "of" : "in", level.nodes);
+        if (level.oversubscription > 1) out += fmt::format(" ({:g}:1)", level.oversubscription);
+    }
+    return out;
 }
 
 }  // namespace orrery

@@ -50,7 +50,6 @@ struct NodeKind {
     int64_t count = 0;
     Accelerator accelerator;
     int64_t accelerators = 0;
-    int64_t processors = 0;  ///< of the host; 0: not given
     ScaleUp scale_up;
     Nics nics;
     double failures_per_node_day = 0;
@@ -104,12 +103,15 @@ public:
     /// By kind, how many of `ranks` on the first slots sit on its nodes.
     std::vector<int64_t> ranks_by_kind(int64_t ranks) const;
     /// By kind, the first kind whose nodes take the same time for all they do: they differ in nothing but name, number,
-    /// memory, processors, power, price and failures.
+    /// memory, power, price and failures.
     std::vector<int> as_fast() const;
     /// Failures of all nodes together, a second.
     double failures_per_s() const;
-    /// "16 nodes of 8 h100 (dgx_h100), fat tree": one line a kind.
+    /// "16 nodes of 8 h100 (dgx_h100), fat tree of 32 nodes": one line a kind, then the switches' blocks of nodes.
     std::string text() const;
 };
+
+/// Whether every kind of accelerator has products of 8-bit floats.
+bool multiplies_eight_bits(const Cluster& cluster);
 
 }  // namespace orrery
