@@ -383,6 +383,11 @@ int command_line(int argc, char** argv) {
     } catch (const std::exception& error) {
         return tell(fmt::format("internal error: {}\n  this is a mistake of Orrery's; please report it", error.what()),
                     1);
+    } catch (...) {  // not of a plugin: what one throws is an Error by then
+        return tell(
+            "internal error: something that is no std::exception was thrown\n  this is a mistake of Orrery's; "
+            "please report it",
+            1);
     }
 }
 

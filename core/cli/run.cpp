@@ -97,6 +97,9 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
 }
 
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part) {
+    sessions.present = &session;
+    const auto past = [&sessions](void*) { sessions.present = nullptr; };
+    const std::unique_ptr<Session, decltype(past)> present(&session, past);
     try {
         part();
         session.leave();
@@ -203,6 +206,9 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
     const Json hosts = hosts_of(session);
     const int64_t generation = generation_of(script, session, store);
     store.act_for(generation);
+    if (!settings.timeout_given)  // a slow disk is waited for as elsewhere
+        script.watch_calls(std::chrono::milliseconds(static_cast<int64_t>(settings.disk_timeout_s * 1000)),
+                           "run.disk_timeout_s");
     if (record) record->add({{"hosts", hosts}, {"generation", generation}});
     std::optional<MetricsWriter> metrics;
     if (record) metrics.emplace(places_of(settings, folder), stdout);
@@ -292,6 +298,14 @@ struct RankScript final : ScriptRunner {
                                             "script does next",
                                             stop_signal())),
                         Fault::requeue);
+    }
+
+    /// From any thread, where this rank's own does not come back.
+    void give_up(const std::string& text) override {
+        end_run_record(text, exit_code(Fault::failed));
+        if (sessions.told) sessions.told->failed(Fault::failed, text);
+        if (Session* session = sessions.present) session->fail(text);
+        ScriptRunner::give_up(text);
     }
 
     std::string sample(const SampleOptions& options) override {

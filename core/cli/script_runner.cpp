@@ -139,8 +139,19 @@ std::unique_ptr<Strategy> ScriptRunner::make_strategy(std::string_view name, Con
     return registry_.strategy(name, asked)(options, asked);
 }
 
+std::chrono::milliseconds ScriptRunner::call_bound() const {
+    return settings_.timeout_given ? settings_.timeout : std::chrono::milliseconds(0);
+}
+
+void ScriptRunner::watch_calls(std::chrono::milliseconds bound, const std::string& setting) {
+    watch_.reset();
+    if (bound > std::chrono::milliseconds(0))
+        watch_.emplace(loader_.calls(), bound, setting, [this](const std::string& text) { give_up(text); });
+}
+
 std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Config& options, const Origin& asked) {
     loader_.load("data", name, registry_, asked);
+    if (!watch_) watch_calls(call_bound(), "run.timeout_s");
     auto source = registry_.data(name, asked)(options, asked);
     if (tokenizer_ && name == "text" && source->complete())
         throw Error(tokenizer_->asked,

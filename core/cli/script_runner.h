@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,6 +70,9 @@ public:
     const DataSpec* data() const { return data_ ? &*data_ : nullptr; }
     /// The data of a training, opened; once for each call of run:train. Throws Error as Dataset does.
     const Dataset& dataset();
+    /// From now on a call of a data source that takes longer ends the process, with a message that names the plugin and
+    /// `setting`, which `bound` is of. 0: any time.
+    void watch_calls(std::chrono::milliseconds bound, const std::string& setting);
     /// What could not be looked at on this machine, and why; what sampling needs.
     const std::vector<std::string>& notes() const { return notes_; }
 
@@ -96,6 +100,8 @@ public:
     Sampling compile_sampling(bool shorter = false);
 
 protected:
+    /// The longest that a call of a data source may take: run.timeout_s, 0 (any time) where it is not given.
+    virtual std::chrono::milliseconds call_bound() const;
     /// Before the script runs: loads the plugins.
     virtual void prepare();
     void load_plugins();
@@ -138,6 +144,7 @@ protected:
     std::vector<std::string> notes_;
     std::map<std::string, std::string> required_;
     std::unique_ptr<Device> counting_;  ///< has counted scratch; a session may take what it has searched for
+    std::optional<CallWatch> watch_;    ///< of the data sources
 };
 
 /// What can be wrong with script, configuration, plugins, data and plan shows here, before a rank starts: all but what

@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <mutex>
 
+#include "base/text.h"
 #include "cli/script_runner.h"
 #include "plan/repeat.h"
 #include "run/verify/oracle_inputs.h"
+#include "run/verify/source_check.h"
 
 namespace orrery {
 namespace {
@@ -17,6 +19,7 @@ struct VerifyScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     void print(const std::string&) override {}
+    std::chrono::milliseconds call_bound() const override { return settings_.timeout; }
 
     /// What runs, with every micro-batch written out: each instruction is judged by itself.
     const Plan& plan() {
@@ -37,6 +40,7 @@ struct VerifyScript final : ScriptRunner {
         };
         std::optional<Dataset> data;
         if (data_) data.emplace(*data_);
+        if (data) checked_blocks_ = check_source(*data, options.steps);
         const auto sources_device = device();
         WholeSources sources(*sources_device, settings_.seed, experiment_->train(), data ? &*data : nullptr);
         const VerifyCase verified{experiment_->train(),
@@ -48,6 +52,23 @@ struct VerifyScript final : ScriptRunner {
                                   settings_.timeout,
                                   compiled_->collectives};
         return orrery::verify(verified, options);
+    }
+
+    /// Before anything else reads it: what writes past a block would damage the memory of others.
+    int64_t check_source(const Dataset& data, int64_t steps) {
+        constexpr int64_t some = 2;  // samples
+        SourceCheck check(data);
+        check.cuts(Split::train, some);
+        if (data.spec().held_out) check.cuts(Split::validation, some);
+        for (int64_t step = 1; step <= steps; ++step) check.ranks(plan(), ids_of(experiment_->train()), step);
+        return check.blocks();
+    }
+
+    /// What was read of the data, as a line; "" where the script trains on none.
+    std::string checked_data() const {
+        if (checked_blocks_ == 0) return "";
+        return fmt::format("  plugin {}: {} read twice, each equal to its part of the whole sample\n", data_->plugin,
+                           plural(checked_blocks_, "block"));
     }
 
     /// The transports of the configuration that threads stand for, as a line; "" when there are none.
@@ -81,6 +102,7 @@ struct VerifyScript final : ScriptRunner {
 
     std::map<std::string, std::string> replaced_;  ///< by axis
     std::optional<Plan> plan_;
+    int64_t checked_blocks_ = 0;
 };
 
 }  // namespace
@@ -93,7 +115,8 @@ int verify_command(const ScriptCommand& command) {
     VerifyOptions options = command.verify;
     for (const std::string& text : command.injections) options.injections.push_back(parse_injection(text));
     const VerifyReport report = script.verify(options);
-    std::printf("%s%s", script.not_verified().c_str(), report.text(plan, options).c_str());
+    std::printf("%s%s%s", script.not_verified().c_str(), script.checked_data().c_str(),
+                report.text(plan, options).c_str());
     return report.passed() ? 0 : 1;
 }
 

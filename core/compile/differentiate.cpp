@@ -7,6 +7,7 @@
 #include "ir/build.h"
 #include "ir/describe.h"
 #include "ir/op.h"
+#include "ir/plugin_ops.h"
 #include "orrery/backward.h"
 
 namespace orrery {
@@ -74,7 +75,7 @@ std::vector<ValueId> differentiate(Program& program, ValueId loss, ValueId seed)
         }
         for (ValueId input : op.inputs) last[static_cast<size_t>(input)] = id;
         backward.begin(id);
-        def.gradient(backward);
+        call_op(def.name, "gradient", [&] { def.gradient(backward); });
     }
     std::vector<char> taken(program.values.size(), 0);  // by an op, or as another param's gradient
     for (const Op& op : program.ops)

@@ -47,7 +47,7 @@ const std::vector<SchemaKey>& schema() {
          0.001},
         {"run", "timeout_s", number, "",
          "longest wait for a rank that has come (default: 30, and inside a step what the plan's flops and bytes may "
-         "take)",
+         "take); given, also for a call of a data plugin",
          0.001},
         {"run", "resume", text, "\"auto\"",
          "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "

@@ -16,7 +16,10 @@ bool multiplies(const Op& op) {
 
 }  // namespace
 
-int64_t flops(const Program& program, const Op& op) { return op_def(op.kind).flops(program, op); }
+int64_t flops(const Program& program, const Op& op) {
+    const OpDef& def = op_def(op.kind);
+    return call_op(def.name, "flops", [&] { return def.flops(program, op); });
+}
 
 int64_t product_flops(const Program& program, const Op& op) { return op_def(op.kind).product ? flops(program, op) : 0; }
 

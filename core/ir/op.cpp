@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "ir/describe.h"
+#include "ir/plugin_ops.h"
 #include "ir/signature.h"
 
 namespace orrery {
@@ -172,6 +173,11 @@ std::string_view op_combining(ReduceOp how) {
 }
 std::string_view kernel_of(const OpDef& def) { return def.kernel.empty() ? def.name : def.kernel; }
 
+FactorRule rule_of(const Program& program, const Op& op) {
+    const OpDef& def = op_def(op.kind);
+    return call_op(def.name, "rule", [&] { return def.rule(program, op); });
+}
+
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin) {
     for (ValueId id : inputs) {
@@ -184,7 +190,7 @@ std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<con
     check_known(at, def);
     for (const AttributeDef& a : def.attributes) complete(at, a);
     check_inputs(at, def);
-    std::vector<Typed> result = def.infer(at);
+    std::vector<Typed> result = call_op(def.name, "infer", [&] { return def.infer(at); });
     check_outputs(at, def, result);
     attributes = std::move(at.attributes);
     return result;

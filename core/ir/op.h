@@ -28,6 +28,9 @@ std::vector<const OpDef*> all_ops();
 /// Without those.
 const std::vector<const OpDef*>& own_ops();
 
+/// The rule of an op by its definition.
+FactorRule rule_of(const Program& program, const Op& op);
+
 /// Checks operand count and attributes against the definition, completes the attributes and infers the outputs.
 std::vector<Typed> infer(const OpDef& def, const Program& program, std::span<const ValueId> inputs,
                          Attributes& attributes, const Origin& origin);

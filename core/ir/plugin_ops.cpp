@@ -7,6 +7,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/foreign/plugin_call.h"
 #include "base/text.h"
 #include "ir/op.h"
 #include "ir/signature.h"
@@ -114,6 +115,12 @@ const PluginOp* find_plugin_op(std::string_view kind) {
     Table& all = table();
     const std::shared_lock lock(all.mutex);
     return all.find(kind);
+}
+
+void throw_of_op(std::string_view kind, std::string_view function) {
+    const PluginOp* op = find_plugin_op(kind);
+    if (!op) throw;
+    throw_of_plugin(op->plugin, fmt::format("{} of {}", function, kind));
 }
 
 std::vector<const PluginOp*> plugin_ops() {

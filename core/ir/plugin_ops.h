@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "orrery/op.h"
@@ -29,6 +30,19 @@ void add_plugin_ops(std::string_view plugin, std::string_view version, const Reg
 const PluginOp* find_plugin_op(std::string_view kind);
 /// In the order in which they came.
 std::vector<const PluginOp*> plugin_ops();
+
+/// In a handler: throws on what an op's function has thrown; what is no Error names the plugin, where one brought the
+/// op.
+[[noreturn]] void throw_of_op(std::string_view kind, std::string_view function);
+/// Calls a function of an op's definition ("infer", "rule").
+template <class Call>
+decltype(auto) call_op(std::string_view kind, std::string_view function, Call&& call) {
+    try {
+        return std::forward<Call>(call)();
+    } catch (...) {
+        throw_of_op(kind, function);
+    }
+}
 
 /// "cpu, reference": the kinds of devices for which the op has kernels; "none".
 std::string kernels_text(const PluginOp& op);

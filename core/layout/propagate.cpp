@@ -76,12 +76,12 @@ private:
         };
         if (splits_vocabulary(op)) return compose_cross_entropy(annotated_, index, part);
         if (sums_.terms(index) && sums_.mixed(index, versions_)) return sums_.combine(index, versions_, mesh_, part);
-        FactorRule rule = op_def(op.kind).rule(annotated_, op);
+        FactorRule rule = rule_of(annotated_, op);
         if (rule.added_once.empty()) return apply(op, index, rule, decide(op, rule));
         // Splitting a contracted factor would add the bias once per rank: then it is added to the sum instead.
         Op bare = op;
         bare.inputs.erase(bare.inputs.begin() + rule.added_once.front());
-        const FactorRule bare_rule = op_def(bare.kind).rule(annotated_, bare);
+        const FactorRule bare_rule = rule_of(annotated_, bare);
         const Assignment assignment = decide(bare, bare_rule);
         if (!contracts(bare_rule, assignment)) return apply(op, index, rule, decide(op, rule));
         Value sum = annotated_.value(op.outputs[0]);
@@ -94,7 +94,7 @@ private:
         add.kind = op_combining(ReduceOp::sum);
         add.attributes = {};
         add.inputs = {product, op.inputs[static_cast<size_t>(rule.added_once.front())]};
-        const FactorRule add_rule = op_def(add.kind).rule(versions_.program, add);
+        const FactorRule add_rule = rule_of(versions_.program, add);
         apply(add, index, add_rule, decide(add, add_rule));
     }
 
@@ -120,7 +120,7 @@ private:
             op.outputs.push_back(versions_.add_value(std::move(value)));
         }
         const std::vector<ValueId> outputs = op.outputs;
-        const FactorRule rule = def.rule(versions_.program, op);
+        const FactorRule rule = rule_of(versions_.program, op);
         const Assignment assignment = decide(op, rule);
         apply(std::move(op), index, rule, assignment);
         return outputs;

@@ -113,7 +113,7 @@ ValueId Versions::reshard_to(ValueId value, const Layout& needed, const Reader& 
 // A constant is not cut to pieces: it is made in pieces. Its first reader decides; others get a copy of the op.
 ValueId Versions::place_source(ValueId value, const Layout& needed, const Reader& reader) {
     Op op = entries_[static_cast<size_t>(held(value).source)].op;
-    const FactorRule rule = op_def(op.kind).rule(program, op);
+    const FactorRule rule = rule_of(program, op);
     if (!needed.partials().empty()) return none;
     for (const Preference& preferred : preferences_of(needed, rule.outputs[0], rule, mesh_))
         if (preferred.blocked != Blocked::no) return none;

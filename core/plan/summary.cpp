@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "ir/flops.h"
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
 #include "plan/repeat.h"
@@ -109,7 +110,7 @@ double local_flops(const Plan& plan, const Instruction& i, const RankClass& c) {
         for (ValueId id : *ids)
             for (const auto& axes : plan.program.value(id).layout.splits())
                 for (AxisId axis : axes) splits[static_cast<size_t>(axis)] = 1;
-    double flops = static_cast<double>(def.flops(plan.program, op));
+    double flops = static_cast<double>(orrery::flops(plan.program, op));
     for (size_t axis = 0; axis < splits.size(); ++axis)
         if (splits[axis]) flops /= static_cast<double>(plan.mesh.axes()[axis].size);
     return flops;

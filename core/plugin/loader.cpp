@@ -12,12 +12,14 @@
 #include <boost/dll/library_info.hpp>
 #include <boost/dll/shared_library.hpp>
 
+#include "base/foreign/plugin_call.h"
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
 #include "orrery/plugin.h"
+#include "plugin/named.h"
 
 namespace orrery {
 
@@ -178,14 +180,17 @@ std::string first_line(const fs::path& path) {
     return line;
 }
 
-Loaded load_file(const Found& file) {
+Loaded load_file(const Found& file, const std::shared_ptr<OpenCalls>& calls) {
     if (file.absent) throw Error("this build has none: " + first_line(file.path));
     if (const std::string problem = owner_problem(file.path); !problem.empty()) throw Error(problem);
     if (const std::string problem = owner_problem(file.path.parent_path()); !problem.empty()) throw Error(problem);
     check_abi(file);
     const PluginInfo& info = open(file);
     check_info(file, info);
-    return {registered(file, info), info.version, info.cannot_run ? info.cannot_run() : ""};
+    const std::string full = file.kind + "/" + file.name;
+    Registry alone = named(full, registered(file, info), calls);
+    const auto cannot_run = [&] { return info.cannot_run ? info.cannot_run() : ""; };
+    return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run)};
 }
 
 /// Files named liborrery_KIND_NAME.so, sorted by kind and name; a name in an earlier folder hides later ones.
@@ -241,7 +246,7 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
         others.push_back(file.name);
         if (file.name != name) continue;
         try {
-            const Loaded made = load_file(file);
+            const Loaded made = load_file(file, calls_);
             move_into(registry, file, made);
             loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run});
         } catch (const Error& problem) {
@@ -282,7 +287,7 @@ void Loader::load_ops(const Program& program, Registry& registry) const {
 
 std::string Loader::cannot_run(std::string_view kind, std::string_view name) const {
     for (const Found& file : files_in(folders_))
-        if (file.kind == kind && file.name == name) return load_file(file).cannot_run;
+        if (file.kind == kind && file.name == name) return load_file(file, calls_).cannot_run;
     return "";
 }
 
@@ -297,7 +302,7 @@ std::vector<PluginReport> Loader::list() const {
     for (const Found& file : files_in(folders_)) {
         PluginReport report{file.kind + "/" + file.name, file.path, "", "", ""};
         try {
-            const Loaded loaded = load_file(file);
+            const Loaded loaded = load_file(file, calls_);
             report.version = loaded.version;
             report.cannot_run = loaded.cannot_run;
         } catch (const Error& problem) {

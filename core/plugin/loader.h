@@ -1,10 +1,12 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "orrery/program.h"
 #include "orrery/registry.h"
+#include "plugin/open_calls.h"
 
 namespace orrery {
 
@@ -45,6 +47,8 @@ public:
     std::vector<PluginReport> list() const;
 
     const std::vector<std::string>& folders() const { return folders_; }
+    /// Calls of its data sources that have not returned.
+    const std::shared_ptr<OpenCalls>& calls() const { return calls_; }
     /// What it has put into registries, in that order: name, path and version.
     const std::vector<PluginReport>& loaded() const { return loaded_; }
 
@@ -53,6 +57,7 @@ private:
     std::string plugin_of(std::string_view op) const;
 
     std::vector<std::string> folders_;
+    std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
     mutable std::vector<PluginReport> loaded_;
 };
 

@@ -10,12 +10,16 @@
 
 namespace orrery::tokenizer {
 
-void Encoder::encode(std::string_view text, bool template_too, std::vector<int32_t>& ids) {
+void Encoder::encode(std::string_view text, Around around, std::vector<int32_t>& ids) {
+    const auto add = [&](Around part, const std::vector<int32_t>& special) {
+        const bool asked = (static_cast<int>(around) & static_cast<int>(part)) != 0;
+        if (asked) ids.insert(ids.end(), special.begin(), special.end());
+    };
     if (valid_until(text) < text.size()) throw Error(not_utf8(text));
     counts_.unknown += count_unknown(text);
     const size_t size_before = ids.size();
     try {
-        if (template_too) ids.insert(ids.end(), tokenizer_->before().begin(), tokenizer_->before().end());
+        add(Around::begin, tokenizer_->before());
         const AddedTokens& added = tokenizer_->added(false);
         if (added.empty()) {
             segment(text, true, ids);
@@ -27,7 +31,7 @@ void Encoder::encode(std::string_view text, bool template_too, std::vector<int32
                     segment(part, part.data() == text.data(), ids);
             });
         }
-        if (template_too) ids.insert(ids.end(), tokenizer_->behind().begin(), tokenizer_->behind().end());
+        add(Around::end, tokenizer_->behind());
     } catch (...) {
         ids.resize(size_before);
         throw;
@@ -137,13 +141,13 @@ void Encoders::each(size_t count, const std::function<void(Encoder&, size_t)>& e
     in_parallel(count, encoders_.size(), [&](size_t thread, size_t i) { each(*encoders_[thread], i); });
 }
 
-std::vector<std::vector<int32_t>> Encoders::encode(std::span<const std::string_view> texts, bool template_too) {
+std::vector<std::vector<int32_t>> Encoders::encode(std::span<const std::string_view> texts, Around around) {
     std::vector<std::vector<int32_t>> ids(texts.size());
     each(texts.size(), [&](Encoder& encoder, size_t i) {
         std::vector<int32_t> own;  // not in `ids` yet: its neighbours there are other threads', and share a cache line
         try {
             own.reserve(texts[i].size() / 3);
-            encoder.encode(texts[i], template_too, own);
+            encoder.encode(texts[i], around, own);
             ids[i] = std::move(own);
         } catch (const Error& error) {
             throw Error(fmt::format("text {}: {}", i, error.what()), error.fault());

@@ -13,6 +13,9 @@
 
 namespace orrery::tokenizer {
 
+/// Which of the template's special tokens an encoded text gets: a text in parts has one beginning and one end.
+enum class Around : uint8_t { none = 0, begin = 1, end = 2, both = 3 };
+
 /// What is to be told of texts once they are encoded.
 struct EncodeCounts {
     int64_t unknown = 0;  ///< characters that are not of Unicode 14: other libraries may cut the text elsewhere
@@ -29,9 +32,9 @@ class Encoder {
 public:
     explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
-    /// Appends the ids of a text, with those of the file's template around them where `template_too`. Throws Error for
-    /// bytes that are not UTF-8, with their offset; nothing is appended then.
-    void encode(std::string_view text, bool template_too, std::vector<int32_t>& ids);
+    /// Appends the ids of a text, between those of the file's template that `around` names. Throws Error for bytes that
+    /// are not UTF-8, with their offset; nothing is appended then.
+    void encode(std::string_view text, Around around, std::vector<int32_t>& ids);
     const EncodeCounts& counts() const { return counts_; }
 
 private:
@@ -58,7 +61,7 @@ public:
 
     /// Each text's ids, the same whatever the number of threads. Of the texts that are not UTF-8 the first one is
     /// named, by its index.
-    std::vector<std::vector<int32_t>> encode(std::span<const std::string_view> texts, bool template_too);
+    std::vector<std::vector<int32_t>> encode(std::span<const std::string_view> texts, Around around);
     /// Calls each(encoder, i) once for every i below `count`, several at once. Where some throw, that of the least i is
     /// thrown here, when all are done.
     void each(size_t count, const std::function<void(Encoder&, size_t)>& each);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/files/json_file.h"
@@ -67,6 +68,31 @@ NamedToken named_token(const std::string& path, const std::string& key) {
         if (value.is_string()) return {value.get<std::string>(), file.string()};
     }
     return {};
+}
+
+std::vector<std::string> template_notes(const std::string& path, const Tokenizer& tokenizer) {
+    struct Side {
+        const char *key, *token, *where;
+        const std::vector<int32_t>& ids;
+    };
+    const Side sides[] = {{"add_bos_token", "bos_token", "before", tokenizer.before()},
+                          {"add_eos_token", "eos_token", "after", tokenizer.behind()}};
+    const fs::path config = folder_of(path) / "tokenizer_config.json";
+    std::vector<std::string> notes;
+    for (const Side& side : sides) {
+        const Json asked = key_of(config, side.key);
+        if (!asked.is_boolean()) continue;
+        const std::string name = named_token(path, side.token).token;
+        const auto id = tokenizer.id_of(name);
+        const bool does = id ? std::find(side.ids.begin(), side.ids.end(), *id) != side.ids.end() : !side.ids.empty();
+        if (does == asked.get<bool>()) continue;
+        notes.push_back(
+            fmt::format("{} has {} = {}, the template of {} puts {} {} a text: texts are encoded by the "
+                        "template",
+                        config.string(), side.key, asked.get<bool>(), tokenizer_file(path),
+                        does ? name.empty() ? "a token" : name : "no " + std::string(side.token), side.where));
+    }
+    return notes;
 }
 
 const std::vector<std::string>& usual_ends() {

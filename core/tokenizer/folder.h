@@ -22,6 +22,10 @@ struct NamedToken {
 /// broken files.
 NamedToken named_token(const std::string& path, const std::string& key);
 
+/// A line for each of add_bos_token and add_eos_token of the folder's tokenizer_config.json that the template
+/// does not do: texts are encoded by the template, as the package `tokenizers` does.
+std::vector<std::string> template_notes(const std::string& path, const Tokenizer& tokenizer);
+
 /// Tokens that end texts where no file says which does.
 const std::vector<std::string>& usual_ends();
 

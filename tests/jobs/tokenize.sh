@@ -56,6 +56,44 @@ marked=$(od -An -v -tu1 pairs.mask | tr -s ' ' '\n' | awk '$1 != "" { for (b = $
 [ "$marked" -eq $prompt ] || fail "$marked tokens are marked, the prompt has $prompt"
 [ "$(stat -c %s pairs.mask)" -eq $(((all + 7) / 8)) ] || fail "bytes of the mask"
 
+# A template that ends texts: one beginning and one end for each, also of a prompt and its completion.
+mkdir tail
+python3 - "$fixtures/llama2.json" tail/tokenizer.json << 'END' || fail "no tokenizer with a tail"
+import json, sys
+file = json.load(open(sys.argv[1]))
+template = file["post_processor"]
+template["single"].append({"SpecialToken": {"id": "</s>", "type_id": 0}})
+template["special_tokens"]["</s>"] = {"id": "</s>", "ids": [2], "tokens": ["</s>"]}
+json.dump(file, open(sys.argv[2], "w"))
+END
+echo '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true, "add_eos_token": true}' \
+    > tail/tokenizer_config.json
+begin=1 end=2
+ends_once() {
+    local name=$1 documents=$2 all
+    all=$(ids "$name")
+    [ "$(echo "$all" | tr ' ' '\n' | grep -cx $begin)" -eq "$documents" ] || fail "$name: beginnings in $all"
+    [ "$(echo "$all" | tr ' ' '\n' | grep -cx $end)" -eq "$documents" ] || fail "$name: ends in $all"
+    [[ $all == " $begin "*" $end"* ]] || fail "$name: does not begin or end: $all"
+}
+exits 0 ended "$orrery" tokenize one.txt two.txt --tokenizer tail -o ended
+ends_once ended 2
+! grep -q "tokenizer_config" ended.txt || { cat ended.txt; fail "a line of a template that does what is asked"; }
+exits 0 parts "$orrery" tokenize pairs.jsonl --prompt p --completion c --tokenizer tail -o parts
+ends_once parts 1
+"$orrery" tokenize p.txt --tokenizer tail -o p > /dev/null || fail "the prompt alone"
+[[ $(ids parts) == "$(ids p | sed "s/ $end .*//") "* ]] || fail "the prompt's ids: $(ids parts), alone $(ids p)"
+set -- $(od -An -v -tu1 parts.mask)
+marked=$(for b in "$@"; do echo $b; done | awk '{ for (b = $1; b > 0; b = int(b / 2)) n += b % 2 } END { print n }')
+[ "$marked" -eq $(($(stat -c %s p.bin) / 2 - 1)) ] || fail "$marked tokens of the prompt are marked, of $(ids parts)"
+# Another end than the template's own is written, too.
+exits 0 other "$orrery" tokenize one.txt --tokenizer tail --end '<unk>' -o other
+[[ $(ids other) == *" $end 0 "* ]] || fail "an end that was asked for: $(ids other)"
+# What tokenizer_config.json asks for and the template does not do is told.
+sed -i 's/"add_eos_token": true/"add_eos_token": false/' tail/tokenizer_config.json
+exits 0 told "$orrery" tokenize one.txt --tokenizer tail -o told
+grep -q "add_eos_token = false.*puts </s> after a text" told.txt || { cat told.txt; fail "no line of add_eos_token"; }
+
 # Without a tokenizer a byte is a token.
 exits 0 bytes "$orrery" tokenize one.txt two.txt -o bytes
 [ "$(stat -c %s bytes.bin)" -eq $((2 * ($(stat -c %s one.txt) + $(stat -c %s two.txt)))) ] || fail "a byte a token"

@@ -39,14 +39,14 @@ std::vector<std::string_view> texts_of(const std::string& frames) {
     return texts;
 }
 
-void encode(const Tokenizer& tokenizer, bool template_too) {
+void encode(const Tokenizer& tokenizer, Around around) {
     const std::string frames = all_of(std::cin);
     Encoder encoder(tokenizer);
     std::vector<int32_t> ids;
     for (const std::string_view text : texts_of(frames)) {
         ids.clear();
         try {
-            encoder.encode(text, template_too, ids);
+            encoder.encode(text, around, ids);
             put(static_cast<uint32_t>(ids.size()), ids.data(), ids.size() * sizeof(int32_t));
         } catch (const Error& error) {
             std::fprintf(stderr, "%s\n", error.what());
@@ -82,7 +82,7 @@ void time_all(const std::shared_ptr<const Tokenizer>& tokenizer, const std::stri
         const auto begin = std::chrono::steady_clock::now();
         const std::clock_t worked = std::clock();  // of all threads
         Encoders encoders(tokenizer, threads);
-        const auto ids = encoders.encode(texts, false);
+        const auto ids = encoders.encode(texts, Around::none);
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
         size_t many = 0;
         for (const auto& each : ids) many += each.size();
@@ -102,7 +102,7 @@ int main(int count, char** words) {
         if (how == "time")
             time_all(tokenizer, words[3], std::atoi(words[4]));
         else if (how == "encode" || how == "encode_with")
-            encode(*tokenizer, how == "encode_with");
+            encode(*tokenizer, how == "encode_with" ? Around::both : Around::none);
         else
             decode(tokenizer, how);
         return 0;

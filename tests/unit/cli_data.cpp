@@ -76,7 +76,7 @@ TEST_CASE("orrery data prints a tokenizer's text byte for byte where samples cut
     const TextOfIds said{tokenizer::Tokenizer::load(in_source("tests/tokenizer/gpt2.json"))};
     const std::string text = "na\xc3\xafve \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\xa6\x8a";
     std::vector<int32_t> ids;
-    tokenizer::Encoder(*said.tokenizer).encode(text, false, ids);
+    tokenizer::Encoder(*said.tokenizer).encode(text, tokenizer::Around::none, ids);
     REQUIRE(ids.size() > 8);
     for (size_t i = 0; i <= ids.size(); ++i) {
         const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(i);

@@ -45,8 +45,8 @@ TEST_CASE("tokenizer: texts have the ids of the reference") {
             for (const Json& row : each.json["encoded"]) {
                 const std::string text = row["text"].get<std::string>();
                 Ids ids, with{-1};
-                encoder.encode(text, false, ids);
-                encoder.encode(text, true, with);
+                encoder.encode(text, Around::none, ids);
+                encoder.encode(text, Around::both, with);
                 const Ids right = row["ids"].get<Ids>();
                 Ids right_with{-1};
                 const Ids before = row["before"].get<Ids>();
@@ -71,15 +71,15 @@ TEST_CASE("tokenizer: many texts on threads have the ids of one") {
         for (const Json& row : each.json["encoded"]) texts.push_back(row["text"].get<std::string>());
     const std::vector<std::string_view> views(texts.begin(), texts.end());
     Encoders one(tokenizer, 1), three(tokenizer, 3);
-    const auto alone = one.encode(views, true);
-    CHECK(three.encode(views, true) == alone);
-    CHECK(three.encode(views, true) == alone);  // with words that are known
+    const auto alone = one.encode(views, Around::both);
+    CHECK(three.encode(views, Around::both) == alone);
+    CHECK(three.encode(views, Around::both) == alone);  // with words that are known
     CHECK(one.counts().unknown * 2 == three.counts().unknown);
-    CHECK(three.encode({}, true).empty());
+    CHECK(three.encode({}, Around::both).empty());
     std::vector<std::string_view> bad(views.begin(), views.begin() + 8);
     bad[3] = "ab\xff";
     bad[6] = "\xc3(";
-    CHECK_THROWS_WITH(three.encode(bad, false), "text 3: byte 0xff at offset 2 is not UTF-8");
+    CHECK_THROWS_WITH(three.encode(bad, Around::none), "text 3: byte 0xff at offset 2 is not UTF-8");
 }
 
 TEST_CASE("tokenizer: ids have the text of the reference, at once and one by one") {
@@ -119,7 +119,7 @@ TEST_CASE("tokenizer: a text that is cut anywhere keeps its bytes where they are
         const auto tokenizer = load(each.name);
         if (tokenizer->decoders().empty()) continue;
         Ids ids;
-        Encoder(*tokenizer).encode(text, false, ids);
+        Encoder(*tokenizer).encode(text, Around::none, ids);
         if (tokenizer->decode(ids) != text) continue;  // it has no tokens for such characters
         CHECK(ids.size() > 8);
         int cut = 0;
@@ -141,7 +141,7 @@ TEST_CASE("tokenizer: a character is kept back until it is whole") {
     const auto tokenizer = load("gpt2");
     Encoder encoder(*tokenizer);
     Ids ids;
-    encoder.encode("a\xf0\x9f\x99\x82 \xe2\x82\xac", false, ids);
+    encoder.encode("a\xf0\x9f\x99\x82 \xe2\x82\xac", Around::none, ids);
     TextStream stream(tokenizer);
     std::vector<std::string> parts;
     for (const int32_t id : ids) parts.push_back(stream.put(id));
@@ -160,7 +160,7 @@ TEST_CASE("tokenizer: invalid UTF-8 is refused with its offset, and nothing is a
         Ids ids{7};
         std::string what;
         try {
-            encoder.encode(text, true, ids);
+            encoder.encode(text, Around::both, ids);
         } catch (const Error& error) {
             what = error.what();
         }
@@ -178,7 +178,7 @@ TEST_CASE("tokenizer: characters that libonig does not know are counted") {
     const auto tokenizer = load("gpt2");
     Encoder encoder(*tokenizer);
     Ids ids;
-    encoder.encode("a \U0001fae0 \U00031350 \ufffe \U0001f642", false, ids);  // Unicode 14, 15, none, 6
+    encoder.encode("a \U0001fae0 \U00031350 \ufffe \U0001f642", Around::none, ids);  // Unicode 14, 15, none, 6
     CHECK(encoder.counts().unknown == 2);
     CHECK(encoder.counts().lost == 0);
 }

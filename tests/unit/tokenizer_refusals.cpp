@@ -44,7 +44,7 @@ std::string refusal(const std::string& at, const std::string& value) {
 std::vector<int32_t> ids_of(const Json& json, const std::string& text) {
     const Tokenizer tokenizer(json, "a.json");
     std::vector<int32_t> ids;
-    Encoder(tokenizer).encode(text, true, ids);
+    Encoder(tokenizer).encode(text, Around::both, ids);
     return ids;
 }
 
@@ -125,9 +125,9 @@ TEST_CASE(
     const Tokenizer tokenizer(json, "a.json");
     Encoder encoder(tokenizer);
     std::vector<int32_t> ids;
-    encoder.encode("a? ?b", false, ids);
+    encoder.encode("a? ?b", Around::none, ids);
     CHECK(ids == std::vector<int32_t>{3});  // as if they were not there
-    encoder.encode("a? ?b", false, ids);
+    encoder.encode("a? ?b", Around::none, ids);
     CHECK(encoder.counts().lost == 6);
 }
 

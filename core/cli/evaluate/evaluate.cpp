@@ -25,6 +25,9 @@ namespace {
 /// Fills the params. Returns what they are of.
 std::string load(EvaluateScript& script, const EvaluateCommand& command, Session& session) {
     const Settings& settings = session.settings();
+    if (const auto& chosen = script.tokenizer(); chosen && session.job().rank == 0)
+        for (const std::string& note : tokenizer::template_notes(chosen->path, *chosen->tokenizer))
+            std::fprintf(stderr, "%s\n", note.c_str());
     if (command.published) {
         session.initialize(settings.seed);
         load_weights(session, settings.weights, script.experiment().recipe->weights);

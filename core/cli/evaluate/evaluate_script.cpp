@@ -88,7 +88,7 @@ void EvaluateScript::read_text(const TokenText& tokens, int64_t positions) {
     } else {
         const std::string text = whole_text(asked_.file);
         try {
-            ids = tokens.encode(text, true);
+            ids = tokens.encode(text, tokenizer::Around::both);
         } catch (const Error& error) {
             throw Error({"", asked_.file}, error.what(), error.fault());
         }

@@ -47,6 +47,10 @@ SampledText sample_newest(ScriptRunner& script, ScriptRunner::Sampling sampling,
     const SavedState::Resumed loaded = SavedState(session, *store, sampling.settings.keep).load_params();
     for (const std::string& said : loaded.said) std::fprintf(stderr, "%s\n", said.c_str());
     std::fprintf(stderr, "sampling from step %lld: %s\n", static_cast<long long>(loaded.step), store->place().c_str());
+    if (script.tokenizer())
+        for (const std::string& note :
+             tokenizer::template_notes(script.tokenizer()->path, *script.tokenizer()->tokenizer))
+            std::fprintf(stderr, "%s\n", note.c_str());
     for (const std::string& said : sampling.notes) std::fprintf(stderr, "%s\n", said.c_str());
     return sample_text(session, options, tokens, std::move(sampling.shorter), say);
 }

@@ -17,6 +17,7 @@
 namespace orrery {
 namespace {
 
+using tokenizer::Around;
 using tokenizer::Encoder;
 using tokenizer::Encoders;
 using tokenizer::Tokenizer;
@@ -55,6 +56,8 @@ public:
         if (!command.tokenizer.empty()) {
             tokenizer_ = Tokenizer::load(command.tokenizer);
             end_ = end_of_document(command, *tokenizer_);
+            // The template ends each document with it already.
+            if (const auto& behind = tokenizer_->behind(); !behind.empty() && behind.back() == *end_) end_.reset();
             encoders_.emplace(tokenizer_, threads);
         }
     }
@@ -65,6 +68,10 @@ public:
         return !tokenizer_ || tokenizer_->vocabulary() < most_short ? 2 : 4;
     }
     int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : 256; }
+    /// What is to be said of the tokenizer.
+    std::vector<std::string> notes() const {
+        return tokenizer_ ? tokenizer::template_notes(command_.tokenizer, *tokenizer_) : std::vector<std::string>();
+    }
     tokenizer::EncodeCounts counts() const { return encoders_ ? encoders_->counts() : tokenizer::EncodeCounts{}; }
 
     std::vector<Ids> encode(const std::vector<Document>& documents) {
@@ -81,15 +88,15 @@ private:
     Ids encode(const Document& document, Encoder* encoder) const {
         Ids out;
         if (!command_.lines()) {
-            add(document.text, true, document.where, encoder, out.ids);
+            add(document.text, Around::both, document.where, encoder, out.ids);
         } else {
             const Json json = parse_json(document.text, document.where);
             if (!command_.field.empty()) {
-                add(field(json, command_.field, document.where), true, document.where, encoder, out.ids);
+                add(field(json, command_.field, document.where), Around::both, document.where, encoder, out.ids);
             } else {
-                add(field(json, command_.prompt, document.where), true, document.where, encoder, out.ids);
+                add(field(json, command_.prompt, document.where), Around::begin, document.where, encoder, out.ids);
                 out.ignored = static_cast<int64_t>(out.ids.size());
-                add(field(json, command_.completion, document.where), false, document.where, encoder, out.ids);
+                add(field(json, command_.completion, document.where), Around::end, document.where, encoder, out.ids);
             }
         }
         if (end_) out.ids.push_back(*end_);
@@ -111,14 +118,14 @@ private:
         return found->get_ref<const std::string&>();
     }
 
-    static void add(const std::string& text, bool first, const Origin& where, Encoder* encoder,
+    static void add(const std::string& text, Around around, const Origin& where, Encoder* encoder,
                     std::vector<int32_t>& ids) {
         if (!encoder) {
             for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
             return;
         }
         try {
-            encoder->encode(text, first, ids);
+            encoder->encode(text, around, ids);
         } catch (const Error& error) {
             throw Error(where, error.what(), error.fault());
         }
@@ -184,6 +191,7 @@ int tokenize_command(const TokenizeCommand& command) {
     std::printf("%s.bin, %s.idx: %s tokens of %d bytes, %s documents, vocabulary %s\n", command.out.c_str(),
                 command.out.c_str(), count_text(pair.tokens()).c_str(), tokenizing.token_bytes(),
                 count_text(pair.documents()).c_str(), count_text(tokenizing.vocabulary()).c_str());
+    for (const std::string& note : tokenizing.notes()) std::printf("%s\n", note.c_str());
     const tokenizer::EncodeCounts counts = tokenizing.counts();
     if (counts.unknown > 0)
         std::printf("%s characters are not of Unicode 14: another library may cut the text elsewhere there\n",

@@ -131,6 +131,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spe
                                                  "types and dims as what is trained on",
                                                  own->spec.source->place(), spec.source->place()));
         spec.held_out = own->spec.source;
+        spec.held_out_plugin = own->spec.plugin;
         spec.validation = 0;
     }
     lua_pop(L, 1);
@@ -168,6 +169,7 @@ int make(lua_State* L) {
     spec.sequences_per_step = fields.integer("batch", 1).value_or(root.table("train").integer("sequences_per_step", 0));
     spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
     options.fall_back_on(config);
+    spec.plugin = "data/" + name;
     spec.source = state_of(L).host().make_data(name, options, spec.origin);
     std::vector<DataPart> parts = parts_of(L, 2, data.function, place);
     if (const bool some = !parts.empty(); !spec.source->over(std::move(parts)) && some)

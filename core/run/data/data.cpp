@@ -24,6 +24,10 @@ DataSource& Dataset::source(Split split) const {
     return split == Split::validation && spec_.held_out ? *spec_.held_out : *spec_.source;
 }
 
+const std::string& Dataset::plugin(Split split) const {
+    return split == Split::validation && spec_.held_out ? spec_.held_out_plugin : spec_.plugin;
+}
+
 int64_t Dataset::samples(Split split) const {
     return split == Split::validation && spec_.held_out ? spec_.held_out->samples() : order_->samples(split);
 }

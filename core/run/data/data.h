@@ -16,6 +16,7 @@ namespace orrery {
 /// A data source, and how a training draws from it.
 struct DataSpec {
     std::shared_ptr<DataSource> source;
+    std::string plugin, held_out_plugin;   ///< that `source` and `held_out` are of: "data/text"
     std::shared_ptr<DataSource> held_out;  ///< what is evaluated, with the same arrays; null: a share of `source`
     int64_t sequences_per_step = 0;        ///< samples of a full step: the size of the dim "batch"
     int64_t ids = 0;                       ///< that the model has rows and logits for; 0: it has neither
@@ -33,6 +34,8 @@ public:
 
     const DataSpec& spec() const { return spec_; }
     DataSource& source(Split split = Split::train) const;
+    /// Its plugin: "data/text".
+    const std::string& plugin(Split split = Split::train) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
     /// What all ranks must have alike.

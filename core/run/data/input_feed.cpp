@@ -33,14 +33,18 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
     for (const int32_t id : ids)
         if (id < allowed.least || id >= allowed.count)
             throw Error(input.origin,
-                        fmt::format("{} has the id {} in {}, where the model has ids {} to {}{}\n  give the "
-                                    "model more of them, or mend the data",
-                                    data.source(split).where(data.position(split, index)), id, quote(input.name), 0,
-                                    allowed.count - 1, allowed.least < 0 ? ", and ignores -1" : ""),
+                        fmt::format("{} has the id {} in {}, where {}\n  give the model more of them, or fix the data "
+                                    "that the plugin {} reads",
+                                    data.source(split).where(data.position(split, index)), id, quote(input.name),
+                                    text_of(allowed), data.plugin(split)),
                         Fault::failed);
 }
 
 }  // namespace
+
+std::string text_of(const IdRange& allowed) {
+    return fmt::format("the model has ids 0 to {}{}", allowed.count - 1, allowed.least < 0 ? ", and ignores -1" : "");
+}
 
 bool is_data_input(const Value& value) { return value.role == Role::input && filler_of(value) == Filler::data; }
 

@@ -47,6 +47,8 @@ private:
 
 /// The input is set by the host, or by a data source?
 bool is_data_input(const Value& value);
+/// "the model has ids 0 to 63, and ignores -1"
+std::string text_of(const IdRange& allowed);
 /// Which array of the source fills a data input. Throws Error at the input, naming what the source offers, where none
 /// does or where its type or dims differ.
 size_t array_of(const Value& input, const DataSource& source);

@@ -8,6 +8,9 @@
 #include "base/text.h"
 
 namespace orrery {
+
+using tokenizer::Around;
+
 namespace {
 
 /// Characters that Python's str.rstrip takes off.
@@ -41,6 +44,11 @@ size_t without_end(std::string_view text) {
 
 int64_t characters(std::string_view text) {
     return std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); });
+}
+
+/// An ending is scored as a part of a text that goes on: nothing ends it.
+Around beginning(const TokenText& tokens, std::string_view text) {
+    return tokens.begins(text) ? Around::none : Around::begin;
 }
 
 const Json& key_of(const Json& json, const char* key, const Origin& where) {
@@ -86,12 +94,12 @@ EncodedEnding encode_ending(const TokenText& tokens, const MultipleChoice& choic
             const auto start = tokens.start();
             if (!start)
                 throw Error("its context is empty, and the tokenizer names no token that begins or ends a text");
-            row.ids = tokens.encode(whole, false);
+            row.ids = tokens.encode(whole, Around::none);
             if (row.ids.empty() || row.ids.front() != *start) row.ids.insert(row.ids.begin(), *start);
             before = 1;
         } else {
-            before = tokens.encode(context, !tokens.begins(context)).size();
-            row.ids = tokens.encode(whole, !tokens.begins(whole));
+            before = tokens.encode(context, beginning(tokens, context)).size();
+            row.ids = tokens.encode(whole, beginning(tokens, whole));
             if (before == 0) throw Error("its context has no token but white space");
         }
     } catch (const Error& error) {

@@ -8,6 +8,9 @@
 #include <utility>
 
 namespace orrery {
+
+using tokenizer::Around;
+
 namespace {
 
 std::vector<int32_t> numbers_of(const std::string& text, int64_t ids) {
@@ -43,17 +46,17 @@ TokenText::TokenText(const std::optional<ChosenTokenizer>& chosen, int64_t ids) 
 
 std::vector<int32_t> TokenText::prompt(const std::string& text) const {
     if (is_numbers()) return numbers_of(text, ids_);
-    if (!tokenizer_) return encode(text.empty() ? "\n" : text, true);
-    std::vector<int32_t> ids = encode(text, true);
+    if (!tokenizer_) return encode(text.empty() ? "\n" : text, Around::begin);
+    std::vector<int32_t> ids = encode(text, Around::begin);
     if (!ids.empty()) return ids;
     if (const auto first = start()) return {*first};
     throw Error("prompt: it is empty, and the tokenizer names no token that begins or ends a text\n  give a prompt");
 }
 
-std::vector<int32_t> TokenText::encode(std::string_view text, bool begin) const {
+std::vector<int32_t> TokenText::encode(std::string_view text, Around around) const {
     std::vector<int32_t> ids;
     if (tokenizer_) {
-        encoder_->encode(text, begin, ids);
+        encoder_->encode(text, around, ids);
         return ids;
     }
     if (is_numbers())

@@ -20,12 +20,12 @@ public:
     TokenText(const std::optional<ChosenTokenizer>& chosen, int64_t ids);
 
     bool is_numbers() const { return !tokenizer_ && ids_ != bytes; }
-    /// That a text goes on from. Never empty: an empty prompt is what begins a text. Throws Error where it is no text
-    /// of such tokens.
+    /// That a text continues from: with the template's beginning, without its end. Never empty: an empty prompt is what
+    /// begins a text. Throws Error where it is no text of such tokens.
     std::vector<int32_t> prompt(const std::string& text) const;
-    /// Of a whole text; `begin`: with the tokenizer's template, as a beginning of text. Throws Error, naming the
-    /// offset, for bytes that are not UTF-8, and where ids are numbers.
-    std::vector<int32_t> encode(std::string_view text, bool begin) const;
+    /// Of a text or a part of one; `around`: which of the template's tokens it gets, where there is a tokenizer. Throws
+    /// Error, naming the offset, for bytes that are not UTF-8, and where ids are numbers.
+    std::vector<int32_t> encode(std::string_view text, tokenizer::Around around) const;
     /// Bytes of text that these ids stand for; special tokens are none.
     int64_t bytes_of(const std::vector<int32_t>& ids) const;
     /// Whether the id stands for anything.

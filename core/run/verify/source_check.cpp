@@ -1,0 +1,258 @@
+#include "run/verify/source_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/text.h"
+#include "plan/host_places.h"
+#include "run/data/input_feed.h"
+#include "run/verify/float_distance.h"
+
+namespace orrery {
+
+/// A block of a drawn sample of an array.
+struct SourceCheck::Block {
+    Split split;
+    int64_t index;
+    size_t array;
+    Shape offset, shape;
+    std::string reader;  ///< ", read by rank 1"
+};
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::byte patterns[2] = {std::byte{0xa5}, std::byte{0x5a}};
+constexpr const char* rule =
+    "a block is a function of the sample and of its place, and all of it is written (orrery/data.h)";
+
+/// One read: the block between two guards, all of one pattern before.
+class Guarded {
+public:
+    /// The guards take a whole sample that is written where a block was asked for.
+    Guarded(std::byte pattern, int64_t bytes, int64_t sample_bytes)
+        : pattern_(pattern),
+          guard_((65'536 + static_cast<size_t>(sample_bytes)) / 64 * 64),
+          bytes_(static_cast<size_t>(bytes)),
+          all_(guard_ + bytes_ + guard_, pattern) {}
+
+    std::byte* block() { return all_.data() + guard_; }
+    Bytes take() const { return {all_.begin() + offset(guard_), all_.begin() + offset(guard_ + bytes_)}; }
+    /// Bytes from the block's end to the last one that was written; 0 where none was.
+    size_t past_end() const {
+        for (size_t i = guard_; i > 0; --i)
+            if (all_[guard_ + bytes_ + i - 1] != pattern_) return i;
+        return 0;
+    }
+    size_t before_begin() const {
+        for (size_t i = 0; i < guard_; ++i)
+            if (all_[i] != pattern_) return guard_ - i;
+        return 0;
+    }
+
+private:
+    static std::ptrdiff_t offset(size_t i) { return static_cast<std::ptrdiff_t>(i); }
+
+    std::byte pattern_;
+    size_t guard_, bytes_;
+    Bytes all_;
+};
+
+Shape place_of(const Shape& shape, int64_t element) {
+    Shape at(shape.size());
+    for (size_t d = shape.size(); d-- > 0; element /= shape[d]) at[d] = element % shape[d];
+    return at;
+}
+
+/// Element of the whole sample that lies at a place of a block.
+int64_t element_of(const Shape& whole, const Shape& offset, const Shape& at) {
+    int64_t element = 0;
+    for (size_t d = 0; d < whole.size(); ++d) element = element * whole[d] + offset[d] + at[d];
+    return element;
+}
+
+Bytes cut(const Bytes& whole, const Shape& sample, const Shape& offset, const Shape& shape, size_t item) {
+    Bytes block;
+    for (int64_t i = 0, count = count_of(shape); i < count; ++i) {
+        const auto at = static_cast<size_t>(element_of(sample, offset, place_of(shape, i))) * item;
+        block.insert(block.end(), whole.begin() + static_cast<std::ptrdiff_t>(at),
+                     whole.begin() + static_cast<std::ptrdiff_t>(at + item));
+    }
+    return block;
+}
+
+/// First element in which they differ, -1 where they do not.
+int64_t first_difference(const Bytes& one, const Bytes& other, size_t item) {
+    if (one == other) return -1;
+    for (size_t i = 0; i + item <= one.size(); i += item)
+        if (std::memcmp(one.data() + i, other.data() + i, item) != 0) return static_cast<int64_t>(i / item);
+    return -1;
+}
+
+Shape sum(Shape a, const Shape& b) {
+    for (size_t d = 0; d < a.size(); ++d) a[d] += b[d];
+    return a;
+}
+
+Shape below(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
+
+}  // namespace
+
+void SourceCheck::fail(const Block& block, const std::string& fault, const std::string& element,
+                       const std::string& more) const {
+    const DataSource& source = data_.source(block.split);
+    const DataArray& array = source.arrays()[block.array];
+    const bool all = block.shape == array.shape();
+    throw Error(
+        fmt::format("plugin {}: {}\n"
+                    "  input    {} {}{}\n"
+                    "  sample   {}\n"
+                    "  block    {}{}\n"
+                    "  element  {}\n"
+                    "  {}",
+                    data_.plugin(block.split), fault, quote(array.name), name_of(array.dtype), text_of(array.shape()),
+                    source.where(data_.position(block.split, block.index)),
+                    all ? "the whole sample" : fmt::format("{} at {}", text_of(block.shape), text_of(block.offset)),
+                    block.reader, element, more),
+        Fault::failed);
+}
+
+Bytes SourceCheck::read(const Block& block) {
+    const DataArray& array = data_.source(block.split).arrays()[block.array];
+    const Shape sample = array.shape();
+    const auto item = static_cast<size_t>(size_of(array.dtype));
+    Bytes made[2];
+    for (size_t fill = 0; fill < 2; ++fill) {
+        Tensor tensor{nullptr, array.dtype, block.shape};
+        Guarded memory(patterns[fill], tensor.bytes(), count_of(sample) * static_cast<int64_t>(item));
+        tensor.data = memory.block();
+        data_.read(block.split, block.index, block.array, block.offset, tensor);
+        const auto elements = [&](size_t bytes) {
+            return plural(static_cast<int64_t>((bytes + item - 1) / item), "element");
+        };
+        if (const size_t bytes = memory.past_end(); bytes > 0)
+            fail(block, fmt::format("it wrote past the end of the block, {} too many", elements(bytes)),
+                 "after the last one", rule);
+        if (const size_t bytes = memory.before_begin(); bytes > 0)
+            fail(block, fmt::format("it wrote before the beginning of the block, {}", elements(bytes)),
+                 "before the first one", rule);
+        made[fill] = memory.take();
+    }
+    ++blocks_;
+    const int64_t first = first_difference(made[0], made[1], item);
+    if (first < 0) return made[0];
+    const auto left = [&](size_t fill) {
+        const auto at = made[fill].begin() + first * static_cast<std::ptrdiff_t>(item);
+        return std::all_of(at, at + static_cast<std::ptrdiff_t>(item),
+                           [&](std::byte b) { return b == patterns[fill]; });
+    };
+    const std::string element = text_of(sum(place_of(block.shape, first), block.offset));
+    if (left(0) && left(1)) {
+        int64_t count = 0;
+        for (int64_t i = first; i < count_of(block.shape); ++i)
+            count += std::memcmp(made[0].data() + static_cast<size_t>(i) * item,
+                                 made[1].data() + static_cast<size_t>(i) * item, item) != 0;
+        fail(block,
+             fmt::format("it left {} of {} of the block not filled", count, plural(count_of(block.shape), "element")),
+             element + ", the first one", rule);
+    }
+    fail(block, "it is random: two reads of one block differ",
+         fmt::format("{}: {:.9g}, then {:.9g}", element, number_at(array.dtype, made[0].data(), first),
+                     number_at(array.dtype, made[1].data(), first)),
+         "what is drawn follows from DataSample (number, drawn, seed) alone, on every rank");
+}
+
+Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
+    Bytes bytes = read(sample);
+    const DataArray& array = data_.source(sample.split).arrays()[sample.array];
+    if (allowed.count == 0 || array.dtype != DType::i32) return bytes;
+    for (int64_t i = 0; i < count_of(sample.shape); ++i) {
+        int32_t id = 0;
+        std::memcpy(&id, bytes.data() + static_cast<size_t>(i) * sizeof id, sizeof id);
+        if (id < allowed.least || id >= allowed.count)
+            fail(sample, fmt::format("id out of range: {}", id), text_of(place_of(sample.shape, i)),
+                 text_of(allowed) + ": give the model more of them, or fix the data or the plugin");
+    }
+    return bytes;
+}
+
+void SourceCheck::compare(const Block& block, const Bytes& whole) {
+    const DataArray& array = data_.source(block.split).arrays()[block.array];
+    const Shape sample = array.shape();
+    const auto item = static_cast<size_t>(size_of(array.dtype));
+    const Bytes have = read(block), want = cut(whole, sample, block.offset, block.shape, item);
+    const int64_t first = first_difference(have, want, item);
+    if (first < 0) return;
+    const Bytes at_zero = cut(whole, sample, Shape(sample.size(), 0), block.shape, item);
+    const Bytes flat(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(have.size()));
+    const bool ignores = have == at_zero || have == flat;
+    fail(block,
+         ignores ? "it ignores the block's offset: what it wrote is the beginning of the sample"
+                 : "it cuts samples another way: the block differs from that part of the whole sample",
+         fmt::format("{}: {:.9g}, in the whole sample {:.9g}", text_of(sum(place_of(block.shape, first), block.offset)),
+                     number_at(array.dtype, have.data(), first), number_at(array.dtype, want.data(), first)),
+         "a block begins at `offset` and has block.shape, dense and row-major (orrery/data.h)");
+}
+
+void SourceCheck::cuts(Split split, int64_t samples) {
+    const std::vector<DataArray> arrays = data_.source(split).arrays();
+    const int64_t count = std::min(samples, data_.samples(split));
+    for (size_t array = 0; array < arrays.size(); ++array)
+        for (int64_t index = 0; index < count; ++index) {
+            const Shape shape = arrays[array].shape(), zero(shape.size(), 0);
+            const Bytes all = whole({split, index, array, zero, shape, ""}, {});
+            Block inside{split, index, array, zero, shape, ""};
+            for (size_t d = 0; d < shape.size(); ++d) {
+                if (shape[d] < 2) continue;
+                inside.offset[d] = shape[d] / 3;
+                inside.shape[d] = std::max<int64_t>(1, shape[d] / 3);
+                for (const bool second : {false, true}) {
+                    Block half{split, index, array, zero, shape, ""};
+                    half.shape[d] = second ? shape[d] - shape[d] / 2 : shape[d] / 2;
+                    half.offset[d] = second ? shape[d] / 2 : 0;
+                    compare(half, all);
+                }
+            }
+            if (inside.shape != shape) compare(inside, all);
+        }
+}
+
+void SourceCheck::ranks(const Plan& plan, const std::map<std::string, IdRange>& ids, int64_t step) {
+    for (const ValueId id : plan.program.inputs()) {
+        const Value& value = plan.program.value(id);
+        if (!is_data_input(value)) continue;
+        const size_t array = array_of(value, data_.source());
+        const Shape& all = value.type.shape;
+        const auto known = ids.find(value.name);
+        const IdRange allowed = known == ids.end() ? IdRange{} : known->second;
+        std::map<int64_t, Bytes> wholes;
+        std::set<std::pair<int64_t, std::pair<Shape, Shape>>> done;
+        for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+            if (!host_inputs(plan.program, plan.class_of(rank)).offset(id)) continue;
+            const Shape local = value.layout.local_shape(all, plan.mesh);
+            for (int64_t micro = 0; micro < plan.mesh.microbatches(); ++micro) {
+                const Shape offset = value.layout.offset(all, plan.mesh, rank, micro);
+                for (int64_t i = 0; i < local[0]; ++i) {
+                    const int64_t index = (step - 1) * all[0] + offset[0] + i;
+                    Block block{Split::train,  index,        array,
+                                below(offset), below(local), fmt::format(", read by rank {}", rank)};
+                    if (!done.insert({index, {block.offset, block.shape}}).second) continue;
+                    auto found = wholes.find(index);
+                    if (found == wholes.end())
+                        found = wholes
+                                    .emplace(index, whole({Split::train, index, array, Shape(all.size() - 1, 0),
+                                                           below(all), block.reader},
+                                                          allowed))
+                                    .first;
+                    if (block.shape != below(all)) compare(block, found->second);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace orrery
