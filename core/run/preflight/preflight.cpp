@@ -42,7 +42,6 @@ public:
         : rank_(rank), options_(options), given_(expected), bars_(bars), limits_(rank.device.limits()) {
         if (options_.message_bytes == 0)
             options_.message_bytes = limits_.host_visible ? int64_t{16} << 20 : int64_t{256} << 20;
-        options_.rank.file += fmt::format("-{}", rank.rank);
         std::error_code ignored;
         for (std::filesystem::path folder = options_.rank.folder;
              !folder.empty() && !std::filesystem::exists(folder, ignored); folder = folder.parent_path())
