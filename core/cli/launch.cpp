@@ -5,12 +5,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "base/limits.h"
@@ -55,20 +58,70 @@ std::string token_of(const ScriptCommand& command) {
     return make_secret();
 }
 
+/// Hears in a job's rendezvous what ranks of other hosts say. It is not a member that can be missed: it leaves at once,
+/// and is told of losses all the same.
+class MeetingWatch {
+public:
+    MeetingWatch(RendezvousBackend& backend, const Job& job, int64_t node)
+        : thread_([this, &backend, options = options_for(job, node)](std::stop_token stop) mutable {
+              options.give_up = [stop] { return stop.stop_requested(); };
+              run(backend, options, stop);
+          }) {}
+
+    std::string lost() const {
+        const std::lock_guard lock(mutex_);
+        return lost_;
+    }
+
+private:
+    static JoinOptions options_for(const Job& job, int64_t node) {
+        JoinOptions options = place_of(job);
+        options.rank = -1 - node;
+        options.timeout = std::chrono::hours(24);  // node 0 may come late; the ranks know how long they wait for it
+        return options;
+    }
+
+    void run(RendezvousBackend& backend, const JoinOptions& options, const std::stop_token& stop) {
+        try {
+            const auto link = backend.join(options);
+            link->leave();
+            for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+                if (std::string lost = link->lost(); !lost.empty()) {
+                    const std::lock_guard lock(mutex_);
+                    lost_ = std::move(lost);
+                    return;
+                }
+            }
+        } catch (const Error&) {  // its ranks cannot reach the place either, and say why
+        }
+    }
+
+    mutable std::mutex mutex_;
+    std::string lost_;
+    std::jthread thread_;
+};
+
 }  // namespace
 
 int launch(const LaunchSpec& spec) {
+    constexpr int by_themselves_ms = 4000;  // they hear of it as soon as this process does, and may be computing
     const SignalsHeld held;
     if (spec.taken_by) spec.taken_by->leave_them();
     Job shared = spec.job;
     if (spec.before) spec.before(shared);
     RankProcesses ranks(spec, shared, held);
+    std::string lost;
     while (ranks.any()) {
         const int signal = held.take(std::chrono::milliseconds(200));
         if (signal > 0 && signal != SIGCHLD) ranks.asked(signal);
         ranks.look();
         ranks.end_stopped();
+        if (!spec.lost || !lost.empty() || !ranks.any()) continue;
+        if (lost = spec.lost(); !lost.empty()) ranks.end(by_themselves_ms);
     }
+    const auto& ends = ranks.ends();
+    if (std::any_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.late; }) && !lost.empty())
+        std::fprintf(stderr, "orrery: the job ends: %s\n", lost.c_str());
     return ranks.code();
 }
 
@@ -127,11 +180,14 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
 
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
     std::unique_ptr<RendezvousService> server;
+    Job met;
     spec.before = [&](Job& shared) {
-        if (node_rank != 0) return;
-        server = serve(*spec.meeting, options_of(shared, spec.local_ranks));
-        shared.port = server->port();
-        claim();
+        if (node_rank == 0) {
+            server = serve(*spec.meeting, options_of(shared, spec.local_ranks));
+            shared.port = server->port();
+            claim();
+        }
+        met = shared;
     };
     spec.gone = [&](int64_t rank, const std::string& how) {
         if (server) return server->gone(rank, how);
@@ -139,6 +195,12 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
+    std::unique_ptr<MeetingWatch> watch;  // goes before the server, which answers it
+    if (spec.local_ranks < spec.job.ranks)
+        spec.lost = [&] {
+            if (!watch) watch = std::make_unique<MeetingWatch>(*spec.meeting, met, node_rank);
+            return watch->lost();
+        };
     try {
         return launch(spec);
     } catch (const std::exception& error) {

@@ -30,6 +30,9 @@ struct LaunchSpec {
     std::function<bool(int64_t rank, const std::string& how)> gone = {};
     /// Whether it has: one that has not cannot know that another failed, and is not blamed when its time is over.
     std::function<bool(int64_t rank)> joined = {};
+    /// Why the job is over, "" until then: a rank of another host was lost. Ranks that do not end by themselves are
+    /// ended.
+    std::function<std::string()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
 };
@@ -48,8 +51,9 @@ void check_nodes(const ScriptCommand& command);
 /// What --nodes, --node-rank and --rendezvous, checked, say of `ranks` ranks; one secret for all. Throws Error for what
 /// cannot be.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
-/// launch(), with the store of the job in the launcher of node 0: every rank's end is told there. `claim` is called
-/// where the store is, before a rank starts; what it throws is told to the other nodes' ranks.
+/// launch(), with the store of the job in the launcher of node 0: every rank's end is told there. Each launcher of a
+/// job of several nodes listens there, so that a rank which is held by a foreign call ends with the others. `claim` is
+/// called where the store is, before a rank starts; what it throws is told to the other nodes' ranks.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -128,6 +129,43 @@ P2pCommunicator::P2pCommunicator(Group group, P2pOptions options)
       scratch_(static_cast<size_t>(segment_bytes_) * receives_ahead) {}
 
 P2pCommunicator::~P2pCommunicator() = default;
+
+void P2pCommunicator::greet(std::string_view transport) {
+    constexpr std::array<int64_t, 7> sizes{64, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10};
+    constexpr uint64_t greeting = 0x6f7272657279;
+    constexpr int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    // What comes is not looked at. The memory outlives transfers that an error leaves under way.
+    static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
+    char *const out = scratch_.data(), *const in = out + sizes.back();
+    op_ = "the greeting";
+    // All of them begin at once: a member that is held up by a third one has greeted the others before.
+    std::vector<std::array<uint64_t, 2 * sizes.size()>> tickets(static_cast<size_t>(group_.size()));
+    for (size_t i = 0; i < sizes.size(); ++i)
+        for (int offset = 1; offset < group_.size(); ++offset) {
+            const int peer = around(offset);
+            auto& with = tickets[static_cast<size_t>(peer)];
+            with[2 * i] = start_receive(peer, in, sizes[i], greeting);
+            with[2 * i + 1] = start_send(peer, out, sizes[i], greeting);
+        }
+    for (int offset = 1; offset < group_.size(); ++offset) {
+        const int peer = around(offset);
+        int64_t had = 0;
+        for (size_t i = 0; i < sizes.size(); had += sizes[i++]) try {
+                for (const size_t part : {2 * i, 2 * i + 1}) finish(tickets[static_cast<size_t>(peer)][part]);
+            } catch (const Error& error) {
+                const std::string what =
+                    i == 0 ? "the connection carries no messages"
+                           : fmt::format(
+                                 "messages of {} bytes pass and one of {} does not, as where the MTU on the way "
+                                 "is smaller than at its ends",
+                                 sizes[i - 1], sizes[i]);
+                throw Error(fmt::format("transport {}: {}; between {} and {} {} of {} bytes had passed: {}", transport,
+                                        error.what(), rank_text(group_.me), rank_text(peer), had, all, what),
+                            error.fault());
+            }
+    }
+    op_ = "nothing";
+}
 
 std::string P2pCommunicator::what() const { return fmt::format("{} #{} of {}", op_, sequence_, group_.name); }
 std::string P2pCommunicator::rank_text(int member) const {

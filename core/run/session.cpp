@@ -21,7 +21,8 @@ namespace orrery {
 namespace {
 
 constexpr auto late = std::chrono::milliseconds(1500);
-constexpr auto settled = std::chrono::milliseconds(300);  // by then news of a lost rank has come
+constexpr auto connecting = std::chrono::milliseconds(5000);  // beyond a bound that the user gave: machines may be busy
+constexpr auto settled = std::chrono::milliseconds(300);      // by then news of a lost rank has come
 
 /// More threads on this host than processors.
 bool takes_turns(const Job& job, const Plan& plan) {
@@ -202,8 +203,10 @@ void Session::assemble(Config& config, const Registry& registry) {
         return transport;
     };
     setting.rendezvous = rendezvous_.get();
+    // All have come by now: whoever connects waits for the network alone, as long as a step may wait.
+    exchange("connecting", "", WaitLimit::step);
     // The watch, which knows who is behind, reports before a transport that only knows who did not come.
-    setting.timeout = std::max(settings_.join_timeout, bound_) + late;
+    setting.timeout = settings_.timeout_given ? bound_ + connecting : std::max(settings_.join_timeout, bound_) + late;
     setting.collectives = compiled_.collectives;
     setting.background = beside.axes;
     if (rendezvous_) setting.vote = [this](const std::string& mine) { return exchange("captured step", mine); };

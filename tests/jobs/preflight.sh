@@ -102,14 +102,14 @@ code=$?
 wait $second
 [ $code -eq 1 ] && [ "$(grep -c '^  ' full.txt)" = 1 ] ||
     { cat full.txt full.err full1.txt; fail "a full disk: $code"; }
-grep -q "^  rank 1 (host .*): storage: cannot write .* to disk/[.]preflight-1.*: File too large" full.txt ||
+grep -q "^  rank 1 (host .*): storage: cannot write .* to a file in disk: File too large" full.txt ||
     { cat full.txt; fail "the rank of the full disk is not named"; }
 grep "File too large" full.txt
 mkdir -p ro
 if unshare -m sh -c 'mount -t tmpfs -o ro tmpfs ro' 2> /dev/null; then
     unshare -m sh -c 'mount -t tmpfs -o ro tmpfs ro && exec "$@"' - timeout 100 "$orrery" preflight --quick \
         --transport gloo --slow 0.01 --folder ro > ro.txt 2> ro.err
-    [ $? -eq 1 ] && [ "$(grep -c "storage: cannot make ro/.*: Read-only file system" ro.txt)" = 2 ] ||
+    [ $? -eq 1 ] && [ "$(grep -c "storage: cannot make a file in ro: Read-only file system" ro.txt)" = 2 ] ||
         { cat ro.txt ro.err; fail "a read-only folder"; }
     grep -m 1 "Read-only" ro.txt
 else

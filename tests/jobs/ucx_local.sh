@@ -20,7 +20,7 @@ wait $launcher
 echo "two ranks of one host over ucx: none of them listens"
 
 run_tiny apart 4 --set run.transport=ucx --set transport.ucx.transports=self > apart.log 2>&1 && fail "joined over self"
-grep -qE "rank [01] cannot reach rank [01] over self.*: .*transport.ucx.transports .*ucx_info" apart.log ||
+grep -qE "rank [01] cannot reach rank [01] on host .* over self.*: .*transport.ucx.transports .*ucx_info" apart.log ||
     { cat apart.log; fail "no word of ranks, transports and keys"; }
 echo "no way between two ranks: $(grep -m1 'cannot reach' apart.log | cut -c1-200)"
 echo "1 passed, 0 failed"

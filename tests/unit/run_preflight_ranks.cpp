@@ -1,7 +1,12 @@
 // Preflight among ranks that are threads, with planted faults: nothing here depends on how fast the machine is.
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -247,6 +252,60 @@ TEST_CASE("a folder that cannot be used is a finding, not an error", "[preflight
     check_storage(options, figures);
     CHECK_THAT(figures.storage_problem, Contains("cannot make"));
     CHECK(fs::file_size(folder + "/file") == 9);
+    fs::remove_all(folder);
+}
+
+namespace {
+
+/// A process of the number 1, as containers have them; -1: the system makes none here.
+pid_t in_container(const std::function<int()>& work) {
+    const pid_t outer = ::fork();
+    if (outer != 0) return outer;
+    if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) ::_exit(77);
+    const pid_t inner = ::fork();
+    if (inner == 0) ::_exit(::getpid() == 1 ? work() : 77);
+    int status = 0;
+    ::_exit(::waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+}  // namespace
+
+TEST_CASE("checks of containers in one folder, some cut off, neither meet nor leave a file", "[preflight]") {
+    const std::string folder = in_build("preflight_containers");
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    std::ofstream(folder + "/.preflight-0.77") << "of a check that was cut off";
+    std::ofstream(folder + "/.preflight-0.78") << "of another one, which may be alive";
+    fs::last_write_time(folder + "/.preflight-0.77", fs::file_time_type::clock::now() - std::chrono::hours(2));
+    const auto check = [&](int number) {
+        RankCheckOptions options;
+        options.folder = folder;
+        options.storage_bytes = 1 << 20;
+        if (number % 3 == 0)  // cut off: no destructor runs
+            std::thread([] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                ::_exit(0);
+            }).detach();
+        RankFigures figures;
+        check_storage(options, figures);
+        if (number % 3 == 0) ::_exit(0);
+        return figures.storage_problem.empty() ? 0 : 1;
+    };
+    std::vector<pid_t> all;
+    for (int number = 0; number < 30; ++number) all.push_back(in_container([&] { return check(number); }));
+    int unfit = 0;
+    bool none = false;
+    for (const pid_t pid : all) {
+        int status = 0;
+        REQUIRE(::waitpid(pid, &status, 0) == pid);
+        none = none || (WIFEXITED(status) && WEXITSTATUS(status) == 77);
+        unfit += !WIFEXITED(status) || WEXITSTATUS(status) == 1;
+    }
+    if (none) WARN("no pid namespaces here: the processes have different numbers");
+    CHECK(unfit == 0);
+    std::vector<std::string> left;
+    for (const auto& file : fs::directory_iterator(folder)) left.push_back(file.path().filename());
+    CHECK(left == std::vector<std::string>{".preflight-0.78"});
     fs::remove_all(folder);
 }
 

@@ -93,6 +93,12 @@ public:
     void wait(uint64_t ticket) override { finish(ticket); }
     Traffic traffic() const override { return traffic_; }
 
+    /// Sends messages of 64 bytes to 64 KiB to every other member and receives theirs, before any other call, so that a
+    /// connection that carries none, or only small ones (a smaller MTU on the way), is found here. Collective. Throws
+    /// Fault::peer as finish() does, naming `transport`, both ranks, the size that did not pass, and how many bytes
+    /// had. Not counted as traffic.
+    void greet(std::string_view transport);
+
 protected:
     /// Starts to move bytes to or from a member and returns a ticket for finish(). Messages of one pair, direction,
     /// channel and size arrive in order. The memory is in use until finish(). Neither blocks for the peer.

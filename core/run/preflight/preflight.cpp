@@ -13,12 +13,17 @@
 #include <fmt/format.h>
 
 #include "collective/staged_communicator.h"
+#include "run/control/address.h"
+#include "run/control/exchange.h"
 #include "run/settings.h"
 
 namespace orrery {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Of two ranks alone: a connection that takes so long is of no use.
+constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
 /// The numbers of RankFigures, as they travel.
 constexpr double RankFigures::*rank_numbers[] = {
@@ -42,7 +47,6 @@ public:
         : rank_(rank), options_(options), given_(expected), bars_(bars), limits_(rank.device.limits()) {
         if (options_.message_bytes == 0)
             options_.message_bytes = limits_.host_visible ? int64_t{16} << 20 : int64_t{256} << 20;
-        options_.rank.file += fmt::format("-{}", rank.rank);
         std::error_code ignored;
         for (std::filesystem::path folder = options_.rank.folder;
              !folder.empty() && !std::filesystem::exists(folder, ignored); folder = folder.parent_path())
@@ -59,6 +63,12 @@ public:
         const auto begin = Clock::now();
         PreflightReport report;
         figures_.host_memory = limits_.host_visible;
+        if (rank_.ranks > 1) report.findings = join_pairs();
+        if (!report.findings.empty()) {  // nothing that all ranks do together would come to its end
+            report.figures = std::move(figures_);
+            report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+            return report;
+        }
         if (rank_.ranks > 1) join_all();
         all_ranks();
         if (rank_.ranks > 1) {
@@ -91,12 +101,101 @@ private:
         for (const auto& folder : made_) std::filesystem::remove(folder, ignored);  // while they are empty
     }
 
-    void join_all() {
+    void allocate() {
+        if (arena_.data) return;
         const TransportContract contract = rank_.transport->contract();
         staged_ = !serves(contract, rank_.device_kind);
         const bool own = contract.needs_arena && !contract.memory.empty() && !staged_;
         arena_ = rank_.device.allocate(TrialLine::arena_bytes(options_.message_bytes, rank_.ranks),
                                        own ? contract.memory.front() : MemoryKind::device);
+    }
+
+    std::unique_ptr<Communicator> make(const Group& group, std::chrono::milliseconds timeout) {
+        return rank_.transport->make(group, *rank_.rendezvous,
+                                     staged_ ? std::span<const Memory>() : std::span(&arena_, 1), timeout);
+    }
+
+    /// Joins each two ranks of different nodes by themselves, while there is time: a pair that cannot connect, or
+    /// passes small messages alone, is named, and holds up no other. Of two nodes one such pair is enough.
+    std::vector<PreflightFinding> join_pairs() {
+        if (rank_.transport->contract().same_host) return {};
+        Exchange texts(*rank_.rendezvous, "preflight", rank_.rank, rank_.ranks, rank_.timeout + 2 * pair_timeout);
+        std::vector<std::string> hosts;
+        std::vector<int64_t> places;
+        for (const std::string& told :
+             texts.all("host", fmt::format("{} {}", rank_.local_rank, host_name()), WaitLimit::step)) {
+            const size_t space = told.find(' ');
+            places.push_back(std::stoll(told.substr(0, space)));
+            hosts.push_back(told.substr(space + 1));
+        }
+        const std::vector<int64_t> nodes = nodes_of(hosts, places);
+        if (*std::max_element(nodes.begin(), nodes.end()) == 0) return {};
+        stage("connections between nodes");
+        allocate();
+        const auto begin = Clock::now();
+        std::vector<PreflightFinding> findings;
+        std::set<std::pair<int64_t, int64_t>> apart;  // nodes
+        const auto between = [&](const std::pair<int64_t, int64_t>& pair) {
+            return std::minmax(nodes[static_cast<size_t>(pair.first)], nodes[static_cast<size_t>(pair.second)]);
+        };
+        for (const PairRound& round : pair_rounds(nodes)) {
+            std::vector<std::pair<int64_t, int64_t>> pairs = round.pairs;
+            std::erase_if(pairs, [&](const auto& pair) {
+                const auto [a, b] = between(pair);
+                return a == b || apart.count({a, b}) > 0;
+            });
+            if (pairs.empty()) continue;
+            std::string mine = join_one(pairs);
+            const double spent = std::chrono::duration<double>(Clock::now() - begin).count();
+            if (rank_.rank == 0) mine = (spent > options_.pair.limit_s ? "over " : "more ") + mine;
+            const std::vector<std::string> outcomes = texts.all("pair", mine, WaitLimit::step);
+            const auto outcome = [&](int64_t rank) {
+                return outcomes[static_cast<size_t>(rank)].substr(rank == 0 ? 5 : 0);
+            };
+            for (const auto& pair : pairs) {
+                std::string why = outcome(pair.first), other = outcome(pair.second);
+                // One end may have got all that it waited for, and knows no more than that the other is not ready.
+                if (!why.starts_with("transport ") && !other.empty()) why = std::move(other);
+                if (why.empty()) continue;
+                const auto [a, b] = between(pair);
+                apart.insert({a, b});
+                findings.push_back({Checked::link, "connection", {pair.first, pair.second}, "", why, 0, 0, false});
+            }
+            if (outcomes[0].starts_with("over ")) break;
+        }
+        if (findings.empty()) return {};
+        for (size_t rank = 0; rank < hosts.size(); ++rank) {
+            RankFigures one;
+            one.host = hosts[rank];
+            one.device = limits_.name;
+            one.node = nodes[rank];
+            figures_.ranks.push_back(one);
+        }
+        figures_.nodes = 1 + *std::max_element(nodes.begin(), nodes.end());
+        for (PreflightFinding& finding : findings)
+            finding.subject = fmt::format("link {} - {}", rank_name(figures_, finding.ranks[0]),
+                                          rank_name(figures_, finding.ranks[1]));
+        return findings;
+    }
+
+    /// Why this rank's pair of a round does not connect; "" where it does, and where this rank is in none.
+    std::string join_one(const std::vector<std::pair<int64_t, int64_t>>& pairs) {
+        for (const auto& [a, b] : pairs) {
+            if (a != rank_.rank && b != rank_.rank) continue;
+            try {
+                make({fmt::format("preflight/pair/{}-{}", a, b), "preflight", {a, b}, rank_.rank == a ? 0 : 1},
+                     std::min(rank_.timeout, pair_timeout));
+            } catch (const Error& error) {
+                if (!rank_.rendezvous->lost().empty() || error.fault() != Fault::peer) throw;
+                const std::string text = error.what();
+                return text.substr(0, text.find('\n'));
+            }
+        }
+        return "";
+    }
+
+    void join_all() {
+        allocate();
         std::vector<int64_t> everybody;
         for (int64_t rank = 0; rank < rank_.ranks; ++rank) everybody.push_back(rank);
         join(Reach::all, 0, std::move(everybody));
@@ -108,8 +207,7 @@ private:
         if (me == ranks.end()) return;
         Group group{fmt::format("preflight/{}/{}", names[static_cast<size_t>(reach)], number), "preflight", ranks,
                     static_cast<int>(me - ranks.begin())};
-        auto made = rank_.transport->make(group, *rank_.rendezvous,
-                                          staged_ ? std::span<const Memory>() : std::span(&arena_, 1), rank_.timeout);
+        auto made = make(group, rank_.timeout);
         if (staged_) made = std::make_unique<StagedCommunicator>(std::move(made), rank_.device);
         Joined& joined = joined_.emplace_back();
         joined.communicator = std::move(made);

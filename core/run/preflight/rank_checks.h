@@ -15,7 +15,6 @@ struct RankCheckOptions {
     int64_t copy_bytes = 0;            ///< of each; 0: 64 MiB of host memory, 1 GiB of a device's own
     int64_t storage_bytes = 64 << 20;  ///< most of one piece that is written and fsynced
     std::string folder;                ///< where to write; "": storage is not looked at
-    std::string file = ".preflight";   ///< begins the name of the file there, for each rank another
 };
 
 // Each needs no other rank, and may be called alone: on a device that is otherwise idle.
@@ -27,8 +26,10 @@ double measured_matrix_rate(Device& device, DType dtype, double seconds);
 /// Bytes read and written per second by copies inside the device's memory, over `seconds`.
 double measured_copy_rate(Device& device, int64_t bytes, double seconds);
 
-/// Writes, fsyncs, reads back and removes a file in the folder, which is made if it is not there, and stays: fills
-/// write_bytes, read_bytes and sync_s, or storage_problem. Never throws for what the file system refuses.
+/// Writes, fsyncs and reads back a file in the folder, which is made if it is not there, and stays: fills write_bytes,
+/// read_bytes and sync_s, or storage_problem. The file has no name, so that nothing stays where the check is cut off;
+/// what checks of earlier versions left more than an hour ago is removed. Never throws for what the file system
+/// refuses.
 void check_storage(const RankCheckOptions& options, RankFigures& figures);
 
 /// What a look at the clock costs, and what time it is.

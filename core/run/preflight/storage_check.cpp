@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <random>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -22,6 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view trial_prefix = ".preflight-";
 constexpr int64_t block = 1 << 20;
 constexpr double long_enough_s = 0.15;  ///< of one piece: a slow disk is not asked for a large one
 constexpr int pieces = 3, syncs = 5;
@@ -37,18 +41,41 @@ struct Refusal {
     throw Refusal{fmt::format("cannot {} {}: {}", what, path, std::strerror(code))};
 }
 
-/// A file of our own, removed at the end.
+/// A file without a name: nothing stays where the check is cut off, and no other check can meet it.
+int open_nameless(const std::string& folder) {
+    const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)) return file;
+    // NFS and others have none: the name is random, since processes of two containers may have the same number.
+    std::random_device random;
+    const std::string path = fmt::format("{}/{}{:08x}{:08x}", folder, trial_prefix, random(), random());
+    const int named = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (named >= 0) ::unlink(path.c_str());
+    return named;
+}
+
+/// A file of our own in the folder, which is made where it is not there.
 class TrialFile {
 public:
-    explicit TrialFile(const std::string& path)
-        : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {
+    explicit TrialFile(const std::string& folder) : path_("a file in " + folder) {
+        constexpr int tries = 10;
+        for (int i = 0; i < tries && file_ < 0; ++i) {
+            std::error_code problem;
+            std::filesystem::create_directories(folder, problem);
+            if (problem) refuse("make", folder, problem.value());
+            file_ = open_nameless(folder);
+            // Another check that made the folder removes it while it is empty.
+            if (file_ < 0 && errno != ENOENT) break;
+        }
         if (file_ < 0) refuse("make", path_, errno);
     }
-    ~TrialFile() {
-        ::close(file_);
-        ::unlink(path_.c_str());
-    }
+    ~TrialFile() { ::close(file_); }
     TrialFile(const TrialFile&) = delete;
+
+    /// By the file system's own clock, which those of hosts differ from.
+    time_t last_written() const {
+        struct stat info {};
+        return ::fstat(file_, &info) == 0 ? info.st_mtime : 0;
+    }
 
     /// Seconds of writing so many bytes behind the last ones, fsync included.
     double write(int64_t bytes) {
@@ -106,19 +133,30 @@ private:
         return data_;
     }
 
-    const std::string path_;
-    const int file_;
+    const std::string path_;  ///< for messages
+    int file_ = -1;
     int64_t size_ = 0;
     std::vector<char> data_;
 };
 
-void use(const RankCheckOptions& options, RankFigures& figures) {
+/// Removes what checks that were cut off have left, of versions that gave their files names: up to 32 MiB each. A live
+/// check, of whatever host, has written to its file within the hour.
+void remove_left(const std::string& folder, time_t now) {
+    constexpr time_t old_s = 3600;
     std::error_code problem;
-    std::filesystem::create_directories(options.folder, problem);
-    if (problem) refuse("make", options.folder, problem.value());
-    TrialFile file(fmt::format("{}/{}.{}", options.folder, options.file, ::getpid()));
+    for (std::filesystem::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem)) {
+        if (!at->path().filename().string().starts_with(trial_prefix)) continue;
+        struct stat info {};
+        if (::lstat(at->path().c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_mtime < now - old_s)
+            ::unlink(at->path().c_str());
+    }
+}
+
+void use(const RankCheckOptions& options, RankFigures& figures) {
+    TrialFile file(options.folder);
     std::vector<double> seconds;
     for (int i = 0; i < syncs; ++i) seconds.push_back(file.write(4096));
+    remove_left(options.folder, file.last_written());
     figures.sync_s = median(std::exchange(seconds, {}));
     int64_t piece = std::min(block, options.storage_bytes);
     while (file.write(piece) < long_enough_s && piece < options.storage_bytes)

@@ -1,9 +1,7 @@
 #include "file_system.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
+#include <random>
 
 #include "folder.h"
 
@@ -33,9 +31,10 @@ Folder nearest(const std::string& place) {
     }
 }
 
-bool links_in(const Folder& folder) {
-    static std::atomic<int> tries{0};
-    const std::string name = std::string(link_trial) + std::to_string(::getpid()) + "-" + std::to_string(tries++);
+/// Makes a file and links it, under names of its own: processes of two containers may have the same number.
+bool try_link(const Folder& folder) {
+    std::random_device random;
+    const std::string name = std::string(link_trial) + std::to_string(random()) + "-" + std::to_string(random());
     const std::string other = name + "-2";
     bool links = false;
     try {
@@ -51,6 +50,9 @@ bool links_in(const Folder& folder) {
         }
     return links;
 }
+
+/// Twice where it failed: who clears the place of what cut off runs left may have removed the trial meanwhile.
+bool links_in(const Folder& folder) { return try_link(folder) || try_link(folder); }
 
 }  // namespace
 

@@ -21,10 +21,11 @@ using Milliseconds = std::chrono::milliseconds;
 
 class GlooCommunicator : public P2pCommunicator {
 public:
-    GlooCommunicator(const Group& group, std::shared_ptr<::gloo::Context> mesh, LoopThread loop,
-                     const Rendezvous& rendezvous, Milliseconds timeout, const P2pOptions& options)
+    GlooCommunicator(const Group& group, Connected connected, LoopThread loop, const Rendezvous& rendezvous,
+                     Milliseconds timeout, const P2pOptions& options)
         : P2pCommunicator(group, options),
-          mesh_(std::move(mesh)),
+          mesh_(std::move(connected.mesh)),
+          places_(std::move(connected.places)),
           loop_(loop),
           rendezvous_(rendezvous),
           timeout_(timeout),
@@ -67,8 +68,9 @@ protected:
             how = error.what();
         }
         const int peer = transfer->peer();
+        const std::string what = transfer->text();
         forget(ticket, false);
-        fail(peer, how);
+        fail(peer, how, what);
     }
 
 private:
@@ -146,11 +148,13 @@ private:
             if (!over_ && !(lost = rendezvous_.lost()).empty()) give_up(lost);
     }
 
-    /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer.
-    [[noreturn]] void fail(int peer, const std::string& how) {
+    /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer. `what` it waited
+    /// for: nobody else knows where a message is stuck.
+    [[noreturn]] void fail(int peer, const std::string& how, const std::string& what = "") {
         // A closed connection is often a dead process: the rendezvous tells which one within moments.
         const bool late = how.find("imed out") != std::string::npos;
         for (int i = 0; !late && !over_ && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
+        const std::string& place = places_[static_cast<size_t>(peer)];
         std::string why = late ? rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
                                      " ms (raise it by run.timeout_s, or transport.gloo's own)"
                                : rank_text(peer) + ": " + how;
@@ -158,10 +162,12 @@ private:
             const std::lock_guard lock(mutex_);
             why = why_;
         }
-        throw Error(what() + ": " + why, Fault::peer);
+        if (!what.empty()) why += "; over gloo " + what + " " + place;
+        throw Error(this->what() + ": " + why, Fault::peer);
     }
 
     const std::shared_ptr<::gloo::Context> mesh_;
+    const std::vector<std::string> places_;  ///< by member
     const LoopThread loop_;
     const Rendezvous& rendezvous_;
     const Milliseconds timeout_;
@@ -186,6 +192,9 @@ std::string network_id() {
 /// Each segment costs two wake-ups of Gloo's thread: between two ranks of a host an all_reduce of 4 MiB and more is up
 /// to twice as fast as with 512 KiB.
 constexpr int64_t segment_bytes = 4 << 20;
+
+/// Beyond the timeout: by then a pair that does not connect is named by its ends.
+constexpr auto settled = Milliseconds(3000);
 
 class GlooTransport : public Transport {
 public:
@@ -219,13 +228,18 @@ public:
         const std::string name = fresh_name(group, rendezvous);
         const auto networks = exchange(group, rendezvous, name + "/network", network_id(), timeout);
         if (!opened_.device) open(group, networks, rendezvous);
-        auto mesh = connect(group, rendezvous, opened_.device, name, timeout);
-        options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
         P2pOptions options = options_;
         for (const std::string& network : networks)
             options.hosts.push_back(
                 static_cast<int>(std::find(networks.begin(), networks.end(), network) - networks.begin()));
-        return std::make_unique<GlooCommunicator>(group, std::move(mesh), opened_.loop, rendezvous, timeout, options);
+        auto connected = connect(group, rendezvous, opened_.device, name, timeout);
+        // Who has connected waits until those that cannot have said so.
+        exchange(group, rendezvous, name + "/connected", "", timeout + settled);
+        auto made =
+            std::make_unique<GlooCommunicator>(group, std::move(connected), opened_.loop, rendezvous, timeout, options);
+        made->greet("gloo");
+        options_.require_alike(group, rendezvous, name + "/ready", timeout + settled);  // none closes before all are up
+        return made;
     }
 
 private:
@@ -233,9 +247,7 @@ private:
     static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
         const std::string address = own_address(group, rendezvous);
         if (!address.starts_with("127.") && address != "::1") return address;
-        char name[256] = {};
-        ::gethostname(name, sizeof name - 1);
-        return name;
+        return host_name();
     }
 
     void open(const Group& group, const std::vector<std::string>& networks, Rendezvous& rendezvous) {

@@ -1,5 +1,8 @@
 #include "mesh.h"
 
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <netdb.h>
 #include <sched.h>
@@ -11,38 +14,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "orrery/p2p.h"
 
 namespace orrery::gloo_transport {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-
-/// Gloo's view of the job's store.
-class Store : public ::gloo::rendezvous::Store {
-public:
-    Store(Rendezvous& rendezvous, std::string prefix, Milliseconds timeout)
-        : rendezvous_(rendezvous), prefix_(std::move(prefix)), timeout_(timeout) {}
-
-    void set(const std::string& key, const std::vector<char>& data) override {
-        rendezvous_.set(prefix_ + key, std::string_view(data.data(), data.size()));
-    }
-    std::vector<char> get(const std::string& key) override {
-        const std::string value = rendezvous_.get(prefix_ + key, timeout_);
-        return {value.begin(), value.end()};
-    }
-    void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
-    void wait(const std::vector<std::string>& keys, const Milliseconds& timeout) override {
-        for (const std::string& key : keys) rendezvous_.get(prefix_ + key, timeout);
-    }
-
-private:
-    Rendezvous& rendezvous_;
-    const std::string prefix_;
-    const Milliseconds timeout_;
-};
 
 /// The name's first address that this host can listen at, in numbers: Gloo does not look whether a name resolves, and
 /// reads what is not there.
@@ -104,6 +87,12 @@ private:
 
 }  // namespace
 
+std::string host_name() {
+    char name[256] = {};
+    ::gethostname(name, sizeof name - 1);
+    return name;
+}
+
 void LoopThread::may_interrupt(bool yes) const {
     if (id_ != 0) MarkedThreads::set(id_, yes ? SCHED_OTHER : SCHED_BATCH);
 }
@@ -123,23 +112,156 @@ OpenDevice open_device(const std::string& interface, const std::string& host) {
     }
 }
 
-std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezvous,
-                                         std::shared_ptr<::gloo::transport::Device> device, const std::string& name,
-                                         Milliseconds timeout) {
+namespace {
+
+/// Gloo's context with a pair for each other member, connected one after the other by connect() below: Gloo's own
+/// connectFullMesh waits for each five times as long as any other wait may take, whoever is lost meanwhile.
+class Mesh : public ::gloo::Context {
+public:
+    Mesh(const Group& group, std::shared_ptr<::gloo::transport::Device> device, Milliseconds timeout)
+        : ::gloo::Context(group.me, group.size()) {
+        setTimeout(timeout);
+        transportContext_ = device->createContext(rank, size);
+        transportContext_->setTimeout(timeout);
+        device_ = std::move(device);
+        for (int peer = 0; peer < size; ++peer)
+            if (peer != rank) transportContext_->createPair(peer);
+    }
+
+    /// Where each other member is to connect to, one behind the other and equally long.
+    std::string addresses() {
+        std::string all;
+        for (int peer = 0; peer < size; ++peer) {
+            if (peer == rank) continue;
+            const std::vector<char> bytes = getPair(peer)->address().bytes();
+            all.append(bytes.data(), bytes.size());
+        }
+        return all;
+    }
+
+    /// The part of what `peer` told as its addresses that is for this member.
+    std::vector<char> address_of(int peer, const std::string& told) const {
+        const size_t bytes = told.size() / static_cast<size_t>(size - 1);
+        const auto at = static_cast<std::ptrdiff_t>(bytes * static_cast<size_t>(rank > peer ? rank - 1 : rank));
+        return {told.begin() + at, told.begin() + at + static_cast<std::ptrdiff_t>(bytes)};
+    }
+};
+
+/// Ends the wait for a pair that does not connect: past the deadline, or when a rank of the job is lost.
+class ConnectWatch {
+public:
+    ConnectWatch(Mesh& mesh, const Rendezvous& rendezvous)
+        : mesh_(mesh), rendezvous_(rendezvous), thread_([this](std::stop_token stop) { run(stop); }) {}
+
+    /// The pair that is waited for from now on; -1: none.
+    void wait_for(int peer, Clock::time_point deadline) {
+        const std::lock_guard lock(mutex_);
+        peer_ = over_ ? -1 : peer;
+        deadline_ = deadline;
+    }
+    /// "": no rank is lost.
+    std::string lost() const {
+        const std::lock_guard lock(mutex_);
+        return lost_;
+    }
+    bool over() const {
+        const std::lock_guard lock(mutex_);
+        return over_;
+    }
+
+private:
+    void run(std::stop_token stop) {
+        for (; !stop.stop_requested(); std::this_thread::sleep_for(Milliseconds(10))) {
+            const std::lock_guard lock(mutex_);
+            lost_ = rendezvous_.lost();
+            if (peer_ < 0 || (lost_.empty() && Clock::now() < deadline_)) continue;
+            over_ = true;
+            mesh_.getPair(std::exchange(peer_, -1))->close();  // its wait ends as if it were connected
+        }
+    }
+
+    Mesh& mesh_;
+    const Rendezvous& rendezvous_;
+    mutable std::mutex mutex_;  // guards what follows
+    int peer_ = -1;
+    Clock::time_point deadline_{};
+    std::string lost_;
+    bool over_ = false;
+    std::jthread thread_;
+};
+
+/// Whether this member begins the connection, as Gloo decides by the addresses of both ends.
+bool begins(Mesh& mesh, int peer, const std::vector<char>& address) {
+    using ::gloo::transport::tcp::Address;
+    const sockaddr_storage mine = Address(mesh.getPair(peer)->address().bytes()).getSockaddr();
+    const sockaddr_storage its = Address(address).getSockaddr();
+    if (mine.ss_family == AF_INET6) {
+        const auto &a = reinterpret_cast<const sockaddr_in6&>(mine), &b = reinterpret_cast<const sockaddr_in6&>(its);
+        const int order = std::memcmp(&a.sin6_addr, &b.sin6_addr, sizeof a.sin6_addr);
+        return order > 0 || (order == 0 && a.sin6_port > b.sin6_port);
+    }
+    const auto &a = reinterpret_cast<const sockaddr_in&>(mine), &b = reinterpret_cast<const sockaddr_in&>(its);
+    const int order = std::memcmp(&a.sin_addr, &b.sin_addr, sizeof a.sin_addr);
+    return order > 0 || (order == 0 && a.sin_port > b.sin_port);
+}
+
+/// "[10.0.0.2]:4242" of an address of Gloo's.
+std::string address_text(const std::vector<char>& bytes) {
+    const sockaddr_storage address = ::gloo::transport::tcp::Address(bytes).getSockaddr();
+    char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+    if (::getnameinfo(generic, sizeof address, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV))
+        return "an unknown address";
+    const std::string name = host;
+    return (name.find(':') == std::string::npos ? name : "[" + name + "]") + ":" + port;
+}
+
+}  // namespace
+
+Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::gloo::transport::Device> device,
+                  const std::string& name, Milliseconds timeout) {
     // Gloo writes with writev: a peer that died would end this process too, before it could say why.
     struct sigaction pipe {};
     if (::sigaction(SIGPIPE, nullptr, &pipe) == 0 && pipe.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-    auto context = std::make_shared<::gloo::rendezvous::Context>(group.me, group.size());
-    context->setTimeout(timeout);
-    Store store(rendezvous, name + "/gloo/", timeout);
-    try {
-        context->connectFullMesh(store, device);
-    } catch (const ::gloo::Exception& error) {
-        throw Error("transport gloo: the members of " + group.name + " cannot connect over " + device->str() + ": " +
-                        error.what(),
+    const auto mesh = std::make_shared<Mesh>(group, device, timeout);
+    const std::vector<std::string> told =
+        exchange(group, rendezvous, name + "/gloo", host_name() + "\n" + mesh->addresses(), timeout);
+    Connected made{mesh, std::vector<std::string>(told.size(), "this rank")};
+    const auto deadline = Clock::now() + timeout;
+    // Who connects first is left to Gloo. One that only waits to be connected to may wait for a member that is itself
+    // held up by a third: that one has a moment to say so.
+    constexpr auto settled = Milliseconds(1000);
+    ConnectWatch watch(*mesh, rendezvous);
+    for (int peer = 0; peer < group.size(); ++peer) {
+        const auto p = static_cast<size_t>(peer);
+        if (peer == group.me) continue;
+        const size_t line = told[p].find('\n');
+        const std::vector<char> address = mesh->address_of(peer, told[p].substr(line + 1));
+        made.places[p] = "rank " + std::to_string(group.ranks[p]) + " on host " + told[p].substr(0, line) + " at " +
+                         address_text(address);
+        std::string how;
+        watch.wait_for(peer, deadline + (begins(*mesh, peer, address) ? Milliseconds(0) : settled));
+        try {
+            if (!watch.over()) mesh->getPair(peer)->connect(address);
+        } catch (const std::exception& error) {  // also what Gloo enforces on a pair that was closed meanwhile
+            how = error.what();
+        }
+        watch.wait_for(-1, {});
+        if (how.empty() && !watch.over()) continue;
+        // A refused connection is often a dead process: the rendezvous tells which one within moments.
+        for (int i = 0; !watch.over() && watch.lost().empty() && i < 30; ++i)
+            std::this_thread::sleep_for(Milliseconds(10));
+        if (const std::string lost = watch.lost(); !lost.empty())
+            throw Error("transport gloo: connecting " + group.name + ": " + lost, Fault::peer);
+        throw Error("transport gloo: rank " + std::to_string(group.ranks[static_cast<size_t>(group.me)]) +
+                        " cannot connect to " + made.places[p] + " over " + device->str() + ": " +
+                        (watch.over() ? "no answer within " + std::to_string(timeout.count()) +
+                                            " ms (run.timeout_s, or transport.gloo's own)"
+                                      : how) +
+                        "; is the network between both hosts open in both directions, for all ports?",
                     Fault::peer);
     }
-    return context;
+    return made;
 }
 
 /// Gloo's buffer begins at address 0 and has no end: what is sent from it lies at the offset that is its address, so
@@ -149,6 +271,7 @@ Transfer::Transfer(::gloo::Context& context, LoopThread loop)
 
 void Transfer::start(void* data, int64_t bytes, int peer, bool sends, uint64_t slot) {
     peer_ = peer;
+    bytes_ = bytes;
     sends_ = sends;
     const auto at = reinterpret_cast<uintptr_t>(data);
     loop_.may_interrupt(false);
@@ -157,6 +280,11 @@ void Transfer::start(void* data, int64_t bytes, int peer, bool sends, uint64_t s
     else
         buffer_->recv(peer, slot, at, static_cast<size_t>(bytes));
     loop_.may_interrupt(true);
+}
+
+std::string Transfer::text() const {
+    const std::string bytes = std::to_string(bytes_);
+    return std::string("it waited for a message of ") + bytes + " bytes " + (sends_ ? "to" : "of");
 }
 
 bool Transfer::wait_here(Milliseconds timeout) {

@@ -3,8 +3,10 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include <gloo/rendezvous/context.h>
+#include <gloo/common/error.h>
+#include <gloo/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -37,10 +39,18 @@ struct OpenDevice {
 /// where the name does not resolve to an address of this host.
 OpenDevice open_device(const std::string& interface, const std::string& host);
 
-/// All members, connected to each other through addresses exchanged over the rendezvous.
-std::shared_ptr<::gloo::Context> connect(const Group& group, Rendezvous& rendezvous,
-                                         std::shared_ptr<::gloo::transport::Device> device, const std::string& name,
-                                         std::chrono::milliseconds timeout);
+struct Connected {
+    std::shared_ptr<::gloo::Context> mesh;
+    std::vector<std::string> places;  ///< by member, for messages: "rank 3 on host n2 at 10.0.0.2:4242"
+};
+
+/// The name of this host.
+std::string host_name();
+
+/// All members, connected to each other through addresses exchanged over the rendezvous, within `timeout` once all have
+/// come. Throws Fault::peer, naming both ends of the first pair that does not connect, or the rank that is lost.
+Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::gloo::transport::Device> device,
+                  const std::string& name, std::chrono::milliseconds timeout);
 
 /// One message at a time, from or to any memory; kept for the next one when it is over. Throws ::gloo::Exception when
 /// its connection fails.
@@ -55,11 +65,14 @@ public:
     /// Ends a wait of another thread, or the next one.
     void cancel();
     int peer() const { return peer_; }
+    /// "it waited for a message of 4096 bytes of", for messages; the peer follows.
+    std::string text() const;
 
 private:
     bool wait_here(std::chrono::milliseconds timeout);
     const LoopThread loop_;
     int peer_ = 0;
+    int64_t bytes_ = 0;
     bool sends_ = false;
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
     std::future<bool> waiter_;

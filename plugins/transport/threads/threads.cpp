@@ -10,6 +10,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "orrery/p2p.h"
@@ -364,6 +365,16 @@ private:
     Traffic traffic_;
 };
 
+/// The pid, and what no other process has: those of two containers may have the same number.
+std::string process_id() {
+    static const std::string nonce = [] {
+        std::random_device random;
+        return std::to_string(random()) + "-" + std::to_string(random());
+    }();
+    return std::to_string(::getpid()) + " " + nonce;
+}
+std::string pid_of(const std::string& process) { return process.substr(0, process.find(' ')); }
+
 class ThreadsTransport : public Transport {
 public:
     TransportContract contract() const override {
@@ -384,11 +395,12 @@ public:
     std::unique_ptr<Communicator> make(const Group& group, Rendezvous& rendezvous, std::span<const Memory>,
                                        Milliseconds timeout) override {
         const std::string name = fresh_name(group, rendezvous);
-        const auto pids = exchange(group, rendezvous, name + "/pid", std::to_string(::getpid()), timeout);
-        for (const std::string& pid : pids)
-            if (pid != pids[0])
-                throw Error("transport threads: the members of " + group.name + " are processes " + pids[0] + " and " +
-                            pid + ", not threads of one; use transport shm");
+        const auto processes = exchange(group, rendezvous, name + "/process", process_id(), timeout);
+        for (const std::string& process : processes)
+            if (process != processes[0])
+                throw Error("transport threads: the members of " + group.name + " are processes " +
+                            pid_of(processes[0]) + " and " + pid_of(process) +
+                            ", not threads of one; use transport shm");
         // All are here: member 0 shows its state until everyone has taken it.
         std::optional<Shown> mine;
         if (group.me == 0) mine.emplace(std::make_shared<State>(static_cast<size_t>(group.size())));

@@ -64,7 +64,7 @@ std::string Reach::text() const {
     return "over " + named + (on.empty() ? "" : " on " + on);
 }
 
-Place Place::here(std::string address) {
+Place Place::here(const std::string& reached, std::string address) {
     std::string boot;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
     struct stat pids {
@@ -72,14 +72,18 @@ Place Place::here(std::string address) {
     ::stat("/proc/self/ns/pid", &pids);
     ::stat("/dev/shm", &memory);
     const std::string host = boot + "/" + std::to_string(pids.st_ino) + "/" + std::to_string(memory.st_dev);
-    return {host, ::getpid(), std::move(address)};
+    char name[256] = {};
+    ::gethostname(name, sizeof name - 1);
+    return {host, ::getpid(), std::string("host ") + name + (reached.empty() ? "" : " at " + reached),
+            std::move(address)};
 }
 
-std::string Place::text() const { return host + "\n" + std::to_string(pid) + "\n" + address; }
+std::string Place::text() const { return host + "\n" + std::to_string(pid) + "\n" + name + "\n" + address; }
 
 Place Place::parse(const std::string& text) {
-    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
-    return {text.substr(0, first), std::stoll(text.substr(first + 1, second - first - 1)), text.substr(second + 1)};
+    const size_t first = text.find('\n'), second = text.find('\n', first + 1), third = text.find('\n', second + 1);
+    return {text.substr(0, first), std::stoll(text.substr(first + 1, second - first - 1)),
+            text.substr(second + 1, third - second - 1), text.substr(third + 1)};
 }
 
 }  // namespace orrery::ucx

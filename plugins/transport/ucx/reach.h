@@ -23,9 +23,11 @@ struct Reach {
 struct Place {
     std::string host;  ///< equal on one host and in one container, with one /dev/shm
     int64_t pid = 0;
+    std::string name;     ///< for messages: "host n2 at 10.0.0.2"
     std::string address;  ///< UCX's, binary
 
-    static Place here(std::string address);
+    /// `reached`: the IP address that others reach it at, "" where none is known.
+    static Place here(const std::string& reached, std::string address);
     std::string text() const;
     static Place parse(const std::string& text);
 };

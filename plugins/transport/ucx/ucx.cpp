@@ -21,18 +21,6 @@ public:
 
     Worker& worker() { return worker_; }
 
-    /// One small message to and from everyone: UCX connects at the first one.
-    void greet() {
-        char hello = 0;
-        std::vector<uint64_t> tickets;
-        for (int peer = 0; peer < group().size(); ++peer) {
-            if (peer == group().me) continue;
-            tickets.push_back(start_receive(peer, &hello, 1, greeting));
-            tickets.push_back(start_send(peer, &hello, 1, greeting));
-        }
-        for (const uint64_t ticket : tickets) finish(ticket);
-    }
-
     bool done(uint64_t ticket) override {
         if (!worker_.ended(ticket)) return false;
         finish(ticket);
@@ -60,8 +48,6 @@ protected:
     }
 
 private:
-    static constexpr uint64_t greeting = 0x6f7272657279;
-
     /// A worker hears all members: who sends, and how much, is part of the tag, so that a message of another size than
     /// the receiver's does not match.
     static uint64_t tag(int from, int64_t bytes, uint64_t channel) {
@@ -106,37 +92,39 @@ public:
         if (timeout_s_ > 0) timeout = std::chrono::seconds(timeout_s_);
         const std::string name = fresh_name(group, rendezvous);
         // Who is where decides on the algorithms, before any connection.
-        const auto hosts = exchange(group, rendezvous, name + "/host", Place::here("").host, timeout);
+        const auto hosts = exchange(group, rendezvous, name + "/host", Place::here("", "").host, timeout);
         P2pOptions options = options_;
         std::map<std::string, int> number;
         for (const std::string& host : hosts)
             options.hosts.push_back(number.emplace(host, static_cast<int>(number.size())).first->second);
         const bool local = number.size() == 1;
-        const Reach reach = reach_.narrowed(local, [&] { return reached_at(group, rendezvous, local); });
+        const std::string reached = reached_at(group, rendezvous);
+        const Reach reach = reach_.narrowed(local, [&] {
+            if (reached.empty() && !local)
+                throw Error("transport ucx: members of " + group.name +
+                            " are on other hosts, and it is not known by which "
+                            "address this rank reaches them; set transport.ucx.devices");
+            return reached;
+        });
         auto made =
             std::make_unique<UcxCommunicator>(group, rendezvous, options, reach, static_cast<int>(slots_), timeout);
-        const std::string here = Place::here(made->worker().address()).text();
+        const std::string here = Place::here(reached, made->worker().address()).text();
         std::vector<Place> places;
         for (const std::string& text : exchange(group, rendezvous, name + "/ucx", here, timeout))
             places.push_back(Place::parse(text));
         made->worker().connect(std::move(places));
-        made->greet();
-        options_.require_alike(group, rendezvous, name + "/ready", timeout);  // nobody closes before all are up
+        made->greet("ucx");  // UCX connects at the first message
+        // None closes before all are up, and those that cannot connect have said so by then.
+        options_.require_alike(group, rendezvous, name + "/ready", timeout + Milliseconds(3000));
         return made;
     }
 
 private:
-    /// "" where the rank has no address, as among threads, and no other host to reach.
-    static std::string reached_at(const Group& group, Rendezvous& rendezvous, bool local) {
-        try {
-            return own_address(group, rendezvous);
-        } catch (const Error&) {
-            if (!rendezvous.lost().empty()) throw;
-            if (local) return "";
-            throw Error("transport ucx: members of " + group.name +
-                        " are on other hosts, and it is not known by which "
-                        "address this rank reaches them; set transport.ucx.devices");
-        }
+    /// The address by which this rank reaches the rendezvous, which it has told there; "" where it has none, as among
+    /// threads.
+    static std::string reached_at(const Group& group, Rendezvous& rendezvous) {
+        const std::string rank = std::to_string(group.ranks[static_cast<size_t>(group.me)]);
+        return rendezvous.look("address/" + rank, Milliseconds(0)).value_or("");
     }
 
     const P2pOptions options_;
@@ -147,6 +135,9 @@ private:
 void add(Registry& registry) {
     // UCX takes over the signals of crashes and prints what it thinks of lost peers; both are the program's affair.
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+    // Left to itself UCX connects over TCP inside of ucp_ep_create, for as long as the system tries, whoever is lost
+    // meanwhile. ucp_config_modify does not reach this one.
+    [[maybe_unused]] static const int once = ::setenv("UCX_TCP_CONN_NB", "y", 0);
     if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
     registry.add_transport("ucx", [](Config& config) { return std::make_unique<UcxTransport>(config); });
 }

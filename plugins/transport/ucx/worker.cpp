@@ -183,14 +183,14 @@ uint64_t Worker::send(int peer, const void* data, int64_t bytes, uint64_t tag, b
     const auto count = static_cast<size_t>(bytes);
     const ucs_status_ptr_t request = until_received ? ucp_tag_send_sync_nbx(to.endpoint, data, count, tag, &param)
                                                     : ucp_tag_send_nbx(to.endpoint, data, count, tag, &param);
-    return keep(at, request, peer, copied);
+    return keep(at, request, peer, bytes, copied);
 }
 
 uint64_t Worker::receive(int peer, void* data, int64_t bytes, uint64_t tag) {
     const std::lock_guard lock(mutex_);
     ucp_request_param_t param{};
     const uint32_t at = place();
-    return keep(at, ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(bytes), tag, ~uint64_t{0}, &param), peer,
+    return keep(at, ucp_tag_recv_nbx(worker_, data, static_cast<size_t>(bytes), tag, ~uint64_t{0}, &param), peer, bytes,
                 false);
 }
 
@@ -206,7 +206,7 @@ uint32_t Worker::place() {
     return free_.back();
 }
 
-uint64_t Worker::keep(uint32_t place, ucs_status_ptr_t request, int peer, bool copied) {
+uint64_t Worker::keep(uint32_t place, ucs_status_ptr_t request, int peer, int64_t bytes, bool copied) {
     if (request == nullptr) return 0;
     if (UCS_PTR_IS_ERR(request) && copied) {
         break_off(peer, UCS_PTR_STATUS(request));
@@ -216,6 +216,7 @@ uint64_t Worker::keep(uint32_t place, ucs_status_ptr_t request, int peer, bool c
     Transfer& transfer = transfers_[place];
     transfer.request = request;
     transfer.peer = peer;
+    transfer.bytes = bytes;
     transfer.free = false;
     transfer.copied = copied;
     ++transfer.uses;
@@ -262,12 +263,14 @@ std::string Worker::finish(uint64_t ticket) {
     Clock::time_point start{};
     for (int round = 0;; ++round) {
         int peer = 0;
+        int64_t bytes = 0;
         std::string how;
         {
             const std::lock_guard lock(mutex_);
             Transfer* const transfer = find(ticket);
             if (!transfer) return {};
             peer = transfer->peer;
+            bytes = transfer->bytes;
             for (int i = 0; i < look_every; ++i) {
                 const ucs_status_t status = status_of(transfer->request);
                 if (status == UCS_OK) {
@@ -283,15 +286,22 @@ std::string Worker::finish(uint64_t ticket) {
             }
             if (how.empty()) how = peers_[static_cast<size_t>(peer)]->broken;
         }
-        if (over()) return reason();
+        if (over()) return reason() + waited(peer, bytes);
         if (!how.empty()) return failure(peer, how);
         if (round == spin_rounds) start = Clock::now();
-        if (round > spin_rounds && Clock::now() - start > timeout_) return late(peer);
+        if (round > spin_rounds && Clock::now() - start > timeout_) return late(peer) + waited(peer, bytes);
         if (wanted_.load(std::memory_order_relaxed) > 0 || round > yield_rounds)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         else if (round > spin_rounds)
             ::sched_yield();
     }
+}
+
+/// No other rank knows where a message is stuck.
+std::string Worker::waited(int peer, int64_t bytes) const {
+    const auto p = static_cast<size_t>(peer);
+    return "; over ucx it waited for a message of " + std::to_string(bytes) + " bytes with rank " +
+           std::to_string(group_.ranks[p]) + " on " + peers_[p]->place.name;
 }
 
 std::string Worker::late(int peer) {
@@ -310,7 +320,8 @@ std::string Worker::late(int peer) {
 
 std::string Worker::unreachable(size_t peer, ucs_status_t status) const {
     return "rank " + std::to_string(group_.ranks[static_cast<size_t>(group_.me)]) + " cannot reach rank " +
-           std::to_string(group_.ranks[peer]) + " " + reach_.text() + ": " + ucs_status_string(status) +
+           std::to_string(group_.ranks[peer]) + " on " + peers_[peer]->place.name + " " + reach_.text() + ": " +
+           ucs_status_string(status) +
            "; set transport.ucx.transports (UCX_TLS) and transport.ucx.devices (UCX_NET_DEVICES) to what joins their "
            "hosts, or leave them out; ucx_info -d lists what a host has";
 }
@@ -319,7 +330,8 @@ std::string Worker::failure(int peer, const std::string& how) {
     // A broken connection is often a dead process: the rendezvous tells which one within moments.
     for (int i = 0; !over() && i < 30; ++i) std::this_thread::sleep_for(Milliseconds(10));
     if (over()) return reason();
-    return "rank " + std::to_string(group_.ranks[static_cast<size_t>(peer)]) + ": " + how;
+    const auto p = static_cast<size_t>(peer);
+    return "rank " + std::to_string(group_.ranks[p]) + " on " + peers_[p]->place.name + ": " + how;
 }
 
 void Worker::give_up(const std::string& why) {

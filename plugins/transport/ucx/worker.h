@@ -50,6 +50,7 @@ private:
     struct Transfer {
         ucs_status_ptr_t request = nullptr;
         int peer = 0;
+        int64_t bytes = 0;
         uint32_t uses = 0;  ///< tells a ticket from a later one of this slot
         bool free = true;
         bool copied = false;     ///< nobody waits for this send
@@ -57,7 +58,7 @@ private:
     };
     Transfer* find(uint64_t ticket);
     uint32_t place();
-    uint64_t keep(uint32_t place, ucs_status_ptr_t request, int peer, bool copied);
+    uint64_t keep(uint32_t place, ucs_status_ptr_t request, int peer, int64_t bytes, bool copied);
     void release(Transfer& transfer);
     bool over() const { return over_.load(std::memory_order_acquire); }
     void give_up(const std::string& why);
@@ -65,6 +66,7 @@ private:
     /// What is known of a transfer that failed or whose peer broke. Takes no lock.
     std::string failure(int peer, const std::string& how);
     std::string late(int peer);
+    std::string waited(int peer, int64_t bytes) const;
     std::string unreachable(size_t peer, ucs_status_t status) const;
     /// UCX moves data only when it is called: a send to a slow receiver goes on while this member computes.
     void run(std::stop_token stop);
