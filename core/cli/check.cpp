@@ -189,6 +189,7 @@ struct LaunchScript final : CheckScript {
     }
 
     bool looks_only() const override { return false; }
+    bool speaks() const override { return command_.node_rank == 0; }
 
     void look_at() override {
         dataset();

@@ -12,6 +12,7 @@ struct HelpScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::vector<CollectiveChoice> collectives() override { return {}; }
+    void gives(const GivenKey&) override {}
 
     void declare_options(const std::vector<Option>& options) override {
         std::printf("options of %s, set in [script] or with --set script.KEY=VALUE:\n", script().c_str());

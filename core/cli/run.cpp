@@ -134,7 +134,7 @@ void tell_changes(const std::string& folder, const Config& now) {
 
 /// `published`: how the model is published, for exports.
 void prepare_folder(ScriptRunner& script, const std::string& folder, const std::string& published) {
-    system_env()->replace_file(folder + "/config.toml", render(script.config()));
+    system_env()->replace_file(folder + "/config.toml", render(script.as_run()));
     system_env()->replace_file(folder + "/published.json", published + "\n");
     keep_lua(script, folder);
 }
@@ -254,14 +254,14 @@ void train_here(ScriptRunner& script, const Compiled& compiled, std::unique_ptr<
     const auto store = script.open_store();
     // --fresh has moved the folder aside by now; a script that trains again goes on with its own checkpoints.
     if (sessions.begun == 0) check_resume(script.settings(), script.config(), *store, false);
-    if (first && !store->steps().empty()) tell_changes(script.folder(), script.config());
+    if (first && !store->steps().empty()) tell_changes(script.folder(), script.as_run());
     std::string published;
     if (first) {
         if (script.tokenizer()) keep_tokenizer(*script.tokenizer(), script.folder());
         auto how = PublishedRecord::of(script.experiment().train(), script.experiment().recipe->weights);
         if (!script.settings().weights.empty()) how.take_dtype(script.settings().weights);
         published = how.text();
-        std::printf("%s\n", render(script.config()).c_str());
+        std::printf("%s\n", render(script.as_run()).c_str());
         std::fflush(stdout);
     }
     std::optional<NoticeWatch> notice;
@@ -313,6 +313,8 @@ struct RankScript final : ScriptRunner {
         refuse_unsaved();
         return sample_newest(*this, compile_sampling(true), options).text;
     }
+
+    bool speaks() const override { return first_of_foreign(); }
 
     void prepare() override {
         if (job_.ranks != settings_.mesh.ranks())

@@ -35,7 +35,7 @@ Config read_config(const ScriptCommand& command, std::string& script) {
                             "orrery run has made",
                             folder.string()));
         sets.insert(sets.begin(), fmt::format("run.folder=\"{}\"", folder.string()));
-        Config config = load_config(saved.string(), sets);
+        Config config = load_run_config(saved.string(), sets);
         script = config.table("run").require_text("script");
         if (!fs::exists(script))
             throw Error(fmt::format(
@@ -399,6 +399,11 @@ std::string ScriptRunner::of_rank(const std::string& text) const {
 
 void ScriptRunner::print(const std::string& line) {
     if (job_.rank == 0) std::printf("%s\n", line.c_str());
+}
+
+void ScriptRunner::gives(const GivenKey& key) {
+    const std::string line = given_.add(config_, key);
+    if (!line.empty() && speaks() && told_.insert(line).second) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 void ScriptRunner::give_up(const std::string& text) { end_process(of_rank(text)); }

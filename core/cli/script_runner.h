@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/given_keys.h"
 #include "compile/compile.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"
@@ -43,11 +44,15 @@ public:
     void train(const DataSpec& data, const TrainOptions& options) override;
     std::string sample(const SampleOptions&) override { return ""; }
     void declare_options(const std::vector<Option>&) override {}
+    /// Refuses a --set that would change nothing; prints of a value of a file that it is not used, once.
+    void gives(const GivenKey& key) override;
     void required(const std::string& file, const std::string& text) override { required_[file] = text; }
     /// On rank 0.
     void print(const std::string& line) override;
     void give_up(const std::string& text) override;
 
+    /// The configuration with what the script's calls give.
+    Config as_run() const { return given_.over(config_); }
     /// The Lua file, also where the command names a run's folder.
     const std::string& script() const { return script_; }
     const ScriptCommand& command() const { return command_; }
@@ -113,6 +118,10 @@ protected:
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.
     std::unique_ptr<Device> device_or_note(const Job& job, const Settings& settings);
+    /// This process prints what all that run the script find: one of a job.
+    virtual bool speaks() const { return job_.rank == 0; }
+    /// A launcher of another program has started the ranks, so that no process of ours has run the script before.
+    bool first_of_foreign() const { return job_.assigned && job_.launcher != "orrery" && job_.rank == 0; }
     /// Nothing is started: what no device here runs is noted instead of refused.
     virtual bool looks_only() const { return false; }
     /// Throws Error at the precision that asked for it.
@@ -131,6 +140,8 @@ protected:
     Job job_;
     Config config_;
     Settings settings_;
+    GivenKeys given_;
+    std::set<std::string> told_;  ///< lines that were printed of these
     std::optional<ChosenTokenizer> tokenizer_;
     Loader loader_;
     Registry registry_;

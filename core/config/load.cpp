@@ -254,9 +254,41 @@ void unmark(Config& config) {
     }
 }
 
-Config parse_with(std::string_view toml, const std::string& name, std::span<const std::string> sets, Keys keys) {
+/// What keys that the script gives become: what the file says that ran, or what the script's configuration was.
+enum class GivenKeys : uint8_t { as_ran, as_configured };
+
+constexpr std::string_view given_list = "run.given of ";
+
+/// Takes the list `given` of [run] out of a file that a run has written.
+std::vector<std::string> take_given(toml::table& file) {
+    std::vector<std::string> entries;
+    toml::table* const run = file["run"].as_table();
+    const toml::array* const list = run ? (*run)["given"].as_array() : nullptr;
+    if (!list) return entries;
+    for (const toml::node& entry : *list)
+        if (const auto* text = entry.as_string()) entries.push_back(text->get());
+    run->erase("given");
+    return entries;
+}
+
+void take_out(toml::table& file, const std::string& entry) {
+    const std::string path = entry.substr(0, entry.find('='));
+    const size_t dot = std::min(path.rfind('.'), path.size());
+    if (toml::table* const table = file[path.substr(0, dot)].as_table()) table->erase(path.substr(dot + 1));
+}
+
+Config parse_with(std::string_view toml, const std::string& name, std::span<const std::string> sets, Keys keys,
+                  GivenKeys given = GivenKeys::as_ran) {
     Config root("", Origin{"", name, 0, 0});
-    Copy(name, nullptr, keys).table(parse(toml, name), root);
+    toml::table file = parse(toml, name);
+    const std::vector<std::string> entries = keys == Keys::schema ? take_given(file) : std::vector<std::string>();
+    if (given == GivenKeys::as_configured)
+        for (const std::string& entry : entries) take_out(file, entry);
+    Copy(name, nullptr, keys).table(file, root);
+    const Origin listed{"", std::string(given_list) + name, 0, 0};
+    for (const std::string& entry : entries)
+        if (given == GivenKeys::as_configured && entry.find('=') != std::string::npos)
+            Copy("", &listed, keys).table(parse_set(entry, listed), root);
     for (const std::string& set : sets) {
         const Origin origin{"", "--set " + set, 0, 0};
         Copy("", &origin, keys).table(parse_set(set, origin), root);
@@ -277,20 +309,42 @@ Config load_toml(const std::filesystem::path& file, std::span<const std::string>
     return parse_toml(in.text(max_toml_bytes + 1), file.string(), sets);
 }
 
-Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
-    Config root = parse_with(toml, name, sets, Keys::schema);
+namespace {
+
+Config parse_run(std::string_view toml, const std::string& name, std::span<const std::string> sets, GivenKeys given) {
+    Config root = parse_with(toml, name, sets, Keys::schema, given);
     add_defaults(root);
     unmark(root);
     return root;
 }
 
-Config load_config(const std::filesystem::path& file, std::span<const std::string> sets) {
-    if (file.empty()) return parse_config("", "", sets);
-    const Origin origin{"", file.string(), 0, 0};
+/// One byte more than allowed tells that there is more.
+std::string text_of(const std::filesystem::path& file) {
     const RegularFile in(file.string());
-    if (!in.problem().empty()) throw Error(origin, fmt::format("{}\n  name a TOML file with --config", in.problem()));
-    // One byte more than allowed tells that there is more.
-    return parse_config(in.text(max_toml_bytes + 1), file.string(), sets);
+    if (!in.problem().empty())
+        throw Error({"", file.string(), 0, 0}, fmt::format("{}\n  name a TOML file with --config", in.problem()));
+    return in.text(max_toml_bytes + 1);
+}
+
+}  // namespace
+
+Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets) {
+    return parse_run(toml, name, sets, GivenKeys::as_ran);
+}
+
+Config load_config(const std::filesystem::path& file, std::span<const std::string> sets) {
+    return parse_config(file.empty() ? "" : text_of(file), file.string(), sets);
+}
+
+Config load_run_config(const std::filesystem::path& file, std::span<const std::string> sets) {
+    return parse_run(text_of(file), file.string(), sets, GivenKeys::as_configured);
+}
+
+Source source_of(const Origin& origin) {
+    if (origin.line > 0) return Source::file;  // which may have any name
+    if (origin.file.starts_with("--set ")) return Source::set;
+    if (origin.file.starts_with("default")) return Source::fallback;
+    return origin.file.starts_with(given_list) ? Source::given : Source::file;
 }
 
 }  // namespace orrery

@@ -19,6 +19,14 @@ Config load_config(const std::filesystem::path& file, std::span<const std::strin
 /// The same from text; `name` stands for the file in messages.
 Config parse_config(std::string_view toml, const std::string& name, std::span<const std::string> sets = {});
 
+/// The configuration of a run's folder as its script saw it: a key that `given` of [run] lists is what the list says
+/// the configuration had, or is left out. What runs is what load_config reads.
+Config load_run_config(const std::filesystem::path& file, std::span<const std::string> sets = {});
+
+/// What a value of these comes from: the default, a --set text, a file, or the list `given` of a run's folder.
+enum class Source : uint8_t { fallback, set, file, given };
+Source source_of(const Origin& origin);
+
 /// A file that is no run's configuration, as configs/clusters/: every key is let in, without defaults, and whose it is
 /// asks for them (Config::reject_unused). The rest is as above.
 Config load_toml(const std::filesystem::path& file, std::span<const std::string> sets = {});

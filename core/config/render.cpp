@@ -41,26 +41,28 @@ std::string number_text(double number) {
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-std::string value_text(const ConfigValue& value);
-
 std::string inline_table(const Config& table) {
     std::vector<std::string> parts;
-    for (const auto& [key, value] : table.items()) parts.push_back(key_text(key) + " = " + value_text(value));
+    for (const auto& [key, value] : table.items()) parts.push_back(key_text(key) + " = " + toml_value(value));
     return "{ " + join(parts, ", ") + " }";
 }
 
-std::string value_text(const ConfigValue& value) {
+}  // namespace
+
+std::string toml_value(const ConfigValue& value) {
     if (const bool* flag = std::get_if<bool>(&value.data)) return *flag ? "true" : "false";
     if (const int64_t* integer = std::get_if<int64_t>(&value.data)) return fmt::format("{}", *integer);
     if (const double* number = std::get_if<double>(&value.data)) return number_text(*number);
     if (const std::string* text = std::get_if<std::string>(&value.data)) return toml_string(*text);
     if (const auto* list = std::get_if<ConfigValue::List>(&value.data)) {
         std::vector<std::string> parts;
-        for (const ConfigValue& item : *list) parts.push_back(value_text(item));
+        for (const ConfigValue& item : *list) parts.push_back(toml_value(item));
         return "[" + join(parts, ", ") + "]";
     }
     return inline_table(*std::get<std::shared_ptr<Config>>(value.data));
 }
+
+namespace {
 
 void render_table(const Config& table, std::string& out) {
     std::string lines;
@@ -69,7 +71,7 @@ void render_table(const Config& table, std::string& out) {
         std::string source = value.origin.text();
         for (char& c : source)
             if (static_cast<unsigned char>(c) < 32) c = ' ';  // a --set text may hold anything
-        const std::string line = key_text(key) + " = " + value_text(value);
+        const std::string line = key_text(key) + " = " + toml_value(value);
         lines += source.empty() ? line + "\n" : fmt::format("{:<36} # {}\n", line, source);
     }
     if (!lines.empty()) {
@@ -98,7 +100,7 @@ void flatten(const Config& table, std::vector<std::pair<std::string, std::string
         const double* number = std::get_if<double>(&value.data);
         const std::string text = integer  ? fmt::format("{}", *integer)
                                  : number ? fmt::format("{}", *number)
-                                          : value_text(value);
+                                          : toml_value(value);
         out.emplace_back(table.path() + "." + key, text);
     }
 }

@@ -81,7 +81,10 @@ const std::vector<SchemaKey>& schema() {
          "steps in a row without an update, at the least loss scale, after which a run fails; 0: none", 0},
         {"data", "path", text, "", "text file or token file (.bin)"},
         {"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""},
-        {"data", "token_bytes", integer, "2", "bytes of one token of a token file that does not say it: 2 or 4", 2},
+        {"data", "token_bytes", integer, "",
+         "bytes of one token of a token file that does not say it: 2 or 4 (default: 2, refused where the file looks "
+         "like 4)",
+         2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
         {"data", "tokenizer", text, "",

@@ -1,7 +1,7 @@
 // run:summary, train, sample.
 #include <fmt/format.h>
 
-#include "lua/fields.h"
+#include "lua/given.h"
 #include "lua/record/data.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -32,24 +32,26 @@ int run_train(lua_State* L) {
     check_newest(L);
     const Data& data = check<Data>(L, 2);
     Host& host = state_of(L).host();
-    Config& train = host.config().table("train");
     Fields fields(L, 3, "run:train");
+    OptionOrKey train(L, fields, "train");
     TrainOptions options;
     options.origin = where(L);
-    options.steps = fields.integer("steps", 1).value_or(train.integer("steps", 0));
+    options.steps = train.integer("steps", 1, "steps", 0);
     if (options.steps < 1)
         fail(L, "run:train: steps is missing\n  give it here or as train.steps in the configuration");
-    options.evaluate_every = fields.integer("evaluate_every", 0).value_or(train.integer("evaluate_every", 0));
-    options.evaluate_batches = fields.integer("evaluate_batches", 0).value_or(train.integer("evaluate_batches", 8));
+    options.evaluate_every = train.integer("evaluate_every", 0, "evaluate_every", 0);
+    options.evaluate_batches = train.integer("evaluate_batches", 0, "evaluate_batches", 8);
     const Settings settings = read_settings(host.config());
-    const auto every = fields.integer("checkpoint_every", 0);
-    options.checkpoint_every = every.value_or(host.config().table("checkpoint").integer("every_steps", 0));
+    options.checkpoint_every = OptionOrKey(L, fields, "checkpoint").integer("checkpoint_every", 0, "every_steps", 0);
+    const bool every = fields.has("checkpoint_every");
+    if (every && settings.auto_saves) give(L, "checkpoint", "every", std::string("steps"));
     options.checkpoint_final = host.config().table("checkpoint").flag("final", true);
     options.checkpoint_async = settings.async_saves;
     if (settings.auto_saves && !every) options.checkpoint_mtbf_s = settings.node_mtbf_s;
-    options.log_every = fields.integer("log_every", 1).value_or(train.integer("log_every", 1));
-    options.max_skips = train.integer("max_skips", 50);
+    options.log_every = train.integer("log_every", 1, "log_every", 1);
+    options.max_skips = host.config().table("train").integer("max_skips", 50);
     fields.finish();
+    give_keys(L, data);
     const auto paused = state_of(L).pause();
     batch_of(data);
     host.train(data.spec, options);
@@ -61,12 +63,13 @@ int run_sample(lua_State* L) {
     check_newest(L);
     Host& host = state_of(L).host();
     Fields fields(L, 2, "run:sample");
+    OptionOrKey sample(L, fields, "sample");
     SampleOptions options = read_sample(host.config());
-    options.prompt = fields.text("prompt").value_or(options.prompt);
-    options.tokens = fields.integer("tokens", 1).value_or(options.tokens);
-    options.temperature = fields.number("temperature").value_or(options.temperature);
+    options.prompt = sample.text("prompt", "prompt", options.prompt);
+    options.tokens = sample.integer("tokens", 1, "tokens", options.tokens);
+    options.temperature = sample.number("temperature", "temperature", options.temperature);
     if (!(options.temperature >= 0)) fields.wrong("temperature", "0 or more");
-    options.top_k = fields.integer("top_k", 0).value_or(options.top_k);
+    options.top_k = sample.integer("top_k", 0, "top_k", options.top_k);
     options.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(static_cast<int64_t>(options.seed)));
     fields.finish();
     std::string text;

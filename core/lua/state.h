@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,9 +65,10 @@ public:
     Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
 
     bool options_declared = false;
-    int runs = 0;                ///< programs that are compiled
-    Origin stand_in;             ///< what `call_for` calls a function for
-    std::shared_ptr<Tape> tape;  ///< what is being recorded, by o.trace or an optimizer
+    std::set<std::string> taken;  ///< keys that a call has left to the configuration: "train.steps"
+    int runs = 0;                 ///< programs that are compiled
+    Origin stand_in;              ///< what `call_for` calls a function for
+    std::shared_ptr<Tape> tape;   ///< what is being recorded, by o.trace or an optimizer
 
     void open_libraries();
 

@@ -44,6 +44,15 @@ struct CollectiveChoice {
     Origin asked;
 };
 
+/// A key of the configuration whose value a call of the script gives itself, as in run:train(data, { steps = 100 }).
+struct GivenKey {
+    std::string table, key;                 ///< "train", "steps"
+    Origin line;                            ///< of the call
+    std::optional<ConfigValue> value = {};  ///< what runs; none: nothing that the key could say
+    std::string shown = {};  ///< what the call does instead of giving a value: "trains on o.data.mixture"
+    bool read_too = false;   ///< another call takes the configuration's value, which is not lost
+};
+
 /// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts
 /// nothing, `run` trains, `sample` draws text from the newest checkpoint.
 class Host {
@@ -80,6 +89,8 @@ public:
         std::string value;  ///< what it is here; a text without quotes
     };
     virtual void declare_options(const std::vector<Option>& options) = 0;
+    /// A call gives the value of a key. Throws Error where the command line has set another one.
+    virtual void gives(const GivenKey&) {}
     /// A file that the script's `require` has read: "orrery/nn.lua", below the library or the script's folder.
     virtual void required(const std::string& /*file*/, const std::string& /*text*/) {}
     /// print() of a script: once, from rank 0.

@@ -42,12 +42,16 @@ local function evaluated(name, options, path)
   return native.data(name, copy)
 end
 
---- `place`: the key of [data] that a list of sources is from.
-local function make(name, options, place)
-  local path, held_out = native.config.data.validation_path, nil
-  if path and path ~= "" and (not options or options.validation == nil) then
-    held_out = evaluated(name, options, path)
-  end
+--- The file that the configuration has evaluated, unless the call says what is.
+local function validation_path(options)
+  local path = native.config.data.validation_path
+  if path and path ~= "" and (not options or options.validation == nil) then return path end
+end
+
+--- `place`: the key of [data] that a list of sources is from; `held_out`: what is evaluated, for such a list.
+local function make(name, options, place, held_out)
+  local path = not held_out and validation_path(options)
+  if path then held_out = evaluated(name, options, path) end
   local made = native.data(name, options, place, held_out)
   given[made] = options
   return made
@@ -76,12 +80,10 @@ function data.file(options)
       local name = entry[2]:find("%.bin$") and "tokens" or "text"
       all[i] = { native.data(name, of_file(entry[2], all)), entry[1] }
     end
-    local evaluate = native.config.data.validation_path
-    if all.validation == nil and evaluate and evaluate ~= "" then
-      all.validation = held_out_file(evaluate, all)
-    end
+    local evaluate = validation_path(all)
+    local held_out = evaluate and held_out_file(evaluate, all) or nil
     all.seq, all.vocab, all.token_bytes = nil, nil, nil
-    return make("mixture", all, "mix")
+    return make("mixture", all, "mix", held_out)
   end
   if path and path:find("%.bin$") then return data.tokens(options) end
   return data.text(options)

@@ -554,7 +554,7 @@ local Run = {}
 --- Bytes moved, peak memory, flops.
 ---@return string
 function Run:summary() end
---- Options default to [train] and [checkpoint].
+--- Options default to [train] and [checkpoint]; a --set of a key that is given here is refused.
 ---@param data Data
 ---@param options? TrainOptions
 function Run:train(data, options) end

@@ -100,6 +100,137 @@ TEST_CASE("every key of the schema is read") {
     fs::remove_all(folder);
 }
 
+namespace {
+
+/// A call that gives a key, what it gives, and another value for the configuration.
+struct GivenTwice {
+    std::string key, data, with, train, gives, other;
+};
+
+std::string script_of(const GivenTwice& given, const std::string& data) {
+    return "local o = require 'orrery'\nlocal data = " + data +
+           "\nlocal m = require 'orrery.models.mlp' { embed = 8, mlp = 8, vocab = 256 }\n"
+           "local p = o.trace('all', data.signature, function(b) return m:loss(b.tokens, b.targets) end)\n"
+           "p:train_with(o.optim.sgd { lr = 0.1 }, { " +
+           given.with + " })\np:compile():train(data, { " + given.train + " })\n";
+}
+
+/// What is told of keys that the calls give.
+struct LinesOfGiven final : ScriptRunner {
+    std::vector<std::string> lines;
+    using ScriptRunner::ScriptRunner;
+    void gives(const GivenKey& key) override {
+        if (const std::string line = given_.add(config_, key); !line.empty()) lines.push_back(line);
+    }
+};
+
+/// Every key of [train] and [data] that a call can give, in `folder` with text.txt, more.txt and ids.bin.
+std::vector<GivenTwice> given_twice(const std::string& folder) {
+    const std::string text = "path = '" + folder + "/text.txt'", tokens = "path = '" + folder + "/ids.bin'";
+    const std::string more = "o.data.text { path = '" + folder + "/more.txt' }";
+    const auto quoted = [&](const std::string& name) { return toml_string(folder + "/" + name); };
+    const std::string ramp = "ramp = { start = 2, increment = 2, samples = 8 }";
+    return {
+        {"train.steps", "", "", "steps = 3", "3", "5"},
+        {"train.sequences_per_step", "o.data.text { batch = 8, " + text + " }", "", "", "8", "2"},
+        {"train.ramp_start", "", ramp, "", "2", "1"},
+        {"train.ramp_increment", "", ramp, "", "2", "1"},
+        {"train.ramp_samples", "", ramp, "", "8", "9"},
+        {"train.microbatches", "", "microbatches = 2", "", "2", "4"},
+        {"train.precision", "", "precision = 'bf16'", "", "\"bf16\"", "\"f16\""},
+        {"train.evaluate_every", "", "", "evaluate_every = 2", "2", "3"},
+        {"train.evaluate_batches", "", "", "evaluate_batches = 2", "2", "3"},
+        {"train.log_every", "", "", "log_every = 2", "2", "3"},
+        {"data.path", "o.data.text { " + text + " }", "", "", quoted("text.txt"), quoted("more.txt")},
+        {"data.mix", "o.data.mixture { { o.data.text { " + text + " }, 2 }, { " + more + ", 1.5 } }", "", "",
+         "[" + toml_string("2 " + folder + "/text.txt") + ", " + toml_string("1.5 " + folder + "/more.txt") + "]",
+         "[" + toml_string("1 " + folder + "/more.txt") + "]"},
+        {"data.token_bytes", "o.data.tokens { token_bytes = 2, vocab = 256, " + tokens + " }", "", "", "2", "4"},
+        {"data.tokens_per_sequence", "o.data.text { seq = 16, " + text + " }", "", "", "16", "32"},
+        {"data.vocab", "o.data.tokens { vocab = 256, " + tokens + " }", "", "", "256", "200"},
+        {"data.validation", "o.data.text { validation = 0.25, " + text + " }", "", "", "0.25", "0.125"},
+        {"data.validation_path", "o.data.text { validation = " + more + ", " + text + " }", "", "", quoted("more.txt"),
+         quoted("text.txt")},
+    };
+}
+
+}  // namespace
+
+TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or recorded as it ran") {
+    const std::string folder = in_build("unit_given"), script = folder + "/all.lua", run = folder + "/run";
+    fs::remove_all(folder);
+    fs::create_directories(run);
+    for (const char* name : {"/text.txt", "/more.txt", "/ids.bin"})
+        std::ofstream(folder + name) << (name[1] == 'i' ? std::string(4000, '\0') : std::string(4000, 'x'));
+    const std::vector<std::string> common = {"data.tokens_per_sequence=8",
+                                             "train.steps=4",
+                                             "train.sequences_per_step=4",
+                                             "run.transport=\"threads\"",
+                                             "plugins.path=[" + toml_string(in_build("plugins")) + "]",
+                                             "lua.library=" + toml_string(in_source("scripts"))};
+    const std::vector<GivenTwice> all = given_twice(folder);
+    for (const SchemaKey& key : schema()) {
+        const std::string name = fmt::format("{}.{}", key.table, key.key);
+        if (key.table != "train" && key.table != "data") continue;
+        INFO(name << ": no case gives it in a call");
+        CHECK((name == "data.tokenizer" || std::ranges::find(all, name, &GivenTwice::key) != all.end()));
+    }
+    for (const GivenTwice& given : all) {
+        INFO(given.key);
+        const std::string plain = "o.data.text { path = '" + folder + "/text.txt' }";
+        std::ofstream(script) << script_of(given, given.data.empty() ? plain : given.data);
+        const size_t dot = given.key.find('.');
+        const std::string table = given.key.substr(0, dot), key = given.key.substr(dot + 1);
+        ScriptCommand command;
+        command.script = script;
+        for (const std::string& set : common)
+            if (!set.starts_with(given.key + "=")) command.sets.push_back(set);
+
+        ScriptCommand refused = command;
+        refused.sets.push_back(given.key + "=" + given.other);
+        CHECK_THROWS_WITH(LinesOfGiven(refused, Job{}).run_script(),
+                          Catch::StartsWith("--set " + given.key + "=" + given.other) && Catch::Contains(script + ":"));
+
+        ScriptCommand equal = command;
+        equal.sets.push_back(given.key + "=" + given.gives);
+        LinesOfGiven agreed(equal, Job{});
+        agreed.run_script();
+        CHECK(agreed.lines.empty());
+
+        command.config = folder + "/x.toml";
+        std::ofstream(command.config) << "[" << table << "]\n" << key << " = " << given.other << "\n";
+        LinesOfGiven told(command, Job{});
+        told.run_script();
+        const std::string line = given.key + " = " + given.other + " of " + command.config + ":2 is not used: ";
+        CHECK(std::ranges::count_if(told.lines, [&](const std::string& one) {
+                  return one.starts_with(line + script + ":") && one.ends_with(" gives " + given.gives);
+              }) >= 1);
+        const auto recorded = [&](ScriptRunner& of) {
+            Config ran = of.as_run();
+            const ConfigValue& value = *ran.table(table).find(key);
+            CHECK(value.origin.file == script);
+            return toml_value(value);
+        };
+        CHECK(recorded(told) == given.gives);
+        CHECK(toml_value(*told.config().table(table).find(key)) == given.other);
+
+        std::ofstream(run + "/config.toml") << render(told.as_run());  // what resumes it says nothing of this
+        CHECK(toml_value(*load_config(run + "/config.toml").table(table).find(key)) == given.gives);
+        ScriptCommand again = command;
+        again.script = run;
+        again.config.clear();
+        again.sets.clear();
+        LinesOfGiven resumed(again, Job{});
+        resumed.run_script();
+        CHECK(resumed.lines.empty());
+        CHECK(recorded(resumed) == given.gives);
+        CHECK(toml_value(*resumed.config().table(table).find(key)) == given.other);
+        again.sets = {given.key + "=" + given.other};
+        CHECK_THROWS_WITH(LinesOfGiven(again, Job{}).run_script(), Catch::StartsWith("--set " + given.key));
+    }
+    fs::remove_all(folder);
+}
+
 TEST_CASE("a table by axis takes the names of single axes") {
     for (const char* table : {"transport.axis", "collectives"}) {
         Config config =

@@ -1,4 +1,5 @@
 // What is read of files of ids: pairs with index and mask, llm.c's, headerless ones; and what is refused.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
@@ -243,4 +244,77 @@ TEST_CASE("what is scored is read as what is trained on: header, index, mask, le
     folder.write("plain.bin", std::vector<uint16_t>{1, 2, 3});
     CHECK(read("plain.bin").ids == Ids{1, 2, 3});
     CHECK_THROWS_WITH(read("plain.bin", 1000, 8), Contains("token_bytes is 8, expected 2 or 4"));
+}
+
+TEST_CASE("ids of another width or byte order than the default are refused where nothing says the width") {
+    const Folder folder;
+    std::vector<int32_t> ids(200);
+    std::iota(ids.begin(), ids.end(), 1);
+    const auto refused = [&](const std::string& path, std::vector<std::pair<std::string, int64_t>> more = {}) {
+        more.emplace_back("vocab", 70'000);
+        return refusal(tokens_of(path, 4, more));
+    };
+    const std::string none = "nothing was refused";
+    const auto swapped = [](auto numbers) {
+        for (auto& number : numbers) {
+            auto* const bytes = reinterpret_cast<unsigned char*>(&number);
+            std::reverse(bytes, bytes + sizeof number);
+        }
+        return numbers;
+    };
+
+    SECTION("4 bytes") {
+        const std::string path = folder.write("wide.bin", ids);
+        CHECK_THAT(refused(path), Contains("every second one is below 2, as in ids of 4 bytes") &&
+                                      Contains("ids of 2 bytes: 1, 0, 2, 0, 3, 0, 4, 0, ...") &&
+                                      Contains("ids of 4 bytes: 1, 2, 3, 4, 5, 6, 7, 8, ...") &&
+                                      Contains("set data.token_bytes = 4"));
+        CHECK_THAT(refusal(tokens_of(path, 4, {{"vocab", 300}})), Contains("every second one is 0"));
+        CHECK_THAT(refusal(tokens_of(path)), Contains("as in ids of 4 bytes"));  // of a vocabulary that nothing says
+        CHECK(refused(path, {{"token_bytes", 4}}) == none);
+        CHECK(refused(path, {{"token_bytes", 2}}) == none);
+        std::filesystem::resize_file(path, 798);  // cut in the middle of an id
+        CHECK_THAT(refused(path), Contains("as in ids of 4 bytes"));
+    }
+    SECTION("mostly padding, and a high half that is not 0") {
+        std::vector<int32_t> padded(4000, 0);
+        for (size_t i = 0; i < 16; ++i) padded[200 * i] = static_cast<int32_t>(65'537 + i);
+        padded[1] = 7;
+        padded[2] = 9;
+        CHECK_THAT(refused(folder.write("padded.bin", padded)), Contains("as in ids of 4 bytes"));
+    }
+    SECTION("8 bytes, or big-endian") {
+        CHECK_THAT(refused(folder.write("long.bin", std::vector<int64_t>(ids.begin(), ids.end()))),
+                   Contains("ids of 8 bytes: 1, 2, 3, ") && Contains("8 bytes are not read"));
+        CHECK_THAT(refused(folder.write("big.bin", swapped(ids))),
+                   Contains("ids of 4 bytes, big-endian: 1, 2, 3, ") && Contains("write the ids as little-endian"));
+    }
+    SECTION("what ids of 2 bytes may be") {
+        const auto genuine = [&](const std::vector<uint16_t>& numbers) {
+            return refused(folder.write("a.bin", numbers));
+        };
+        CHECK(genuine(std::vector<uint16_t>(ids.begin(), ids.end())) == none);
+        CHECK(genuine(std::vector<uint16_t>(200, 0)) == none);
+        CHECK(genuine({9, 0, 8, 0, 7, 0, 6, 0, 5}) == none);  // as much by chance
+        std::vector<uint16_t> sparse(4000, 0);                // 40 ids among zeros, at even and odd places
+        for (size_t i = 0; i < 40; ++i) sparse[97 * i] = 300;
+        CHECK(genuine(sparse) == none);
+        std::vector<uint16_t> last(200, 0);  // one number alone says otherwise
+        for (size_t i = 0; i < 200; i += 2) last[i] = 40;
+        last[199] = 41;
+        CHECK(genuine(last) == none);
+    }
+    SECTION("what is stated and does not fit says what would") {
+        const std::vector<uint16_t> narrow(ids.begin(), ids.end());
+        CHECK_THAT(refused(folder.write("narrow.bin", narrow), {{"token_bytes", 4}}),
+                   Contains("token 0 has id 131073") && Contains("as ids of 2 bytes: 1, 2, 3, ") &&
+                       Contains("set data.token_bytes = 2"));
+        CHECK_THAT(refusal(tokens_of(folder.write("swapped.bin", swapped(narrow)), 4, {{"vocab", 201}})),
+                   Contains("has id 256") && Contains("as ids of 2 bytes, big-endian: 1, 2, 3, "));
+        std::ofstream(folder.name("bytes.bin")) << "bytes that are text, of which two make no id below 256";
+        CHECK_THAT(refusal(tokens_of(folder.name("bytes.bin"), 4, {{"vocab", 256}})),
+                   Contains("as ids of 1 byte: 98, 121, ") && Contains("a name that does not end in .bin"));
+        std::ofstream(folder.name("saved.bin")) << "\x93NUMPY and so on";
+        CHECK_THAT(refused(folder.name("saved.bin")), Contains("an array that numpy has saved"));
+    }
 }

@@ -38,6 +38,10 @@ public:
     void compile(Experiment experiment) override;
     void train(const DataSpec&, const TrainOptions&) override {}
     void print(const std::string&) override {}
+    /// The file that is scored goes by data.token_bytes, whatever the data trained on has.
+    void gives(const GivenKey& key) override {
+        if (key.key != "token_bytes") ScriptRunner::gives(key);
+    }
 
     const std::optional<ScoredText>& text() const { return text_; }
     const std::vector<MultipleChoice>& choices() const { return choices_; }
@@ -46,6 +50,7 @@ public:
 
 protected:
     void prepare() override;
+    bool speaks() const override { return looks_ ? command_.node_rank == 0 : first_of_foreign(); }
     std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings) override;
 
 private:

@@ -28,6 +28,11 @@ struct SampleScript final : ScriptRunner {
         return sample_newest(*this, compile_sampling(true), options).text;
     }
 
+    /// The command goes by [sample] itself.
+    void gives(const GivenKey& key) override {
+        if (key.table != "sample") ScriptRunner::gives(key);
+    }
+
     void prepare() override {
         settings_.mesh = Mesh();
         ScriptRunner::prepare();

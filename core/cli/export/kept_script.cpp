@@ -31,6 +31,7 @@ struct KeptScript final : ScriptRunner {
     std::string summary() override { return ""; }
     void train(const DataSpec&, const TrainOptions&) override {}
     void print(const std::string&) override {}
+    void gives(const GivenKey&) override {}
 };
 
 }  // namespace

@@ -30,6 +30,7 @@ struct SimulateScript final : ScriptRunner {
     void print(const std::string&) override {}
     bool looks_only() const override { return true; }
     bool train_step_alone() const override { return quick; }
+    bool speaks() const override { return !quick; }
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared[option.key] = option.value;

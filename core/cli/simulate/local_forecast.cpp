@@ -31,6 +31,7 @@ struct HereScript final : ScriptRunner {
 
     void print(const std::string&) override {}
     bool train_step_alone() const override { return quick; }
+    bool speaks() const override { return !quick; }
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared[option.key] = option.value;

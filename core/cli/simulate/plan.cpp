@@ -32,10 +32,9 @@ void show(int64_t judged, int64_t left, const Judged* best) {
 }
 
 /// Of a micro-batch on one member of dp, as the configuration has it.
-int64_t samples_of(ScriptRunner& configured) {
+int64_t samples_of(ScriptRunner& configured, int64_t batch) {
     Config& config = configured.config();
-    return config.table("train").integer("sequences_per_step", 1) / config.table("mesh").integer("dp", 1) /
-           config.table("train").integer("microbatches", 1);
+    return batch / config.table("mesh").integer("dp", 1) / config.table("train").integer("microbatches", 1);
 }
 
 /// Of all choices. A mesh that is kept says it.
@@ -120,7 +119,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     const FirstLook first = site.first(probe_of(given, command), ranks);
     FoundReport report;
     SearchSpace& space = report.space;
-    space = space_of(first.compiled, first.options, command, samples_of(configured));
+    space = space_of(first.compiled, first.options, command, samples_of(configured, first.compiled.sizes.full()));
     space.ranks = ranks;
     space.most_tp = command.most_tp > 0 ? command.most_tp : site.usual_tp(ranks);
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);

@@ -1,4 +1,5 @@
 // program:compile: the script's functions as a recipe, and what the host makes of it.
+#include "lua/given.h"
 #include "lua/record/traced.h"
 #include "lua/schedules.h"
 #include "lua/state.h"
@@ -30,6 +31,18 @@ Recipe recipe_of(lua_State* L, const Traced& traced) {
     return recipe;
 }
 
+namespace {
+
+/// A strategy may say how many there are, where nothing else does.
+void give_microbatches(lua_State* L, const Recipe& recipe, const Program& step) {
+    if (step.microbatches() == recipe.microbatches) return;
+    const Origin& schedule = step.pipeline().origin;
+    const Origin line = schedule.line > 0 ? Origin{"", schedule.file, schedule.line} : where(L);
+    give(L, {"train", "microbatches", line, ConfigValue{step.microbatches(), line, true}});
+}
+
+}  // namespace
+
 int compile_program(lua_State* L) {
     Traced& traced = open_program(L, "compile");
     if (traced.step.ops.empty()) fail(L, "compile: the program has no optimizer; call program:train_with first");
@@ -37,6 +50,7 @@ int compile_program(lua_State* L) {
     check_script_table(state);
     Experiment experiment =
         make_experiment(recipe_of(L, traced), traced.step, state.host().mesh(), state.host().train_step_alone());
+    give_microbatches(L, traced.recipe, experiment.train());
     traced.compiled = true;
     lua_pushvalue(L, 1);
     luaL_ref(L, LUA_REGISTRYINDEX);  // the recipe calls its functions for as long as this Lua lives

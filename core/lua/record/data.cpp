@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "lua/fields.h"
+#include "lua/record/data_keys.h"
 #include "lua/record/options.h"
 #include "lua/state.h"
 
@@ -49,6 +50,7 @@ int index(lua_State* L) {
     const std::vector<DataArray>& arrays = spec.source->arrays();
     const std::string key = check_text(L, 2);
     if (key == "signature") {
+        give_keys(L, data);
         lua_createtable(L, static_cast<int>(arrays.size()), 0);
         for (size_t i = 0; i < arrays.size(); ++i) {
             push_array(L, arrays[i], batch_of(data));
@@ -93,8 +95,10 @@ void push_options(lua_State* L, int index) {
     }
 }
 
-/// The list part of the options: { { source, weight }, ... }. `places`: of the weights, where a configuration has them.
-std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place) {
+/// The list part of the options: { { source, weight }, ... }. `place`: of the weights, where a configuration has them.
+/// `sources`: filled with what made them.
+std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
+                               std::vector<const Data*>& sources) {
     std::vector<DataPart> parts;
     for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
         const std::string which = fmt::format("{}: source {}", function, i);
@@ -114,6 +118,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
                                                      "samples of all its sources",
                                                      which, of->function, join(of->own, " and "), function));
         parts.push_back({of->spec.source, lua_tonumber(L, -1), place});
+        sources.push_back(of);
         lua_pop(L, 3);
     }
     lua_pop(L, 1);
@@ -121,9 +126,11 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
 }
 
 /// What is evaluated: a share of the samples, or a data source of its own, of the call or else at 4.
-void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spec) {
+void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
+    DataSpec& spec = data.spec;
     fields.push_field("validation");
     const Data* own = test<Data>(L, -1);
+    const bool called = own != nullptr;
     if (!own && lua_isnil(L, -1)) own = test<Data>(L, 4);
     if (own) {
         if (own->spec.source->arrays() != spec.source->arrays())
@@ -133,9 +140,12 @@ void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spe
         spec.held_out = own->spec.source;
         spec.held_out_plugin = own->spec.plugin;
         spec.validation = 0;
+        data.read.insert(own->read.begin(), own->read.end());
+        if (called) give_held_out(data, 0.0, own->spec.source->path());
     }
     lua_pop(L, 1);
     if (own) return;
+    if (const auto share = fields.number("validation")) give_held_out(data, *share, "");
     spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
     if (!(spec.validation >= 0 && spec.validation <= 0.5))
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
@@ -168,13 +178,22 @@ int make(lua_State* L) {
     }
     spec.sequences_per_step = fields.integer("batch", 1).value_or(root.table("train").integer("sequences_per_step", 0));
     spec.seed = static_cast<uint64_t>(fields.integer("seed", 0).value_or(root.table("run").integer("seed", 1)));
+    if (fields.has("batch"))
+        data.given.push_back(
+            {"train", "sequences_per_step", spec.origin, ConfigValue{spec.sequences_per_step, spec.origin, true}});
     options.fall_back_on(config);
     spec.plugin = "data/" + name;
-    spec.source = state_of(L).host().make_data(name, options, spec.origin);
-    std::vector<DataPart> parts = parts_of(L, 2, data.function, place);
-    if (const bool some = !parts.empty(); !spec.source->over(std::move(parts)) && some)
+    data.read = keys_read(config, [&] { spec.source = state_of(L).host().make_data(name, options, spec.origin); });
+    std::vector<const Data*> sources;
+    const std::vector<DataPart> parts = parts_of(L, 2, data.function, place, sources);
+    if (!spec.source->over(parts) && !parts.empty())
         throw Error(spec.origin, data.function + ": it takes no sources\n  o.data.mixture does");
-    read_validation(L, fields, config, spec);
+    give_options(data, options);
+    if (parts.empty())
+        give_alone(data);
+    else
+        give_mixture(data, parts, sources, lua_isstring(L, 3));
+    read_validation(L, fields, config, data);
     options.reject_unused();
     push_object(L, std::move(data));
     return 1;

@@ -8,7 +8,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "ir/print.h"
-#include "lua/fields.h"
+#include "lua/given.h"
 #include "lua/record/loss_scale.h"
 #include "lua/record/traced.h"
 #include "lua/state.h"
@@ -66,8 +66,7 @@ int trace(lua_State* L) {
 }
 
 DType read_precision(lua_State* L, Fields& fields) {
-    Config& config = state_of(L).host().config().table("train");
-    const std::string given = fields.text("precision").value_or(config.text("precision", "f32"));
+    const std::string given = OptionOrKey(L, fields, "train").text("precision", "precision", "f32");
     if (given == "f32") return DType::f32;
     if (given == "bf16") return DType::bf16;
     if (given == "f16") return DType::f16;
@@ -75,7 +74,7 @@ DType read_precision(lua_State* L, Fields& fields) {
     const std::string why =
         fmt::format("no precision {}{}", quote(given), choices("known", given, {"f32", "bf16", "f16", "fp8"}));
     if (fields.has("precision")) fail(L, why);
-    throw Error(config.where("precision"), why);
+    throw Error(state_of(L).host().config().table("train").where("precision"), why);
 }
 
 /// The ramp of { ramp = { start = , increment = , samples = } } or of train.ramp_*; none of them: no ramp.
@@ -85,11 +84,17 @@ BatchRamp read_ramp(lua_State* L, Fields& fields) {
     fields.push_field("ramp");
     if (!lua_isnil(L, -1)) {
         Fields given(L, -1, "ramp");
-        for (const auto& [name, part] :
-             {std::pair{"start", &ramp.start}, {"increment", &ramp.increment}, {"samples", &ramp.samples}}) {
+        struct Part {
+            const char *name, *key;
+            int64_t* to;
+        };
+        for (const auto& [name, key, to] :
+             {Part{"start", "ramp_start", &ramp.start}, Part{"increment", "ramp_increment", &ramp.increment},
+              Part{"samples", "ramp_samples", &ramp.samples}}) {
             const auto value = given.integer(name, 1);
             if (!value) given.wrong(name, "a number of sequences");
-            *part = *value;
+            *to = *value;
+            give(L, "train", key, *value);
         }
         given.finish();
         lua_pop(L, 1);
@@ -129,8 +134,7 @@ int train_with(lua_State* L) {
     Recipe& recipe = traced.recipe;
     recipe.train_origin = where(L);
     recipe.precision = read_precision(L, fields);
-    Config& config = state_of(L).host().config().table("train");
-    recipe.microbatches = fields.integer("microbatches", 1).value_or(config.integer("microbatches", 1));
+    recipe.microbatches = OptionOrKey(L, fields, "train").integer("microbatches", 1, "microbatches", 1);
     recipe.loss_scale = read_loss_scale(L, fields, recipe.precision);
     recipe.ramp = read_ramp(L, fields);
     fields.finish();

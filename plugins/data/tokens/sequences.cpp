@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "readings.h"
+
 namespace sequences {
 
 using orrery::DataFile;
@@ -79,6 +81,9 @@ void Sequences::open(int64_t ids) {
                                      "header or index says " + text(file_->width()) +
                                      "\n  leave token_bytes out: the file says it");
     samples_ = (file_->tokens() - 1) / spec_.sequence;
+    if (!spec_.width_known && !file_->says_width())
+        if (const std::string problem = width_problem(begin_of(*file_), ids_); !problem.empty())
+            throw Error(spec_.asked, place() + ": " + problem);
     check_size();
     if (ids_ > 0) check_all();
     digest_ = file_->digest();
@@ -128,7 +133,8 @@ void Sequences::check_range(const Bytes& bytes, int64_t from, int64_t count) con
         if (const int64_t id = id_at(bytes, i); id >= ids_)
             throw Error(spec_.asked, place() + ": token " + text(from + i) + " has id " + text(id) + ", at byte " +
                                          text(file_->byte_of(from + i)) + "; the model's vocabulary is " + text(ids_) +
-                                         "\n  give the model vocab = " + text(id + 1) + " or more, or tokenize again");
+                                         "\n  give the model vocab = " + text(id + 1) + " or more, or tokenize again" +
+                                         (spec_.plain ? "" : other_reading(begin_of(*file_), file_->width(), ids_)));
 }
 
 std::vector<std::pair<std::string, int64_t>> Sequences::identity() const {

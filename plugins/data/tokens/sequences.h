@@ -11,6 +11,7 @@ struct Spec {
     std::string path;
     int64_t width = 1;         ///< bytes of an id where the file does not say: 1, 2 or 4, little-endian
     bool width_asked = false;  ///< the script's call says so
+    bool width_known = true;   ///< the call or the configuration says so, or there is one width alone
     bool plain = true;         ///< ids and nothing else: no header, index or mask is looked for
     int64_t sequence = 0;      ///< ids in one sample
     int64_t vocab = 0;         ///< 0: not known

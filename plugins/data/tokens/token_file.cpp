@@ -47,13 +47,18 @@ TokenFile::TokenFile(const std::string& path, int64_t width, bool plain, const o
     tokens_ = ids_.bytes() / width_;
 }
 
-/// NAME.idx in the place of NAME.bin: its bytes would pass for ids.
+/// NAME.idx in the place of NAME.bin, or an array with a header: its bytes would pass for ids.
 void TokenFile::refuse_index(const std::string& path) const {
     char start[7] = {};
     if (ids_.bytes() < static_cast<int64_t>(sizeof start)) return;
     ids_.read(-1, 0, start, sizeof start);
     if (std::string(start, sizeof start) == "MMIDIDX")
         throw Error(asked_, "data file " + path + " is an index of a pair\n  name the file of its tokens, NAME.bin");
+    if (std::string(start, 6) == "\x93NUMPY")
+        throw Error(asked_, "data file " + path +
+                                " is an array that numpy has saved, not ids alone\n  write the ids with "
+                                "array.astype(\"uint16\").tofile(NAME.bin), or \"uint32\" and "
+                                "data.token_bytes = 4");
 }
 
 template <class T>

@@ -7,8 +7,9 @@ static void add(orrery::Registry& registry) {
         sequences::Spec spec = sequences::read_spec(options, asked, 0);
         spec.plain = false;
         spec.width = options.integer("token_bytes", 2);
-        // The configuration's stands for files that do not say it, and a run's folder has its default written out.
+        // The configuration's stands for files that do not say it.
         spec.width_asked = options.find("token_bytes") != nullptr;
+        spec.width_known = options.has("token_bytes");
         if (spec.width != 2 && spec.width != 4) {
             const std::string whose = options.find("token_bytes") ? options.path() + ": " : "data.";
             throw orrery::Error(options.where("token_bytes"),

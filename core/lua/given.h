@@ -1,0 +1,36 @@
+#pragma once
+#include "lua/fields.h"
+#include "run/script_interface.h"
+
+namespace orrery::lua {
+
+/// Tells the host that a call gives a key of the configuration.
+void give(lua_State* L, GivenKey key);
+/// The same of the call that runs.
+template <class T>
+void give(lua_State* L, const char* table, const char* key, const T& value) {
+    const Origin line = where(L);
+    give(L, {table, key, line, ConfigValue{value, line, true}});
+}
+
+/// An option of a call, or else the key of the configuration that it stands for, or `fallback`.
+class OptionOrKey {
+public:
+    /// `table`: of the configuration.
+    OptionOrKey(lua_State* L, Fields& fields, const char* table);
+
+    int64_t integer(const char* option, int64_t least, const char* key, int64_t fallback);
+    double number(const char* option, const char* key, double fallback);
+    std::string text(const char* option, const char* key, const std::string& fallback);
+
+private:
+    template <class T>
+    T given_or(const std::optional<T>& given, const char* key, T (*read)(Config&, const char*, const T&),
+               const T& fallback);
+
+    lua_State* L_;
+    Fields& fields_;
+    const char* table_;
+};
+
+}  // namespace orrery::lua

@@ -1,0 +1,22 @@
+// The same bytes as ids of another width or byte order.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "token_file.h"
+
+namespace sequences {
+
+/// The file's first MiB of ids, as stored.
+std::vector<unsigned char> begin_of(const TokenFile& file);
+
+/// What is wrong with reading these bytes as ids of 2, which nobody has asked for: every second number of 2 bytes is no
+/// more than the high half of an id below `ids` (0: not known) can be, and at least 16 of the others are. "" where
+/// nothing is.
+std::string width_problem(const std::vector<unsigned char>& bytes, int64_t ids);
+
+/// "\n  all would be below it as ids of 4 bytes: ..." of the first other reading in which all are below `ids`, else "".
+std::string other_reading(const std::vector<unsigned char>& bytes, int64_t width, int64_t ids);
+
+}  // namespace sequences
