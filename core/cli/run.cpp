@@ -226,7 +226,8 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            told ? [told](int64_t step) { told->finished(step); } : std::function<void(int64_t)>(),
            record ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
                   : std::function<std::string()>(),
-           record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>()});
+           record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>(),
+           code_of(script)});
 }
 
 /// This rank's part of a training; ends with its session.

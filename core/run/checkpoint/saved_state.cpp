@@ -149,7 +149,7 @@ void SavedState::put_back(const std::vector<StateValue>& state) {
 
 SavedState::Resumed SavedState::told(int64_t step, std::vector<std::string> passed_over) {
     for (std::string& note : checkpoints_.notes()) passed_over.push_back(std::move(note));
-    return {step, std::move(passed_over), ""};
+    return {step, std::move(passed_over)};
 }
 
 namespace {
@@ -231,6 +231,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.products = text_of(host, "products");
+    if (host.contains("bits")) resumed.bits = host["bits"];
     return resumed;
 }
 
@@ -276,6 +277,7 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     host["first_loss"] = judge_.first;
     host["sound_loss"] = judge_.sound;
     if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
+    if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());
     return host;
 }
 

@@ -36,7 +36,8 @@ struct TrainingRun {
     std::function<void(int64_t step)> resumed = {}, finished = {};
     /// On rank 0, once `costs` is written: what else there is to say of it at the end.
     std::function<std::string()> close = {};
-    std::function<void(const Json&)> record = {};  ///< on rank 0, at the end: what is kept of the run
+    std::function<void(const Json&)> record = {};  ///< on rank 0: what is kept of the run
+    BitSources code = {};                          ///< the libraries whose code the ranks run
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads
