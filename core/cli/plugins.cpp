@@ -26,8 +26,8 @@ int plugins_command(const std::vector<std::string>& more) {
     std::printf("plugins of %s\n", std::string(describe_abi(this_abi())).c_str());
     for (const PluginReport& report : loader.list()) {
         if (report.reason.empty()) {
-            std::printf("  %-24s %-8s %-12.12s %s\n", report.name.c_str(), report.version.c_str(), report.digest.c_str(),
-                        report.path.c_str());
+            std::printf("  %-24s %-8s %-12.12s %s\n", report.name.c_str(), report.version.c_str(),
+                        report.digest.c_str(), report.path.c_str());
             if (!report.cannot_run.empty()) std::printf("      cannot run here: %s\n", report.cannot_run.c_str());
             continue;
         }

@@ -95,6 +95,8 @@ std::vector<std::string> Session::settle_bits(const BitSources& code, const Json
     bits_ = {{"threads_per_rank", std::to_string(compiled_.train().threads_per_rank)},
              {"mesh", compiled_.mesh.text()},
              {"device", settings_.device}};
+    for (const Axis& axis : compiled_.mesh.axes())
+        if (axis.size > 1) bits_.push_back({"transport of " + axis.name, settings_.transport_of(axis.name)});
     for (BitSource& source : bit_sources_of(device_->arithmetic())) bits_.push_back(std::move(source));
     bits_.insert(bits_.end(), code.begin(), code.end());
     const RankBits mine{host_name(), bits_};

@@ -19,8 +19,8 @@ function(orrery_compiler_abi result sanitizers)
   set(${result} ${abi} PARENT_SCOPE)
 endfunction()
 
-# orrery_digested(TARGET): the build id of this shared library is the digest of the code that it is linked of (link.cpp),
-# which ranks compare and checkpoints record.
+# orrery_digested(TARGET): the build id of this shared library is the digest of the code that it is linked of (scripts/
+# cmake/link.cpp), which ranks compare and checkpoints record.
 function(orrery_digested target)
   set(link ${ORRERY_LINK})
   if(TARGET orrery_link)

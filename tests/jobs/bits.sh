@@ -22,7 +22,8 @@ host=$(uname -n)
 # The digests that the command prints are those of the files.
 exits 0 version $orrery --version
 grep -q "^orrery [0-9]" version.txt || { cat version.txt; fail "no version"; }
-grep -Eq "^  liborrery +[0-9a-f]{40} .*/liborrery[.]so$" version.txt || { cat version.txt; fail "no digest of liborrery"; }
+grep -Eq "^  liborrery +[0-9a-f]{40} .*/liborrery[.]so$" version.txt ||
+    { cat version.txt; fail "no digest of liborrery"; }
 grep -Eq "^  device/cpu +[0-9a-f]{40} " version.txt || { cat version.txt; fail "no digest of device/cpu"; }
 mkdir other
 other_code device_cpu other
@@ -43,7 +44,7 @@ assert run["digest"] == run["bits"]["liborrery"] == code["liborrery"], run
 assert all(p["digest"] == code[p["name"]] == run["bits"][p["name"]] for p in run["plugins"]), run
 assert run["bits"]["threads_per_rank"] == "1" and run["bits"]["instructions"] and run["bits_differ"] == [], run
 PY
-for copy in threads code isa; do cp -r first $copy; done
+for copy in threads code isa mesh; do cp -r first $copy; done
 must same.log taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" bash -c "$(declare -f run_tiny)
     orrery='$orrery' source_root='$source_root'
     run_tiny first 20 --set mesh.dp=1 --set train.evaluate_every=0"
@@ -56,7 +57,8 @@ echo "threads: recorded, and a line where they change"
 
 # Other code, or other instructions.
 alone code.log code 20 --set run.threads_per_rank=1 --set "plugins.path=[\"other\"]"
-says code.log "the code of $other on host $host was $was and is $is: the losses after step 10 may differ in the last bits"
+code="the code of $other on host $host was $was and is $is"
+says code.log "$code: the losses after step 10 may differ in the last bits"
 cmp <(losses first) <(losses code) || fail "a library of the same code has other losses"
 if grep -q '"instructions": "avx' first/run.json; then
     export ORRERY_CPU_ISA=portable
@@ -66,6 +68,10 @@ if grep -q '"instructions": "avx' first/run.json; then
         { cat isa.log; fail "no line on other instructions"; }
 fi
 echo "code and instructions: a line where they change"
+
+# Another mesh.
+must mesh.log run_tiny mesh 20 --set mesh.dp=2 --set train.evaluate_every=0 --set run.threads_per_rank=1
+says mesh.log "mesh was dp=1 and is dp=2: the losses after step 10 will differ in the last bits"
 
 # A rank with other code: it is named, and trains on.
 pair() {
@@ -81,7 +87,8 @@ pair 0 "$port" > pair0.log 2>&1 &
 first=$!
 pair 1 "$port" --set "plugins.path=[\"other\"]" > pair1.log 2>&1 || { cat pair0.log pair1.log; fail "rank 1"; }
 wait $first || { cat pair0.log pair1.log; fail "rank 0"; }
-says pair0.log "rank 1 on host $host and rank 0 on host $host may compute different bits: $other: digest $is, rank 0 has $was"
+says pair0.log "rank 1 on host $host and rank 0 on host $host may compute different bits: $other:$(
+    ) digest $is, rank 0 has $was"
 [ "$(losses pair | wc -l)" -eq 5 ] || fail "it did not train on"
 echo "ranks with other code: named, and trained"
 echo "1 passed, 0 failed"

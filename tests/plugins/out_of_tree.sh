@@ -16,9 +16,9 @@ configure "$work/build" ""
 cmake --build "$work/build" >> "$work.log"
 ORRERY_TEST_FOLDER=$work/build/plugins "$build/tests/plugin_tests" "[out_of_tree]" -w NoTests
 
-# The digest of a plugin's code is that of its source: the same in a folder with a longer name and with debug information,
-# another one where a word changes. An installed library's is that of the one that was built. (Code for AddressSanitizer
-# names its source file.)
+# The digest of a plugin's code is that of its source: the same in a folder with a longer name and with debug
+# information, another one where a word changes. An installed library's is that of the one that was built. (Code for
+# AddressSanitizer names its source file.)
 if [ -x "$work/prefix/bin/orrery" ] && [ -z "$flags" ]; then
     codes() { "$1" --version | awk '/^  / { print $1, $2 }'; }
     [ "$(codes "$build/orrery")" = "$(codes "$work/prefix/bin/orrery")" ] || { echo "other digests installed"; exit 1; }

@@ -34,7 +34,7 @@ TEST_CASE("bits: ranks that have the same say nothing, others are named with hos
     const RankBits other{"b", elsewhere}, narrow{"c", with("instructions", "portable")};
     CHECK(bits_between({same, other, same, other, narrow}) ==
           std::vector<std::string>{
-              "ranks 1 and 3 on host b and rank 0 on host a may compute different bits: "
+              "ranks 1, 3 on host b and rank 0 on host a may compute different bits: "
               "/p/liborrery_device_cpu.so: digest ffbbccddeeff, rank 0 has aabbccddeeff",
               "rank 4 on host c and rank 0 on host a may compute different bits: instructions: portable, rank 0 has "
               "avx2"});

@@ -41,7 +41,8 @@ void keep_lua(const ScriptRunner& script, const std::string& folder) {
 BitSources code_of(const ScriptRunner& script) {
     const LibraryCode own = this_code();
     BitSources code = {{"liborrery", own.digest, own.path}};
-    for (const PluginReport& plugin : script.loader().loaded()) code.push_back({plugin.name, plugin.digest, plugin.path});
+    for (const PluginReport& plugin : script.loader().loaded())
+        code.push_back({plugin.name, plugin.digest, plugin.path});
     return code;
 }
 

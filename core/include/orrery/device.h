@@ -133,7 +133,7 @@ public:
     virtual void* native(int queue) = 0;
 
     virtual ProductKinds products() { return {}; }
-    /// "name=value" lines of what else the last bits of results depend on: processor, instructions, libraries, settings.
+    /// "name=value" lines of what else the last bits of results depend on: processor, instructions, libraries, keys.
     virtual std::string arithmetic() { return ""; }
     /// From the next launch on, of kernels that are prepared, too. Throws Error with the names there are, or with why
     /// this machine lacks the kind, by its flags: a kind that nobody has tried may still fault.
