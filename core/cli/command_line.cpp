@@ -238,6 +238,8 @@ int dispatch(int argc, char** argv, const sigset_t& before) {
                "75 stopped by a signal and to be started again, 128 + signal.\n" +
                where_the_manual_is();
     });
+    app.set_version_flag("--version", std::function<std::string()>(version_text),
+                         "version, and digests of the code of liborrery and of each plugin");
     ScriptCommand script;
     script.arguments.assign(argv, argv + argc);
     DrawCommand drawing;

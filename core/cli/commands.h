@@ -144,5 +144,7 @@ int tokenize_command(const TokenizeCommand& command);
 int products_command(const ProductsCommand& command);
 int calibrate_command(const ScriptCommand& script, const CalibrateCommand& command);
 int plugins_command(const std::vector<std::string>& folders);
+/// What `orrery --version` prints: version, ABI, and digests of the code of liborrery and of each plugin it would find.
+std::string version_text();
 
 }  // namespace orrery

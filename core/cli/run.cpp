@@ -239,7 +239,7 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            record ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
                   : std::function<std::string()>(),
            record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>(),
-           settings.suspect_factor});
+           settings.suspect_factor, code_of(script)});
 }
 
 /// This rank's part of a training; ends with its session.

@@ -19,6 +19,7 @@
 #include "ir/op.h"
 #include "ir/plugin_ops.h"
 #include "orrery/plugin.h"
+#include "plugin/code_digest.h"
 #include "plugin/named.h"
 
 namespace orrery {
@@ -45,15 +46,6 @@ std::string shown(const fs::path& path) {
     return near.empty() || *near.begin() == ".." ? path.string() : near.string();
 }
 
-/// The file that holds an address, "" when it is in none.
-fs::path file_of(const void* address) {
-    Dl_info info{};
-    if (!::dladdr(address, &info) || !info.dli_fname) return {};
-    std::error_code problem;
-    const fs::path file = fs::canonical(info.dli_fname, problem);
-    return problem ? fs::path(info.dli_fname) : file;
-}
-
 std::string built_line(std::string_view abi) { return "\n  built for  " + describe_abi(abi); }
 
 std::string rebuild_line(const Found& file) {
@@ -76,7 +68,7 @@ std::string owner_problem(const fs::path& path) {
         return "everybody may write it (mode " + std::string(S_ISDIR(info.st_mode) ? "of its folder" : "of the file") +
                ")\n  mend it with: chmod o-w " + shown(path);
     // Whoever could replace liborrery.so itself is trusted already.
-    const fs::path self = file_of(reinterpret_cast<const void*>(&plugin_folders));
+    const fs::path self = this_code().path;
     const bool have_core = ::stat(self.c_str(), &core) == 0;
     if (info.st_uid == 0 || info.st_uid == ::geteuid() || (have_core && info.st_uid == core.st_uid)) return "";
     return "it belongs to user " + std::to_string(info.st_uid) + "\n  it must belong to you or to root: chown it";
@@ -122,7 +114,7 @@ const PluginInfo& open(const Found& file) {
         throw Error("it does not export the symbol orrery_plugin\n  its source needs ORRERY_PLUGIN(\"" + file.kind +
                     "." + file.name + "\", version, add)");
     const auto& info = library.get<const PluginInfo>("orrery_plugin");
-    if (const fs::path home = file_of(&info); home != fs::canonical(file.path))
+    if (const fs::path home = code_at(&info).path; home != fs::canonical(file.path))
         throw Error("its symbol orrery_plugin comes from " + shown(home) +
                     ", a library that it links\n  a plugin must not link another; its own source needs ORRERY_PLUGIN");
     return info;
@@ -171,6 +163,7 @@ struct Loaded {
     Registry registry;
     std::string version;
     std::string cannot_run;
+    std::string digest;
 };
 
 std::string first_line(const fs::path& path) {
@@ -190,7 +183,7 @@ Loaded load_file(const Found& file, const std::shared_ptr<OpenCalls>& calls) {
     const std::string full = file.kind + "/" + file.name;
     Registry alone = named(full, registered(file, info), calls);
     const auto cannot_run = [&] { return info.cannot_run ? info.cannot_run() : ""; };
-    return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run)};
+    return {std::move(alone), info.version, call_plugin(full, "cannot_run", cannot_run), code_at(&info).digest};
 }
 
 /// Files named liborrery_KIND_NAME.so, sorted by kind and name; a name in an earlier folder hides later ones.
@@ -248,7 +241,7 @@ void Loader::load(std::string_view kind, std::string_view name, Registry& regist
         try {
             const Loaded made = load_file(file, calls_);
             move_into(registry, file, made);
-            loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run});
+            loaded_.push_back({full, file.path.string(), made.version, "", made.cannot_run, made.digest});
         } catch (const Error& problem) {
             throw Error(asked, "cannot load " + shown(file.path) + "\n  " + problem.what(), problem.fault());
         }
@@ -297,14 +290,23 @@ std::vector<std::string> Loader::names() const {
     return names;
 }
 
+std::vector<PluginReport> Loader::files() const {
+    std::vector<PluginReport> reports;
+    for (const Found& file : files_in(folders_))
+        if (!file.absent)
+            reports.push_back({file.kind + "/" + file.name, file.path, "", "", "", code_digest_of(file.path)});
+    return reports;
+}
+
 std::vector<PluginReport> Loader::list() const {
     std::vector<PluginReport> reports;
     for (const Found& file : files_in(folders_)) {
-        PluginReport report{file.kind + "/" + file.name, file.path, "", "", ""};
+        PluginReport report{file.kind + "/" + file.name, file.path, "", "", "", ""};
         try {
             const Loaded loaded = load_file(file, calls_);
             report.version = loaded.version;
             report.cannot_run = loaded.cannot_run;
+            report.digest = loaded.digest;
         } catch (const Error& problem) {
             report.reason = problem.what();
         }
@@ -314,7 +316,7 @@ std::vector<PluginReport> Loader::list() const {
 }
 
 std::vector<std::string> plugin_folders() {
-    const fs::path beside = file_of(reinterpret_cast<const void*>(&plugin_folders)).parent_path();
+    const fs::path beside = fs::path(this_code().path).parent_path();
     std::vector<std::string> folders;
     for (const fs::path& folder : {beside / "plugins", beside / "orrery" / "plugins"}) {
         if (fs::is_directory(folder)) folders.push_back(folder);

@@ -17,6 +17,7 @@ struct PluginReport {
     std::string version;     ///< "" when it cannot be loaded
     std::string reason;      ///< why it cannot be loaded, "" when it can; several lines
     std::string cannot_run;  ///< it can be loaded, but not used on this machine, and why
+    std::string digest = {};  ///< of its code (plugin/code_digest.h), "": it has none
 };
 
 /// Finds liborrery_KIND_NAME.so and lets it register; liborrery_KIND_NAME.why says why the build left it out. Files are
@@ -43,13 +44,16 @@ public:
     /// "transport/gloo" of every plugin file of the folders, sorted. Loads none.
     std::vector<std::string> names() const;
 
+    /// The files of the folders, sorted by name, with their digests alone. Loads none.
+    std::vector<PluginReport> files() const;
+
     /// Every plugin file of the folders, sorted by name. Loads each to tell whether it can be.
     std::vector<PluginReport> list() const;
 
     const std::vector<std::string>& folders() const { return folders_; }
     /// Calls of its data sources that have not returned.
     const std::shared_ptr<OpenCalls>& calls() const { return calls_; }
-    /// What it has put into registries, in that order: name, path and version.
+    /// What it has put into registries, in that order: name, path, version and digest.
     const std::vector<PluginReport>& loaded() const { return loaded_; }
 
 private:

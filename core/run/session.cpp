@@ -92,6 +92,27 @@ void Session::settle_products(const std::string& saved, int64_t step) {
     if (products_.name != had) device_->use_products(products_.name);
 }
 
+std::vector<std::string> Session::settle_bits(const BitSources& code, const Json& saved, int64_t step) {
+    bits_ = {{"threads_per_rank", std::to_string(compiled_.train().threads_per_rank)},
+             {"mesh", compiled_.mesh.text()},
+             {"device", settings_.device}};
+    for (const Axis& axis : compiled_.mesh.axes())
+        if (axis.size > 1) bits_.push_back({"transport of " + axis.name, settings_.transport_of(axis.name)});
+    for (BitSource& source : bit_sources_of(device_->arithmetic())) bits_.push_back(std::move(source));
+    bits_.insert(bits_.end(), code.begin(), code.end());
+    const RankBits mine{host_name(), bits_};
+    std::vector<std::string> lines;
+    if (exchange_ && exchange_->compare("code and machine", to_json(bits_).dump(), "", WaitLimit::step)) {
+        std::vector<RankBits> ranks;
+        for (const std::string& text : to_first("code and machines", encode(mine), WaitLimit::step))
+            ranks.push_back(decode_bits(text));
+        if (job_.rank == 0) lines = bits_between(ranks);
+    }
+    if (const std::string since = step > 0 ? bits_since(saved, mine, step) : ""; job_.rank == 0 && !since.empty())
+        lines.push_back(since);
+    return lines;
+}
+
 Executor& Session::executor(const Plan& plan) {
     const auto found =
         std::find_if(executors_.begin(), executors_.end(), [&](const auto& made) { return &made->plan() == &plan; });

@@ -8,6 +8,7 @@
 
 #include "compile/compile.h"
 #include "orrery/registry.h"
+#include "run/bits.h"
 #include "run/control/agreement.h"
 #include "run/control/exchange.h"
 #include "run/control/job.h"
@@ -61,6 +62,12 @@ public:
     /// Of a run that goes on from a checkpoint of `step`, made with the kind `saved`; "": there is none, or it does not
     /// say. Throws Fault::peer naming a rank whose products would be others. Collective.
     void settle_products(const std::string& saved, int64_t step);
+    /// What the last bits of its numbers depend on, as settle_bits() found it.
+    const BitSources& bits() const { return bits_; }
+    /// `code`: the libraries whose code it runs. Of a run that resumes from a checkpoint of `step` (0: it does not)
+    /// which records `saved`. Returns, on rank 0, a line for each host that differs, and one where the checkpoint does.
+    /// Collective.
+    std::vector<std::string> settle_bits(const BitSources& code, const Json& saved, int64_t step);
     /// What a run says of how it communicates; may be none.
     const std::vector<std::string>& notes() const { return notes_; }
 
@@ -108,6 +115,7 @@ private:
     std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
     ProductChoice products_;
+    BitSources bits_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;
     std::shared_ptr<const CompiledProgram> step_;       ///< what main() runs, where train_with has made it so

@@ -19,6 +19,22 @@ function(orrery_compiler_abi result sanitizers)
   set(${result} ${abi} PARENT_SCOPE)
 endfunction()
 
+# orrery_digested(TARGET): the build id of this shared library is the digest of the code that it is linked of (scripts/
+# cmake/link.cpp), which ranks compare and checkpoints record.
+function(orrery_digested target)
+  set(link ${ORRERY_LINK})
+  if(TARGET orrery_link)
+    set(link ${CMAKE_BINARY_DIR}/scripts/orrery_link)
+    add_dependencies(${target} orrery_link)
+  endif()
+  set_target_properties(${target} PROPERTIES CXX_LINKER_LAUNCHER ${link})
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${link})
+  target_compile_options(${target} PRIVATE ${orrery_relative_names})
+endfunction()
+# Asserts name their file: by its place in the project, whatever folder that is in.
+set(orrery_asserts $<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>>)
+set(orrery_relative_names $<${orrery_asserts}:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+
 # Compiles .cu files with nvcc, for the target's other sources with ORRERY_CUDA defined; leaves them out, and that
 # undefined, where orrery is built without CUDA. A CUDA runtime of the plugin's own is linked: streams are the driver's.
 function(orrery_plugin_cuda target)
@@ -75,6 +91,7 @@ function(orrery_plugin kind name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME orrery_${kind}_${name} PREFIX lib SUFFIX .so
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins INSTALL_RPATH "$ORIGIN/../..")
+  orrery_digested(${target})
   if(TARGET all_plugins)
     add_dependencies(all_plugins ${target})
   endif()

@@ -61,6 +61,19 @@ run_tiny() {
         --set script.warmup=5 ${tiny_bound---set run.timeout_s=20} "$@"
 }
 
+# other_code KIND_NAME FOLDER: a copy of a plugin there whose digest is of other code.
+other_code() {
+    python3 - "$(dirname "$orrery")/plugins/liborrery_$1.so" "$2/liborrery_$1.so" \
+        "$($orrery --version | awk -v name="${1/_//}" '$1 == name { print $2 }')" << 'PY' || fail "no copy of $1"
+import os, sys
+before, after, digest = sys.argv[1:]
+code = open(before, "rb").read()
+other = bytes.fromhex(digest)
+assert len(other) == 20 and code.count(other) == 1
+open(after, "wb").write(code.replace(other, bytes([other[0] ^ 255]) + other[1:]))
+PY
+}
+
 # The exact losses, one line a step: the JSON numbers read back to the same bits.
 losses() {
     grep -v eval_loss "$1/metrics.jsonl" | sed -E 's/.*"step":([0-9]+),"loss":([^,]+),"grad_norm":([^,]+).*/\1 \2 \3/'

@@ -21,17 +21,21 @@ export ORRERY_TOKEN=a-secret-of-both-hosts
 # Both hosts see the same folder, as checkpoints of several machines need.
 join_host() {
     local namespace=$1 rank=$2
+    shift 2
     orrery="ip netns exec $namespace $orrery" run_tiny two $steps --set run.transport=gloo \
         --set transport.gloo.interface=veth-$([ "$rank" = 0 ] && echo a || echo b) \
-        --nodes 2 --node-rank "$rank" --rendezvous 10.77.0.1:29877
+        --nodes 2 --node-rank "$rank" --rendezvous 10.77.0.1:29877 "$@"
 }
+mkdir other && other_code device_cpu other
 join_host $a 0 > a.log 2>&1 &
 first=$!
-join_host $b 1 > b.log 2>&1 || { cat a.log b.log; fail "host b"; }
+join_host $b 1 --set 'plugins.path=["other"]' > b.log 2>&1 || { cat a.log b.log; fail "host b"; }
 wait $first || { cat a.log b.log; fail "host a"; }
 losses two > two.txt
 cmp one.txt two.txt || { diff one.txt two.txt | head -4; fail "other losses on two hosts"; }
 grep -q 'transport gloo does not authenticate' a.log || { cat a.log; fail "not a word on who may speak to gloo"; }
+grep -q "^rank 1 on host .* may compute different bits: $PWD/other/liborrery_device_cpu.so: digest .*, rank 0 has" \
+    a.log || { cat a.log; fail "not a word on the other code of host b"; }
 echo "two hosts over gloo: $steps steps with the losses of one host, bit for bit"
 
 # Without an interface gloo takes the address by which a host reaches the rendezvous: its own name may stand for a
@@ -52,6 +56,7 @@ for name in localhost no-such-host.invalid; do
     named $name $b 1 $name --set run.transport=gloo > b3.log 2>&1 || { cat a3.log b3.log; fail "host b, called $name"; }
     wait $first || { cat a3.log b3.log; fail "host a, called $name"; }
     losses $name | cmp - one.txt || fail "other losses where the hosts are called $name"
+    ! grep "may compute different bits" a3.log || fail "the hosts called $name have the same code"
     echo "two hosts called $name: the same losses"
 done
 for wrong in localhost no-such-host.invalid; do

@@ -1,4 +1,5 @@
 #include "plugin/loader.h"
+#include "plugin/code_digest.h"
 #include "folders.h"
 
 #include <sys/stat.h>
@@ -141,6 +142,25 @@ TEST_CASE("a file that others may change, or that is damaged, is refused") {
               "  it is no shared library of this machine, or is cut short\n"
               "  rebuild it with: cmake --build build --target store_fine");
     }
+}
+
+TEST_CASE("the digest of a file is the one of the library that is loaded from it") {
+    const Copy copy;
+    Registry registry;
+    const Loader loader({copy.folder});
+    loader.load("store", "fine", registry, asked);
+    REQUIRE(loader.loaded().size() == 1);
+    const std::string digest = loader.loaded().front().digest;
+    CHECK(digest.size() == 40);
+    CHECK(code_digest_of(copy.file) == digest);
+    REQUIRE(loader.files().size() == 1);
+    CHECK(loader.files().front().digest == digest);
+    CHECK(code_digest_of(copy.folder).empty());
+    CHECK(code_digest_of(copy.folder / "gone.so").empty());
+    fs::remove(copy.file);  // the old one is mapped
+    fs::copy(fs::path(bad_plugins()) / "liborrery_store_fine.so", copy.file);
+    fs::resize_file(copy.file, 100);
+    CHECK(code_digest_of(copy.file).empty());
 }
 
 TEST_CASE("an unknown name lists what there is, with a suggestion") {

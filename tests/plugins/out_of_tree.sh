@@ -16,6 +16,41 @@ configure "$work/build" ""
 cmake --build "$work/build" >> "$work.log"
 ORRERY_TEST_FOLDER=$work/build/plugins "$build/tests/plugin_tests" "[out_of_tree]" -w NoTests
 
+# The digest of a plugin's code is that of its source: the same in a folder with a longer name and with debug
+# information, another one where a word changes. An installed library's is that of the one that was built. (Code for
+# AddressSanitizer names its source file.)
+if [ -x "$work/prefix/bin/orrery" ] && [ -z "$flags" ]; then
+    codes() { "$1" --version | awk '/^  / { print $1, $2 }'; }
+    [ "$(codes "$build/orrery")" = "$(codes "$work/prefix/bin/orrery")" ] || { echo "other digests installed"; exit 1; }
+    code() { "$work/prefix/bin/orrery" plugins "$1/plugins" | awk '$1 == "strategy/rows" { print $3 }'; }
+    other=$work/a_folder_with_a_much_longer_name/below_another
+    mkdir -p "$other"
+    cp "$source"/tests/plugins/out_of_tree/* "$other/"
+    rows() {
+        cmake -S "$other" -B "$other/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS=-g \
+            -DCMAKE_CXX_COMPILER="$compiler" >> "$work.log" 2>&1
+        cmake --build "$other/build" --target strategy_rows >> "$work.log"
+        code "$other/build"
+    }
+    was=$(code "$work/build")
+    is=$(rows)
+    [ ${#was} -eq 12 ] && [ "$was" = "$is" ] || { echo "digests in two folders: \"$was\", \"$is\""; exit 1; }
+    sed -i 's/split(0)/split(1)/' "$other/rows.cpp"
+    is=$(rows)
+    [ ${#is} -eq 12 ] && [ "$was" != "$is" ] || { echo "digests of two sources: \"$was\", \"$is\""; exit 1; }
+    # Also of what is in an archive, wherever it is.
+    archive() {
+        mkdir -p "$1"
+        echo "int $2() { return $3; }" > "$1/part.cpp"
+        "$compiler" -c "$1/part.cpp" -o "$1/part.o" && rm -f "$1/parts.a" && ar qc "$1/parts.a" "$1/part.o"
+        "$work/prefix/lib/orrery/orrery_link" echo -o all.so "$1/parts.a" | sed 's/.*build-id=//'
+    }
+    here=$(archive "$work/here" f 1)
+    [ "$here" = "$(archive "$other/there" f 1)" ] || { echo "an archive in another folder: another digest"; exit 1; }
+    [ "$here" != "$(archive "$work/here" f 2)" ] || { echo "another constant in an archive: the same digest"; exit 1; }
+    [ "$here" != "$(archive "$work/here" g 1)" ] || { echo "another name in an archive: the same digest"; exit 1; }
+fi
+
 # Another build type is refused when it is configured, with the reason.
 if configure "$work/other" -DCMAKE_BUILD_TYPE=MinSizeRel; then
     echo "a plugin of another build type was configured"; exit 1

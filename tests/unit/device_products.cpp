@@ -96,3 +96,13 @@ TEST_CASE("the cpu device: what the speed of products depends on") {
     CHECK_THAT(real, Contains("\nbuild="));
     CHECK_THAT(real, !Contains("\nbuild=\n"));
 }
+
+TEST_CASE("the cpu device: what the last bits depend on") {
+    const std::string arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
+    CHECK_THAT(cpu_device::arithmetic_of(arm, false), Contains("processor=0xd4f\ninstructions="));
+    CHECK_THAT(cpu("", 2)->arithmetic(),
+               Contains("\noneDNN=") && Contains("\noneDNN's instructions=") && Contains("\nlibc="));
+    Config config("device.cpu");
+    config.set("reference", {true, {}, true});
+    CHECK(test::registry().device("cpu", {})(config)->arithmetic() == "kernels=reference\n");
+}

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "cli/run_record/revision.h"
 #include "cli/script_runner.h"
+#include "plugin/code_digest.h"
 #include "run/control/address.h"
 #include "run/session.h"
 
@@ -37,15 +38,27 @@ void keep_lua(const ScriptRunner& script, const std::string& folder) {
     for (const auto& [file, of_module] : script.required()) keep(lua / file, of_module);
 }
 
+BitSources code_of(const ScriptRunner& script) {
+    const LibraryCode own = this_code();
+    BitSources code = {{"liborrery", own.digest, own.path}};
+    for (const PluginReport& plugin : script.loader().loaded())
+        code.push_back({plugin.name, plugin.digest, plugin.path});
+    return code;
+}
+
 Json start_of(const ScriptRunner& script) {
     Json plugins = Json::array();
     for (const PluginReport& plugin : script.loader().loaded())
-        plugins.push_back({{"name", plugin.name}, {"version", plugin.version}, {"path", plugin.path}});
+        plugins.push_back({{"name", plugin.name},
+                           {"version", plugin.version},
+                           {"digest", plugin.digest},
+                           {"path", plugin.path}});
     return {{"command", script.command().arguments},
             {"script", script.script()},
             {"revision", revision_json(script)},
             {"version", ORRERY_VERSION},
             {"abi", describe_abi(this_abi())},
+            {"digest", this_code().digest},
             {"plugins", std::move(plugins)},
             {"mesh", script.settings().mesh.text()},
             {"plan", script.compiled().train().fingerprint},

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "run/bits.h"
 
 namespace orrery {
 
@@ -13,6 +14,8 @@ class Session;
 /// path.
 void keep_lua(const ScriptRunner& script, const std::string& folder);
 
+/// The libraries whose code its ranks run: liborrery and the plugins that were loaded.
+BitSources code_of(const ScriptRunner& script);
 /// What run.json says of a start before its ranks have met.
 Json start_of(const ScriptRunner& script);
 /// And then: hosts with their ranks and devices. On rank 0, null elsewhere. Collective.

@@ -92,8 +92,7 @@ struct ProductKinds {
     std::vector<std::string> names;  ///< what `products` of [device.NAME] takes, the default first; empty: no choice
     std::string in_use;              ///< one of them
     std::string fixed_by;            ///< who chose it, as "device.cpu.products"; "": nobody, the fastest may be taken
-    /// All that their speed depends on, as "name=value" lines: processor, microcode, library, build, threads. The build
-    /// is one that no other code has.
+    /// "name=value" lines of all that their speed depends on: processor, microcode, library, this code, threads.
     std::string machine;
 };
 
@@ -134,6 +133,8 @@ public:
     virtual void* native(int queue) = 0;
 
     virtual ProductKinds products() { return {}; }
+    /// "name=value" lines of what else the last bits of results depend on: processor, instructions, libraries, keys.
+    virtual std::string arithmetic() { return ""; }
     /// From the next launch on, of kernels that are prepared, too. Throws Error with the names there are, or with why
     /// this machine lacks the kind, by its flags: a kind that nobody has tried may still fault.
     virtual void use_products(std::string_view name);

@@ -165,7 +165,7 @@ void SavedState::put_back(const std::vector<StateValue>& state) {
 
 SavedState::Resumed SavedState::told(int64_t step, std::vector<std::string> passed_over) {
     for (std::string& note : checkpoints_.notes()) passed_over.push_back(std::move(note));
-    return {step, std::move(passed_over), ""};
+    return {step, std::move(passed_over)};
 }
 
 namespace {
@@ -257,6 +257,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.products = text_of(host, "products");
+    if (host.contains("bits")) resumed.bits = host["bits"];
     return resumed;
 }
 
@@ -304,6 +305,7 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     if (judged.pending > 0) host["pending_loss"] = judged.pending;
     if (from_ >= 0) host["from_step"] = from_;
     if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
+    if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());
     return host;
 }
 

@@ -69,11 +69,14 @@ private:
         else if (!run_.weights.empty())
             load_weights(session_, run_.weights, run_.sources);
         session_.settle_products(resumed.products, resumed.step);
+        const std::vector<std::string> differ = session_.settle_bits(run_.code, resumed.bits, resumed.step);
+        if (run_.record) run_.record({{"bits", to_json(session_.bits())}, {"bits_differ", differ}});
         const int64_t first = resumed.step + 1;
         saving_.resumed(resumed.step);
         choose_traced(first);
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
+        for (const std::string& line : differ) note(line);
         for (const std::string& line : session_.products().said) note(line);
         for (const std::string& line : session_.notes()) note(line);
         for (const RecordedResult& result : recorded_)

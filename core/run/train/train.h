@@ -37,9 +37,10 @@ struct TrainingRun {
     std::function<void(int64_t step)> resumed = {}, finished = {};
     /// On rank 0, once `costs` is written: what else there is to say of it at the end.
     std::function<std::string()> close = {};
-    std::function<void(const Json&)> record = {};  ///< on rank 0, at the end: what is kept of the run
+    std::function<void(const Json&)> record = {};  ///< on rank 0, what is kept of the run
     /// A saved step is marked where the next one's loss is above so many times the median; 0: where it is not finite.
     double suspect_factor = LossJudge::usual_factor;
+    BitSources code = {};                          ///< the libraries whose code the ranks run
 };
 
 /// Resumes from the newest verified checkpoint or starts anew, trains to options.steps, evaluates, commits and reads

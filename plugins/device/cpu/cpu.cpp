@@ -133,6 +133,8 @@ public:
                 cpu_device::machine_of(cpuinfo(), context_.threads())};
     }
 
+    std::string arithmetic() override { return cpu_device::arithmetic_of(cpuinfo(), reference_); }
+
     void use_products(std::string_view name) override {
         if (reference_) return Device::use_products(name);
         const kernels::Products kind = cpu_device::parse_products(name, "device cpu: products");

@@ -1,6 +1,7 @@
 #include "products.h"
 
 #include <elf.h>
+#include <gnu/libc-version.h>
 #include <link.h>
 
 #include <algorithm>
@@ -122,6 +123,16 @@ std::string machine_of(std::string_view cpuinfo, int threads) {
     line("build", build_id());
     line("threads", std::to_string(threads));
     return lines;
+}
+
+std::string arithmetic_of(std::string_view cpuinfo, bool reference) {
+    if (reference) return "kernels=reference\n";
+    const std::string model = said(cpuinfo, "model name");
+    // oneDNN cuts products by the sizes of the processor's caches.
+    return "processor=" + (model.empty() ? said(cpuinfo, "CPU part") : model) +
+           "\ninstructions=" + std::string(name_of(kernels::cpu::isa())) +
+           "\noneDNN=" + kernels::cpu::onednn_version() +
+           "\noneDNN's instructions=" + kernels::cpu::onednn_instructions() + "\nlibc=" + gnu_get_libc_version() + "\n";
 }
 
 }  // namespace orrery::cpu_device

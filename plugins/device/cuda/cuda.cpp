@@ -1,5 +1,9 @@
 // A GPU as a device: queue 0 runs kernels and copies in order, queue 1 copies beside it, further ones join events.
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#ifdef ORRERY_CUDNN
+#include <cudnn.h>
+#endif
 
 #include <cstdlib>
 #include <filesystem>
@@ -120,6 +124,20 @@ public:
         require(cudaMemGetInfo(&free, &total), "asking for free memory");
         limits.used_bytes = static_cast<int64_t>(total - free);
         return limits;
+    }
+
+    std::string arithmetic() override {
+        int driver = 0;
+        require(cudaDriverGetVersion(&driver), "asking for the driver's version");
+        std::string lines = "processor=" + context_.chip().name + "\ndriver=" + std::to_string(driver) +
+                            "\ncuBLASLt=" + std::to_string(cublasLtGetVersion()) +
+                            "\ndevice.cuda.tf32=" + (options_.tf32 ? "true" : "false") + "\n";
+#ifdef ORRERY_CUDNN
+        lines += "cuDNN=" + std::to_string(cudnnGetVersion()) + "\n";
+#endif
+        if (const char* const forced = std::getenv("NVIDIA_TF32_OVERRIDE"))
+            lines += std::string("NVIDIA_TF32_OVERRIDE=") + forced + "\n";
+        return lines;
     }
 
     Memory allocate(int64_t bytes, MemoryKind kind) override { return arenas_.allocate(bytes, kind); }
