@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/given_keys.h"
+#include "cli/run_record/given_keys.h"
 #include "compile/compile.h"
 #include "orrery/registry.h"
 #include "plugin/loader.h"

@@ -28,7 +28,8 @@ TOML
 told() {
     [ "$(cat "$1.txt" "$1.err" | grep -c 'is not used')" -eq 2 ] || { cat "$1.err"; fail "$1: not two lines"; }
     grep -qx 'train.steps = 300 of a.toml:6 is not used: a.lua:7 gives 3' "$1.err" || fail "$1: train.steps"
-    grep -qx 'data.path = "other.txt" of a.toml:9 is not used: a.lua:2 gives "text.txt"' "$1.err" || fail "$1: data.path"
+    grep -qx 'data.path = "other.txt" of a.toml:9 is not used: a.lua:2 gives "text.txt"' "$1.err" ||
+        fail "$1: data.path"
 }
 # recorded FOLDER: its config.toml says what ran, and where that is from.
 recorded() {
@@ -61,7 +62,8 @@ sed -i 's/steps = 3,/steps = 5,/' a.lua
 exits 0 more $orrery run resumed
 exits 0 whole $orrery run a.lua --config a.toml --set run.folder=whole
 grep -q 'is not used' more.txt more.err && { cat more.err; fail "a resumed run tells of what was recorded"; }
-grep -q 'resumed with other settings than before: train.steps 3 -> 5$' more.err || { cat more.err; fail "no change told"; }
+grep -q 'resumed with other settings than before: train.steps 3 -> 5$' more.err ||
+    { cat more.err; fail "no change told"; }
 cmp <(losses resumed) <(losses whole) || fail "the resumed run trains something else"
 sed -i 's/steps = 5,/steps = 3,/' a.lua
 echo "2 ranks: lines told once, 6 keys recorded, resumed equal"
@@ -83,10 +85,11 @@ echo "refused by every command of a script"
 $orrery tokenize text.txt wide.bin --token-bytes 4 > /dev/null || fail "tokenize"
 wide() {
     $orrery "$@" --set data.path=wide.bin --set data.vocab=256 --set data.tokens_per_sequence=32 \
-        --set train.sequences_per_step=4 --set train.steps=1 --set script.layers=1 --set script.embed=24 --set script.heads=2
+        --set train.sequences_per_step=4 --set train.steps=1 --set script.layers=1 --set script.embed=24 \
+        --set script.heads=2
 }
-refused 'data file wide.bin|as in ids of 4 bytes|ids of 2 bytes: 48, 0, 32, 0, |ids of 4 bytes: 48, 32, 112, |data.token_bytes = 4' \
-    wide run "$source_root/scripts/gpt.lua" --set run.folder=wide
+words='data file wide.bin|as in ids of 4 bytes|ids of 2 bytes: 48, 0, 32, 0, |ids of 4 bytes: 48, 32, 112, '
+refused "$words|data.token_bytes = 4" wide run "$source_root/scripts/gpt.lua" --set run.folder=wide
 exits 0 wide wide run "$source_root/scripts/gpt.lua" --set run.folder=wide --set data.token_bytes=4
 refused 'as in ids of 4 bytes' $orrery evaluate run wide.bin
 exits 0 scored $orrery evaluate run wide.bin --set data.token_bytes=4

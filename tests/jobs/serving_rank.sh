@@ -17,7 +17,7 @@ LUA
 # rank FOLDER RANK PORT: one process of a job of two.
 rank() {
     as_rank "$2" 2 "$3" "$orrery" run twice.lua --set run.folder="$1" --set mesh.dp=2 --set data.path=text.txt \
-        --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=6 --set run.timeout_s=20
+        --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set run.timeout_s=20
 }
 for round in 1 2 3 4 5; do
     port=$(free_port)

@@ -1,4 +1,4 @@
-#include "cli/given_keys.h"
+#include "cli/run_record/given_keys.h"
 
 #include <fmt/format.h>
 
