@@ -132,16 +132,16 @@ TEST_CASE("who takes part in the same is not waited for", "[run_watch]") {
     }
     SECTION("all are there: nobody waits for another") {
         all[3] = in(at(3, {0, 1, 2}, 5, "all_reduce of %4"), Part::meets, sum);
-        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind") && Contains("no transport ends it") &&
+        CHECK_THAT(explain_wait(0, all), Contains("no rank is behind") && Contains("no transport ends it") &&
                                              Contains("rank 3 in all_reduce of %4"));
         all[3].position.meeting = "7 dp/0 3";  // a later one: this one is over for it
         CHECK_THAT(explain_wait(0, all), Contains("ranks wait for each other") && Contains("rank 3 in all_reduce"));
     }
     SECTION("both ends of a message") {
         all[4] = in(at(4, {3}, 5, "send of %2"), Part::sends, message);
-        CHECK_THAT(explain_wait(3, all), Contains("nobody is behind") && Contains("rank 4 in send of %2"));
+        CHECK_THAT(explain_wait(3, all), Contains("no rank is behind") && Contains("rank 4 in send of %2"));
         // 3 gets its message and comes to the sum: what 0 reports will end.
-        CHECK_THAT(explain_wait(0, all), Contains("nobody is behind"));
+        CHECK_THAT(explain_wait(0, all), Contains("no rank is behind"));
     }
     SECTION("a cycle further on, without the one that is late") {
         all[4] = in(at(4, {3}, 5, "receive of %9"), Part::receives, "7 pp/3>4 0");

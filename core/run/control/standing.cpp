@@ -149,7 +149,8 @@ public:
             fmt::format("rank {} waits for {:.1f} s, longer than the bound of {:.4g} s, in {}", waiter.rank,
                         waiter.position.here_s, waiter.position.bound_s, place_of(waiter.position));
         if (replay_.done(told_.here(late_)))
-            return "nobody is behind: by what ranks have told it could end, but no device and no transport ends it; " +
+            return "no rank is behind: by what ranks have told it could end, but no device and no transport ends it "
+                   "(orrery preflight, and a restart, check the connection of each pair); " +
                    waits + list("; ", taking_part());
         if (behind_.empty()) return "ranks wait for each other; " + waits + list("; ", cycle());
         // The silent ones first, then who has been where it is for longest.
