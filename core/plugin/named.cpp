@@ -77,6 +77,9 @@ public:
     ProductKinds products() override {
         return call("products", [&] { return made_->products(); });
     }
+    std::string arithmetic() override {
+        return call("arithmetic", [&] { return made_->arithmetic(); });
+    }
     void use_products(std::string_view name) override {
         call("use_products", [&] { made_->use_products(name); });
     }
@@ -212,6 +215,9 @@ public:
     }
     std::string mark_of(int64_t step) override {
         return call("mark_of", [&] { return made_->mark_of(step); });
+    }
+    void unmark(int64_t step) override {
+        call("unmark", [&] { made_->unmark(step); });
     }
     void pin(int64_t step, std::string_view text) override {
         call("pin", [&] { made_->pin(step, text); });
