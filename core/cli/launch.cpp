@@ -118,6 +118,7 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     spec.job.id = job_name(command);
     spec.job.token = token_of(command);
     spec.job.ranks = ranks;
+    spec.job.nonce = make_nonce();
     spec.job.host = address.host;
     spec.job.port = address.port;
     spec.local_ranks = ranks / command.nodes;
@@ -125,24 +126,49 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     return spec;
 }
 
+namespace {
+
+/// The place of the launcher of a node but 0 in the job, taken before it starts anything: a second one is refused.
+std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
+    JoinOptions options = place_of(spec.job);
+    options.rank = -1 - node;
+    options.world = spec.job.ranks;
+    options.per_host = spec.local_ranks;
+    options.timeout = spec.join_timeout;
+    const SignalsHeld held;  // for the thread of the link
+    return spec.meeting->join(options);
+}
+
+}  // namespace
+
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
     std::unique_ptr<RendezvousService> server;
+    std::unique_ptr<Member> member;
+    if (node_rank != 0) {
+        member = join_as_launcher(spec, node_rank);
+        spec.job.run = member->run();
+        if (const Loss loss = member->loss(); !loss.text.empty()) return end_by(loss);
+    }
     spec.before = [&](Job& shared) {
         if (node_rank != 0) return;
+        shared.run = make_nonce();
         server = serve(*spec.meeting, options_of(shared, spec.local_ranks));
         shared.port = server->port();
         claim();
     };
-    spec.gone = [&](int64_t rank, const std::string& how) {
-        if (server) return server->gone(rank, how);
-        tell_gone(*spec.meeting, spec.job, node_rank, rank, how);
+    spec.gone = [&](const Loss& how) {
+        if (server) return server->gone(how);
+        member->gone(how);
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
     try {
-        return launch(spec);
+        const int code = launch(spec);
+        const Loss loss = server ? server->loss() : member->loss();
+        if (member) member->leave();
+        return code != 0 && loss.cause == Cause::mistake ? loss.code : code;
     } catch (const std::exception& error) {
-        if (server) tell_end(*server, explain(error));
+        if (server) tell_end(*server, explain(error), fault_of(error));
         throw;
     }
 }
