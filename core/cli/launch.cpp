@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -57,49 +56,6 @@ std::string token_of(const ScriptCommand& command) {
             "ORRERY_TOKEN_FILE to a file of mode 0600 that holds them");
     return make_secret();
 }
-
-/// Hears in a job's rendezvous what ranks of other hosts say. It is not a member that can be missed: it leaves at once,
-/// and is told of losses all the same.
-class MeetingWatch {
-public:
-    MeetingWatch(RendezvousBackend& backend, const Job& job, int64_t node)
-        : thread_([this, &backend, options = options_for(job, node)](std::stop_token stop) mutable {
-              options.give_up = [stop] { return stop.stop_requested(); };
-              run(backend, options, stop);
-          }) {}
-
-    std::string lost() const {
-        const std::lock_guard lock(mutex_);
-        return lost_;
-    }
-
-private:
-    static JoinOptions options_for(const Job& job, int64_t node) {
-        JoinOptions options = place_of(job);
-        options.rank = -1 - node;
-        options.timeout = std::chrono::hours(24);  // node 0 may come late; the ranks know how long they wait for it
-        return options;
-    }
-
-    void run(RendezvousBackend& backend, const JoinOptions& options, const std::stop_token& stop) {
-        try {
-            const auto link = backend.join(options);
-            link->leave();
-            for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
-                if (std::string lost = link->lost(); !lost.empty()) {
-                    const std::lock_guard lock(mutex_);
-                    lost_ = std::move(lost);
-                    return;
-                }
-            }
-        } catch (const Error&) {  // its ranks cannot reach the place either, and say why
-        }
-    }
-
-    mutable std::mutex mutex_;
-    std::string lost_;
-    std::jthread thread_;
-};
 
 }  // namespace
 
@@ -171,6 +127,7 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     spec.job.id = job_name(command);
     spec.job.token = token_of(command);
     spec.job.ranks = ranks;
+    spec.job.nonce = make_nonce();
     spec.job.host = address.host;
     spec.job.port = address.port;
     spec.local_ranks = ranks / command.nodes;
@@ -178,33 +135,51 @@ LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks) {
     return spec;
 }
 
+namespace {
+
+/// The place of the launcher of a node but 0 in the job, taken before it starts anything: a second one is refused.
+std::unique_ptr<Member> join_as_launcher(const LaunchSpec& spec, int64_t node) {
+    JoinOptions options = place_of(spec.job);
+    options.rank = -1 - node;
+    options.world = spec.job.ranks;
+    options.per_host = spec.local_ranks;
+    options.timeout = spec.join_timeout;
+    const SignalsHeld held;  // for the thread of the link
+    return spec.meeting->join(options);
+}
+
+}  // namespace
+
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim) {
     std::unique_ptr<RendezvousService> server;
-    Job met;
+    std::unique_ptr<Member> member;
+    if (node_rank != 0) {
+        member = join_as_launcher(spec, node_rank);
+        spec.job.run = member->run();
+        if (const Loss loss = member->loss(); !loss.text.empty()) return end_by(loss);
+    }
     spec.before = [&](Job& shared) {
-        if (node_rank == 0) {
-            server = serve(*spec.meeting, options_of(shared, spec.local_ranks));
-            shared.port = server->port();
-            claim();
-        }
-        met = shared;
+        if (node_rank != 0) return;
+        shared.run = make_nonce();
+        server = serve(*spec.meeting, options_of(shared, spec.local_ranks));
+        shared.port = server->port();
+        claim();
     };
-    spec.gone = [&](int64_t rank, const std::string& how) {
-        if (server) return server->gone(rank, how);
-        tell_gone(*spec.meeting, spec.job, node_rank, rank, how);
+    spec.gone = [&](const Loss& how) {
+        if (server) return server->gone(how);
+        member->gone(how);
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    std::unique_ptr<MeetingWatch> watch;  // goes before the server, which answers it
     if (spec.local_ranks < spec.job.ranks)
-        spec.lost = [&] {
-            if (!watch) watch = std::make_unique<MeetingWatch>(*spec.meeting, met, node_rank);
-            return watch->lost();
-        };
+        spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
     try {
-        return launch(spec);
+        const int code = launch(spec);
+        const Loss loss = server ? server->loss() : member->loss();
+        if (member) member->leave();
+        return code != 0 && loss.cause == Cause::mistake ? loss.code : code;
     } catch (const std::exception& error) {
-        if (server) tell_end(*server, explain(error));
+        if (server) tell_end(*server, explain(error), fault_of(error));
         throw;
     }
 }

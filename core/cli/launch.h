@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -25,9 +26,9 @@ struct LaunchSpec {
     /// Who takes this process' signals until `launch` does, where ranks take theirs, save and end. nullptr: a signal
     /// ends ranks and launcher.
     SignalTaker* taken_by = nullptr;
-    /// Told of the first rank that fails, and how: "(pid 42) was killed by signal 9 (Killed)". Returns false when that
-    /// one had not joined the others.
-    std::function<bool(int64_t rank, const std::string& how)> gone = {};
+    /// Told of the first rank that fails, which process that was and how: "(pid 42) was killed by signal 9 (Killed)".
+    /// Returns false when that one had not joined the others.
+    std::function<bool(const Loss& how)> gone = {};
     /// Whether it has: one that has not cannot know that another failed, and is not blamed when its time is over.
     std::function<bool(int64_t rank)> joined = {};
     /// Why the job is over, "" until then: a rank of another host was lost. Ranks that do not end by themselves are
@@ -35,6 +36,7 @@ struct LaunchSpec {
     std::function<std::string()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
+    std::chrono::milliseconds join_timeout{30'000};  ///< for a launcher of another node than the rendezvous'
 };
 
 /// Starts the ranks and waits for all. Where ranks save, SIGUSR1 is forwarded, and SIGTERM, SIGINT and SIGHUP as
@@ -51,9 +53,10 @@ void check_nodes(const ScriptCommand& command);
 /// What --nodes, --node-rank and --rendezvous, checked, say of `ranks` ranks; one secret for all. Throws Error for what
 /// cannot be.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
-/// launch(), with the store of the job in the launcher of node 0: every rank's end is told there. Each launcher of a
-/// job of several nodes listens there, so that a rank which is held by a foreign call ends with the others. `claim` is
-/// called where the store is, before a rank starts; what it throws is told to the other nodes' ranks.
+/// launch(), with the store of the job in the launcher of node 0, which those of the other nodes join: every rank's end
+/// is told there, and each launcher hears there that the job is over, so that a rank in a foreign call that nothing ends
+/// is ended with the others. `claim` is called where the store is, before a rank starts; what it throws is told to the
+/// other nodes. What a mistake on any node ends exits with that one's code on all.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);

@@ -113,7 +113,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
         else if (fault == Fault::peer && session.other_stopped())
             throw Error(script.of_rank(other_stopped), Fault::requeue);
         else
-            session.fail(explain(error));
+            session.fail(explain(error), fault);
         throw Error(script.of_rank(explain(error)), fault);
     }
 }
@@ -355,6 +355,7 @@ int run_as_threads(const ScriptCommand& command, const RankCommand& work, Rendez
             Job job;
             job.id = options.token.job;
             job.token = options.token.secret;
+            job.nonce = make_nonce();
             job.rank = job.local_rank = rank;
             job.ranks = job.local_ranks = ranks;
             job.port = server->port();
@@ -414,6 +415,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     spec.job.processors = static_cast<int64_t>(allowed_processors().size()) / spec.local_ranks;
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     spec.taken_by = &signals;
+    spec.join_timeout = settings.join_timeout;
     if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry());
     if (command.restarts > 0) return restart_ranks(command, work, checked, std::move(spec), claim);
     return launch_meeting(std::move(spec), command.node_rank, claim);
@@ -435,7 +437,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
         here.session = sessions.trained;
-        return end_rank(here, explain(error), exit_code(fault), sessions.backend, sessions.server.get());
+        return end_rank(here, explain(error), fault, sessions.backend, sessions.server.get());
     }
 }
 
@@ -479,7 +481,7 @@ int run_on_ranks(const ScriptCommand& command, const RankCommand& work) {
     try {
         return launch_ranks(command, work, job, signals);
     } catch (const std::exception& error) {
-        return end_launcher(command, explain(error), exit_code(fault_of(error)));
+        return end_launcher(command, explain(error), fault_of(error));
     }
 }
 

@@ -8,6 +8,8 @@
 #include <functional>
 #include <thread>
 
+#include "cli/command_line.h"
+#include "cli/supervise/agents.h"
 #include "config/load.h"
 #include "orrery/error.h"
 #include "plugin/loader.h"
@@ -36,12 +38,19 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
 
 void print(const std::string& what) { std::fprintf(stderr, "orrery: %s\n", what.c_str()); }
 
-std::string failed(const std::string& who, const std::string& what) {
-    return fmt::format("{} (pid {} on host {}) failed: {}", who, ::getpid(), host_name(), what.substr(0, most_told));
+Loss failed(const std::string& who, const std::string& what, Fault fault) {
+    return loss_of(fault, fmt::format("{} (pid {} on host {}) failed: {}", who, ::getpid(), host_name(),
+                                      what.substr(0, most_told)));
+}
+
+Loss node_0_failed(const std::string& what, Fault fault) {
+    Loss loss = failed("the launcher of node 0", what, fault);
+    loss.node = 0;
+    return loss;
 }
 
 /// Serves a job that is over, for those who come to join it.
-void serve_end(RendezvousBackend& backend, ServeOptions options, const std::string& why) {
+void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why) {
     options.lost = why;
     options.linger = 0ms;
     try {
@@ -59,14 +68,14 @@ std::string wait_lost(const Rendezvous& rendezvous, Milliseconds limit) {
 enum class Told : uint8_t { now, before, not_at_all };
 
 /// `before`: another one has failed of the same.
-Told tell(RendezvousBackend& backend, JoinOptions options, const std::string& what, Milliseconds limit) {
+Told tell(RendezvousBackend& backend, JoinOptions options, const std::string& what, Fault fault, Milliseconds limit) {
     options.timeout = limit;
     options.give_up = hurried;
     try {
         const auto rendezvous = backend.join(options);
         if (const std::string lost = wait_lost(*rendezvous, 100ms); !lost.empty())
             return lost.ends_with(" failed: " + what.substr(0, most_told)) ? Told::before : Told::now;
-        rendezvous->fail(what.substr(0, most_told));
+        rendezvous->fail(loss_of(fault, what.substr(0, most_told)));
         wait_lost(*rendezvous, 1000ms);  // it has arrived
         return Told::now;
     } catch (const Error&) {
@@ -113,14 +122,15 @@ std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& rea
     }
 }
 
-int end_rank(const Job& job, const std::string& what, int code, const std::shared_ptr<RendezvousBackend>& known,
+int end_rank(const Job& job, const std::string& what, Fault fault, const std::shared_ptr<RendezvousBackend>& known,
              RendezvousService* server) {
+    const int code = exit_code(fault);
     ends_by_itself();
     const std::string said = job.ranks > 1 ? fmt::format("[rank {}] {}", job.rank, what) : what;
     if (job.ranks == 1 || job.serves) print(said);
     if (job.ranks == 1) return code;
     if (job.serves && server) {
-        server->fail(failed("rank 0", what));
+        server->fail(failed("rank 0", what, fault));
         stay(stays, [] { return false; });
         return code;
     }
@@ -128,54 +138,70 @@ int end_rank(const Job& job, const std::string& what, int code, const std::share
     if (job.serves) {
         ServeOptions options = options_of(job, 0);
         options.home = job.rank;
-        if (backend) serve_end(*backend, options, failed("rank 0", what));
+        if (backend) serve_end(*backend, options, failed("rank 0", what, fault));
         return code;
     }
-    const Told told = backend ? tell(*backend, place_of(job), what, 2s) : Told::not_at_all;
+    const Told told = backend ? tell(*backend, place_of(job), what, fault, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
     // After a session of theirs the others may have ended, with the place where they met.
-    if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), what, 28s);
+    if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), what, fault, 28s);
     return code;
 }
 
-int end_launcher(const ScriptCommand& command, const std::string& what, int code) {
+int end_launcher(const ScriptCommand& command, const std::string& what, Fault fault) {
     ends_by_itself();
     print(what);
+    const int code = exit_code(fault);
     const auto place = parse_place(command.rendezvous);
     const auto token = any_token();
     const auto backend = any_meeting([&] { return load_config(command.config, command.sets); });
-    if (!place || !token || command.node_rank < 0 || !backend) return code;
+    if (!place || !token || command.node_rank < 0 || !backend || fault == Fault::peer) return code;
+    Job job;
+    job.host = place->host;
+    job.port = place->port;
+    job.token = *token;
+    job.id = job_name(command);
     if (command.node_rank == 0) {
-        ServeOptions options;
-        options.host = place->host;
-        options.port = place->port;
-        options.token = {*token, job_name(command), 0};
-        serve_end(*backend, options, failed("the launcher of node 0", what));
+        serve_end(*backend, options_of(job, 0), node_0_failed(what, fault));
         return code;
     }
-    JoinOptions options;
-    options.host = place->host;
-    options.port = place->port;
+    JoinOptions options = place_of(job);
     options.rank = -1 - command.node_rank;
-    options.token = {*token, job_name(command), 0};
-    tell(*backend, options, what, 30s);
+    const auto to_launchers = [&](Milliseconds limit) {
+        return report_failure(*backend, job, command.node_rank, loss_of(fault, what.substr(0, most_told)), limit,
+                              hurried);
+    };
+    const auto to_ranks = [&](Milliseconds limit) {
+        return tell(*backend, options, what, fault, limit) != Told::not_at_all;
+    };
+    // Whether the others restart is one of the things that this node may have otherwise.
+    if (command.restarts > 0)
+        to_launchers(30s) || to_ranks(1s);
+    else
+        to_ranks(30s) || to_launchers(1s);
     return code;
 }
 
-void tell_end(RendezvousService& server, const std::string& what) {
-    server.fail(failed("the launcher of node 0", what));
+void tell_end(RendezvousService& server, const std::string& what, Fault fault) {
+    server.fail(node_0_failed(what, fault));
 }
 
-void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t node, int64_t rank, const std::string& how) {
+void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, const Loss& how) {
     JoinOptions options = place_of(shared);
-    options.rank = -1 - node;
+    options.rank = -1 - slot;
     options.timeout = 1s;
     try {
         const auto rendezvous = backend.join(options);
-        rendezvous->gone(rank, how);
+        rendezvous->gone(how);
         wait_lost(*rendezvous, 500ms);
+        rendezvous->leave();
     } catch (const Error&) {  // node 0 has ended: its ranks know why
     }
+}
+
+int end_by(const Loss& loss) {
+    print("the job ends: " + loss.text);
+    return loss.code;
 }
 
 std::string job_name(const ScriptCommand& command) { return std::filesystem::path(command.script).stem().string(); }

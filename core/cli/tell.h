@@ -22,18 +22,22 @@ std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& rea
 /// unless another rank has printed the same: what all ranks find is printed by one. `what` goes to the others; where
 /// this rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it, and
 /// changes no code; the same holds for end_launcher. `backend`: nullptr where the configuration could not be read.
-int end_rank(const Job& job, const std::string& what, int code, const std::shared_ptr<RendezvousBackend>& backend,
+int end_rank(const Job& job, const std::string& what, Fault fault, const std::shared_ptr<RendezvousBackend>& backend,
              RendezvousService* server);
 
-/// Prints the error of a launcher of several nodes, and tells the others' ranks: node 0 for 2 s to those who come,
-/// where they are to meet; another one as soon as it reaches that place, within 30 s.
-int end_launcher(const ScriptCommand& command, const std::string& what, int code);
+/// Prints the error of a launcher of several nodes, and tells the others: node 0 for 2 s to those who come, where they
+/// are to meet; another one as soon as it reaches that place, within 30 s. Where another process is that node, it is
+/// refused, and the job does not hear of it.
+int end_launcher(const ScriptCommand& command, const std::string& what, Fault fault);
 
-/// To the ranks that come to `server`, which node 0's launcher holds.
-void tell_end(RendezvousService& server, const std::string& what);
+/// To those who come to `server`, which node 0's launcher holds.
+void tell_end(RendezvousService& server, const std::string& what, Fault fault);
 
-/// Node `node`'s launcher, of another host than the rendezvous, tells that a rank of its is gone.
-void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t node, int64_t rank, const std::string& how);
+/// The launcher of another host than the rendezvous', whose ranks have slot `slot` of the job's, tells that one is gone.
+void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, const Loss& how);
+
+/// Prints what has ended the job on another node; returns the exit code, which is that of all nodes.
+int end_by(const Loss& loss);
 
 /// The name under which the processes of a command meet: its script's.
 std::string job_name(const ScriptCommand& command);

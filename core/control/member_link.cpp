@@ -18,24 +18,52 @@ namespace {
 constexpr LinkTime beat_every = std::chrono::milliseconds(250);
 constexpr size_t max_position = 64 << 10;
 constexpr std::string_view late = "late ";
+constexpr size_t most_told = 4096;  // of a failure's text
+constexpr int64_t lives_s = 2;      // who was heard since then is there; beats come four times a second
 
 std::string place_text(const std::string& host, int port) {
     return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }
 
+std::string taken_text(const wire::Welcome& welcome, const JoinOptions& options) {
+    const std::string host(welcome.host, ::strnlen(welcome.host, sizeof welcome.host));
+    return fmt::format(
+        "another process already is {}: process {} on host {}, which joined {} s ago{}\n"
+        "  is the job started twice? for a second job take another port",
+        wire::name_of(options.token, options.rank), welcome.pid, host, welcome.since_s,
+        welcome.heard_s < lives_s ? "" : fmt::format(" and was last heard {} s ago", welcome.heard_s));
+}
+
 std::string refusal(const wire::Welcome& welcome, const JoinOptions& options) {
     switch (welcome.status) {
-        case wire::Status::unknown_rank: return "the job has no such rank";
-        case wire::Status::rank_taken: return "another process already is that rank";
+        case wire::Status::unknown_rank: return "the job has no such rank or node";
+        case wire::Status::rank_taken: return taken_text(welcome, options);
         case wire::Status::old_generation:
             return fmt::format("generation {} of the job is over; this process comes from before a restart",
                                options.token.generation);
+        case wire::Status::other_run: return "this process belongs to an earlier start of the job";
+        case wire::Status::other_members:
+            return fmt::format(
+                "the job there was started {} --restarts, this one {}\n  start all nodes in the same way",
+                options.token.launchers ? "without" : "with", options.token.launchers ? "with" : "without");
         case wire::Status::other_shape:
+            if (options.token.launchers)
+                return fmt::format(
+                    "the job there has {} nodes with its spares, this one {}\n"
+                    "  give every host the same --nodes and --spares",
+                    welcome.world, options.world);
             return fmt::format("the job there has {}, this one {}\n  give every host the same --nodes and [mesh]",
                                wire::shape_text(welcome.world, welcome.per_host),
                                wire::shape_text(options.world, options.per_host));
-        default: return "the job token does not match; is another job using that port?";
+        default: return "the job token does not match, or the script's name; is another job using that port?";
     }
+}
+
+/// Whether the same again would be refused, too: who is silent may be gone soon, and a process of before ends anyway.
+Fault fault_of(const wire::Welcome& welcome) {
+    const bool passes = welcome.status == wire::Status::old_generation || welcome.status == wire::Status::other_run ||
+                        (welcome.status == wire::Status::rank_taken && welcome.heard_s >= lives_s);
+    return passes ? Fault::peer : Fault::usage;
 }
 
 template <class T>
@@ -92,9 +120,23 @@ public:
     std::string output() { return std::exchange(out_, {}); }
     bool joined() const { return phase_ == Phase::joined; }
     bool over() const { return left_ || dead_; }
-    const std::string& lost() const { return lost_; }
-    void lose(const std::string& why) {
-        if (lost_.empty()) lost_ = why;
+    const Loss& loss() const { return lost_; }
+    const std::string& run() const { return run_; }
+    void lose(const std::string& why) { lose(Loss{Cause::node, -1, -1, 0, {}, 1, why}); }
+
+    /// Of this process itself.
+    void fail(const Loss& why) {
+        Loss own = why;
+        own.rank = options_.rank;
+        own.pid = here_.pid;
+        own.nonce = options_.nonce;
+        gone(own);
+    }
+
+    void gone(const Loss& how) {
+        Loss told = how;
+        told.text.resize(std::min(told.text.size(), most_told));
+        send(wire::frame_of(Kind::fail, told, run_));
     }
 
     std::string service() const {
@@ -154,6 +196,9 @@ private:
         hello_.pid = here_.pid;
         hello_.world = options_.world;
         hello_.per_host = options_.per_host;
+        hello_.launchers = options_.token.launchers;
+        hello_.run = wire::id_of(options_.token.run);
+        hello_.self = wire::id_of(options_.nonce);
         here_.host.copy(hello_.host, sizeof hello_.host - 1);
         hello_.nonce = wire::random_nonce(here_);
         hello_.proof = wire::prove(options_.token, hello_, challenge_.nonce);
@@ -167,21 +212,23 @@ private:
         in_.erase(0, sizeof welcome);
         const auto status = static_cast<int64_t>(welcome.status);
         if (std::memcmp(welcome.magic, wire::magic, 8) != 0 || status < 0 ||
-            status > static_cast<int64_t>(wire::Status::other_shape))
+            status > static_cast<int64_t>(wire::Status::other_members))
             throw Error(
                 fmt::format("what answers at {} sent no welcome: its bytes were changed, left out or sent again "
                             "on the way",
                             place_),
                 Fault::peer);
         if (welcome.status != wire::Status::ok)
-            throw Error(fmt::format("the rendezvous at {} refuses rank {} of job '{}': {}", place_, options_.rank,
-                                    options_.token.job, refusal(welcome, options_)),
-                        Fault::peer);
+            throw Error(fmt::format("the rendezvous at {} refuses {} of job '{}': {}", place_,
+                                    wire::name_of(options_.token, options_.rank), options_.token.job,
+                                    refusal(welcome, options_)),
+                        fault_of(welcome));
         if (!wire::same(welcome.proof, wire::prove(options_.token, welcome, hello_.nonce)))
             throw Error(
                 fmt::format("the rendezvous at {} does not know the token of job '{}'", place_, options_.token.job),
                 Fault::peer);
         home_ = welcome.home;
+        run_ = wire::text_of(welcome.run);
         from_.emplace(options_.token, wire::End::service, challenge_.nonce, hello_.nonce);
         to_.emplace(options_.token, wire::End::member, challenge_.nonce, hello_.nonce);
         phase_ = Phase::asks;
@@ -191,7 +238,8 @@ private:
 
     void take(const Frame& frame) {
         phase_ = Phase::joined;
-        if (frame.kind == Kind::lost) lose(frame.value);
+        std::string run;
+        if (frame.kind == Kind::lost) lose(wire::loss_of(frame, run));
         if (frame.kind == Kind::leave) left_ = true;
         if (frame.kind == Kind::value)
             if (const auto it = answers_.find(frame.id); it != answers_.end()) it->second = frame.value;
@@ -202,11 +250,12 @@ private:
         if (!left_) lose(why + as_seen());
     }
 
-    /// Others may repeat it: a connection that was cut looks to each of its ends as if the other had died.
-    std::string as_seen() const {
-        return options_.rank < 0 ? fmt::format(", as the launcher of node {} sees it", -1 - options_.rank)
-                                 : fmt::format(", as rank {} sees it", options_.rank);
+    void lose(const Loss& why) {
+        if (lost_.text.empty()) lost_ = why;
     }
+
+    /// Others may repeat it: a connection that was cut looks to each of its ends as if the other had died.
+    std::string as_seen() const { return fmt::format(", as {} sees it", wire::name_of(options_.token, options_.rank)); }
 
     const JoinOptions options_;
     const LinkHost here_;
@@ -217,7 +266,8 @@ private:
     std::optional<wire::Seal> from_, to_;
     int64_t home_ = -1;
     LinkTime heard_{0}, next_beat_{0};
-    std::string in_, out_, lost_;
+    std::string in_, out_, run_;
+    Loss lost_;
     bool left_ = false, dead_ = false;  ///< the service said that it ends; the connection has
     uint64_t numbers_ = 0;
     std::map<uint64_t, std::optional<std::string>> answers_;
@@ -234,7 +284,10 @@ LinkTime MemberLink::due() const { return state_->due(); }
 std::string MemberLink::output() { return state_->output(); }
 bool MemberLink::joined() const { return state_->joined(); }
 bool MemberLink::over() const { return state_->over(); }
-std::string MemberLink::lost() const { return state_->lost(); }
+Loss MemberLink::loss() const { return state_->loss(); }
+std::string MemberLink::run() const { return state_->run(); }
+void MemberLink::fail(const Loss& why) { state_->fail(why); }
+void MemberLink::gone(const Loss& how) { state_->gone(how); }
 std::string MemberLink::service() const { return state_->service(); }
 void MemberLink::lose(const std::string& why) { state_->lose(why); }
 uint64_t MemberLink::request(std::string_view what, std::string_view key, std::string_view value) {

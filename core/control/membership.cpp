@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -25,9 +26,9 @@ constexpr LinkTime farewell = std::chrono::seconds(1);  // so long the last word
 
 struct Peer {
     wire::Seal from, to;
-    LinkTime heard;
+    LinkTime heard, since;
     int64_t rank = -1, pid = 0;
-    std::string host;
+    std::string host, self;
     std::string in = {};
     size_t unsent = 0;
     bool left = false, closed = false;
@@ -40,18 +41,16 @@ struct Peer {
     bool joined() const { return frames > 1; }
 };
 
-std::string gone_text(int64_t rank, const std::string& how, bool joined) {
-    return fmt::format("rank {} {}{}", rank, how, joined ? "" : " before it joined");
-}
+/// The process that has been a rank, or the launcher of a node: another one is not that any more.
+struct Holder {
+    int64_t pid = 0;
+    std::string host, self;
+    LinkTime since{0};
 
-/// "rank 1 (pid 4242 on host n2)"; a launcher, which is no rank, is its node's.
-std::string who(int64_t rank, int64_t pid, const std::string& host) {
-    const std::string name =
-        rank < 0 ? fmt::format("the launcher of node {}", -1 - rank) : fmt::format("rank {}", rank);
-    return fmt::format("{} (pid {} on host {})", name, pid, host);
-}
-
-std::string host_of(const wire::Hello& hello) { return {hello.host, strnlen(hello.host, sizeof hello.host)}; }
+    bool is(const wire::Hello& hello) const {
+        return pid == hello.pid && host == wire::host_of(hello) && self == wire::text_of(hello.self);
+    }
+};
 
 /// An empty text counts as 0.
 std::string sum_of(const std::string& had, const std::string& more) {
@@ -62,12 +61,17 @@ std::string sum_of(const std::string& had, const std::string& more) {
 }
 
 double seconds(LinkTime time) { return std::chrono::duration<double>(time).count(); }
+int64_t whole_seconds(LinkTime time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
 
 }  // namespace
 
 class Membership::State {
 public:
-    State(const ServeOptions& options, const LinkHost& here) : options_(options), here_(here), lost_(options.lost) {}
+    State(const ServeOptions& options, const LinkHost& here)
+        : options_(options),
+          here_(here),
+          run_(options.token.run.empty() ? wire::draw_id(here) : options.token.run),
+          lost_(options.lost) {}
 
     void opened(uint64_t connection, const std::string& from, LinkTime now) {
         wire::Challenge challenge{};
@@ -99,7 +103,7 @@ public:
                 answer(connection, peer, *frame, now);
             }
         } catch (const Error& error) {
-            drop(peer, fmt::format("made a protocol error ({})", error.what()));
+            drop(peer, fmt::format("made a protocol error ({})", error.what()), Cause::error);
         }
         peer.in.erase(0, at);
     }
@@ -113,7 +117,7 @@ public:
         strangers_.closed(connection);
         const auto found = peers_.find(connection);
         if (found == peers_.end()) return;
-        if (found->second.joined()) return drop(found->second, "died", false);
+        if (found->second.joined()) return drop(found->second, "died", Cause::process, false);
         close(found->second);
     }
 
@@ -121,8 +125,8 @@ public:
         for (const uint64_t late : strangers_.late(now)) act(late, {}, true);
         if (now >= next_look_) {
             for (auto& [connection, peer] : peers_)
-                if (peer.here() && now - peer.heard > options_.silence)
-                    peer.joined() ? drop(peer, silence_of(peer, now)) : close(peer);
+                if (peer.here() && now - peer.heard > options_.silence && !(peer.joined() && may_stop(peer)))
+                    peer.joined() ? drop(peer, silence_of(peer, now), Cause::hang) : close(peer);
             next_look_ = now + look_every;
         }
         if (ending_) say_farewell(now);
@@ -138,17 +142,23 @@ public:
     }
     bool over() const { return over_; }
 
-    bool gone(int64_t rank, const std::string& how) {
-        const bool known = joined(rank);
-        tell_all(gone_text(rank, how, known));
+    /// Of a process that has not joined where another one has that rank, nothing is believed: it was refused.
+    bool gone(const Loss& how, const std::string& on_host = "") {
+        const auto holder = holders_.find(how.rank);
+        const bool known = holder != holders_.end();
+        if (known && (holder->second.pid != how.pid || holder->second.self != how.nonce)) return false;
+        Loss loss = how;
+        loss.text = fmt::format("rank {} {}{}{}", how.rank, on_host, how.text, known ? "" : " before it joined");
+        tell_all(loss);
         return known;
     }
-    bool joined(int64_t rank) const { return joined_.count(rank) > 0; }
+    bool joined(int64_t rank) const { return holders_.count(rank) > 0; }
+    const Loss& loss() const { return lost_; }
 
-    void tell_all(const std::string& why) {
-        if (!lost_.empty()) return;
+    void tell_all(const Loss& why) {
+        if (is_lost()) return;
         lost_ = why;
-        for (auto& [connection, peer] : peers_) push(connection, peer, {Kind::lost, 0, {}, why});
+        for (auto& [connection, peer] : peers_) push(connection, peer, wire::frame_of(Kind::lost, lost_, run_));
     }
 
     /// Who was dropped since the last call is no more.
@@ -172,11 +182,23 @@ private:
             !wire::same(hello.proof, wire::prove(options_.token, hello, candidate.nonce)))
             return wire::Status::wrong_token;
         if (hello.generation != options_.token.generation) return wire::Status::old_generation;
-        if (hello.rank < 0 || !lost_.empty()) return wire::Status::ok;  // to tell why all end, or to hear it
+        if (is_lost()) return wire::Status::ok;  // to hear why all end
+        if (const std::string run = wire::text_of(hello.run); !run.empty() && run != run_)
+            return wire::Status::other_run;
+        if (hello.launchers != int64_t{options_.token.launchers}) return wire::Status::other_members;
         if (other(hello.world, options_.world) || other(hello.per_host, options_.per_host))
             return wire::Status::other_shape;
-        if (hello.rank >= options_.world) return wire::Status::unknown_rank;
-        return taken_.count(hello.rank) > 0 && !comes_again(hello) ? wire::Status::rank_taken : wire::Status::ok;
+        if (hello.rank >= options_.world || -1 - hello.rank >= nodes()) return wire::Status::unknown_rank;
+        const auto holder = holders_.find(hello.rank);
+        const bool another = holder != holders_.end() && !holder->second.is(hello);
+        return another || (taken_.count(hello.rank) > 0 && !comes_again(hello)) ? wire::Status::rank_taken
+                                                                                : wire::Status::ok;
+    }
+
+    /// 0 where all members are ranks.
+    int64_t nodes() const {
+        if (options_.token.launchers) return 0;
+        return options_.per_host > 0 ? options_.world / options_.per_host : options_.world;
     }
 
     /// The process of a connection that has not joined, which has given that up.
@@ -184,8 +206,22 @@ private:
         const auto before = taken_.find(hello.rank);
         if (before == taken_.end()) return false;
         const auto found = peers_.find(before->second);
-        return found != peers_.end() && !found->second.joined() && found->second.pid == hello.pid &&
-               found->second.host == host_of(hello);
+        return found != peers_.end() && !found->second.joined() && holder_of(found->second).is(hello);
+    }
+
+    static Holder holder_of(const Peer& peer) { return {peer.pid, peer.host, peer.self, peer.since}; }
+
+    /// Who has the rank that a refused one asks for.
+    void name_holder(wire::Welcome& welcome, int64_t rank, LinkTime now) const {
+        const auto taken = taken_.find(rank);
+        const auto found = taken == taken_.end() ? peers_.end() : peers_.find(taken->second);
+        const auto held = holders_.find(rank);
+        if (found == peers_.end() && held == holders_.end()) return;
+        const Holder holder = found == peers_.end() ? held->second : holder_of(found->second);
+        welcome.pid = holder.pid;
+        welcome.since_s = whole_seconds(now - holder.since);
+        welcome.heard_s = found == peers_.end() ? 0 : whole_seconds(now - found->second.heard);
+        holder.host.copy(welcome.host, sizeof welcome.host - 1);
     }
 
     /// Who has no token is closed without a word more than the status.
@@ -198,36 +234,33 @@ private:
         if (welcome.status != wire::Status::wrong_token) {
             welcome.world = options_.world;
             welcome.per_host = options_.per_host;
+            welcome.run = wire::id_of(run_);
+            if (welcome.status == wire::Status::rank_taken) name_holder(welcome, hello.rank, now);
             welcome.proof = wire::prove(options_.token, welcome, hello.nonce);
         }
         const bool good = welcome.status == wire::Status::ok;
         act(connection, {reinterpret_cast<const char*>(&welcome), sizeof welcome}, !good);
         if (welcome.status == wire::Status::wrong_token) return refused_.count(candidate.from);
-        const std::string host = host_of(hello);
-        // It has the token, and its host would start others of its shape: the job cannot come together.
-        if (welcome.status == wire::Status::other_shape && !complete())
-            tell_all(
-                fmt::format("{} is of a job of {}, this job has {}\n"
-                            "  give every host the same --nodes and [mesh]",
-                            who(hello.rank, hello.pid, host), wire::shape_text(hello.world, hello.per_host),
-                            wire::shape_text(options_.world, options_.per_host)));
         if (!good) return;
         Peer peer{wire::Seal(options_.token, wire::End::member, candidate.nonce, hello.nonce),
                   wire::Seal(options_.token, wire::End::service, candidate.nonce, hello.nonce),
                   now,
+                  now,
                   hello.rank,
                   hello.pid,
-                  host};
-        if (lost_.empty() && comes_again(hello)) close(peers_.at(taken_.at(hello.rank)));
-        if (hello.rank >= 0) taken_[hello.rank] = connection;
+                  wire::host_of(hello),
+                  wire::text_of(hello.self)};
+        if (!is_lost() && comes_again(hello)) close(peers_.at(taken_.at(hello.rank)));
+        if (!is_lost()) taken_[hello.rank] = connection;
         Peer& joined = peers_.emplace(connection, std::move(peer)).first->second;
         joined.unsent += sizeof welcome;
-        if (!lost_.empty()) push(connection, joined, {Kind::lost, 0, {}, lost_});
+        if (is_lost()) push(connection, joined, wire::frame_of(Kind::lost, lost_, run_));
     }
 
     void heard(Peer& peer) {
-        peer.frames = std::min(2, peer.frames + 1);
-        if (peer.rank >= 0 && peer.joined()) joined_.insert(peer.rank);
+        if (peer.joined()) return;
+        ++peer.frames;
+        if (peer.joined()) holders_.emplace(peer.rank, holder_of(peer));
     }
 
     void answer(uint64_t connection, Peer& peer, const Frame& frame, LinkTime now) {
@@ -252,11 +285,12 @@ private:
             case Kind::beat:
                 push(connection, peer, {Kind::beat, 0, {}, {}});
                 if (!frame.value.empty()) peer.position = frame.value;
-                if (frame.key == "late") tell_all(explain(peer.rank, now));
+                if (frame.key == "late") tell_all({Cause::hang, -1, -1, 0, {}, 1, explain(peer.rank, now)});
                 break;
             case Kind::leave:
                 peer.left = true;
                 free_rank(connection, peer);
+                if (options_.token.launchers) holders_.erase(peer.rank);  // one that is started again takes its place
                 break;
             case Kind::fail: fail(peer, frame); break;
             default: throw Error("a frame that only the service sends", Fault::peer);
@@ -290,29 +324,33 @@ private:
         if (waiting->second.empty()) waiting_.erase(waiting);
     }
 
-    bool complete() const { return static_cast<int64_t>(joined_.size()) >= options_.world; }
-
     /// "2 of 4 ranks have not joined: 1, 3", and who was refused meanwhile; or "" when all have.
     std::string absent() const {
         constexpr int64_t shown = 16;
-        if (complete()) return "";
-        const int64_t count = options_.world - static_cast<int64_t>(joined_.size());
+        const int64_t count = options_.world - std::distance(holders_.lower_bound(0), holders_.end());
+        if (count <= 0) return "";
         std::string list;
         int64_t named = 0;
         for (int64_t rank = 0; rank < options_.world && named < shown; ++rank)
-            if (joined_.count(rank) == 0) list += fmt::format("{}{}", named++ ? ", " : "", rank);
+            if (!joined(rank)) list += fmt::format("{}{}", named++ ? ", " : "", rank);
         if (count > shown) list += ", ...";
         return fmt::format("{} of {} ranks have not joined: {}{}", count, options_.world, list, refused_.text());
     }
 
-    /// A key is the rank of which a launcher tells.
+    /// Only what names this start of the job counts, of the sender itself, or a launcher's of a rank.
     void fail(Peer& peer, const Frame& frame) {
-        if (!frame.key.empty()) {
-            const int64_t rank = std::strtoll(frame.key.c_str(), nullptr, 10);
-            tell_all(gone_text(rank, fmt::format("on host {} {}", peer.host, frame.value), joined(rank)));
-        }
-        drop(peer, fmt::format("failed: {}", frame.value), false);
+        std::string run;
+        const Loss loss = wire::loss_of(frame, run);
+        if (run != run_) return;
+        if (loss.rank == peer.rank && loss.pid == peer.pid && loss.nonce == peer.self)
+            return drop(peer, fmt::format("failed: {}", frame.value), loss.cause, false, loss.code);
+        if (peer.rank < 0 && peer.here() && loss.rank >= 0) gone(loss, fmt::format("on host {} ", peer.host));
     }
+
+    bool is_lost() const { return !lost_.text.empty(); }
+
+    /// A launcher that is stopped loses none of its ranks, which beat themselves.
+    bool may_stop(const Peer& peer) const { return peer.rank < 0; }
 
     void act(uint64_t connection, std::string bytes, bool close) {
         actions_.push_back({connection, std::move(bytes), close});
@@ -323,15 +361,20 @@ private:
         std::string bytes = peer.to.seal(frame);
         peer.unsent += bytes.size();
         act(connection, std::move(bytes), false);
-        if (peer.unsent > max_unsent) drop(peer, "does not read its connection");
+        if (peer.unsent > max_unsent) drop(peer, "does not read its connection", Cause::hang);
     }
 
     /// Ends a connection; unless its rank had left, all learn why, itself, too, where it `hears`. The first loss is the
     /// one that counts.
-    void drop(Peer& peer, const std::string& how, bool hears = true) {
+    void drop(Peer& peer, const std::string& how, Cause cause, bool hears = true, int code = 1) {
         if (peer.closed) return;
         if (!hears) close(peer);
-        if (!peer.left) tell_all(who(peer.rank, peer.pid, peer.host) + " " + how);
+        const bool launcher = options_.token.launchers || peer.rank < 0;
+        const int64_t node = peer.rank < 0 ? -1 - peer.rank : peer.rank;
+        const std::string text = fmt::format("{} (pid {} on host {}) {}", wire::name_of(options_.token, peer.rank),
+                                             peer.pid, peer.host, how);
+        if (!peer.left)
+            tell_all({cause, launcher ? -1 : peer.rank, launcher ? node : -1, peer.pid, peer.self, code, text});
         close(peer);
     }
 
@@ -374,7 +417,8 @@ private:
         };
         now_ending_ = now + look_every / 10;
         if (!said_) {
-            if (now < patience_ && lost_.empty() && any([](const Peer& peer) { return peer.here(); })) return;
+            const auto stays = [&](const Peer& peer) { return peer.here() && !may_stop(peer); };
+            if (now < patience_ && !is_lost() && any(stays)) return;
             for (auto& [connection, peer] : peers_) push(connection, peer, {Kind::leave, 0, {}, {}});
             said_ = true;
             until_ = now + farewell;
@@ -384,15 +428,16 @@ private:
 
     const ServeOptions options_;
     const LinkHost here_;
+    const std::string run_;
     Strangers strangers_;
     Refusals refused_;
     std::map<uint64_t, Peer> peers_;
-    std::map<int64_t, uint64_t> taken_;  ///< the connection of each rank that is here
-    std::set<int64_t> joined_;           ///< also of those that have left
+    std::map<int64_t, uint64_t> taken_;  ///< the connection of each rank that is here, and of launchers
+    std::map<int64_t, Holder> holders_;  ///< of those that have joined, also where they have left
     std::map<std::string, std::string> values_;
     std::map<std::string, std::set<std::pair<uint64_t, uint64_t>>> waiting_;  ///< connections and numbers, by key
     std::vector<LinkAction> actions_;
-    std::string lost_;
+    Loss lost_;
     LinkTime next_look_{0}, patience_{0}, until_{0}, now_ending_{0};
     bool dropped_ = false, ending_ = false, said_ = false, over_ = false;
 };
@@ -408,9 +453,10 @@ void Membership::received(uint64_t connection, std::string_view bytes, LinkTime 
 }
 void Membership::sent(uint64_t connection, size_t bytes) { state_->sent(connection, bytes); }
 void Membership::closed(uint64_t connection, LinkTime) { state_->closed(connection); }
-void Membership::fail(const std::string& why) { state_->tell_all(why); }
-bool Membership::gone(int64_t rank, const std::string& how) { return state_->gone(rank, how); }
+void Membership::fail(const Loss& why) { state_->tell_all(why); }
+bool Membership::gone(const Loss& how) { return state_->gone(how); }
 bool Membership::joined(int64_t rank) const { return state_->joined(rank); }
+Loss Membership::loss() const { return state_->loss(); }
 void Membership::tick(LinkTime now) { state_->tick(now); }
 LinkTime Membership::due() const { return state_->due(); }
 bool Membership::accepts(LinkTime now) const { return state_->accepts(now); }

@@ -54,7 +54,18 @@ Supervisor::Orders Supervisor::came(int64_t node, double now) {
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::absent) return orders;
     known.why.clear();
+    known.mistake.reset();
     check(node, now, orders);
+    gather(now, orders);
+    return orders;
+}
+
+Supervisor::Orders Supervisor::failed_start(int64_t node, const Loss& loss, double now) {
+    Orders orders;
+    const auto at = nodes_.find(node);
+    if (state_ == State::over || at == nodes_.end() || at->second.state != Node::absent) return orders;
+    at->second.why = "a start of it failed: " + loss.text;
+    if (loss.cause == Cause::mistake) at->second.mistake = loss;
     gather(now, orders);
     return orders;
 }
@@ -87,6 +98,7 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const std::s
         check(node, now, orders);
     } else {
         known.state = Node::quarantined;
+        if (found == Fitness::wrong) known.mistake = Loss{Cause::mistake, -1, node, 0, {}, 2, why};
         say("failed its checks twice and is left out");
     }
     gather(now, orders);
@@ -98,7 +110,7 @@ Supervisor::Orders Supervisor::lost(int64_t node, const std::string& how, double
     Known& known = nodes_[node];
     if (state_ == State::over || known.state == Node::absent) return orders;
     const bool ran = known.state == Node::running;
-    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, false, 0, how};
+    if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, false, 0, how, std::nullopt};
     if (ran)
         failed({Cause::node, to_be_queued_again, fmt::format("node {}", node), fmt::format("is lost ({})", how), best_},
                orders);
@@ -244,6 +256,7 @@ std::vector<int64_t> Supervisor::chosen(double now) const {
 void Supervisor::gather(double now, Orders& orders) {
     if (state_ != State::gathering) return;
     const std::vector<int64_t> taken = chosen(now);
+    if (taken.empty() && refuse_mistake(orders)) return;
     if (taken.empty()) {
         if (now >= std::max(wait_until_, checked_until()))
             finish(to_be_queued_again, fmt::format("{} after {:g} s", missing(), options_.wait_node_s), orders);
@@ -258,17 +271,37 @@ void Supervisor::gather(double now, Orders& orders) {
     orders.push_back({Order::Kind::start, -1, ++options_.generation, taken});
 }
 
+/// Whether a mistake keeps a node away that no spare can replace: the job ends by it.
+bool Supervisor::refuse_mistake(Orders& orders) {
+    if (options_.spares > 0) {
+        const auto may_come = [&](const auto& entry) {
+            const auto& [node, known] = entry;
+            const bool free = std::find(slots_.begin(), slots_.end(), node) == slots_.end();
+            return free && known.state != Node::absent && known.state != Node::quarantined;
+        };
+        if (std::any_of(nodes_.begin(), nodes_.end(), may_come)) return false;
+    }
+    for (const int64_t node : slots_)
+        if (const Known& known = nodes_.at(node); known.mistake) {
+            finish(known.mistake->code, missing(node), orders);
+            return true;
+        }
+    return false;
+}
+
+std::string Supervisor::missing(int64_t node) const {
+    const Known& known = nodes_.at(node);
+    if (known.state == Node::ready || known.state == Node::running) return "";
+    const char* what = known.state == Node::absent     ? "is missing"
+                       : known.state <= Node::checking ? "is being checked"
+                                                       : "failed its checks twice";
+    return fmt::format("node {} {}{}", node, what, known.why.empty() ? "" : fmt::format(" ({})", known.why));
+}
+
 std::string Supervisor::missing() const {
     std::string text;
-    for (const int64_t node : slots_) {
-        const Known& known = nodes_.at(node);
-        if (known.state == Node::ready || known.state == Node::running) continue;
-        const char* what = known.state == Node::absent     ? "is missing"
-                           : known.state <= Node::checking ? "is being checked"
-                                                           : "failed its checks twice";
-        text += fmt::format("{}node {} {}{}", text.empty() ? "" : "; ", node, what,
-                            known.why.empty() ? "" : fmt::format(" ({})", known.why));
-    }
+    for (const int64_t node : slots_)
+        if (const std::string one = missing(node); !one.empty()) text += (text.empty() ? "" : "; ") + one;
     return text;
 }
 

@@ -5,21 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "orrery/error.h"
+
 namespace orrery {
 
-/// Why the ranks of a generation ended. Each has a budget of its own.
-enum class Cause : uint8_t {
-    done,       ///< all ended with 0
-    stopped,    ///< by a signal or a notice: no failure, whoever stopped them starts the job again
-    mistake,    ///< of the script, the configuration or the command: the same again, however often
-    error,      ///< a rank gave up: a loss that is no number, a file that cannot be written
-    process,    ///< a rank was killed
-    memory,     ///< by the system, which had no more
-    early_end,  ///< a rank ended with 0 before its end
-    hang,       ///< a rank does nothing any more, or is silent
-    storage,    ///< a rank waits for a disk
-    node,       ///< a node's launcher is gone, or its network
-};
 const char* text_of(Cause cause);
 
 /// What is known of a generation, or of one node's part of it, that has ended.
@@ -39,7 +28,12 @@ bool same_failure(const Ended& one, const Ended& other);
 
 /// What a check of a node has found. One that did not end in time says little of the node, which may be busy: while
 /// the job waits it is made again, while it runs it counts as failed.
-enum class Fitness : uint8_t { fit, unfit, late };
+enum class Fitness : uint8_t {
+    fit,
+    unfit,
+    late,
+    wrong,  ///< unfit for a mistake of the configuration, as a plugin that is not there
+};
 
 /// What the supervisor of a job wants done.
 struct Order {
@@ -81,6 +75,9 @@ public:
     Orders came(int64_t node, double now);
     Orders checked(int64_t node, Fitness found, const std::string& why, double now);
     Orders lost(int64_t node, const std::string& how, double now);
+    /// A launcher of `node`, which is not there, ended before it came. A mistake on a node that the job waits for, or
+    /// will, ends it: the same again, however often.
+    Orders failed_start(int64_t node, const Loss& loss, double now);
     /// A step was finished. Only one beyond all before renews the budgets.
     Orders step_done(int64_t step);
     /// The ranks of `node` have all ended and are reaped.
@@ -111,6 +108,7 @@ private:
         bool told_late = false;
         double checked_until = 0;  ///< while it is checked
         std::string why;
+        std::optional<Loss> mistake = {};  ///< of a start that failed, or of its checks, since it was last there
     };
 
     void check(int64_t node, double now, Orders& orders);
@@ -121,6 +119,8 @@ private:
     void finish(int code, std::string why, Orders& orders);
     bool refuse(const Ended& how, Orders& orders);
     std::vector<int64_t> chosen(double now) const;
+    bool refuse_mistake(Orders& orders);
+    std::string missing(int64_t node) const;
     bool any_running() const;
 
     Options options_;

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
+#include "base/text.h"
 #include "orrery/error.h"
 
 namespace orrery::wire {
@@ -52,6 +56,24 @@ Nonce random_nonce(const LinkHost& here) {
     return nonce;
 }
 
+std::string draw_id(const LinkHost& here) {
+    constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    for (const char byte : here.random(sizeof(Id) / 2)) {
+        text += digits[static_cast<unsigned char>(byte) >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+Id id_of(std::string_view text) {
+    Id id{};
+    text.copy(id.data(), id.size());
+    return id;
+}
+
+std::string text_of(const Id& id) { return {id.data(), ::strnlen(id.data(), id.size())}; }
+
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& service) {
     return prove(token, "hello", service, raw(hello).substr(0, offsetof(Hello, proof)));
 }
@@ -62,9 +84,39 @@ Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& member)
 
 bool same(const Digest& a, const Digest& b) { return same_secret({a.data(), a.size()}, {b.data(), b.size()}); }
 
+std::string host_of(const Hello& hello) { return {hello.host, ::strnlen(hello.host, sizeof hello.host)}; }
+
+std::string name_of(const JobToken& token, int64_t rank) {
+    if (!token.launchers && rank >= 0) return fmt::format("rank {}", rank);
+    return fmt::format("the launcher of node {}", rank < 0 ? -1 - rank : rank);
+}
+
 std::string shape_text(int64_t world, int64_t per_host) {
     const std::string each = per_host > 0 ? fmt::format(", {} on each host", per_host) : "";
     return fmt::format("{} rank{}{}", world, world == 1 ? "" : "s", each);
+}
+
+Frame frame_of(Kind kind, const Loss& loss, std::string_view run) {
+    return {kind, 0,
+            fmt::format("{} {} {} {} {} {} {}", static_cast<int>(loss.cause), loss.code, loss.rank, loss.node, loss.pid,
+                        loss.nonce, run),
+            loss.text};
+}
+
+Loss loss_of(const Frame& frame, std::string& run) {
+    const std::vector<std::string> words = split(frame.key, ' ');
+    int64_t numbers[5] = {};
+    bool good = words.size() == 7;
+    for (size_t i = 0; good && i < std::size(numbers); ++i) {
+        const char* end = words[i].data() + words[i].size();
+        const auto [at, problem] = std::from_chars(words[i].data(), end, numbers[i]);
+        good = problem == std::errc() && at == end;
+    }
+    if (!good || numbers[0] < 0 || numbers[0] > static_cast<int64_t>(Cause::node) || numbers[1] != (numbers[1] & 255))
+        throw Error("rendezvous: a loss of an unknown kind", Fault::peer);
+    run = words[6];
+    return {static_cast<Cause>(numbers[0]), numbers[2], numbers[3], numbers[4], words[5],
+            static_cast<int>(numbers[1]),   frame.value};
 }
 
 std::string encode(const Frame& frame) {
@@ -130,9 +182,9 @@ std::optional<Frame> Seal::open(std::string_view received, size_t& at) {
 }
 
 Kind kind_of(std::string_view request) {
-    constexpr std::pair<std::string_view, Kind> kinds[] = {
-        {"set", Kind::set},     {"get", Kind::get},   {"count", Kind::add},   {"erase", Kind::erase},
-        {"leave", Kind::leave}, {"fail", Kind::fail}, {"gone", Kind::fail}, {"absent", Kind::absent}};
+    constexpr std::pair<std::string_view, Kind> kinds[] = {{"set", Kind::set},     {"get", Kind::get},
+                                                           {"count", Kind::add},   {"erase", Kind::erase},
+                                                           {"leave", Kind::leave}, {"absent", Kind::absent}};
     for (const auto& [name, kind] : kinds)
         if (name == request) return kind;
     throw Error(fmt::format("rendezvous: no request '{}'", request), Fault::failed);

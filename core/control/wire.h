@@ -16,9 +16,10 @@ namespace orrery::wire {
 constexpr size_t max_frame = 1 << 20;  ///< of a frame's body
 constexpr size_t max_key = 512;
 constexpr size_t mac_bytes = 16;
-constexpr char magic[9] = "orrery2\n";  ///< with the version of all that follows
+constexpr char magic[9] = "orrery3\n";  ///< with the version of all that follows
 
 using Nonce = std::array<char, 32>;
+using Id = std::array<char, 32>;  ///< hex digits, zeros: none
 using Digest = std::array<char, 32>;
 
 struct Challenge {
@@ -31,24 +32,46 @@ struct Hello {
     int64_t rank;
     int64_t pid;
     int64_t world, per_host;  ///< ranks of the job and of each of its hosts, as this one was told; 0: it was not
+    int64_t launchers;        ///< 1: it means a service of launchers
     char host[64];
+    Id run, self;  ///< the start of the job that it belongs to, where it knows; its process
     Nonce nonce;
     Digest proof;  ///< over the job's name, the service's nonce and everything above
 };
-enum class Status : int64_t { ok, unknown_rank, rank_taken, old_generation, wrong_token, other_shape };
+enum class Status : int64_t {
+    ok,
+    unknown_rank,
+    rank_taken,
+    old_generation,
+    wrong_token,
+    other_shape,
+    other_run,
+    other_members,
+};
+/// All but the status is zeros for who has no token.
 struct Welcome {
     char magic[8];
     Status status;
     int64_t home;
-    int64_t world, per_host;  ///< as the job has them; 0: only who has the token learns it
-    Digest proof;             ///< over the job's name, the member's nonce and everything above
+    int64_t world, per_host;        ///< as the job has them
+    int64_t pid, since_s, heard_s;  ///< of who has that rank; the seconds since it joined and since it was heard
+    char host[64];
+    Id run;
+    Digest proof;  ///< over the job's name, the member's nonce and everything above
 };
 
 Nonce random_nonce(const LinkHost& here);
+/// 32 hex digits, drawn.
+std::string draw_id(const LinkHost& here);
+Id id_of(std::string_view text);
+std::string text_of(const Id& id);
 Digest prove(const JobToken& token, const Hello& hello, const Nonce& service);
 Digest prove(const JobToken& token, const Welcome& welcome, const Nonce& member);
 /// In constant time.
 bool same(const Digest& a, const Digest& b);
+std::string host_of(const Hello& hello);
+/// "rank 1", "the launcher of node 1", of a member of `token`'s job.
+std::string name_of(const JobToken& token, int64_t rank);
 /// "4 ranks, 2 on each host".
 std::string shape_text(int64_t world, int64_t per_host);
 
@@ -59,6 +82,10 @@ struct Frame {
     std::string key;
     std::string value;
 };
+/// What a frame of kind `fail` or `lost` says: the key has numbers, process and run, the value the text. `run`: the
+/// start of the job that it is about.
+Frame frame_of(Kind kind, const Loss& loss, std::string_view run);
+Loss loss_of(const Frame& frame, std::string& run);
 /// A frame's body, and back. Throws Error on a malformed one.
 std::string encode(const Frame& frame);
 Frame parse(std::string_view body);
@@ -84,7 +111,7 @@ private:
     uint64_t number_ = 0;
 };
 
-/// "set" as Member's requests name it. Throws Error for another word.
+/// "set" as MemberLink's requests name it. Throws Error for another word.
 Kind kind_of(std::string_view request);
 
 }  // namespace orrery::wire

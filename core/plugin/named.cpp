@@ -275,11 +275,17 @@ public:
     void leave() override {
         call("leave", [&] { made_->leave(); });
     }
-    void fail(std::string_view why) override {
+    void fail(const Loss& why) override {
         call("fail", [&] { made_->fail(why); });
     }
-    void gone(int64_t rank, std::string_view how) override {
-        call("gone", [&] { made_->gone(rank, how); });
+    void gone(const Loss& how) override {
+        call("gone", [&] { made_->gone(how); });
+    }
+    Loss loss() const override {
+        return call("loss", [&] { return made_->loss(); });
+    }
+    std::string run() const override {
+        return call("run", [&] { return made_->run(); });
     }
 };
 
@@ -289,14 +295,17 @@ public:
     int port() const override {
         return call("port", [&] { return made_->port(); });
     }
-    void fail(const std::string& why) override {
+    void fail(const Loss& why) override {
         call("fail", [&] { made_->fail(why); });
     }
     bool joined(int64_t rank) const override {
         return call("joined", [&] { return made_->joined(rank); });
     }
-    bool gone(int64_t rank, const std::string& how) override {
-        return call("gone", [&] { return made_->gone(rank, how); });
+    bool gone(const Loss& how) override {
+        return call("gone", [&] { return made_->gone(how); });
+    }
+    Loss loss() const override {
+        return call("loss", [&] { return made_->loss(); });
     }
 };
 

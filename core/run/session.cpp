@@ -59,7 +59,7 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
         ends_by_itself();
         const auto* own = dynamic_cast<const Error*>(&error);
         if (own && own->fault() == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
-        fail(explain(error));  // the others wait for this rank: they must know why it does not come
+        fail(explain(error), fault_of(error));  // the others wait for this rank: they must know why it does not come
         throw;
     }
 }
@@ -164,7 +164,7 @@ void Session::meet(Config& config, const Registry& registry) {
 
 /// The store closes this connection when it has told the others.
 void Session::tell_stopped() {
-    rendezvous_->fail(stopped_early);
+    rendezvous_->fail(loss_of(Fault::requeue, std::string(stopped_early)));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
 }
 
@@ -233,7 +233,7 @@ void Session::assemble(Config& config, const Registry& registry) {
     if (rendezvous_) setting.vote = [this](const std::string& mine) { return exchange("captured step", mine); };
     setting.failed = [this](const std::string& why) {
         ends_by_itself();
-        if (rendezvous_ && !other_stopped()) rendezvous_->fail(why);
+        if (rendezvous_ && !other_stopped()) rendezvous_->fail(loss_of(Fault::failed, why));
     };
     context_.emplace(setting);
 }
@@ -268,9 +268,9 @@ void Session::download(void* to, const Tensor& from) {
     device_->synchronize(0);
 }
 
-void Session::fail(const std::string& why) {
+void Session::fail(const std::string& why, Fault fault) {
     if (context_) context_->abort(why);
-    if (rendezvous_) rendezvous_->fail(why);
+    if (rendezvous_) rendezvous_->fail(loss_of(fault, why));
 }
 
 void Session::leave() {

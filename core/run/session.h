@@ -89,7 +89,7 @@ public:
     /// Another one, whose rounds do not mix with the session's: for one further thread. nullptr in a job of one rank.
     std::unique_ptr<Exchange> exchange_beside(const std::string& name);
     /// Tells the others why this rank gives up.
-    void fail(const std::string& why);
+    void fail(const std::string& why, Fault fault = Fault::failed);
     /// Ends in agreement: from here on, a closing connection is no loss.
     void leave();
     /// A step is about to begin: from here on a signal waits for the vote after it.

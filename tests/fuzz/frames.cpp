@@ -43,7 +43,9 @@ public:
         const char what = line[0];
         const std::string_view rest = line.substr(1);
         const int64_t number = number_in(rest);
-        if (what >= '0' && what <= '0' + static_cast<char>(wire::Kind::lost))
+        if (what == '8' || what == 'k')
+            tell_loss(what == '8', rest, number);
+        else if (what >= '0' && what <= '0' + static_cast<char>(wire::Kind::lost))
             tell(frame_of(static_cast<char>(what - '0'), rest, ++id_));
         else if (what >= 'a' && what <= 'a' + static_cast<char>(wire::Kind::lost))
             tell_link(frame_of(static_cast<char>(what - 'a'), rest, static_cast<uint64_t>(number)));
@@ -98,6 +100,15 @@ private:
 
     void tell(const wire::Frame& frame) { service_.send(now_, sealers_.at(now_).to.seal(frame)); }
 
+    /// A failure, of the rank that `rest` begins with, or the sender's own; or a loss, of the other service.
+    void tell_loss(bool failure, std::string_view rest, int64_t number) {
+        const bool own = failure && rest.starts_with(' ');
+        const Loss loss{Cause::process, own ? sealers_.at(now_).rank : number, -1, 99, {}, 1, std::string(rest)};
+        const std::string run = number == 9 ? "another" : wire::draw_id(host_called("n1", 'r'));
+        failure ? tell(wire::frame_of(wire::Kind::fail, loss, run))
+                : tell_link(wire::frame_of(wire::Kind::lost, loss, run));
+    }
+
     /// Of a service that is not ours, but has the token.
     void tell_link(const wire::Frame& frame) {
         if (!other_) other_.emplace(token(), wire::End::service, nonce_of('r'), nonce_of('l'));
@@ -115,6 +126,9 @@ private:
     void request(std::string_view words) {
         const size_t space = std::min(words.find(' '), words.size());
         const wire::Frame frame = frame_of(0, words.substr(std::min(space + 1, words.size())), 0);
+        const Loss loss{Cause::error, number_in(frame.key), -1, 99, {}, 1, frame.value};
+        if (words.starts_with("fail")) return link_.fail(loss);
+        if (words.starts_with("gone")) return link_.gone(loss);
         try {
             asked_.push_back(link_.request(words.substr(0, space), frame.key, frame.value));
         } catch (const Error&) {
@@ -137,8 +151,8 @@ private:
                 if (link_.due() <= service_.now)
                     link_.tick(service_.now, std::string(rest.substr(std::min(rest.find(' '), rest.size() - 1) + 1)));
                 break;
-            case 'G': membership.gone(number, std::string(rest)); break;
-            case 'F': membership.fail("it ends: " + std::string(rest)); break;
+            case 'G': membership.gone({Cause::process, number, -1, 99, {}, 1, std::string(rest)}); break;
+            case 'F': membership.fail({.text = "it ends: " + std::string(rest)}); break;
             case 'E': membership.end(service_.now); break;
             case 'Q': request(rest); break;
             case 'X':
@@ -173,7 +187,7 @@ private:
         for (auto number = asked_.begin(); number != asked_.end();)
             number = link_.answer(*number) ? asked_.erase(number) : number + 1;
         const std::string place = link_.service();
-        require(link_.over() || link_.lost().empty() || !place.empty(), "a link names its service");
+        require(link_.over() || link_.loss().text.empty() || !place.empty(), "a link names its service");
     }
 
     /// The first loss is the one that counts, for all.

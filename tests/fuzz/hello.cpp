@@ -149,9 +149,9 @@ private:
     }
 
     void ask() {
-        constexpr const char* requests[] = {"set", "get", "count", "erase", "leave", "fail", "gone", "absent", "no"};
+        constexpr const char* requests[] = {"set", "get", "count", "erase", "leave", "absent", "no"};
         try {
-            const uint64_t number = link_->request(requests[in_.byte() % 9], "key", in_.some(in_.byte()));
+            const uint64_t number = link_->request(requests[in_.byte() % 7], "key", in_.some(in_.byte()));
             require(!link_->answer(number), "nobody has answered");
             link_->cancel(number);
         } catch (const Error&) {
@@ -159,8 +159,8 @@ private:
     }
 
     void end_service(uint8_t how) {
-        if (how & 1) service_.membership->gone(how % 5, "ended");
-        if (how & 2) service_.membership->fail("it ends");
+        if (how & 1) service_.membership->gone({Cause::process, how % 5, -1, 99, {}, 1, "ended"});
+        if (how & 2) service_.membership->fail({.text = "it ends"});
         if (how & 4) service_.membership->end(service_.now);
         if (how & 8) count();
         service_.hear();
@@ -218,7 +218,7 @@ std::vector<std::string> seeds() {
     all.push_back(joined + text({tell, 40, 1, 3}) + "abc" + text({tell, 24, tell, 8, tell, 64, tell, 2}));
     all.push_back(joined + text({tell, 12, tell, 12, tell, 12, tell, 12, tell, 32, 4, 0, tell, 32, 8, 0}));
     all.push_back(joined + text({tell, 61}) + std::string(61, '\1') + text({0, 2, 'a', 'b'}));
-    for (int status = 0; status < 7; ++status)
+    for (int status = 0; status < 9; ++status)
         all.push_back(text({meet, 6, 1, challenge, 1}) + std::string(40, 'r') + text({welcome, 0, status, 3, 4, 4}));
     for (const int how : {0, 1, 3}) all.push_back(text({meet, 6, 0, challenge, how}) + std::string(40, 'r'));
     return all;

@@ -47,20 +47,35 @@ drill() {
     echo "$name: ended after $took s: $(grep -m1 'orrery: ' "$folder.$((1 - ${teller:-1})).log" | cut -c1-200)"
 }
 
-drill "missing data on node 1" "launcher of node 1|nowhere.txt;nowhere.txt|data.path" "1 2" -- \
+drill "missing data on node 1" "launcher of node 1|nowhere.txt;nowhere.txt|data.path" "2 2" -- \
     -- --set data.path=nowhere.txt
-teller=0 head_start=0 drill "missing data on node 0" "nowhere.txt|data.path;launcher of node 0|nowhere.txt" "2 1" -- \
+teller=0 head_start=0 drill "missing data on node 0" "nowhere.txt|data.path;launcher of node 0|nowhere.txt" "2 2" -- \
     --set data.path=nowhere.txt --
 # A folder in use is found out when the ranks of node 1 may have come already.
 mkdir in_use
 flock -F in_use/.lock sleep 60 2> /dev/null &
 holder=$!
-head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of node 0|in use by another" "2 1" -- \
+head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of node 0|in use by another" "2 2" -- \
     --set run.folder=in_use -- --set run.folder=in_use
 kill $holder
 wait $holder 2> /dev/null
 shape="1 on each host, this one 4 ranks, 2 on each host"
-nodes=4 drill "another --nodes" "1 on each host|--nodes;--nodes|$shape" "1 1" -- --set mesh.dp=4 -- --set mesh.dp=4
+nodes=4 drill "another --nodes" "launcher of node 1|$shape|--nodes;--nodes|$shape" "2 2" -- --set mesh.dp=4 -- --set mesh.dp=4
+# With --restarts the launchers meet, and node 0 decides: a mistake on one node is one of the job, whatever --wait-node is.
+again="--restarts 2 --wait-node 60" six="--set mesh.dp=6 --set train.sequences_per_step=6"
+drill "missing data on node 1, restarts" "the job ends: node 1 is missing|nowhere.txt;nowhere.txt" "2 2" -- $again \
+    -- $again --set data.path=nowhere.txt
+teller=0 head_start=0 drill "missing data on node 0, restarts" "nowhere.txt;launcher of node 0|nowhere.txt" "2 2" -- \
+    $again --set data.path=nowhere.txt -- $again
+drill "no configuration on node 1, restarts" "the job ends: node 1 is missing|gone.toml;gone.toml" "2 2" -- $again \
+    -- $again --config gone.toml
+drill "no plugin on node 1, restarts" "the job ends: node 1 is missing|\"glue\";\"glue\"" "2 2" -- $again \
+    -- $again --set run.transport=glue
+nodes=3 drill "another --nodes, restarts" "node 1 is missing|--nodes;the job there has 3" "2 2" -- $again $six \
+    -- $again $six
+drill "another mesh, restarts" "the job ends: rank|the job there has 2 ranks;the job there has 2 ranks" "2 2" -- $again -- $again --set mesh.dp=4
+drill "restarts on node 1 alone" "launcher of node 1|in the same way;without --restarts" "2 2" -- -- $again
+drill "restarts on node 0 alone" "node 1 is missing|in the same way;with --restarts" "2 2" -- $again --
 hosts="rank 1 on host $(hostname) and rank 0 on host $(hostname)"
 # differs NAME KEY VALUE OF_RANK_0: a setting that node 1 has otherwise.
 differs() {

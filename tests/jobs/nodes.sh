@@ -127,6 +127,17 @@ says broken-node.0.log "node 1 failed its check and is looked at once more: .*cp
 says broken-node.0.log "node 1 failed its checks twice and is left out: .*cpu"
 says broken-node.0.log "goodput .* 1 restart$"
 
+# Without a spare nothing can take its place, and what is wrong there is a mistake: exit code 2 on both nodes.
+cp "$(dirname "$orrery")"/plugins/liborrery_device_cpu.so broken/plugins
+begin broken-alone 0 $library
+LD_LIBRARY_PATH=$work/broken orrery=$work/broken/orrery begin broken-alone 1 $library
+wait_steps broken-alone 5
+rm broken/plugins/liborrery_device_cpu.so
+kill -9 $(ranks_of ${node[1]})
+ends broken-alone 0 2
+ends broken-alone 1 2
+for n in 0 1; do says broken-alone.$n.log "the job ends: node 1 failed its checks twice .*cpu"; done
+
 # Three nodes: of the two that stay, one's ranks are another launcher's.
 threes="--set mesh.dp=3 --set train.sequences_per_step=6"
 run_tiny one3 $steps $pace $threes --set run.transport=gloo > one3.log 2>&1 ||

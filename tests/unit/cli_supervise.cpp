@@ -177,12 +177,10 @@ TEST_CASE("what launchers say to each other comes back as it was", "[supervise]"
     CHECK(back.how == how.how);
     CHECK(back.step == how.step);
     CHECK(back.hearsay);
-    CHECK(of_launchers("rank 2 (pid 7 on host n2) died") == "the launcher of node 2 (pid 7 on host n2) died");
-    CHECK(of_launchers("the launcher, which holds the rendezvous at n1:29500, died, as rank 2 sees it") ==
-          "the launcher, which holds the rendezvous at n1:29500, died, as node 2 sees it");
-    CHECK(lost_node("rank 2 (pid 7 on host n2) died") == 2);
-    CHECK(lost_node("the launcher of node 1 (pid 7 on host n2) failed: no such script") == 1);
-    CHECK(lost_node("the launcher, which holds the rendezvous at n1:29500, died") == -1);
+    const Loss loss = loss_of(to_json(Loss{Cause::mistake, -1, 1, 0, {}, 2, "no such script"}));
+    CHECK(loss.cause == Cause::mistake);
+    CHECK(loss.code == 2);
+    CHECK(loss.text == "no such script");
 }
 
 TEST_CASE("a launcher that is lost with the job's end does not keep that from the others", "[supervise]") {
@@ -194,7 +192,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     Agents agents(backend, job, 3);
     const auto come = [&](int64_t node) {
         auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
-        if (const std::string lost = mail->lost(); !lost.empty()) throw Error(lost, Fault::peer);  // as a follower
+        if (const Loss lost = mail->loss(); !lost.text.empty()) throw Error(lost.text, Fault::peer);  // as a follower
         mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
         return mail;
     };
@@ -207,7 +205,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     size_t here = 0;
     REQUIRE(within(10s, [&] { return (here += agents.news().size()) == 2; }));
     second.reset();  // as a process that is killed
-    REQUIRE(within(10s, [&] { return !first->lost().empty(); }));
+    REQUIRE(within(10s, [&] { return !first->loss().text.empty(); }));
     std::thread ends([&] { agents.finish({{"do", "finish"}, {"code", 3}}); });
     first.reset();
     std::optional<Json> order;
@@ -230,9 +228,43 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     CHECK(problem == "");
     REQUIRE(order);
     CHECK(order->value("code", 0) == 3);
-    CHECK(ended_by_node_0("the launcher of node 0 (pid 7 on host n1) failed: no space"));
-    CHECK_FALSE(ended_by_node_0("the launcher of node 1 (pid 7 on host n2) failed: no space"));
-    CHECK_FALSE(ended_by_node_0("the launcher of node 0 (pid 7 on host n1) died"));
+    CHECK(ended_by_node_0({.cause = Cause::error, .node = 0}));
+    CHECK_FALSE(ended_by_node_0({.cause = Cause::error, .node = 1}));
+    CHECK_FALSE(ended_by_node_0({.cause = Cause::process, .node = 0}));
+}
+
+TEST_CASE("a launcher that fails before it comes reports why, unless that node is there", "[supervise]") {
+    using namespace std::chrono_literals;
+    Job job;
+    job.token = "a secret of the test's own";
+    job.port = serve(test::tcp(), options_of(job, 1))->port();  // free by now
+    const std::shared_ptr<RendezvousBackend> backend(&test::tcp(), [](RendezvousBackend*) {});
+    Agents agents(backend, job, 2);
+    const Loss mistake{Cause::mistake, -1, 1, 0, {}, 2, "no such script"};
+    const auto report = [&](const std::string& nonce) {
+        Job mine = job;
+        mine.nonce = nonce;
+        return report_failure(*backend, mine, 1, mistake, 5s, nullptr);
+    };
+    REQUIRE(report("first"));
+    std::vector<NodeNews> news;
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (news.empty() && std::chrono::steady_clock::now() < until) {
+        news = agents.news();
+        std::this_thread::sleep_for(5ms);
+    }
+    REQUIRE(news.size() == 1);
+    CHECK(news[0].kind == NodeNews::Kind::report);
+    CHECK(news[0].text.value("event", "") == "failed");
+    CHECK(loss_of(news[0].text.at("more")).text == "no such script");
+    CHECK(agents.meeting() == 1);  // it has left: those who are there need not meet again
+    Job one = job;
+    one.nonce = "one";
+    LauncherMail mail(*backend, one, 1, 2, "order", 5s, nullptr);
+    CHECK_FALSE(report("second"));
+    CHECK(agents.news().empty());
+    CHECK(mail.loss().text.empty());
+    mail.leave();
 }
 
 TEST_CASE("goodput: where a job's time went", "[supervise]") {

@@ -55,6 +55,9 @@ std::string problem_of(const World& world, Trouble trouble) {
     return world.over ? "" : "the service does not end";
 }
 
+/// What a launcher tells of rank 0, of no process.
+Loss lost(const std::string& how) { return {Cause::process, 0, -1, 0, {}, 1, how}; }
+
 /// A service with one member that has joined, and what goes between them by hand.
 struct Pair {
     explicit Pair(const std::string& secret = "secret") {
@@ -195,7 +198,7 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
         pair.pass();
         CHECK(pair.closed);
         pair.service->opened(2, "10.0.0.3", pair.now);
-        CHECK_FALSE(pair.service->gone(0, "never mind"));  // the first loss is the one that counts
+        CHECK_FALSE(pair.service->gone(lost("never mind")));  // the first loss is the one that counts
         World next(5, 2, Trouble::none, 0);
         next.run();
         CHECK(next.endings[0].done);
@@ -210,7 +213,7 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
         pair.service->received(1, pair.member->output(), pair.now);
         pair.pass();
         CHECK(pair.member->answer(number) == std::optional<std::string>("value"));
-        CHECK(pair.member->lost().empty());
+        CHECK(pair.member->loss().text.empty());
     }
     SECTION("the service's frame, changed") {
         pair.member->request("get", "key", "");
@@ -221,7 +224,7 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
             pair.member->received(changed, pair.now);
         }
         CHECK(pair.member->over());
-        CHECK_THAT(pair.member->lost(), Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
+        CHECK_THAT(pair.member->loss().text, Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
     }
 }
 
@@ -261,7 +264,8 @@ TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
         other.opened(now);
         other.received(said(3), now);
         service.received(3, other.output(), now);
-        CHECK_THROWS_WITH(other.received(said(3), now), Contains("another process already is that rank"));
+        CHECK_THROWS_WITH(other.received(said(3), now),
+                          Contains("another process already is rank 1: process 7 on host n2"));
     }
     meet(2, 3);
     CHECK(member.joined());
@@ -270,11 +274,11 @@ TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
     CHECK(service.joined(1));
     member.received(said(2), now);
     CHECK(member.answer(absent) == std::optional<std::string>("1 of 2 ranks have not joined: 0"));
-    CHECK(member.lost().empty());
+    CHECK(member.loss().text.empty());
     service.closed(2, now);  // now it is a loss
-    CHECK_FALSE(service.gone(0, "never mind"));
+    CHECK_FALSE(service.gone(lost("never mind")));
     meet(4, 3);
-    CHECK_THAT(member.lost(), Contains("rank 1 (pid 7 on host n2) died"));
+    CHECK_THAT(member.loss().text, Contains("rank 1 (pid 7 on host n2) died"));
 }
 
 TEST_CASE("what is no welcome is refused, and a member that is dropped learns why", "[control]") {
@@ -284,7 +288,8 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     bytes[20] ^= 1;
     pair.service->received(1, bytes, pair.now);
     pair.pass();
-    CHECK_THAT(pair.member->lost(), Contains("rank 1 (pid 7 on host n2) made a protocol error (the MAC of frame 1"));
+    CHECK_THAT(pair.member->loss().text,
+               Contains("rank 1 (pid 7 on host n2) made a protocol error (the MAC of frame 1"));
 
     MemberLink member(JoinOptions{}, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});
     member.opened(LinkTime(0));
@@ -292,7 +297,8 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     std::memcpy(challenge.magic, wire::magic, 8);
     challenge.nonce.fill('n');
     const std::string once(reinterpret_cast<const char*>(&challenge), sizeof challenge);
-    CHECK_THROWS_WITH(member.received(once + once + once, LinkTime(0)), Contains("sent no welcome"));
+    CHECK_THROWS_WITH(member.received(once + once + once + once + once + once, LinkTime(0)),
+                      Contains("sent no welcome"));
 }
 
 TEST_CASE("a sum of counts beyond 64 bits ends the connection of who asks for it", "[control]") {
@@ -314,10 +320,10 @@ TEST_CASE("a service of another version is refused by name", "[control]") {
     MemberLink member(joining, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});
     wire::Challenge challenge{};
     member.opened(LinkTime(0));
-    std::memcpy(challenge.magic, "orrery1\n", 8);
+    std::memcpy(challenge.magic, "orrery2\n", 8);
     const std::string_view bytes(reinterpret_cast<const char*>(&challenge), sizeof challenge);
     CHECK_THROWS_WITH(member.received(bytes, LinkTime(0)),
-                      Contains("speaks version 1 of its protocol, this process version 2") && Contains("one build"));
+                      Contains("speaks version 2 of its protocol, this process version 3") && Contains("one build"));
     member.opened(LinkTime(0));
     CHECK_THROWS_WITH(member.received(std::string(sizeof challenge, 'H'), LinkTime(0)),
                       Contains("no Orrery rendezvous"));

@@ -443,3 +443,46 @@ TEST_CASE("a lost node is waited for, a spare takes its place, two failed checks
     CHECK(find(begins.tick(9), Kind::start) == nullptr);
     CHECK(find(begins.tick(10), Kind::start)->nodes == std::vector<int64_t>{0, 2});
 }
+
+TEST_CASE("a start that fails by a mistake ends the job that waits for its node, and no other", "[supervisor]") {
+    const Loss mistake{Cause::mistake, -1, 1, 0, {}, 2, "no script a.lua"};
+    const auto ends = [](const Supervisor::Orders& orders, int code) {
+        const Order* end = find(orders, Kind::finish);
+        return end && end->code == code && end->text.find("node 1 is missing (a start of it failed: no script") == 0;
+    };
+    Supervisor begins({.restarts = 3, .nodes = 2}, 0);
+    begins.came(0, 0);
+    begins.checked(0, Fitness::fit, "", 0);
+    CHECK(ends(begins.failed_start(1, mistake, 1), 2));
+    // What a machine failed of may pass; the reason is in the message in the end.
+    Supervisor full({.restarts = 3, .nodes = 2, .wait_node_s = 30}, 0);
+    full.came(0, 0);
+    full.checked(0, Fitness::fit, "", 0);
+    CHECK(full.failed_start(1, {.cause = Cause::error, .text = "no script for want of space"}, 1).empty());
+    CHECK(ends(full.tick(30), 75));
+    // While the node is there, or is none of the job's, its word is not asked for.
+    Supervisor runs = started({.restarts = 3, .nodes = 2, .spares = 1});
+    for (const int64_t node : {1, 2, 9}) CHECK(runs.failed_start(node, mistake, 1).empty());
+    CHECK_FALSE(runs.over());
+    // One that was lost and is started again with a mistake, before the others' ranks have ended.
+    runs.lost(1, "died", 10);
+    CHECK(runs.failed_start(1, mistake, 11).empty());
+    CHECK(ends(ended(runs, 0, killed(0, 5), 12), 2));
+    // A spare that waits takes the place.
+    Supervisor spare = started({.restarts = 3, .nodes = 2, .spares = 1});
+    spare.came(2, 1);
+    spare.checked(2, Fitness::fit, "", 2);
+    spare.lost(1, "died", 10);
+    spare.failed_start(1, mistake, 11);
+    CHECK(find(ended(spare, 0, killed(0, 5), 12), Kind::start)->nodes == std::vector<int64_t>{0, 2});
+    // A check that finds a mistake of the configuration, twice.
+    Supervisor wrong = started({.restarts = 3, .nodes = 2});
+    wrong.lost(1, "died", 10);
+    ended(wrong, 0, killed(0, 5), 11);
+    wrong.came(1, 12);
+    CHECK(find(wrong.checked(1, Fitness::wrong, "no plugin", 13), Kind::check));
+    const auto end = wrong.checked(1, Fitness::wrong, "no plugin", 14);
+    REQUIRE(find(end, Kind::finish));
+    CHECK(find(end, Kind::finish)->code == 2);
+    CHECK(find(end, Kind::finish)->text == "node 1 failed its checks twice (no plugin)");
+}

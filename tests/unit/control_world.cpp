@@ -114,7 +114,7 @@ void World::stranger(int number, int left) {
     wire->number = ++wires_made_;
     Wire& kept = *(wires_[wires_made_] = std::move(wire));
     open(kept);
-    if (number % 3 > 0) to_service(kept, std::string(number % 3 == 1 ? 300 : 184, static_cast<char>(random_())));
+    if (number % 3 > 0) to_service(kept, std::string(number % 3 == 1 ? 300 : 256, static_cast<char>(random_())));
     if (left > 0) at(now_ + milliseconds(random_() % 400), [this, number, left] { stranger(number, left - 1); });
 }
 
@@ -206,7 +206,7 @@ void World::heard(Node& node) {
         return value.has_value();
     });
     if (node.sum && node.link.answer(node.sum)) node.sum = 0;
-    if (const std::string lost = node.link.lost(); !lost.empty()) {
+    if (const std::string lost = node.link.loss().text; !lost.empty()) {
         end.lost = lost;
         end.lost_at = now_;
         return hang_up(node);
@@ -244,7 +244,8 @@ void World::strike() {
     trouble_at = now_;
     victim_was_in = service_->joined(victim);
     victim_had_left = node.ended;
-    if (trouble_ == Trouble::told_gone) service_->gone(victim, "(pid 7) was killed by signal 9");
+    if (trouble_ == Trouble::told_gone)
+        service_->gone({Cause::process, victim, -1, 100 + victim, {}, 1, "was killed by signal 9"});
     if (trouble_ == Trouble::killed) node.dead = true;
     if (node.ended || !node.wire) {
         if (trouble_ == Trouble::silent) node.dead = true;
@@ -252,7 +253,7 @@ void World::strike() {
     }
     Wire& wire = *node.wire;
     if (trouble_ == Trouble::fails && node.link.joined()) {
-        node.link.request("fail", "", "no space left on the disk");
+        node.link.fail({.text = "no space left on the disk"});
         to_service(wire, node.link.output());
     }
     if (trouble_ == Trouble::killed)

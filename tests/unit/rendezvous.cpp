@@ -199,8 +199,10 @@ TEST_CASE("leaving is no loss, failing and going away are", "[rendezvous]") {
     CHECK(wait_lost(*r, 300ms).empty());
     SECTION("fail") {
         const auto other = join(place(*server, 2));
-        other->fail("no space left on the disk");
+        other->fail({.cause = Cause::mistake, .code = 2, .text = "no space left on the disk"});
         CHECK_THAT(wait_lost(*r, 3s), Contains("rank 2") && Contains("failed: no space left on the disk"));
+        for (const Loss& loss : {r->loss(), server->loss()})  // as it was told
+            CHECK((loss.cause == Cause::mistake && loss.code == 2 && loss.rank == 2 && loss.node == -1));
     }
     SECTION("go away") {
         { const auto other = join(place(*server, 2)); }
@@ -257,15 +259,87 @@ TEST_CASE("who lacks the token, the generation or a free rank is refused", "[ren
     options = place(*server, 7);
     CHECK_THROWS_WITH(join(options), Contains("no such rank"));
     const auto first = join(place(*server, 1));
-    CHECK_THROWS_WITH(join(place(*server, 1)), Contains("another process already is that rank"));
+    const std::string holder = "another process already is rank 1: process " + std::to_string(getpid()) + " on host";
+    CHECK_THROWS_WITH(join(place(*server, 1)), Contains(holder) && Contains("joined 0 s ago"));
+    options = place(*server, 0);
+    options.token.launchers = true;
+    CHECK_THROWS_WITH(join(options), Contains("was started without --restarts, this one with"));
+    options = place(*server, 0);
+    options.token.run = "of another start";
+    CHECK_THROWS_WITH(join(options), Contains("belongs to an earlier start of the job"));
+    options.token.run = first->run();
+    CHECK(join(options)->run() == first->run());
     CHECK(first->lost().empty());
+}
+
+TEST_CASE("who has been a rank or a launcher stays the only one, and the only one whose end counts", "[rendezvous]") {
+    auto serving = options_for(2);
+    serving.per_host = 1;
+    const auto server = serve(serving);
+    const auto called = [&](int64_t rank, const std::string& nonce) {
+        auto options = place(*server, rank);
+        options.nonce = nonce;
+        return options;
+    };
+    const auto r = join(called(0, "rank-0"));
+    auto launcher = join(called(-2, "launcher"));
+    {
+        const auto rank = join(called(1, "rank-1"));
+        CHECK_THROWS_WITH(join(called(1, "another")), Contains("another process already is rank 1"));
+        rank->leave();
+    }
+    CHECK_THROWS_WITH(join(called(1, "another")), Contains("another process already is rank 1"));
+    CHECK_THROWS_WITH(join(called(-2, "another")), Contains("another process already is the launcher of node 1"));
+    CHECK_THROWS_WITH(join(called(-3, "third")), Contains("no such rank or node"));
+    const auto again = join(called(1, "rank-1"));  // a later session of the same process
+    Loss how{Cause::process, 1, -1, getpid(), "another", 1, "(pid 42) was killed"};
+    CHECK_FALSE(server->gone(how));
+    launcher->gone(how);
+    how.nonce = "rank-1";
+    how.pid = 1;
+    launcher->gone(how);
+    how.pid = getpid();
+    again->gone(how);  // no launcher
+    CHECK(wait_lost(*r, 300ms).empty());
+    SECTION("the launcher of that very process") {
+        launcher->gone(how);
+        CHECK_THAT(wait_lost(*r, 5s), Contains("rank 1 on host") && Contains("(pid 42) was killed"));
+    }
+    SECTION("a launcher that has left leaves no place to another") {
+        launcher->leave();
+        launcher.reset();
+        CHECK_THROWS_WITH(join(called(-2, "another")), Contains("another process already is the launcher of node 1"));
+        CHECK(wait_lost(*r, 100ms).empty());
+    }
+}
+
+TEST_CASE("a launcher that left makes place where launchers meet; one that is there does not", "[rendezvous]") {
+    auto serving = options_for(2);
+    serving.token.launchers = true;
+    const auto server = serve(serving);
+    const auto called = [&](int64_t node, const std::string& nonce) {
+        auto options = place(*server, node);
+        options.token.launchers = true;
+        options.nonce = nonce;
+        return options;
+    };
+    const auto zero = join(called(0, "zero"));
+    auto one = join(called(1, "one"));
+    CHECK_THROWS_WITH(join(called(1, "two")), Contains("another process already is the launcher of node 1"));
+    one->leave();
+    one.reset();
+    one = join(called(1, "two"));
+    one.reset();
+    CHECK_THAT(wait_lost(*zero, 5s), Contains("the launcher of node 1 (pid") && Contains("died"));
+    CHECK(zero->loss().node == 1);
+    CHECK(zero->loss().cause == Cause::process);
 }
 
 TEST_CASE("strangers cannot disturb the store", "[rendezvous]") {
     const auto server = serve(2);
     const auto r = join(place(*server, 0));
     char rest[256];
-    // More than a hello of nonsense: refused after 160 bytes with one fixed-size word, then closed.
+    // More than a hello of nonsense: refused after those of a hello with one fixed-size word, then closed.
     const int noisy = stranger(*server);
     const std::string noise(100'000, 'x');
     send(noisy, noise.data(), noise.size(), MSG_NOSIGNAL);
@@ -364,7 +438,7 @@ TEST_CASE("who was refused is told to those who wait", "[rendezvous]") {
     CHECK(r->lost().empty());
 }
 
-TEST_CASE("a job of another shape, and what launchers tell, end those who wait", "[rendezvous]") {
+TEST_CASE("a job of another shape is refused, and what launchers tell ends those who wait", "[rendezvous]") {
     auto serving = options_for(4);
     serving.per_host = 2;
     const auto server = serve(serving);
@@ -377,20 +451,20 @@ TEST_CASE("a job of another shape, and what launchers tell, end those who wait",
         CHECK_THROWS_WITH(join(options),
                           Contains("the job there has 4 ranks, 2 on each host, this one 4 ranks, 1 on each host") &&
                               Contains("--nodes"));
-        CHECK_THAT(wait_lost(*r, 5s), Contains("rank 1 (pid") && Contains("is of a job of 4 ranks, 1 on each host"));
+        CHECK(wait_lost(*r, 100ms).empty());  // it has not joined
     }
     SECTION("ranks in all") {
         options.world = 8;
         options.per_host = 2;
         CHECK_THROWS_WITH(join(options), Contains("this one 8 ranks"));
-        CHECK_THAT(wait_lost(*r, 5s), Contains("is of a job of 8 ranks"));
+        CHECK(wait_lost(*r, 100ms).empty());
     }
     SECTION("the launcher that serves") {
-        CHECK(server->gone(0, "(pid 42) was killed by signal 9"));
+        CHECK(server->gone({Cause::process, 0, -1, getpid(), {}, 1, "(pid 42) was killed by signal 9"}));
         CHECK_THAT(wait_lost(*r, 5s), Contains("rank 0 (pid 42) was killed by signal 9") && !Contains("before"));
     }
     SECTION("of a rank that has not come") {
-        CHECK_FALSE(server->gone(3, "(pid 42) was killed by signal 9"));
+        CHECK_FALSE(server->gone({Cause::process, 3, -1, 42, {}, 1, "(pid 42) was killed by signal 9"}));
         CHECK(wait_lost(*r, 5s) == "rank 3 (pid 42) was killed by signal 9 before it joined");
         const auto late = join(place(*server, 1));  // who comes later is told, too
         CHECK_THAT(wait_lost(*late, 5s), Contains("rank 3"));
@@ -398,14 +472,15 @@ TEST_CASE("a job of another shape, and what launchers tell, end those who wait",
     SECTION("the launcher of another host") {
         options.rank = -2;
         const auto launcher = join(options);
-        launcher->gone(3, "(pid 42) was killed by signal 9");
+        launcher->gone({Cause::process, 3, -1, 42, {}, 1, "(pid 42) was killed by signal 9"});
         CHECK_THAT(wait_lost(*r, 5s), Contains("rank 3 on host") && Contains("(pid 42) was killed by signal 9 before"));
     }
     SECTION("a launcher whose ranks never start") {
         options.rank = -2;
         const auto launcher = join(options);
-        launcher->fail("no data");
+        launcher->fail({.cause = Cause::mistake, .code = 2, .text = "no data"});
         CHECK_THAT(wait_lost(*r, 5s), Contains("the launcher of node 1 (pid") && Contains("failed: no data"));
+        CHECK((r->loss().cause == Cause::mistake && r->loss().code == 2 && r->loss().node == 1));
     }
 }
 

@@ -36,7 +36,7 @@ std::vector<std::string> on_two(const std::function<void(int64_t, Rendezvous&)>&
                 rendezvous->leave();
             } catch (const std::exception& problem) {
                 problems[static_cast<size_t>(rank)] = problem.what();
-                rendezvous->fail(problem.what());
+                rendezvous->fail({.text = problem.what()});
             }
         });
     for (std::thread& thread : threads) thread.join();

@@ -57,8 +57,10 @@ public:
     std::string lost() const override { return store_.lost(); }
     void tell_position(std::function<std::string()>) override {}
     void leave() override {}
-    void fail(std::string_view why) override { store_.fail(rank_, why); }
-    void gone(int64_t rank, std::string_view how) override { store_.fail(rank, how); }
+    void fail(const Loss& why) override { store_.fail(rank_, why.text); }
+    void gone(const Loss& how) override { store_.fail(how.rank, how.text); }
+    Loss loss() const override { return {.text = store_.lost()}; }
+    std::string run() const override { return {}; }
 
 private:
     std::string_view counted(std::string_view key) {

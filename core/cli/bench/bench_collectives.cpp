@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.h"
 #include "cli/bench/bench_rows.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -108,7 +109,7 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
         rendezvous->leave();
         return wrong ? 1 : 0;
     } catch (const std::exception& error) {
-        rendezvous->fail(error.what());
+        rendezvous->fail(loss_of(fault_of(error), explain(error)));
         throw;
     }
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <span>
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/launch.h"
 #include "cli/products/child.h"
@@ -51,7 +52,7 @@ int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
         rendezvous->leave();
         return 0;
     } catch (const std::exception& error) {
-        rendezvous->fail(error.what());
+        rendezvous->fail(loss_of(fault_of(error), explain(error)));
         throw;
     }
 }

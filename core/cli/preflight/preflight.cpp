@@ -206,7 +206,7 @@ int run_rank(const PreflightCommand& command, const Job& job) {
         rendezvous->leave();
         return report.fit() ? 0 : 1;
     } catch (const std::exception& error) {
-        rendezvous->fail(explain(error));
+        rendezvous->fail(loss_of(fault_of(error), explain(error)));
         throw;
     }
 }

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <utility>
 
 #include "orrery/error.h"
@@ -23,7 +21,7 @@ JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono
     JoinOptions options = place_of(job);
     options.rank = node;
     options.world = nodes;
-    options.per_host = 1;
+    options.token.launchers = true;
     options.timeout = limit;
     options.give_up = std::move(give_up);
     return options;
@@ -31,31 +29,40 @@ JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono
 
 }  // namespace
 
-std::string of_launchers(std::string text) {
-    constexpr std::string_view as_seen = ", as rank ";
-    if (const size_t at = text.rfind(as_seen); at != std::string::npos) text.replace(at, as_seen.size(), ", as node ");
-    return text.starts_with("rank ") ? "the launcher of node " + text.substr(5) : text;
+bool ended_by_node_0(const Loss& loss) {
+    return loss.node == 0 &&
+           (loss.cause == Cause::mistake || loss.cause == Cause::error || loss.cause == Cause::stopped);
 }
 
-bool ended_by_node_0(const std::string& text) {
-    const size_t at = text.find("the launcher of node 0 (pid ");
-    return at != std::string::npos && text.find(") failed: ", at) != std::string::npos;
-}
-
-int64_t lost_node(const std::string& text) {
-    for (const char* word : {"rank ", "node "}) {
-        const size_t at = text.find(word);
-        if (at != std::string::npos && std::isdigit(static_cast<unsigned char>(text[at + 5])))
-            return std::strtoll(text.c_str() + at + 5, nullptr, 10);
+bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
+                    std::chrono::milliseconds limit, const std::function<bool()>& give_up) {
+    try {
+        LauncherMail mail(backend, job, node, 0, "order", limit, give_up);
+        if (mail.loss().text.empty()) mail.report({{"node", node}, {"event", "failed"}, {"more", to_json(loss)}});
+        mail.leave();
+        return true;
+    } catch (const Error&) {
+        return false;
     }
-    return -1;
+}
+
+Json to_json(const Loss& loss) {
+    return {{"cause", static_cast<int>(loss.cause)}, {"code", loss.code}, {"text", loss.text}};
+}
+
+Loss loss_of(const Json& text) {
+    Loss loss;
+    loss.cause = static_cast<Cause>(std::clamp(text.value("cause", 0), 0, static_cast<int>(Cause::node)));
+    loss.code = text.value("code", 1);
+    loss.text = text.value("text", "");
+    return loss;
 }
 
 LauncherMail::LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                            std::chrono::milliseconds limit, std::function<bool()> give_up)
     : link_(backend.join(options_for(job, node, nodes, limit, std::move(give_up)))),
       reads_(std::move(reads)),
-      lost_(of_launchers(link_->lost())),
+      lost_(link_->loss()),
       reader_([this] { read(); }) {}
 
 LauncherMail::~LauncherMail() {
@@ -77,12 +84,13 @@ void LauncherMail::read() {
             come_.push_back(parse_json(*text, {"", "a launcher's message", 0, 0}));
         } catch (const Error& error) {
             const std::lock_guard lock(mutex_);
-            lost_ = of_launchers(link_->lost().empty() ? error.what() : link_->lost());
+            lost_ = link_->loss();
+            if (lost_.text.empty()) lost_.text = error.what();
             if (stopping_) return;
         }
         ::kill(::getpid(), SIGCHLD);
         const std::lock_guard lock(mutex_);
-        if (!lost_.empty()) return;
+        if (!lost_.text.empty()) return;
     }
 }
 
@@ -94,7 +102,7 @@ std::optional<Json> LauncherMail::next() {
     return first;
 }
 
-std::string LauncherMail::lost() const {
+Loss LauncherMail::loss() const {
     const std::lock_guard lock(mutex_);
     return lost_;
 }
@@ -114,17 +122,18 @@ Agents::Agents(std::shared_ptr<RendezvousBackend> backend, const Job& job, int64
 
 void Agents::meet() {
     ++meeting_;
-    ServeOptions options = options_of(job_, 1);
+    ServeOptions options = options_of(job_, 0);
     options.world = nodes_;
+    options.token.launchers = true;
     server_ = serve(*backend_, options);
     mail_ = std::make_unique<LauncherMail>(*backend_, job_, 0, nodes_, "report", 5s, nullptr);
 }
 
 void Agents::meet_again(std::vector<NodeNews>& news) {
-    const std::string how = mail_->lost();
-    const int64_t lost = lost_node(how);
+    const Loss how = mail_->loss();
+    const int64_t lost = how.node;
     if (lost > 0 && (here_.count(lost) > 0 || awaited_.count(lost) > 0))
-        news.push_back({NodeNews::Kind::lost, lost, how});
+        news.push_back({NodeNews::Kind::lost, lost, how.text});
     here_.erase(lost);
     awaited_.erase(lost);
     for (const int64_t node : here_) awaited_[node] = Clock::now() + comes_again;
@@ -137,7 +146,7 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
     if (!mail_) return news;  // it is over
-    const bool lost = !mail_->lost().empty();
+    const bool lost = !mail_->loss().text.empty();
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
@@ -147,7 +156,7 @@ std::vector<NodeNews> Agents::news() {
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
     }
-    if (!mail_->lost().empty()) meet_again(news);
+    if (!mail_->loss().text.empty()) meet_again(news);
     for (auto at = awaited_.begin(); at != awaited_.end();) {
         if (Clock::now() < at->second) {
             ++at;

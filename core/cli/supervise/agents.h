@@ -29,8 +29,10 @@ public:
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why there will be no more: a launcher was lost, or its network; maybe before this one came.
-    std::string lost() const;
+    /// Why there will be no more, where it has a text: a launcher was lost, or its network; maybe before this one came.
+    Loss loss() const;
+    /// Of this start of the job, as node 0 has it.
+    std::string run() const { return link_->run(); }
     void order(const Json& text);
     void report(const Json& text);
     /// This one goes, which is no loss.
@@ -43,7 +45,7 @@ private:
     int64_t ordered_ = 0;
     mutable std::mutex mutex_;  // guards what follows
     std::deque<Json> come_;
-    std::string lost_;
+    Loss lost_;
     bool stopping_ = false;
     std::thread reader_;
 };
@@ -87,11 +89,14 @@ private:
     std::map<int64_t, Clock::time_point> awaited_;  ///< of the meeting before, until when
 };
 
-/// What a rendezvous of launchers says of its rank 1, of the launcher of node 1.
-std::string of_launchers(std::string text);
 /// Whether that is node 0's launcher, which says why it gives up: the job is over.
-bool ended_by_node_0(const std::string& text);
-/// The number behind "rank " or "node " in what a rendezvous says of a loss, -1: none.
-int64_t lost_node(const std::string& text);
+bool ended_by_node_0(const Loss& loss);
+
+/// A launcher of `node` that ends before it has met the others reports why: event "failed", with to_json(loss). False
+/// where it cannot within `limit`, or is refused.
+bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
+                    std::chrono::milliseconds limit, const std::function<bool()>& give_up);
+Json to_json(const Loss& loss);
+Loss loss_of(const Json& text);
 
 }  // namespace orrery

@@ -27,8 +27,8 @@ class Follower {
 public:
     Follower(LaunchSpec& spec, const Supervision& options)
         : options_(options), spec_(spec), job_(spec.job), local_(spec, held_, options.disk_timeout_s) {
-        spec_.gone = [this](int64_t rank, const std::string& how) {
-            tell_gone(*spec_.meeting, job_, options_.node, rank, how);
+        spec_.gone = [this](const Loss& how) {
+            tell_gone(*spec_.meeting, job_, spec_.first_rank / spec_.local_ranks, how);
             return true;
         };
     }
@@ -53,13 +53,15 @@ private:
                     *spec_.meeting, spec_.job, options_.node, options_.policy.nodes + options_.policy.spares, "order",
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
                 // One that is over, but not gone yet: what is said there would count in the next one.
-                if (const std::string lost = mail_->lost(); !lost.empty()) throw Error(lost, Fault::peer);
-                return report("here", told_end());
+                const Loss loss = mail_->loss();
+                if (loss.text.empty()) return report("here", told_end());
+                mail_.reset();
+                why = loss.text;
+                if (ended_by_node_0(loss)) return over(loss);
             } catch (const Error& error) {
-                if (error.fault() != Fault::peer) throw;  // it is no rendezvous
+                if (error.fault() != Fault::peer) throw;  // it is no rendezvous, or refuses this launcher
                 mail_.reset();
                 why = error.what();
-                if (ended_by_node_0(why)) return over(why);
             }
             stopped(tick);
         }
@@ -75,10 +77,7 @@ private:
         return code_.has_value();
     }
 
-    void over(const std::string& why) {
-        std::fprintf(stderr, "orrery: the job ends: %s\n", why.c_str());
-        code_ = 1;
-    }
+    void over(const Loss& why) { code_ = end_by(why); }
 
     void report(const char* event, const Json& more) {
         mail_->report({{"node", options_.node}, {"self", self_}, {"event", event}, {"more", more}});
@@ -108,7 +107,7 @@ private:
         } catch (const Error& error) {
             if (error.fault() != Fault::peer) throw;  // else the mail knows more
         }
-        if (!code_ && !mail_->lost().empty()) part();
+        if (!code_ && !mail_->loss().text.empty()) part();
     }
 
     void asked(int signal) {
@@ -126,7 +125,7 @@ private:
             mail_->leave();
         } else if (what == "check" && order.value("node", int64_t{-1}) == options_.node) {
             const NodeCheck found = options_.check ? options_.check() : NodeCheck{};
-            report("checked", {{"problem", found.why}, {"late", found.fitness == Fitness::late}});
+            report("checked", {{"problem", found.why}, {"fitness", static_cast<int>(found.fitness)}});
         } else if (what == "end" && local_.running()) {
             local_.ranks()->end(spec_.grace_ms);
         } else if (what == "start") {
@@ -139,6 +138,7 @@ private:
             spec_.first_rank = (mine - slots.begin()) * spec_.local_ranks;
             job_.generation = order.at("generation").get<int64_t>();
             job_.port = order.at("port").get<int>();
+            job_.run = mail_->run();
             ended_.reset();
             local_.start(job_, order.at("best").get<int64_t>());
         }
@@ -146,10 +146,10 @@ private:
 
     /// A launcher is lost, maybe node 0's: no rank of this generation may stay.
     void part() {
-        const std::string lost = mail_->lost();
+        const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
         if (!code_)
-            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n", lost.c_str(),
+            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n", lost.text.c_str(),
                          static_cast<long long>(options_.node));
         if (local_.running()) local_.ranks()->end(spec_.grace_ms);
         while (local_.running()) {

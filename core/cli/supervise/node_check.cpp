@@ -103,7 +103,9 @@ NodeCheck check_by_run(const std::vector<std::string>& arguments, double seconds
         found = {Fitness::late, fmt::format("its check takes more than {:g} s", seconds)};
     } else if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
         const std::string words = last_words(said);
-        found = {Fitness::unfit, words.empty() ? fmt::format("its check ended with status {}", *status) : words};
+        const bool mistake = WIFEXITED(*status) && WEXITSTATUS(*status) == 2;
+        found = {mistake ? Fitness::wrong : Fitness::unfit,
+                 words.empty() ? fmt::format("its check ended with status {}", *status) : words};
     }
     ::close(lifeline[1]);
     ::close(said);

@@ -17,6 +17,7 @@
 #include "base/signals.h"
 #include "cli/supervise/board.h"
 #include "orrery/error.h"
+#include "run/control/rendezvous.h"
 
 extern char** environ;
 
@@ -109,11 +110,12 @@ RankProcesses::RankProcesses(const LaunchSpec& spec, const Job& shared, const Si
         job.rank = spec.first_rank + i;
         job.local_rank = i;
         job.local_ranks = spec.local_ranks;
+        job.nonce = make_nonce();
         auto variables = environment_of(job);
         variables.push_back(fmt::format("ORRERY_LIFELINE={}", lifeline[0]));
         if (board_) variables.push_back(board_->variable(i, best));
         if (!spec.processors.empty()) pin(spec.processors[static_cast<size_t>(i)]);  // inherited by the child
-        children_.push_back({spawn(spec.arguments, variables, held.before, lifeline[0]), job.rank, true});
+        children_.push_back({spawn(spec.arguments, variables, held.before, lifeline[0]), job.rank, job.nonce, true});
     }
     if (!spec.processors.empty()) pin(allowed);
     ::close(lifeline[0]);
@@ -139,8 +141,8 @@ bool RankProcesses::any() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
 }
 
-bool RankProcesses::tell_gone(const Child& child, const std::string& how) const {
-    return !spec_.gone || spec_.gone(child.rank, how);
+bool RankProcesses::tell_gone(const Child& child, Cause cause, int code, const std::string& how) const {
+    return !spec_.gone || spec_.gone({cause, child.rank, -1, child.pid, child.nonce, code, how});
 }
 
 RankEnd RankProcesses::end_of(const Child& child, int status) const {
@@ -175,13 +177,14 @@ void RankProcesses::ended(Child& child, int status) {
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
         if (!end.late && !at_once_)  // also where another, which saw it first, has ended before
             std::fprintf(stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
-                         !first || tell_gone(child, how) ? "" : " before it joined");
+                         !first || tell_gone(child, Cause::process, own, how) ? "" : " before it joined");
     } else if (early) {
         const std::string how = fmt::format("(pid {}) ended with exit code 0 before its end", child.pid);
         std::fprintf(stderr, "orrery: rank %lld %s\n", static_cast<long long>(child.rank), how.c_str());
-        if (first) tell_gone(child, how);
+        if (first) tell_gone(child, Cause::early_end, own, how);
     } else if (first && weight(own) == 3) {
-        tell_gone(child, fmt::format("(pid {}) ended with exit code {}", child.pid, own));
+        tell_gone(child, own == 2 ? Cause::mistake : Cause::error, own,
+                  fmt::format("(pid {}) ended with exit code {}", child.pid, own));
     }
     if (own == 0) return;
     if (weight(own) > weight(code_)) code_ = own;

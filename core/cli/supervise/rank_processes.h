@@ -62,6 +62,7 @@ private:
     struct Child {
         pid_t pid = -1;
         int64_t rank = 0;
+        std::string nonce = {};
         bool running = false, late = false;
         char state = 0;
         std::optional<Clock::time_point> disk_since = {};
@@ -70,7 +71,7 @@ private:
     void reap();
     void ended(Child& child, int status);
     void kill_late();
-    bool tell_gone(const Child& child, const std::string& how) const;
+    bool tell_gone(const Child& child, Cause cause, int code, const std::string& how) const;
     RankEnd end_of(const Child& child, int status) const;
 
     const LaunchSpec& spec_;

@@ -39,7 +39,8 @@ public:
           local_(spec, held_, options.disk_timeout_s),
           began_(now_s()),
           supervisor_(options.policy, began_) {
-        spec_.gone = [this](int64_t rank, const std::string& how) { return !server_ || server_->gone(rank, how); };
+        spec_.job.run = make_nonce();
+        spec_.gone = [this](const Loss& how) { return !server_ || server_->gone(how); };
         if (options.policy.nodes > 1)
             agents_ = std::make_unique<Agents>(spec.meeting, spec.job, options.policy.nodes + options.policy.spares);
         spec_.joined = [this](int64_t rank) { return !server_ || spec_.job.ranks == 1 || server_->joined(rank); };
@@ -90,14 +91,16 @@ private:
             log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
             if (checking_.count(node) > 0) return check(node);  // the order went with the meeting before
             take(supervisor_.came(node, now_s()));
+        } else if (event == "failed" && more.is_object()) {
+            fail_start(node, loss_of(more));
         } else if (selves_[node] != self) {
             return;  // of one that was there before
         } else if (event == "ended" && more.is_object()) {
             if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, ended_of(more));
         } else if (event == "checked" && more.is_object()) {
             const std::string why = more.value("problem", "");
-            const bool late = more.value("late", false);
-            const Fitness found = why.empty() ? Fitness::fit : late ? Fitness::late : Fitness::unfit;
+            const int fitness = std::clamp(more.value("fitness", 0), 0, static_cast<int>(Fitness::wrong));
+            const Fitness found = static_cast<Fitness>(fitness);
             checking_.erase(node);
             log_.tell(supervisor_.generation(), "check", {{"node", node}, {"problem", why}});
             take(supervisor_.checked(node, found, why, now_s()));
@@ -106,11 +109,21 @@ private:
         }
     }
 
+    /// A launcher that ended before it had met the others.
+    void fail_start(int64_t node, const Loss& loss) {
+        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text}});
+        take(supervisor_.failed_start(node, loss, now_s()));
+        if (!supervisor_.over())
+            std::fprintf(stderr, "orrery: a start of node %lld failed: %s\n", static_cast<long long>(node),
+                         loss.text.c_str());
+    }
+
     void lose(int64_t node, const std::string& how) {
         std::fprintf(stderr, "orrery: node %lld is lost: %s\n", static_cast<long long>(node), how.c_str());
         log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "lost"}, {"how", how}});
         checking_.erase(node);
-        if (running_.erase(node) > 0 && server_) server_->fail(fmt::format("node {} is lost: {}", node, how));
+        if (running_.erase(node) > 0 && server_)
+            server_->fail({Cause::node, -1, node, 0, {}, 1, fmt::format("node {} is lost: {}", node, how)});
         take(supervisor_.lost(node, how, now_s()));
         told_end();
     }

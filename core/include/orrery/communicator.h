@@ -23,6 +23,16 @@ struct Group {
     int size() const { return static_cast<int>(ranks.size()); }
 };
 
+/// What makes a process a member of a job. The secret never crosses the wire: both sides prove that they know it, and
+/// each frame behind that carries a MAC of it.
+struct JobToken {
+    std::string secret;       ///< handed down by the launcher, or read from a file of mode 0600
+    std::string job = "job";  ///< name of the run, for messages
+    int64_t generation = 0;   ///< grows with each restart: a process of an earlier one is refused
+    std::string run = {};    ///< id of this start of the job, 32 hex digits; "": a service draws one, a member has none
+    bool launchers = false;  ///< where the launchers of nodes meet, node N as rank N; a service of ranks refuses them
+};
+
 /// A small key-value store shared by all ranks of a job, for meeting; never inside a step. Outlives the communicators
 /// made with it. Callable from several threads.
 class ORRERY_API Rendezvous {

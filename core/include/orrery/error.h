@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,6 +26,30 @@ enum class Fault {
     failed,   ///< the work itself failed (disk full, kernel error): exit 1
     peer,     ///< another rank died, hangs or disagrees: exit 1
     requeue,  ///< stopped on request after a checkpoint: exit 75
+};
+
+/// Why a process, a node or a generation of a job ended. Restarts have a budget for each.
+enum class Cause : uint8_t {
+    done,       ///< all ended with 0
+    stopped,    ///< by a signal or a notice: no failure, whoever stopped them starts the job again
+    mistake,    ///< of the script, the configuration or the command: the same again, however often
+    error,      ///< a rank gave up: a loss that is no number, a file that cannot be written
+    process,    ///< a process was killed, or its connection ended
+    memory,     ///< by the system, which had no more
+    early_end,  ///< a rank ended with 0 before its end
+    hang,       ///< a rank does nothing any more, or is silent
+    storage,    ///< a rank waits for a disk
+    node,       ///< a node's launcher is gone, or its network
+};
+
+/// What ended a job, as the value that its processes send each other.
+struct Loss {
+    Cause cause = Cause::error;
+    int64_t rank = -1, node = -1;  ///< of whom: a rank, or the launcher of a node; -1: neither
+    int64_t pid = 0;               ///< this and `nonce` (`JoinOptions`) say which process that is
+    std::string nonce = {};
+    int code = 1;           ///< what the command exits with
+    std::string text = {};  ///< for people; "": nothing is lost
 };
 
 /// The only exception besides std::bad_alloc that leaves a plugin or a core module.

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "orrery/error.h"
 #include "run/control/address.h"
+#include "run/control/rendezvous.h"
 
 namespace orrery {
 namespace {
@@ -191,6 +192,8 @@ Job from_orrery() {
     job.id = variable("ORRERY_JOB").value_or("local");
     job.token = variable("ORRERY_TOKEN").value_or("");
     job.generation = number_or("ORRERY_GENERATION", 0);
+    job.run = variable("ORRERY_RUN").value_or("");
+    job.nonce = variable("ORRERY_NONCE").value_or("");
     job.rank = number_of("ORRERY_RANK");
     job.ranks = number_of("ORRERY_RANKS");
     job.local_rank = number_of("ORRERY_LOCAL_RANK");
@@ -269,6 +272,7 @@ Job job_from_environment() {
         job = from_openmpi();
     if (job.rank >= job.ranks)
         throw Error(fmt::format("environment: {} says rank {} of {}", job.launcher, job.rank, job.ranks));
+    job.nonce = make_nonce();  // the same in all its sessions
     return job;
 }
 
@@ -281,6 +285,8 @@ std::vector<std::string> environment_of(const Job& job) {
     return {"ORRERY_JOB=" + job.id,
             "ORRERY_TOKEN=" + job.token,
             fmt::format("ORRERY_GENERATION={}", job.generation),
+            "ORRERY_RUN=" + job.run,
+            "ORRERY_NONCE=" + job.nonce,
             fmt::format("ORRERY_RANK={}", job.rank),
             fmt::format("ORRERY_RANKS={}", job.ranks),
             fmt::format("ORRERY_LOCAL_RANK={}", job.local_rank),

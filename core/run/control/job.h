@@ -14,6 +14,8 @@ struct Job {
     std::string id = "local";
     std::string token;       ///< shared secret of the job; peers without it are refused
     int64_t generation = 0;  ///< counts restarts; an older one is fenced off
+    std::string run;         ///< id of this start of the job, as its rendezvous has it; "": not known
+    std::string nonce;       ///< of this process, random: with its pid it says who is meant
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0, local_ranks = 1;
     int64_t threads = 0;             ///< CPU threads that the launcher gives each rank; 0: it does not say

@@ -28,13 +28,15 @@ std::string make_secret() {
     return text;
 }
 
+std::string make_nonce() { return make_secret().substr(0, 32); }
+
 ServeOptions options_of(const Job& job, int64_t per_host) {
     ServeOptions options;
     options.host = job.host;
     options.port = job.port;
     options.world = job.ranks;
     options.per_host = per_host;
-    options.token = {job.token, job.id, job.generation};
+    options.token = {job.token, job.id, job.generation, job.run};
     return options;
 }
 
@@ -55,12 +57,21 @@ std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& 
     return serve(backend, options);
 }
 
+Loss loss_of(Fault fault, const std::string& why) {
+    Loss loss;
+    loss.text = why;
+    loss.cause = fault == Fault::usage ? Cause::mistake : fault == Fault::requeue ? Cause::stopped : Cause::error;
+    loss.code = fault == Fault::usage ? 2 : fault == Fault::requeue ? 75 : 1;
+    return loss;
+}
+
 JoinOptions place_of(const Job& job) {
     JoinOptions options;
     options.host = job.host;
     options.port = job.port;
     options.rank = job.rank;
-    options.token = {job.token, job.id, job.generation};
+    options.nonce = job.nonce;
+    options.token = {job.token, job.id, job.generation, job.run};
     return options;
 }
 

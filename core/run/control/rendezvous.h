@@ -10,6 +10,8 @@ namespace orrery {
 
 /// 32 random bytes in hex.
 std::string make_secret();
+/// 16 of them: what a process or a start of a job is called.
+std::string make_nonce();
 
 /// Where `job`'s service is, and whose; `home` is left to the caller.
 ServeOptions options_of(const Job& job, int64_t per_host);
@@ -19,6 +21,9 @@ std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, ServeOption
 std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& job);
 /// How `job`'s rank reaches its service; what else is to be agreed on is left to the caller.
 JoinOptions place_of(const Job& job);
+
+/// Why a process ends with an error of `fault`, as the value that the others are told.
+Loss loss_of(Fault fault, const std::string& why);
 
 /// The store for ranks that are threads of one process: all share one object.
 class LocalRendezvous : public Rendezvous {

@@ -21,7 +21,6 @@ constexpr auto last_words = std::chrono::seconds(1);
 constexpr int slice_ms = 500;  // between two looks whether to give up
 constexpr auto crossing = std::chrono::seconds(1);
 constexpr size_t max_unsent = 4 << 20;  // who has more to say waits
-constexpr size_t most_told = 4096;
 
 std::string seconds_text(std::chrono::milliseconds time) {
     char text[32];
@@ -61,9 +60,12 @@ void Member::join(Clock::time_point deadline) {
         if (Clock::now() + pause >= deadline || (options_.give_up && options_.give_up())) break;
         std::this_thread::sleep_for(pause);
     }
-    throw Error("rank " + std::to_string(options_.rank) + " cannot reach the rendezvous at " +
-                    place_text(options_.host, options_.port) + " within " + seconds_text(options_.timeout) +
-                    " s (run.join_timeout_s): " + why + "; is rank 0 or the launcher running there, and the port open?",
+    const bool launcher = options_.token.launchers || options_.rank < 0;
+    const int64_t node = options_.rank < 0 ? -1 - options_.rank : options_.rank;
+    throw Error((launcher ? "the launcher of node " : "rank ") + std::to_string(launcher ? node : options_.rank) +
+                    " cannot reach the rendezvous at " + place_text(options_.host, options_.port) + " within " +
+                    seconds_text(options_.timeout) + " s (run.join_timeout_s): " + why +
+                    "; is rank 0 or the launcher running there, and the port open?",
                 Fault::peer);
 }
 
@@ -100,7 +102,7 @@ void Member::flush() {
 }
 
 void Member::noted() {
-    if (!link_.lost().empty()) is_lost_ = true;
+    if (!link_.loss().text.empty()) is_lost_ = true;
     changed_.notify_all();
 }
 
@@ -112,9 +114,14 @@ uint64_t Member::request(std::unique_lock<std::mutex>& lock, std::string_view wh
         noted();
     }
     const uint64_t number = link_.request(what, key, value);
-    flush();
-    if (!out_.empty()) ring(bell_);  // the link's thread sends the rest
+    sent();
     return number;
+}
+
+/// What the link has to say goes out now, or by its thread.
+void Member::sent() {
+    flush();
+    if (!out_.empty()) ring(bell_);
 }
 
 void Member::tell(std::string_view what, std::string_view key, std::string_view value) {
@@ -134,7 +141,7 @@ std::optional<std::string> Member::ask(std::string_view what, std::string_view k
     if (is_lost_ && !link_.over()) changed_.wait_for(lock, settled, [&] { return answered() || link_.over(); });
     if (answered()) return answer;
     if (is_lost_ || link_.over())
-        throw Error((is_lost_ ? link_.lost() : link_.service() + " closed the store") +
+        throw Error((is_lost_ ? link_.loss().text : link_.service() + " closed the store") +
                         "\n  this rank waited for key '" + std::string(key) + "'",
                     Fault::peer);
     if (what == "get") {  // a value that was there in time may be on its way: it comes before what is asked now
@@ -209,7 +216,17 @@ std::string Member::absent() {
 std::string Member::lost() const {
     if (!is_lost_) return {};
     const std::lock_guard lock(mutex_);
-    return link_.lost();
+    return link_.loss().text;
+}
+
+orrery::Loss Member::loss() const {
+    const std::lock_guard lock(mutex_);
+    return link_.loss();
+}
+
+std::string Member::run() const {
+    const std::lock_guard lock(mutex_);
+    return link_.run();
 }
 
 void Member::tell_position(std::function<std::string()> position) {
@@ -217,8 +234,16 @@ void Member::tell_position(std::function<std::string()> position) {
     position_ = std::move(position);
 }
 
-void Member::fail(std::string_view why) { tell("fail", {}, why.substr(0, most_told)); }
+void Member::fail(const orrery::Loss& why) {
+    const std::lock_guard lock(mutex_);
+    link_.fail(why);
+    sent();
+}
 
-void Member::gone(int64_t rank, std::string_view how) { tell("gone", std::to_string(rank), how.substr(0, most_told)); }
+void Member::gone(const orrery::Loss& how) {
+    const std::lock_guard lock(mutex_);
+    link_.gone(how);
+    sent();
+}
 
 }  // namespace tcp

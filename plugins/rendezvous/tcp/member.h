@@ -24,13 +24,16 @@ public:
     std::string lost() const override;
     void tell_position(std::function<std::string()> position) override;
     void leave() override { tell("leave", {}, {}); }
-    void fail(std::string_view why) override;
-    void gone(int64_t rank, std::string_view how) override;
+    void fail(const orrery::Loss& why) override;
+    void gone(const orrery::Loss& how) override;
+    orrery::Loss loss() const override;
+    std::string run() const override;
 
 private:
     void join(Clock::time_point deadline);
     bool shake_hands(Clock::time_point deadline);
     void tell(std::string_view what, std::string_view key, std::string_view value);
+    void sent();
     std::optional<std::string> ask(std::string_view what, std::string_view key, std::string_view value,
                                    Milliseconds timeout);
     uint64_t request(std::unique_lock<std::mutex>& lock, std::string_view what, std::string_view key,

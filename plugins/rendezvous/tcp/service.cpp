@@ -37,7 +37,7 @@ Service::~Service() {
     thread_.join();
 }
 
-void Service::fail(const std::string& why) {
+void Service::fail(const orrery::Loss& why) {
     {
         const std::lock_guard lock(mutex_);
         membership_.fail(why);
@@ -50,11 +50,16 @@ bool Service::joined(int64_t rank) const {
     return membership_.joined(rank);
 }
 
-bool Service::gone(int64_t rank, const std::string& how) {
+orrery::Loss Service::loss() const {
+    const std::lock_guard lock(mutex_);
+    return membership_.loss();
+}
+
+bool Service::gone(const orrery::Loss& how) {
     bool known = false;
     {
         const std::lock_guard lock(mutex_);
-        known = membership_.gone(rank, how);
+        known = membership_.gone(how);
     }
     ring(bell_);
     return known;

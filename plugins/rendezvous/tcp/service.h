@@ -15,9 +15,10 @@ public:
     explicit Service(const orrery::ServeOptions& options);
     ~Service() override;
     int port() const override { return port_; }
-    void fail(const std::string& why) override;
+    void fail(const orrery::Loss& why) override;
     bool joined(int64_t rank) const override;
-    bool gone(int64_t rank, const std::string& how) override;
+    bool gone(const orrery::Loss& how) override;
+    orrery::Loss loss() const override;
 
 private:
     struct Connection {

@@ -86,7 +86,7 @@ public:
     }
 
     int port() const override { return port_; }
-    void fail(const std::string& why) override {
+    void fail(const orrery::Loss& why) override {
         const std::lock_guard lock(mutex_);
         membership_.fail(why);
     }
@@ -94,9 +94,13 @@ public:
         const std::lock_guard lock(mutex_);
         return membership_.joined(rank);
     }
-    bool gone(int64_t rank, const std::string& how) override {
+    bool gone(const orrery::Loss& how) override {
         const std::lock_guard lock(mutex_);
-        return membership_.gone(rank, how);
+        return membership_.gone(how);
+    }
+    orrery::Loss loss() const override {
+        const std::lock_guard lock(mutex_);
+        return membership_.loss();
     }
 
 private:
@@ -197,8 +201,24 @@ public:
     void set(std::string_view key, std::string_view value) override { tell("set", key, value); }
     void erase(std::string_view key) override { tell("erase", key, ""); }
     void leave() override { tell("leave", "", ""); }
-    void fail(std::string_view why) override { tell("fail", "", why.substr(0, 4096)); }
-    void gone(int64_t rank, std::string_view how) override { tell("gone", std::to_string(rank), how.substr(0, 4096)); }
+    void fail(const orrery::Loss& why) override {
+        const std::lock_guard lock(mutex_);
+        link_.fail(why);
+        flush();
+    }
+    void gone(const orrery::Loss& how) override {
+        const std::lock_guard lock(mutex_);
+        link_.gone(how);
+        flush();
+    }
+    orrery::Loss loss() const override {
+        const std::lock_guard lock(mutex_);
+        return link_.loss();
+    }
+    std::string run() const override {
+        const std::lock_guard lock(mutex_);
+        return link_.run();
+    }
     std::string get(std::string_view key, Milliseconds timeout) override {
         if (auto value = look(key, timeout)) return *std::move(value);
         throw Error("nobody set key '" + std::string(key) + "': " + absent(), Fault::peer);
@@ -218,7 +238,7 @@ public:
     std::string lost() const override {
         if (!is_lost_) return {};
         const std::lock_guard lock(mutex_);
-        return link_.lost();
+        return link_.loss().text;
     }
     void tell_position(std::function<std::string()> position) override {
         const std::lock_guard lock(position_mutex_);
@@ -251,7 +271,7 @@ private:
         size_t sent = 0;
         out_ += link_.output();
         if (!send_some(fd_, out_, sent)) link_.closed();
-        if (!link_.lost().empty()) is_lost_ = true;
+        if (!link_.loss().text.empty()) is_lost_ = true;
         changed_.notify_all();
     }
 
@@ -273,7 +293,7 @@ private:
             changed_.wait_for(lock, Milliseconds(100), [&] { return answered() || link_.over(); });
         if (answered()) return answer;
         if (is_lost_ || link_.over())
-            throw Error((is_lost_ ? link_.lost() : link_.service() + " closed the store") +
+            throw Error((is_lost_ ? link_.loss().text : link_.service() + " closed the store") +
                             "\n  this rank waited for key '" + std::string(key) + "'",
                         Fault::peer);
         link_.cancel(number);
