@@ -1,8 +1,8 @@
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "cli/script_runner.h"
 #include "cli/supervise/board.h"
@@ -18,7 +18,8 @@ struct Sessions {
     std::shared_ptr<RendezvousBackend> backend = {};  ///< how they meet, once the configuration has said it
     std::unique_ptr<RendezvousService> server = {};   ///< when this rank serves it: for every session of the script
     std::unique_ptr<OwnPlace> told;                   ///< where this rank tells its launcher what it does; may be none
-    std::atomic<Session*> present = nullptr;          ///< for another thread that ends this rank
+    std::mutex present_mutex;                         ///< held where `present` is set, and where it is ended
+    Session* present = nullptr;                       ///< for another thread that ends this rank
 };
 
 /// Joins the other ranks that run `compiled` on the mesh of `settings`.

@@ -97,8 +97,12 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
 }
 
 void in_session(const ScriptRunner& script, Session& session, Sessions& sessions, const std::function<void()>& part) {
-    sessions.present = &session;
-    const auto past = [&sessions](void*) { sessions.present = nullptr; };
+    const auto set_present = [&sessions](Session* now) {
+        const std::lock_guard lock(sessions.present_mutex);
+        sessions.present = now;
+    };
+    const auto past = [&set_present](Session*) { set_present(nullptr); };
+    set_present(&session);
     const std::unique_ptr<Session, decltype(past)> present(&session, past);
     try {
         part();
@@ -300,11 +304,21 @@ struct RankScript final : ScriptRunner {
                         Fault::requeue);
     }
 
-    /// From any thread, where this rank's own does not come back.
+    ~RankScript() override { watch_calls({}, ""); }
+
+    /// From any thread, where this rank's own does not come back. The other ranks hear first: the disk that holds the
+    /// record may be the one that does not answer, so that the end is bounded, too.
     void give_up(const std::string& text) override {
-        end_run_record(text, exit_code(Fault::failed));
+        std::thread([last = of_rank(text)] {
+            std::this_thread::sleep_for(std::chrono::seconds(3));
+            end_process(last);
+        }).detach();
         if (sessions.told) sessions.told->failed(Fault::failed, text);
-        if (Session* session = sessions.present) session->fail(text);
+        {
+            const std::lock_guard lock(sessions.present_mutex);
+            if (sessions.present) sessions.present->fail(text);
+        }
+        end_run_record(text, exit_code(Fault::failed));
         ScriptRunner::give_up(text);
     }
 

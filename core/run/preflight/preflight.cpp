@@ -22,7 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of two ranks alone: a connection that takes so long is of no use.
+/// Of two ranks alone, once a rank has made its first connection, for which a transport may set up devices: one that
+/// takes so long is of no use.
 constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
 /// The numbers of RankFigures, as they travel.
@@ -184,7 +185,8 @@ private:
             if (a != rank_.rank && b != rank_.rank) continue;
             try {
                 make({fmt::format("preflight/pair/{}-{}", a, b), "preflight", {a, b}, rank_.rank == a ? 0 : 1},
-                     std::min(rank_.timeout, pair_timeout));
+                     first_pair_ ? rank_.timeout : std::min(rank_.timeout, pair_timeout));
+                first_pair_ = false;
             } catch (const Error& error) {
                 if (!rank_.rendezvous->lost().empty() || error.fault() != Fault::peer) throw;
                 const std::string text = error.what();
@@ -440,6 +442,7 @@ private:
     const DeviceLimits limits_;
     Memory arena_;
     bool staged_ = false;
+    bool first_pair_ = true;  ///< no connection of this rank was made yet
     std::vector<Joined> joined_;               ///< all ranks first
     std::vector<std::filesystem::path> made_;  ///< folders that were not there, the innermost first
     std::vector<int64_t> nodes_;
