@@ -65,7 +65,7 @@ void CheckpointStore::link(int64_t step, std::string_view key, int64_t from, std
     put(step, key, whole);
 }
 
-void CheckpointStore::unmark(int64_t) { throw Error(place() + ": this store takes no mark off", Fault::failed); }
+void CheckpointStore::unmark(int64_t) { throw Error(place() + ": this store cannot remove a mark", Fault::failed); }
 void CheckpointStore::pin(int64_t, std::string_view) {
     throw Error(place() + ": this store keeps no pins", Fault::failed);
 }

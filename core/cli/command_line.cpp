@@ -387,7 +387,7 @@ int command_line(int argc, char** argv) {
                     1);
     } catch (...) {  // not of a plugin: what one throws is an Error by then
         return tell(
-            "internal error: something that is no std::exception was thrown\n  this is a mistake of Orrery's; "
+            "internal error: something other than a std::exception was thrown\n  this is a mistake of Orrery's; "
             "please report it",
             1);
     }

@@ -58,8 +58,8 @@ void move_aside(std::string folder) {
         throw Error(fmt::format("--fresh: cannot move {} to {}.{}: {}\n  choose another run.folder{}", folder, folder,
                                 n, problem.message(),
                                 problem == std::errc::cross_device_link
-                                    ? ": this one is in a lower layer of an overlay (an image), where folders keep "
-                                      "their names"
+                                    ? ": this one is in a lower layer of an overlay (an image), where folders cannot "
+                                      "be renamed"
                                     : ", or move it aside yourself"));
     std::printf("%s moved to %s.%d\n", folder.c_str(), folder.c_str(), n);
 }
@@ -243,7 +243,8 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            record ? [&] { return closing_comparison(compiled, settings, script.config(), folder + "/costs.json"); }
                   : std::function<std::string()>(),
            record ? [&](const Json& more) { record->add(more); } : std::function<void(const Json&)>(),
-           settings.suspect_factor, code_of(script)});
+           settings.suspect_factor,
+           code_of(script)});
 }
 
 /// This rank's part of a training; ends with its session.

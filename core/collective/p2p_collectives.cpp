@@ -134,11 +134,11 @@ void P2pCommunicator::greet(std::string_view transport) {
     constexpr std::array<int64_t, 7> sizes{64, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10};
     constexpr uint64_t greeting = 0x6f7272657279;
     constexpr int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    // What comes is not looked at. The memory outlives transfers that an error leaves under way.
+    // Received bytes are not checked. The memory outlives transfers that an error leaves in flight.
     static_assert(sizes.back() <= whole_bytes && receives_ahead >= 2);
     char *const out = scratch_.data(), *const in = out + sizes.back();
     op_ = "the greeting";
-    // All of them begin at once: a member that is held up by a third one has greeted the others before.
+    // All transfers start at once, so that a member blocked by a third one has already greeted the others.
     std::vector<std::array<uint64_t, 2 * sizes.size()>> tickets(static_cast<size_t>(group_.size()));
     for (size_t i = 0; i < sizes.size(); ++i)
         for (int offset = 1; offset < group_.size(); ++offset) {
@@ -156,10 +156,10 @@ void P2pCommunicator::greet(std::string_view transport) {
                 const std::string what =
                     i == 0 ? "the connection carries no messages"
                            : fmt::format(
-                                 "messages of {} bytes pass and one of {} does not, as where the MTU on the way "
-                                 "is smaller than at its ends",
+                                 "messages of {} bytes pass and one of {} does not; the path MTU may be smaller "
+                                 "than the MTU of both hosts",
                                  sizes[i - 1], sizes[i]);
-                throw Error(fmt::format("transport {}: {}; between {} and {} {} of {} bytes had passed: {}", transport,
+                throw Error(fmt::format("transport {}: {}; between {} and {}, {} of {} bytes had passed: {}", transport,
                                         error.what(), rank_text(group_.me), rank_text(peer), had, all, what),
                             error.fault());
             }

@@ -47,7 +47,7 @@ const std::vector<SchemaKey>& schema() {
          0.001},
         {"run", "timeout_s", number, "",
          "longest wait for a rank that has come (default: 30, and inside a step what the plan's flops and bytes may "
-         "take); given, also for a call of a data plugin",
+         "take); if set, also the longest call of a data plugin",
          0.001},
         {"run", "resume", text, "\"auto\"",
          "auto: continue from the folder's newest checkpoint, if any; never: refuse a folder that has one; required: "
@@ -78,11 +78,11 @@ const std::vector<SchemaKey>& schema() {
         {"train", "evaluate_batches", integer, "8", "batches of one evaluation", 1},
         {"train", "log_every", integer, "1", "steps between step lines", 1},
         {"train", "max_skips", integer, "50",
-         "steps in a row without an update, at the least loss scale, after which a run fails; 0: none", 0},
+         "steps in a row without an update, at the min loss scale, after which a run fails; 0: never", 0},
         {"data", "path", text, "", "text file or token file (.bin)"},
         {"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""},
         {"data", "token_bytes", integer, "",
-         "bytes of one token of a token file that does not say it: 2 or 4 (default: 2, refused where the file looks "
+         "bytes of an id in a token file that does not record it: 2 or 4 (default: 2, refused where the file looks "
          "like 4)",
          2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},

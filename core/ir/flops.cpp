@@ -36,7 +36,7 @@ double model_flops(const Program& program) {
         const Op& op = program.ops[i];
         if (op.phase != Phase::forward) continue;
         const int64_t own = product_flops(program, op);
-        const bool known = differentiated && !find_plugin_op(op.kind);  // what a plugin's gradient multiplies is not
+        const bool known = differentiated && !find_plugin_op(op.kind);  // FLOPs of a plugin's gradient are unknown
         total += static_cast<double>(own + (known ? std::min(2 * own, backward[i]) : 2 * own));
     }
     return total;

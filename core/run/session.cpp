@@ -224,7 +224,7 @@ void Session::assemble(Config& config, const Registry& registry) {
         return transport;
     };
     setting.rendezvous = rendezvous_.get();
-    // All have come by now: whoever connects waits for the network alone, as long as a step may wait.
+    // All ranks have joined by now: connecting waits for the network alone, at most as long as a step may wait.
     exchange("connecting", "", WaitLimit::step);
     // The watch, which knows who is behind, reports before a transport that only knows who did not come.
     setting.timeout = settings_.timeout_given ? bound_ + connecting : std::max(settings_.join_timeout, bound_) + late;

@@ -57,7 +57,7 @@ void read_saves(Config& table, Settings& settings) {
     if (settings.suspect_factor > 0 && settings.suspect_factor <= 1)
         throw Error(table.where("suspect_factor"),
                     fmt::format("checkpoint.suspect_factor = {}: any step's loss may be that much above the median\n  "
-                                "set more than 1, or 0: only a loss that is not finite marks a step",
+                                "set it above 1, or to 0 to mark a step only when the next loss is not finite",
                                 settings.suspect_factor));
     settings.auto_saves = table.text("every", "steps") == "auto";
     if (table.has("mtbf_days")) {

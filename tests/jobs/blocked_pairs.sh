@@ -106,7 +106,7 @@ job() {
     case $when/$kind in
     start/blocked) words="transport $transport: .*rank [12].*rank [12] on host .* at 10\.77\.2\.[23]" ;;
     start/mtu)
-        words="transport $transport: .*rank [12] on host .* at 10\.77\.2\.[23].*between rank [12] and rank [12] [0-9]*"
+        words="transport $transport: .*rank [12] on host .* at 10\.77\.2\.[23].*between rank [12] and rank [12], [0-9]*"
         words+=" of [0-9]* bytes had passed: messages of [0-9]* bytes pass and one of [0-9]* does not.*MTU" ;;
     *) words="over $transport it waited for a message of [0-9]* bytes .*rank [12] on host .* at 10\.77\.2\.[23]" ;;
     esac

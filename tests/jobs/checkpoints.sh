@@ -79,8 +79,8 @@ fi
 cp -r whole early
 saved_at "$(step early 60)" 36000
 exits 0 early "$orrery" checkpoints list early
-grep "wall clock was ahead, counts for no hour or day" early.txt > ahead.txt
-[ "$(wc -l < ahead.txt)" -eq 1 ] && grep -q "^ *60 .*made at a time later than now (2" ahead.txt ||
+grep "wall clock was ahead, not counted for any hour or day" early.txt > ahead.txt
+[ "$(wc -l < ahead.txt)" -eq 1 ] && grep -q "^ *60 .*saved at a time later than now (2" ahead.txt ||
     { cat early.txt; fail "list: a step of later than now"; }
 exits 0 early "$orrery" checkpoints prune early --keep-every-steps 0 --keep-best 0 --keep-hourly 1 --dry-run
 has early.txt "step 80 stays: one of the newest 2; the newest of its hour|step 60 would go: no rule keeps it"
@@ -103,7 +103,7 @@ exits 1 one "$orrery" checkpoints verify hurt 70 --json
 grep -q '"damage": \[$' one.txt || { cat one.txt; fail "verify --json"; }
 exits 0 sound "$orrery" checkpoints verify hurt 80
 exits 0 prune "$orrery" checkpoints prune hurt --keep-every-steps 0 --keep-best 0
-has prune.txt "step 70 stays: damaged, so it is left to be looked at: step 70, rank-00000|"\
+has prune.txt "step 70 stays: damaged, so it is left for inspection: step 70, rank-00000|"\
 "step 60 stays: one of the newest 2|step 80 stays"
 [ -e "$(step hurt 70)" ] && [ -e "$(step hurt 60)" ] && [ -e "$(step hurt 80)" ] || fail "prune: $(steps_in hurt)"
 exits 1 hurt_copy "$orrery" checkpoints copy hurt 70 --to hurt_copy

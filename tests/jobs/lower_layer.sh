@@ -68,7 +68,7 @@ if cp -r whole retired && overlaid retired 2> said; then
         "in the place of step 40 is kept as .*step-00000040 (it cannot be renamed: "
     [ -f "$(step damaged 40)/manifest.json.aside-1" ] || fail "the damaged step was not kept"
     good listed "$orrery" checkpoints list damaged
-    says listed.log "step-00000040 cannot be moved, and was set aside in its place: "
+    says listed.log "step-00000040 cannot be renamed, and was set aside where it is: "
     good verified "$orrery" checkpoints verify damaged
     good damaged run damaged 60
     says damaged.log "resumed from step 40"

@@ -96,7 +96,7 @@ TEST_CASE("stores keep their promises") {
             CHECK(reader->mark_of(3) == "after all");
             CHECK_THROWS_AS(store->unmark(4), Error);
         } else {
-            CHECK_THROWS_WITH(store->unmark(3), Contains("takes no mark off"));
+            CHECK_THROWS_WITH(store->unmark(3), Contains("cannot remove a mark"));
         }
         store->remove(3);
         store->put(3, "a", {});

@@ -43,7 +43,7 @@ for kind in "$@"; do
                 # But for the file that tries whether the place makes links: then it is taken for one that makes none.
                 # Of an older step that is retired a note says it.
                 [[ $kind != E* || $kind = EINTR ]] || ! grep '^fsync' "$work/said" | grep -qv '/\.orrery-link-' ||
-                    grep -q "^note: checkpoint of step .* may not outlive a power cut" "$work/err" ||
+                    grep -q "^note: checkpoint of step .* may be back after a power cut" "$work/err" ||
                     fail "a flush failed, and the save says that it worked"
                 newest=50
             fi

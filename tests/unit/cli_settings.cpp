@@ -173,7 +173,8 @@ TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or rec
         const std::string name = fmt::format("{}.{}", key.table, key.key);
         if (key.table != "train" && key.table != "data") continue;
         INFO(name << ": no case gives it in a call");
-        CHECK((name == "data.tokenizer" || std::ranges::find(all, name, &GivenTwice::key) != all.end()));
+        CHECK((name == "data.tokenizer" || name == "train.max_skips" ||
+               std::ranges::find(all, name, &GivenTwice::key) != all.end()));
     }
     for (const GivenTwice& given : all) {
         INFO(given.key);

@@ -153,8 +153,8 @@ TEST_CASE("damaged and suspect steps count for nothing and stay", "[retention]")
     policy.best = 1;
     const auto verdicts = retain(steps, policy, today);
     CHECK(kept(verdicts) == std::vector<int64_t>{50, 40, 30, 20});
-    CHECK(why(verdicts, 40) == "damaged, so it is left to be looked at: step 40, rank-0 is missing");
-    CHECK(why(verdicts, 50) == "suspect, so it is left to be looked at: the loss of step 51 is nan");
+    CHECK(why(verdicts, 40) == "damaged, so it is left for inspection: step 40, rank-0 is missing");
+    CHECK(why(verdicts, 50) == "suspect, so it is left for inspection: the loss of step 51 is nan");
     CHECK(why(verdicts, 30) == "one of the newest 2; the best by evaluation");
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("a suspect step goes once the newest that stay are all after it", "[re
     for (RetainedStep& step : steps)
         if (step.step == 20 || step.step == 30) step.suspect = "the loss is inf";
     CHECK(kept(retain(steps, 2, today)) == std::vector<int64_t>{50, 40});
-    CHECK(why(retain(steps, 2, today), 30) == "suspect, and 2 valid ones are after it: the loss is inf");
+    CHECK(why(retain(steps, 2, today), 30) == "suspect, and there are 2 newer valid ones: the loss is inf");
     CHECK(kept(retain(steps, 3, today)) == std::vector<int64_t>{50, 40, 30, 20, 10});
     RetentionPolicy policy;
     policy.every_steps = 10;  // no rule is for it

@@ -84,7 +84,7 @@ void add_checkpoints_flags(CLI::App& app, CheckpointsCommand& command) {
     pin->add_option("text", command.text, "why, in a line")->required()->type_name("TEXT");
     CLI::App* unpin = add(app, command, "unpin", "leave one to the policy again");
     add_step(*unpin, command, "the checkpoint's step")->required();
-    CLI::App* unmark = add(app, command, "unmark", "take the mark off a suspect one: it counts as any other again");
+    CLI::App* unmark = add(app, command, "unmark", "remove the mark of a suspect one: runs may resume from it again");
     add_step(*unmark, command, "the checkpoint's step")->required();
     add_prune(app, command);
     add_copy(app, command);

@@ -25,7 +25,7 @@ std::string ahead(const Json& time) {
     const double now = wall_time();
     if (!time.is_number() || std::abs(time.get<double>()) >= 1e11) return "";
     if (!later_than(static_cast<int64_t>(now), static_cast<int64_t>(time.get<double>()))) return "";
-    return fmt::format("made at a time later than now ({}): wall clock was ahead, counts for no hour or day",
+    return fmt::format("saved at a time later than now ({}): wall clock was ahead, not counted for any hour or day",
                        utc_text(now));
 }
 

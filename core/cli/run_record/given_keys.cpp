@@ -67,7 +67,7 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const std::string name = key.table + "." + key.key, call = line_of(key.line);
     const std::string does = key.shown.empty() ? "gives " + toml_value(*key.value) : key.shown;
     if (source_of(was->origin) == Source::set)
-        throw Error(was->origin, fmt::format("{} is not used: {} {}\n  let that call leave it to the configuration, or "
+        throw Error(was->origin, fmt::format("{} is not used: {} {}\n  let that call use the configuration, or "
                                              "leave --set {} out",
                                              name, call, does, name));
     return fmt::format("{} = {} of {} is not used: {} {}", name, toml_value(*was), line_of(was->origin), call, does);
@@ -85,7 +85,7 @@ Config GivenKeys::over(const Config& config) const {
         table.set(key.key, *key.value);
     }
     if (list.empty()) return all;
-    const Origin why{"", "the script gives these; after =, what the configuration says", 0, 0};
+    const Origin why{"", "set by calls of the script; after =, the value of the configuration", 0, 0};
     own_table(all, "run").set("given", {std::move(list), why});
     return all;
 }

@@ -82,7 +82,7 @@ void give_alone(Data& data) {
     const std::string shown = "trains on " + data.function;
     add_given(data, "mix", ConfigValue::List(), shown);
     if (!find_given(data, "path") && data.read.count("path") == 0)
-        add_given(data, "path", std::string(), shown + ", which reads none");
+        add_given(data, "path", std::string(), shown + ", which reads no file");
 }
 
 void give_mixture(Data& data, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources,

@@ -1,4 +1,4 @@
-// How an optimizer's function is kept from the loss scale, and params and states from gradients that are not finite.
+// Hides the loss scale from an optimizer's function; protects params and states from gradients that are not finite.
 #include "lua/record/guard.h"
 
 #include "lua/record/op_call.h"
@@ -83,8 +83,9 @@ ValueId guarded(lua_State* L, Tape& tape, ValueId target, ValueId value) {
 
 void ask_for_scale(lua_State* L, Tape& tape) {
     if (tape.guard.by == UpdateGuard::By::orrery)
-        fail(L, "update:loss_scale: p:grad() and update:set before it took the scale out and guard the update\n"
-                "  ask for the scale before either");
+        fail(L,
+             "update:loss_scale: called after p:grad() or update:set, which unscale gradients and guard updates\n"
+             "  call it before both");
     tape.guard.by = UpdateGuard::By::function;
 }
 

@@ -21,8 +21,8 @@ enum class TapeUse : uint8_t {
     annotate,  ///< a strategy: marks
 };
 
-/// Who takes the loss scale out of gradients, and keeps an update of gradients that are not finite from being made: what
-/// an optimizer's function calls first decides.
+/// Whether Orrery or the optimizer's function unscales gradients and skips updates that are not finite: the first call
+/// that the function makes decides.
 struct UpdateGuard {
     enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
     ValueId applies = none;                ///< u8 []: whether the update is made
@@ -55,8 +55,8 @@ struct Tape {
     Origin asked;
     std::map<std::string, ValueId> inputs;  ///< declared on first use: step, seed
     std::unordered_map<std::string, ValueId> params;
-    std::optional<LossScale> loss_scale;    ///< update only
-    UpdateGuard guard;                      ///< the same
+    std::optional<LossScale> loss_scale;  ///< update only
+    UpdateGuard guard;                    ///< the same
 };
 
 /// A symbolic array: a value of a tape.

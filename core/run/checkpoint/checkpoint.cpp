@@ -135,7 +135,7 @@ void Checkpoints::retire() {
     for (const Verdict& verdict : retirement_.retire())
         if (verdict.failed && unremoved_.insert(verdict.step).second)
             notes_.push_back(fmt::format("checkpoint of step {} {}: {}", verdict.step,
-                                         verdict.goes ? "was removed, but that may not outlive a power cut"
+                                         verdict.goes ? "was removed, but may be back after a power cut"
                                                       : "cannot be removed and is left, the next saves try again",
                                          verdict.why));
 }

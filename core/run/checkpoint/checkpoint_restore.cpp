@@ -167,8 +167,7 @@ std::optional<Restored> Checkpoints::restore(std::span<const StateValue> state, 
         (suspect ? "no checkpoint in " + store_.place() + " can be used"
                  : "every checkpoint in " + store_.place() + " is damaged") +
             "\n  " + join(unusable, "\n  ") + "\n  put a good one back, or start over with --fresh" +
-            (suspect ? "; `orrery checkpoints unmark` takes a mark off, and the next start resumes from that step"
-                     : ""),
+            (suspect ? "; `orrery checkpoints unmark` removes a mark, so that the next start can use that step" : ""),
         Fault::failed);
 }
 

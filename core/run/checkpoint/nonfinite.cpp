@@ -88,8 +88,8 @@ bool LossJudge::came_back(double loss, double median) const {
     return false;
 }
 
-/// A loss far above all that the run was near to counts only once the run has come back from it: a run that has
-/// diverged does not make that its level, however long it lasts.
+/// A loss above `factor_` times the highest median counts only once losses are normal again: a run that has
+/// diverged never raises its own median, however long it runs.
 void LossJudge::add(double loss) {
     if (!counts(loss)) return;
     if (factor_ > 0 && highest_ > 0 && loss > factor_ * highest_) {

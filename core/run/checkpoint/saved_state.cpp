@@ -210,7 +210,7 @@ std::string went_on_before(CheckpointStore& store, int64_t from) {
     if (!left_at || (known < 0 && (!since_at || *since_at <= *left_at))) return "";
     return fmt::format(
         "--from-step {}: the run did so before (step {} is marked: {}) and has saved step {} since: it goes on from "
-        "the newest; without that mark it goes back once more: `orrery checkpoints unmark`",
+        "the newest; to go back once more, remove the mark with `orrery checkpoints unmark`",
         from, left, left_behind(from), known < 0 ? since : known);
 }
 

@@ -33,7 +33,7 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
     for (const int32_t id : ids)
         if (id < allowed.least || id >= allowed.count)
             throw Error(input.origin,
-                        fmt::format("{} has the id {} in {}, where {}\n  give the model more of them, or fix the data "
+                        fmt::format("{} has the id {} in {}, where {}\n  give the model more ids, or fix the data "
                                     "that the plugin {} reads",
                                     data.source(split).where(data.position(split, index)), id, quote(input.name),
                                     text_of(allowed), data.plugin(split)),

@@ -58,11 +58,11 @@ bool counts(const RetainedStep& step) { return step.state != RetainedStep::State
 std::pair<std::string, bool> passed_over(const RetainedStep& step, const std::vector<Counted>& counted,
                                          int64_t newest) {
     if (step.state == RetainedStep::State::damaged)
-        return {"damaged, so it is left to be looked at: " + step.damage, false};
+        return {"damaged, so it is left for inspection: " + step.damage, false};
     const auto after = static_cast<size_t>(newest);
     if (counted.size() >= after && counted[after - 1].step->step > step.step)
-        return {fmt::format("suspect, and {} valid ones are after it: {}", newest, step.suspect), true};
-    return {"suspect, so it is left to be looked at: " + step.suspect, false};
+        return {fmt::format("suspect, and there are {} newer valid ones: {}", newest, step.suspect), true};
+    return {"suspect, so it is left for inspection: " + step.suspect, false};
 }
 
 /// Whether a step due now is the only one of its hour or day, as far as can be known: the last one was in an earlier

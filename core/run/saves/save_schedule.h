@@ -21,8 +21,8 @@ public:
     bool asks_next() const { return automatic_ && next_ == 0; }
     /// Whether the step is to be saved. `saving`: a save is under way; `timed`: what a step takes is known.
     bool due(int64_t step, bool saving, bool timed) const;
-    /// Whether a due step is held until the save under way has ended; else it is left out. Of those that are due at
-    /// most every second one is, and none that retention needs.
+    /// Whether a due step waits until the save under way has ended; else it is left out. At most every second due
+    /// step is left out, and none that retention needs.
     bool waits(const DueStep& due) const { return left_out_ > 0 || needs(keep_, due); }
     void left_out() { ++left_out_; }
     /// A save of the step has begun. `timed`: what it costs says when the next one comes; else that stays as it was.

@@ -26,7 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The result that says whether all gradients are finite; "": none does, or a loss scale takes care of those that are not.
+/// The result that says whether all gradients are finite; "": none does, or a loss scale takes care of those that are
+/// not.
 std::string_view judged_norm(const Compiled& compiled) {
     if (compiled.loss_scale) return "";
     const Program& program = compiled.train().program;
@@ -251,8 +252,8 @@ private:
         run_.metrics->step(m, every > 0 && (step % every == 0 || step == 1 || step == run_.options.steps));
     }
 
-    /// Without a loss scale no later step is better: a gradient that is not finite ends the run, before anything durable
-    /// is made of the state.
+    /// Without a loss scale no later step is better: a gradient that is not finite ends the run, before anything
+    /// durable is made of the state.
     void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
         double norm = std::abs(now.results.scalar(norm_of_));  // NaN without its sign
         if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
@@ -263,15 +264,14 @@ private:
         const std::string why = fmt::format("the norm of the gradients of step {} is {}", step, norm);
         const std::string marked = saved ? "; " + state_.mark(step - 1, why, true) : "";
         const std::string save = saving_.finish_too();
-        throw Error(
-            fmt::format("step {}: the norm of the gradients is {}{}; {}; checkpoints before it are intact{}{}\n"
-                        "  lower the learning rate, scale the loss down or check the data",
-                        step, norm,
-                        !guarded        ? ""
-                        : first.empty() ? ": all gradients are finite, the sum of their squares is not"
-                                        : ": the first param whose gradient is not finite is " + first,
-                        guarded ? "the update is not made" : "its update is not saved", marked, save),
-            Fault::failed);
+        throw Error(fmt::format("step {}: the norm of the gradients is {}{}; {}; checkpoints before it are intact{}{}\n"
+                                "  lower the learning rate, scale the loss down or check the data",
+                                step, norm,
+                                !guarded        ? ""
+                                : first.empty() ? ": all gradients are finite, the sum of their squares is not"
+                                                : ": the first param whose gradient is not finite is " + first,
+                                guarded ? "the update is not made" : "its update is not saved", marked, save),
+                    Fault::failed);
     }
 
     /// Steps without an update in a row, of this start: at the least scale no later step is better by itself.
@@ -291,7 +291,7 @@ private:
                         "  check the model and the data, lower loss_scale.least of train_with, or take "
                         "train.precision = \"bf16\"",
                         step, plural(skips_at_least_, "step") + " in a row", scale,
-                        first.empty() ? "" : ": the first param whose gradient is not is " + first,
+                        first.empty() ? "" : ": the first param with such a gradient is " + first,
                         step - skips_at_least_, save),
             Fault::failed);
     }
@@ -447,8 +447,8 @@ private:
     const std::vector<RecordedResult> recorded_;
     const bool scaled_ = has_loss_scale(session_.compiled().train().program);
     const std::string_view norm_of_ = judged_norm(session_.compiled());
-    int64_t all_skips_ = -1;      ///< up to the current step, since the run's first
-    int64_t skips_at_least_ = 0;  ///< in a row, at the least loss scale, of this start
+    int64_t all_skips_ = -1;        ///< up to the current step, since the run's first
+    int64_t skips_at_least_ = 0;    ///< in a row, at the least loss scale, of this start
     std::vector<StepResult> told_;  ///< of `recorded_`, what metrics take; the numbers of the last step
     std::vector<float> elements_;   ///< of the largest
     Spent spent_;                   ///< by the executor of the last step

@@ -163,7 +163,7 @@ Bytes SourceCheck::read(const Block& block) {
     fail(block, "it is random: two reads of one block differ",
          fmt::format("{}: {:.9g}, then {:.9g}", element, number_at(array.dtype, made[0].data(), first),
                      number_at(array.dtype, made[1].data(), first)),
-         "what is drawn follows from DataSample (number, drawn, seed) alone, on every rank");
+         "random values must follow from DataSample (number, drawn, seed) alone, on every rank");
 }
 
 Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
@@ -175,7 +175,7 @@ Bytes SourceCheck::whole(const Block& sample, const IdRange& allowed) {
         std::memcpy(&id, bytes.data() + static_cast<size_t>(i) * sizeof id, sizeof id);
         if (id < allowed.least || id >= allowed.count)
             fail(sample, fmt::format("id out of range: {}", id), text_of(place_of(sample.shape, i)),
-                 text_of(allowed) + ": give the model more of them, or fix the data or the plugin");
+                 text_of(allowed) + ": give the model more ids, or fix the data or the plugin");
     }
     return bytes;
 }

@@ -68,10 +68,10 @@ std::optional<Reading> wider(const Bytes& bytes, int64_t width, int64_t high) {
 }
 
 std::string remedy(const Reading& reading, bool of_8) {
-    const std::string stated = "set data.token_bytes = 2 if these are the ids";
-    if (of_8) return "8 bytes are not read: write the ids with 4, little-endian; or " + stated;
-    if (reading.big_endian) return "big-endian is not read: write the ids as little-endian; or " + stated;
-    return "set data.token_bytes = 4, or 2 if those are the ids";
+    const std::string stated = "set data.token_bytes = 2 if the first list is right";
+    if (of_8) return "ids of 8 bytes are not supported: write them as 4 bytes, little-endian; or " + stated;
+    if (reading.big_endian) return "big-endian is not supported: write the ids as little-endian; or " + stated;
+    return "set data.token_bytes = 4, or 2 if the first list is right";
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::string width_problem(const Bytes& bytes, int64_t ids) {
     const bool of_8 = !found->big_endian && wider(bytes, 4, 0).has_value();
     if (of_8) found->width = 8;
     const std::string what = high == 0 ? "0" : "below " + std::to_string(high + 1);
-    return "nothing says how many bytes an id has, and as ids of 2 every second one is " + what + ", as in " +
+    return "data.token_bytes is not set, and read as ids of 2 bytes every second one is " + what + ", as in " +
            named(*found) + "\n  " + first_ids(bytes, {2}) + "\n  " + first_ids(bytes, *found) + "\n  " +
            remedy(*found, of_8);
 }
@@ -101,7 +101,7 @@ std::string other_reading(const Bytes& bytes, int64_t width, int64_t ids) {
         const bool is_it = reading.width == width && !reading.big_endian;
         const bool always = reading.width == 1 && ids > 256;
         if (is_it || always || !all_below(bytes, reading, ids)) continue;
-        const std::string text = "\n  all would be below it as " + first_ids(bytes, reading) + "\n  ";
+        const std::string text = "\n  in range if read as " + first_ids(bytes, reading) + "\n  ";
         if (reading.big_endian) return text + "if these are the ids, write them as little-endian";
         if (reading.width == 1) return text + "if these are the ids, give the file a name that does not end in .bin";
         return text + "if these are the ids, set data.token_bytes = " + std::to_string(reading.width);

@@ -16,7 +16,7 @@ std::vector<unsigned char> begin_of(const TokenFile& file);
 /// nothing is.
 std::string width_problem(const std::vector<unsigned char>& bytes, int64_t ids);
 
-/// "\n  all would be below it as ids of 4 bytes: ..." of the first other reading in which all are below `ids`, else "".
+/// "\n  in range if read as ids of 4 bytes: ..." of the first other reading in which all are below `ids`, else "".
 std::string other_reading(const std::vector<unsigned char>& bytes, int64_t width, int64_t ids);
 
 }  // namespace sequences

@@ -56,7 +56,7 @@ void TokenFile::refuse_index(const std::string& path) const {
         throw Error(asked_, "data file " + path + " is an index of a pair\n  name the file of its tokens, NAME.bin");
     if (std::string(start, 6) == "\x93NUMPY")
         throw Error(asked_, "data file " + path +
-                                " is an array that numpy has saved, not ids alone\n  write the ids with "
+                                " is a NumPy .npy file, not raw ids\n  write the ids with "
                                 "array.astype(\"uint16\").tofile(NAME.bin), or \"uint32\" and "
                                 "data.token_bytes = 4");
 }

@@ -373,7 +373,7 @@ private:
         const int number = find_committed(root, place.step).number;
         const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
         if (number > place.number || (folder && posix_store::was_set_aside(folder)))
-            return {-1, posix_store::leftover(root, name, "cannot be moved, and was set aside in its place")};
+            return {-1, posix_store::leftover(root, name, "cannot be renamed, and was set aside where it is")};
         return {place.step, posix_store::stray(root, name)};
     }
 

@@ -149,7 +149,7 @@ private:
     }
 
     /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer. `what` it waited
-    /// for: nobody else knows where a message is stuck.
+    /// for: no other rank knows where a message is stuck.
     [[noreturn]] void fail(int peer, const std::string& how, const std::string& what = "") {
         // A closed connection is often a dead process: the rendezvous tells which one within moments.
         const bool late = how.find("imed out") != std::string::npos;
@@ -233,7 +233,7 @@ public:
             options.hosts.push_back(
                 static_cast<int>(std::find(networks.begin(), networks.end(), network) - networks.begin()));
         auto connected = connect(group, rendezvous, opened_.device, name, timeout);
-        // Who has connected waits until those that cannot have said so.
+        // A connected member waits until members that cannot connect have reported it.
         exchange(group, rendezvous, name + "/connected", "", timeout + settled);
         auto made =
             std::make_unique<GlooCommunicator>(group, std::move(connected), opened_.loop, rendezvous, timeout, options);

@@ -128,7 +128,7 @@ public:
             if (peer != rank) transportContext_->createPair(peer);
     }
 
-    /// Where each other member is to connect to, one behind the other and equally long.
+    /// The address for each other member to connect to, concatenated, all of the same length.
     std::string addresses() {
         std::string all;
         for (int peer = 0; peer < size; ++peer) {
@@ -139,7 +139,7 @@ public:
         return all;
     }
 
-    /// The part of what `peer` told as its addresses that is for this member.
+    /// The address for this member among the addresses `told` by `peer`.
     std::vector<char> address_of(int peer, const std::string& told) const {
         const size_t bytes = told.size() / static_cast<size_t>(size - 1);
         const auto at = static_cast<std::ptrdiff_t>(bytes * static_cast<size_t>(rank > peer ? rank - 1 : rank));
@@ -228,8 +228,8 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         exchange(group, rendezvous, name + "/gloo", host_name() + "\n" + mesh->addresses(), timeout);
     Connected made{mesh, std::vector<std::string>(told.size(), "this rank")};
     const auto deadline = Clock::now() + timeout;
-    // Who connects first is left to Gloo. One that only waits to be connected to may wait for a member that is itself
-    // held up by a third: that one has a moment to say so.
+    // Gloo decides which member connects first. A member that only accepts may wait for one that is itself
+    // blocked by a third: the latter gets a second to report that.
     constexpr auto settled = Milliseconds(1000);
     ConnectWatch watch(*mesh, rendezvous);
     for (int peer = 0; peer < group.size(); ++peer) {
@@ -256,9 +256,9 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         throw Error("transport gloo: rank " + std::to_string(group.ranks[static_cast<size_t>(group.me)]) +
                         " cannot connect to " + made.places[p] + " over " + device->str() + ": " +
                         (watch.over() ? "no answer within " + std::to_string(timeout.count()) +
-                                            " ms (run.timeout_s, or transport.gloo's own)"
+                                            " ms (raise it by run.timeout_s or transport.gloo.timeout_s)"
                                       : how) +
-                        "; is the network between both hosts open in both directions, for all ports?",
+                        "; open all ports between both hosts, in both directions",
                     Fault::peer);
     }
     return made;
@@ -284,7 +284,7 @@ void Transfer::start(void* data, int64_t bytes, int peer, bool sends, uint64_t s
 
 std::string Transfer::text() const {
     const std::string bytes = std::to_string(bytes_);
-    return std::string("it waited for a message of ") + bytes + " bytes " + (sends_ ? "to" : "of");
+    return std::string("it waited for a message of ") + bytes + " bytes " + (sends_ ? "to" : "from");
 }
 
 bool Transfer::wait_here(Milliseconds timeout) {

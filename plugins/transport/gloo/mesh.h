@@ -65,7 +65,7 @@ public:
     /// Ends a wait of another thread, or the next one.
     void cancel();
     int peer() const { return peer_; }
-    /// "it waited for a message of 4096 bytes of", for messages; the peer follows.
+    /// "it waited for a message of 4096 bytes from", for messages; the peer follows.
     std::string text() const;
 
 private:
