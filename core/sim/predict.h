@@ -52,8 +52,8 @@ struct Prediction : StepShares {
 /// of them has none.
 double mean_rate(const Cluster& cluster, int64_t ranks, const std::string& precision);
 
-/// `precision`: of the matrix products, whose rate MFU is told against. `restart_s`: from a failure until the checkpoint
-/// is read. Throws Error where the cluster has no rate for it.
+/// `precision`: of the matrix products, whose rate MFU is told against. `restart_s`: from a failure until the
+/// checkpoint is read. Throws Error where the cluster has no rate for it.
 Prediction predict(const Compiled& compiled, const Simulated& run, const Cluster& cluster, const Mapping& mapping,
                    const std::string& precision, double restart_s);
 

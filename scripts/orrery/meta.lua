@@ -593,14 +593,9 @@ function Update:params() end
 ---@return Value
 function Update:count() end
 --- The loss scale, when there is one. To be called before p:grad() and update:set: from here on gradients come with the
---- scale, and the function guards its updates itself, by `applies`.
+--- scale, and the function guards its updates itself.
 ---@return LossScaleState?
 function Update:loss_scale() end
---- After `loss_scale`: whether the sum of the squares of all gradients is finite, u8 []. A function that sets
---- apply:select(new, old) leaves params and states as they were where it is not. With a loss scale the next one is set.
----@param total Value
----@return Value
-function Update:applies(total) end
 --- A state of the param, f32 of its shape.
 ---@param p Value
 ---@param name string
@@ -828,6 +823,11 @@ function optim.adamw(options) end
 ---@param options { lr?: Rate, momentum?: number, decay?: number, clip?: number | false, groups?: table[] }
 ---@return fun(update: Update)
 function optim.sgd(options) end
+--- What every optimizer's function has that does not call update:loss_scale() before p:grad() and update:set.
+---@param update Update
+---@return (fun(gradient: Value): Value)? unscaled
+---@return (fun(new: Value, old: Value): Value)? take
+function optim.guard(update) end
 
 ---@class orrery.lr
 local lr = {}

@@ -33,18 +33,59 @@ local function check(name, options, known)
   return merged
 end
 
+--- The sum of the squares of all gradients; nil: there are none.
+local function sum_of_squares(update)
+  local total
+  for p in update:params() do
+    local square = p:grad():sumsq()
+    total = total and total + square or square
+  end
+  return total
+end
+
+--- Whether the squares of all gradients are finite, u8 []: whether the update is made. Without a loss scale the run
+-- ends where they are not. With one, sets the next scale: times `growth` after `interval` finite steps in a row, times
+-- `backoff` after one that is not. Records the results loss_scale and skipped, the number of steps without an update.
+local function applies(update, scaling, total)
+  local finite = total:all_finite()
+  if not scaling then
+    update:result("update.sumsq", total)
+    return finite
+  end
+  local good = scaling.good + 1
+  local grows = native.constant(scaling.interval):less_equal(good)
+  local up = (scaling.scale * scaling.growth):minimum(scaling.most)
+  local down = (scaling.scale * scaling.backoff):maximum(scaling.least)
+  local zero = native.constant(0)
+  local steps = finite:select(scaling.steps + 1, scaling.steps)
+  update:set(scaling.scale, finite:select(grows:select(up, scaling.scale), down))
+  update:set(scaling.good, finite:select(grows:select(zero, good), zero))
+  update:set(scaling.steps, steps)
+  update:result("loss_scale", scaling.scale * 1)
+  update:result("skipped", native.step() - steps)
+  return finite
+end
+
+--- For functions that leave scale and guard to the library: a gradient without the scale, and what an update writes,
+-- the old value where gradients are not finite. Called before the function's own ops.
+function optim.guard(update)
+  local scaling = update:loss_scale()
+  local total = sum_of_squares(update)
+  if not total then return nil, nil end
+  local apply = applies(update, scaling, total)
+  local unscale = scaling and 1 / scaling.scale
+  return unscale and function(gradient) return gradient * unscale end,
+         function(new, old) return apply:select(new, old) end
+end
+
 --- What every gradient is multiplied by: 1/count, and less where the global norm is above `clip`. Also records the
 -- results grad_norm and lr. `apply` (u8 []) says whether the update is made: all gradients are finite. With a loss
 -- scale the step counts updates. AdamW selects in its own op, so scale and guard are taken care of here.
 local function scale_and_rate(update, options)
   groups.require_params(options.groups, update)
   local scaling = update:loss_scale()
-  local total
-  for p in update:params() do
-    local square = p:grad():sumsq()
-    total = total and total + square or square
-  end
-  local apply, count = update:applies(total), update:count()
+  local total = sum_of_squares(update)
+  local apply, count = applies(update, scaling, total), update:count()
   if scaling then count = count * scaling.scale end
   local norm = total:sqrt() / count
   local scale = 1 / count

@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 cat > hole.lua << 'LUA'
 local o = require "orrery"
-local opt = o.options { at = { 3, "step" }, how = { "nan", "nan, huge or narrow" }, own = { "adamw", "adamw, sgd or lion" },
+local opt = o.options { at = { 3, "step" }, how = { "nan", "nan or huge" }, own = { "adamw", "adamw, sgd or lion" },
                         zero = { 0, "stage" } }
 local data = o.data.text {}
 local model = require "orrery.models.gpt" { layers = 2, embed = 32, heads = 4, mlp = 48, vocab = data.vocab, seq = 16 }
@@ -39,8 +39,9 @@ LUA
 ends() {
     local name=$1 words=$2 missing
     shift 2
-    exits 1 "$name" $orrery run hole.lua --set data.path=text.txt --set data.tokens_per_sequence=16 --set run.folder="$name" \
-        --set train.sequences_per_step=4 --set train.steps=90 --set checkpoint.every_steps=1 --set checkpoint.async=false --set run.timeout_s=20 "$@"
+    exits 1 "$name" $orrery run hole.lua --set data.path=text.txt --set data.tokens_per_sequence=16 \
+        --set run.folder="$name" --set train.sequences_per_step=4 --set train.steps=90 --set checkpoint.every_steps=1 \
+        --set checkpoint.async=false --set run.timeout_s=20 "$@"
     missing=$(missing_word "$words" "$(cat "$name.txt" "$name.err")")
     [ -z "$missing" ] || { cat "$name.txt" "$name.err"; fail "$name: the message lacks \"$missing\""; }
 }

@@ -137,13 +137,13 @@ void check_param(lua_State* L, const Symbol& x, std::string_view function) {
     fail(L, fmt::format("{}: {} is no param", function, describe(*x.tape->program, x.id)));
 }
 
-/// p:grad() -> the gradient of a param, of an optimizer without the loss scale (guard.h). Where the program computes none (evaluation), a strategy gets a group of no
-/// values, so that its marks do nothing, and an optimizer nil.
+/// p:grad() -> the gradient of a param; of an optimizer without the loss scale (guard.h). Where the program computes
+/// none (evaluation), a strategy gets a group of no values, so that its marks do nothing, and an optimizer nil.
 int grad(lua_State* L) {
     const Symbol& x = check<Symbol>(L, 1);
     check_param(L, x, "grad");
     const bool updates = x.tape->use == TapeUse::update;
-    const ValueId id = updates ? gradient_of(L, *x.tape, x.id) : x.tape->program->grad_of(x.id);
+    const ValueId id = updates ? gradient_of(L, x.tape, x.id) : x.tape->program->grad_of(x.id);
     if (id != none)
         push_symbol(L, x.tape, id);
     else if (x.tape->use == TapeUse::annotate)

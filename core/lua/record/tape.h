@@ -25,8 +25,8 @@ enum class TapeUse : uint8_t {
 /// that the function makes decides.
 struct UpdateGuard {
     enum class By : uint8_t { undecided, orrery, function } by = By::undecided;
-    ValueId applies = none;                ///< u8 []: whether the update is made
-    ValueId unscale = none;                ///< f32 []: 1 / scale; none without a loss scale
+    int take = LUA_NOREF;                  ///< take(new, old) -> what an update writes, in the registry
+    int unscaled = LUA_NOREF;              ///< unscaled(gradient); nil without a loss scale
     std::map<ValueId, ValueId> gradients;  ///< by param, without the scale
 };
 

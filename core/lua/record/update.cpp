@@ -1,4 +1,4 @@
-// What an optimizer's function gets: update:params, count, state, set, result, loss_scale, applies.
+// What an optimizer's function gets: update:params, count, state, set, result, loss_scale.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -63,12 +63,6 @@ int update_loss_scale(lua_State* L) {
     return 1;
 }
 
-/// update:applies(total) -> whether the update is made, u8 []; see guard.h.
-int update_applies(lua_State* L) {
-    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
-    push_symbol(L, tape, applies(L, *tape, check<Symbol>(L, 2).id));
-    return 1;
-}
 
 /// update:state(p, name [, init]) -> a state of the param, f32 of its shape, zeros at first.
 int update_state(lua_State* L) {
@@ -85,10 +79,10 @@ int update_state(lua_State* L) {
 
 /// update:set(target, value): at the end of the step a param or state takes the value.
 int update_set(lua_State* L) {
-    const std::shared_ptr<Tape>& tape = check<UpdateView>(L, 1).tape;
+    const std::shared_ptr<Tape> tape = check<UpdateView>(L, 1).tape;
     const Symbol& target = check<Symbol>(L, 2);
     const Symbol& value = check<Symbol>(L, 3);
-    tape->builder.update(target.id, guarded(L, *tape, target.id, value.id), where(L));
+    tape->builder.update(target.id, guarded(L, tape, target.id, value.id), where(L));
     return 0;
 }
 
@@ -108,6 +102,8 @@ int update_result(lua_State* L) {
 
 }  // namespace
 
+void push_update(lua_State* L, const std::shared_ptr<Tape>& tape) { push_object(L, UpdateView{tape}); }
+
 Program record_update(lua_State* L, const Traced& traced, Program program) {
     State& state = state_of(L);
     if (state.tape) fail(L, "train_with inside of a trace or an optimizer; call it from the top of the script");
@@ -121,12 +117,14 @@ Program record_update(lua_State* L, const Traced& traced, Program program) {
         State& state;
         ~Current() {
             state.tape->use = TapeUse::closed;
+            for (const int made : {state.tape->guard.take, state.tape->guard.unscaled})
+                luaL_unref(state.lua(), LUA_REGISTRYINDEX, made);
             state.tape = nullptr;
         }
     } current{state};
     state.tape = tape;
     lua_rawgeti(L, LUA_REGISTRYINDEX, traced.optimizer);
-    push_object(L, UpdateView{tape});
+    push_update(L, tape);
     call_for(L, 1, 0, traced.recipe.train_origin);
     return *tape->program;
 }
@@ -138,7 +136,6 @@ void open_update(lua_State* L) {
                                {"set", guard<update_set>},
                                {"result", guard<update_result>},
                                {"loss_scale", guard<update_loss_scale>},
-                               {"applies", guard<update_applies>},
                                {nullptr, nullptr}};
     add_class<UpdateView>(L, update);
 }

@@ -89,11 +89,6 @@ Found parsed(const std::string& text) {
 
 }  // namespace
 
-bool guards_update(const Program& program) {
-    return std::any_of(program.ops.begin(), program.ops.end(),
-                       [](const Op& op) { return op.phase == Phase::update && op.kind == "all_finite"; });
-}
-
 std::string first_bad_gradient(Session& session, Executor& executor) {
     const Plan& plan = executor.plan();
     GradientReader reader(session.device(), executor, plan.class_of(session.job().rank));

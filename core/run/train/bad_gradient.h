@@ -5,9 +5,6 @@
 
 namespace orrery {
 
-/// Whether a step's update is made only where all gradients are finite, so that the step can be run once more.
-bool guards_update(const Program& program);
-
 /// Runs the step that has ended once more, on the same inputs, params and states, and reads each gradient where the
 /// update does: the first param whose gradient is not finite, with the elements that are not, on the first rank that
 /// has such; "" where all gradients are finite. The same text on every rank. Collective.

@@ -255,10 +255,11 @@ private:
     /// Without a loss scale no later step is better: a gradient that is not finite ends the run, before anything
     /// durable is made of the state.
     void require_finite(int64_t step, const StepPrograms::Step& now, double count) {
-        double norm = std::abs(now.results.scalar(norm_of_));  // NaN without its sign
+        double norm = now.results.scalar(norm_of_);
         if (norm_of_ == guard_name) norm = std::sqrt(norm) / count;
+        norm = std::abs(norm);  // NaN without a sign
         if (std::isfinite(norm)) return;
-        const bool guarded = guards_update(now.program);
+        const bool guarded = norm_of_ == guard_name;
         const std::string first = guarded ? first_bad_gradient(session_, now.executor) : "";
         const bool saved = saving_.newest() == step - 1 && step > 1;
         const std::string why = fmt::format("the norm of the gradients of step {} is {}", step, norm);
@@ -283,7 +284,7 @@ private:
         const double least = session_.compiled().loss_scale ? session_.compiled().loss_scale->least : 0;
         skips_at_least_ = more && scale <= least * (1 + 1e-6) ? skips_at_least_ + 1 : 0;
         if (skips_at_least_ < run_.options.max_skips) return;
-        const std::string first = guards_update(now.program) ? first_bad_gradient(session_, now.executor) : "";
+        const std::string first = first_bad_gradient(session_, now.executor);
         const std::string save = saving_.finish_too();
         throw Error(
             fmt::format("step {}: no update in {} (train.max_skips): the gradients are not finite at the least loss "

@@ -8,8 +8,8 @@
 
 namespace orrery {
 
-/// What collectives, and the packing around joined ones, made the value of: the first value on the way back that `found`
-/// accepts, or that neither a collective nor an op that `packs` made.
+/// What collectives, and the packing around joined ones, made the value of: the first value on the way back that
+/// `found` accepts, or that neither a collective nor an op that `packs` made.
 ValueId before_messages(const Program& program, ValueId value, const std::function<bool(ValueId)>& found,
                         const std::function<bool(const Op&)>& packs);
 

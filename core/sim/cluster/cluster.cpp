@@ -259,9 +259,9 @@ Cluster::Cluster(Config& file) {
         kinds.push_back(read_node(key, node_tables.table(key), accelerators));
     for (const auto& [key, accelerator] : accelerators)
         if (std::ranges::none_of(kinds, [&](const NodeKind& kind) { return kind.accelerator.name == key; }))
-            throw Error(accelerator_tables.where(key), fmt::format("no node has the accelerator {}\n  give it to one, or "
-                                                                   "leave the table out",
-                                                                   quote(key)));
+            throw Error(accelerator_tables.where(key),
+                        fmt::format("no node has the accelerator {}\n  give it to one, or leave the table out",
+                                    quote(key)));
     if (kinds.empty()) throw Error(node_tables.origin(), "no node\n  write a table for each kind, as [node.dgx]");
     if (nodes() > 1) need(file, "fabric", "a table with its kind");
     if (file.has("fabric")) fabric = read_fabric(file.table("fabric"));
