@@ -26,7 +26,7 @@ namespace {
 
 /// Called once, at the call that it is for.
 struct Hooks {
-    std::function<void()> before_rename, after_marker_went;
+    std::function<void()> before_rename, after_marker_went, before_sync;
     std::function<void(int)> when_written;
     std::function<int(const std::string&)> rename_code, unlink_code;  ///< by the name: 0, or why the call fails
     bool links = true, lists = true;
@@ -77,6 +77,11 @@ __attribute__((visibility("default"))) int unlinkat(int at, const char* name, in
     return done;
 }
 
+__attribute__((visibility("default"))) int fsync(int file) {
+    if (hooked && hooks.before_sync) hooks.before_sync();
+    return static_cast<int>(::syscall(SYS_fsync, file));
+}
+
 __attribute__((visibility("default"))) int posix_fadvise(int file, off_t, off_t, int) noexcept {
     if (hooked && hooks.when_written) hooks.when_written(file);
     return 0;
@@ -107,7 +112,7 @@ TEST_CASE("a step that is committed does not fail for what is left to clean") {
     store->put(1, "a", bytes_of_text("unfinished"));
     store->put(2, "a", bytes_of_text("weights"));
     store->flush(2);
-    hooks.lists = false;
+    hooks.before_rename = [] { hooks.lists = false; };
     store->commit(2, "m");
     CHECK(hooks.lists);  // it was asked for, and failed
     CHECK(fs::exists(scratch.path / "step-00000001.partial"));
@@ -248,6 +253,18 @@ TEST_CASE("a step in a lower layer is removed where it is, its manifest first") 
     };
     CHECK_THROWS_WITH(other->pin(2, "for the talk"), Contains("step 2 was removed while it was pinned"));
 
+    // The marker is surely gone before the manifest's other name goes: no power cut leaves the marker alone.
+    commit(*store, 4);
+    put_below(scratch.path);
+    std::vector<std::string> calls_made;
+    hooks.unlink_code = [&](const std::string& name) { return calls_made.push_back(name), 0; };
+    hooks.before_sync = [&] { calls_made.emplace_back("fsync"); };
+    store->remove(4);
+    hooks.unlink_code = {}, hooks.before_sync = {};
+    REQUIRE(calls_made.size() > 4);
+    CHECK(std::vector<std::string>(calls_made.end() - 4, calls_made.end()) ==
+          std::vector<std::string>{".orrery-checkpoint", "fsync", "manifest.json.removed", "step-00000004"});
+
     // Cut off after each of its calls: it is no step, is named, and the next commit finishes.
     commit(*store, 4);
     CHECK(names_in(scratch.path) == Names{"step-00000003", "step-00000004"});
@@ -333,6 +350,71 @@ TEST_CASE("what can be changed in no way is hidden by the step that is saved in 
     CHECK(text_at(*store, 1, "a", 0, 5) == "saved");
 }
 
+TEST_CASE("removing a step of a later place shows no older copy again, or names it") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_shown_again");
+    const auto store = stores.open(scratch.path);
+    const bool frozen = GENERATE(false, true);
+    commit(*store, 1);
+    hooks.rename_code = [](const std::string& name) {
+        return name == "step-00000001" || name == "manifest.json" ? EPERM : 0;
+    };
+    store->set_aside(1);
+    commit(*store, 1);
+    REQUIRE(fs::exists(scratch.path / "step-00000001.2"));
+    if (!frozen) put_below(scratch.path);
+    store->remove(1);
+    CHECK_FALSE(fs::exists(scratch.path / "step-00000001.2"));
+    CHECK(store->steps() == (frozen ? std::vector<int64_t>{1} : std::vector<int64_t>{}));
+    CHECK(fs::exists(scratch.path / "step-00000001" / "manifest.json.aside-1") != frozen);
+    CHECK(store->set_aside(2) ==
+          (frozen ? (scratch.path / "step-00000001").string() +
+                        " (an older copy of step 1, visible again: it can be neither moved nor changed)"
+                  : ""));
+}
+
+TEST_CASE("a step is found though nothing stands in the places before its own") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_gap");
+    const auto store = stores.open(scratch.path);
+    for (const int64_t step : {1, 2}) commit(*store, step);
+    fs::rename(scratch.path / "step-00000001", scratch.path / "step-00000001.3");
+    fs::rename(scratch.path / "step-00000002", scratch.path / "step-00000002.12");
+    CHECK(store->steps() == std::vector<int64_t>{2, 1});
+    CHECK(store->strays().empty());
+    CHECK(text_at(*store, 1, "a", 0, 7) == "weights");
+    CHECK_THROWS_WITH(commit(*store, 2), Contains("is committed already"));
+    store->discard(2);
+    put_below(scratch.path);
+    CHECK_THAT(store->set_aside(2), Contains("its manifest is manifest.json.aside-1 now"));
+    commit(*store, 2);
+    CHECK(names_in(scratch.path) == Names{"step-00000001.3", "step-00000002.12", "step-00000002.13"});
+    CHECK(store->steps() == std::vector<int64_t>{2, 1});
+}
+
+TEST_CASE("a copy of a step needs no set_aside where removed and set aside ones alone stand") {
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch("posix_copied_below");
+    const auto store = stores.open(scratch.path);
+    const bool goes = GENERATE(false, true);
+    for (const int64_t step : {1, 2}) commit(*store, step);
+    put_below(scratch.path);
+    store->set_aside(1);
+    hooks.unlink_code = [](const std::string& name) { return name == "a" ? EPERM : 0; };
+    store->remove(2);
+    REQUIRE(fs::exists(scratch.path / "step-00000002" / "manifest.json.removed"));
+    if (goes) hooks.unlink_code = {};
+    const auto copies = stores.open(scratch.path);
+    for (const int64_t step : {2, 1}) commit(*copies, step);
+    CHECK(copies->steps() == std::vector<int64_t>{2, 1});
+    CHECK(fs::exists(scratch.path / "step-00000001.2" / "manifest.json"));
+    CHECK(fs::exists(scratch.path / "step-00000002.2") != goes);
+    CHECK_THROWS_WITH(commit(*copies, 1), Contains("is committed already"));
+}
+
 TEST_CASE("a removal that fails says why and leaves the step whole", "[retention]") {
     const Unhooked unhooked;
     const TestStore stores("posix");
@@ -379,4 +461,38 @@ TEST_CASE("unfinished steps that cannot be renamed hold up no generation and no 
     commit(*store, 7);
     CHECK(store->steps() == std::vector<int64_t>{7, 6, 5});
     if (code == EXDEV) CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 5);
+}
+
+TEST_CASE("a generation is not taken while another user can commit what an older one writes") {
+    if (::geteuid() != 0) return;  // root alone can act as two users
+    const Unhooked unhooked;
+    const TestStore stores("posix");
+    const Scratch scratch(fs::temp_directory_path() / ("orrery_two_users." + std::to_string(::getpid())));
+    fs::create_directories(scratch.path);
+    fs::permissions(scratch.path, fs::perms::all | fs::perms::sticky_bit);
+    const fs::path partial = scratch.path / "step-00000005.g1.partial";
+    const auto older = stores.open(scratch.path), store = stores.open(scratch.path);
+    REQUIRE(older->claim(1));
+    older->act_for(1);
+    older->put(5, "a", bytes_of_text("half"));
+    constexpr uid_t other = 65534;
+    struct Other {
+        int done = ::seteuid(other);
+        ~Other() { done = ::seteuid(0); }
+    };
+    {
+        const Other user;
+        REQUIRE(user.done == 0);
+        CHECK_THROWS_WITH(store->claim(2), Contains(partial.string()) && Contains(std::strerror(EPERM)) &&
+                                               Contains("or start again as the user whose folder it is"));
+    }
+    // What stops a folder's owner, or root, stops every user, but for a mount.
+    int code = EBUSY;
+    hooks.rename_code = [&](const std::string& name) { return name.ends_with(".partial") ? code : 0; };
+    CHECK_THROWS_WITH(store->claim(3), Contains(std::strerror(EBUSY)));
+    code = EPERM;
+    CHECK(store->claim(4));
+    REQUIRE(::chown(partial.c_str(), other, other) == 0);
+    const Other user;
+    CHECK(store->claim(5));
 }

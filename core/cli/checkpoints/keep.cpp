@@ -23,7 +23,9 @@ RetentionPolicy policy_of(const StorePlace& place, const CheckpointsCommand& com
 }
 
 std::string why_of(const Verdict& verdict) {
-    return verdict.failed ? fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why) : verdict.why;
+    if (!verdict.failed) return verdict.why;
+    return verdict.goes ? fmt::format("no rule keeps it; that may not outlive a power cut: {}", verdict.why)
+                        : fmt::format("no rule keeps it, but it cannot be removed: {}", verdict.why);
 }
 
 }  // namespace
@@ -80,7 +82,10 @@ int prune_checkpoints(StorePlace& place, const CheckpointsCommand& command) {
         answer["dry_run"] = command.dry_run;
         answer["steps"] = Json::array();
         for (const Verdict& verdict : verdicts)
-            answer["steps"].push_back({{"step", verdict.step}, {"goes", verdict.goes}, {"why", why_of(verdict)}});
+            answer["steps"].push_back({{"step", verdict.step},
+                                       {"goes", verdict.goes},
+                                       {"failed", verdict.failed},
+                                       {"why", why_of(verdict)}});
         print_json(answer);
         return failed > 0 ? 1 : 0;
     }

@@ -121,6 +121,13 @@ int64_t Folder::held_alone(const std::string& name) const {
     return there && S_ISREG(info.st_mode) && info.st_nlink == 1 ? info.st_blocks * block : 0;
 }
 
+int64_t Folder::owner(const std::string& name) const {
+    struct stat info {};
+    if (::fstatat(file_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return info.st_uid;
+    if (errno != ENOENT) fail("look at", at(name), errno);
+    return -1;
+}
+
 void Folder::write(const std::string& name, std::span<const std::span<const std::byte>> parts) const {
     size_t all = 0;
     for (const auto& bytes : parts) all += bytes.size();

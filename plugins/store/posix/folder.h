@@ -11,8 +11,8 @@ namespace posix_store {
 /// What is called "cannot <what> <path>: <system's reason>", as Fault::failed.
 [[noreturn]] void fail(const std::string& what, const std::string& path, int code);
 
-/// Whether a rename that failed so fails each time, whichever process tries: the folder is in a lower layer of an
-/// overlay (EXDEV), immutable, a mount point, not ours to rename, or on a file system that is read-only.
+/// Whether a rename by this process that failed so fails each time: the folder is in a lower layer of an overlay (EXDEV),
+/// immutable, a mount point, not ours to rename, or on a file system that is read-only. Another user may be able to.
 bool refuses_for_good(int code);
 
 /// Bytes that this user can still write where a folder lies, or is to be made; -1 when the system does not tell.
@@ -44,6 +44,8 @@ public:
     int64_t size(const std::string& name) const;
     /// Bytes of the disk that go with this name: 0 while the file has another, and where there is none.
     int64_t held_alone(const std::string& name) const;
+    /// The user whose a file or folder is, -1 when there is none.
+    int64_t owner(const std::string& name) const;
     /// Creates a file that must not exist and makes its contents durable; on failure no file is left.
     void write(const std::string& name, std::span<const std::span<const std::byte>> parts) const;
     /// Creates an empty file unless it exists.

@@ -1,6 +1,7 @@
 #include "generations.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 
@@ -76,6 +77,14 @@ bool take_generation(const Folder& root, int64_t generation) {
             // It says nothing any more, as a newer one is there.
         }
     return true;
+}
+
+bool refused_to_all(const Folder& root, const std::string& name, int64_t generation, int code) {
+    if (code != EPERM && code != EACCES) return code == EXDEV || code == EROFS;
+    // Permissions stop neither a folder's owner nor root, an immutable folder does. As which user a server knows us, who
+    // is root here, the owner of a file that we made says.
+    const int64_t us = root.owner(file_of(generation));
+    return us == 0 || (us > 0 && us == root.owner(name));
 }
 
 void throw_gone(const std::string& place, int64_t generation) {

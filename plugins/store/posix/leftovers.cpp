@@ -89,7 +89,10 @@ void erase(const Folder& root, const std::string& name) {
     }
     if (in_place) folder.sync();
     folder.remove_file(marker);
-    if (in_place) folder.remove_file(removed_manifest);
+    if (in_place) {
+        folder.sync();  // the marker alone would look like what others left
+        folder.remove_file(removed_manifest);
+    }
     root.remove_folder(name);
 }
 

@@ -15,7 +15,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -107,13 +106,11 @@ public:
     }
 
     std::vector<int64_t> steps() override {
-        std::set<int64_t> steps;
+        std::vector<int64_t> steps;
         const Folder root = Folder::find(place_);
         if (!root) return {};
-        for (const std::string& name : root.names()) {
-            const int64_t step = place_of(name).step;
-            if (step >= 0 && steps.count(step) == 0 && find_committed(root, step).folder) steps.insert(step);
-        }
+        for (const auto& [step, numbers] : posix_store::places_in(root.names()))
+            if (find_committed(root, step, numbers).folder) steps.push_back(step);
         return {steps.rbegin(), steps.rend()};
     }
 
@@ -144,7 +141,9 @@ public:
         const Folder folder = committed(step), root = writable();
         need_ours(folder);
         need_unpinned(folder, step);
-        const std::string name = place_name(step, std::max(1, find_committed(root, step).number));
+        const int number = std::max(1, find_committed(root, step).number);
+        const std::string name = place_name(step, number);
+        if (number > 1) hide_below(root, step, number);
         remove_whole(root, name, step, [&](const std::function<bool()>& take_back) {
             // Whoever pins it from here on finds it gone, and says so.
             if (folder.size(pin_name) < 0) return;
@@ -153,18 +152,24 @@ public:
                             Fault::failed);
             need_unpinned(folder, step);
         });
+        if (const Folder older = number > 1 ? find_committed(root, step).folder : Folder())
+            told_.push_back(older.path() + " (an older copy of step " + std::to_string(step) +
+                            ", visible again: it can be neither moved nor changed)");
     }
 
     std::vector<orrery::Stray> strays() override {
         std::vector<orrery::Stray> strays;
         const Folder root = Folder::find(place_);
         if (!root) return strays;
-        for (const std::string& name : root.names()) {
+        const std::vector<std::string> names = root.names();
+        const auto places = posix_store::places_in(names);
+        for (const std::string& name : names) {
             if (!name.starts_with("step-")) continue;
             const Place place = place_of(name);
             const std::string own = own_state(name);
             try {
-                if (orrery::Stray stray = place.step >= 0 ? stray_at(root, name, place) : stray_of(root, name, own);
+                if (orrery::Stray stray = place.step >= 0 ? stray_at(root, name, place, places.at(place.step))
+                                                           : stray_of(root, name, own);
                     !stray.what.empty())
                     strays.push_back({stray.step, name + " " + stray.what});
             } catch (const Error& failure) {
@@ -179,10 +184,9 @@ public:
     std::string set_aside(int64_t step) override {
         const Folder root = Folder::find(place_);
         if (root) need_newest(root, acts_for_);
-        int standing = root ? posix_store::last_place(root, step) : 0;
-        for (; standing > 0; --standing)
-            if (!make_way(root, place_name(step, standing))) break;
-        places_[step] = standing + 1;
+        std::vector<int> standing = root ? posix_store::places_of(root, step) : std::vector<int>();
+        while (!standing.empty() && make_way(root, place_name(step, standing.back()))) standing.pop_back();
+        places_[step] = standing.empty() ? 1 : standing.back() + 1;
         std::string told;
         for (const std::string& one : std::exchange(told_, {})) told += (told.empty() ? "" : ", ") + one;
         return told;
@@ -234,8 +238,11 @@ public:
             const std::string to = posix_store::removed_name(root, found.step);
             const int code = root.try_rename(name, to);
             if (code == EEXIST) continue;
-            // What we cannot rename the older generation cannot either, so that it commits nothing of it.
-            if (code != 0 && !posix_store::refuses_for_good(code)) posix_store::fail("rename to " + to, name, code);
+            if (code != 0 && !refused_to_all(root, name, generation, code))
+                throw Error(root.path() + "/" + name + ": an older generation of the job writes it, and it cannot be " +
+                                "renamed: " + std::generic_category().message(code) + "\n  that one could still " +
+                                "commit it: stop it, and remove the folder, or start again as the user whose folder it is",
+                            Fault::failed);
             try {
                 if (code == 0 || code == EXDEV) erase_or_move(root, code == 0 ? to : name);
             } catch (const Error&) {
@@ -293,7 +300,7 @@ private:
         // Whoever takes a newer generation from here on moves the folder away: the rename finds none.
         need_newest(root, acts_for_);
         const auto found = places_.find(step);
-        const int number = found == places_.end() ? 1 : found->second;
+        const int number = found == places_.end() ? posix_store::free_place(root, step) : found->second;
         const std::string name = place_name(step, number);
         if (find_committed(root, step).number > number || !root.rename(open_name(step), name))
             throw Error(place_ + ": step " + std::to_string(step) + " is committed already", Fault::failed);
@@ -367,10 +374,11 @@ private:
     }
 
     /// What has a step's name, and is not it or was changed.
-    static orrery::Stray stray_at(const Folder& root, const std::string& name, const Place& place) {
+    static orrery::Stray stray_at(const Folder& root, const std::string& name, const Place& place,
+                                  const std::vector<int>& places) {
         if (posix_store::removed_in_place(root, name))
             return {-1, posix_store::leftover(root, name, "is being removed, or was left so")};
-        const int number = find_committed(root, place.step).number;
+        const int number = find_committed(root, place.step, places).number;
         const Folder folder = root.kind(name) == 'd' ? root.folder(name) : Folder();
         if (number > place.number || (folder && posix_store::was_set_aside(folder)))
             return {-1, posix_store::leftover(root, name, "cannot be renamed, and was set aside where it is")};
@@ -465,6 +473,15 @@ private:
             posix_store::fail("remove", root.path() + "/" + name, EEXIST);
         if (look) look([&] { return rename_durably(folder, removed_manifest, manifest_name); });
         posix_store::drop(root, name);
+    }
+
+    /// Before a step of a later place goes: what it hid is no step then either, where its manifest can be renamed.
+    static void hide_below(const Folder& root, int64_t step, int number) {
+        for (const int below : posix_store::places_of(root, step)) {
+            const std::string name = place_name(step, below);
+            const Folder folder = below < number && root.kind(name) == 'd' ? root.folder(name) : Folder();
+            if (folder && manifest_problem(folder).empty()) posix_store::rename_manifest(folder);
+        }
     }
 
     static bool rename_durably(const Folder& folder, const std::string& from, const std::string& to) {
