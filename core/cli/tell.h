@@ -33,7 +33,7 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
 /// To those who come to `server`, which node 0's launcher holds.
 void tell_end(RendezvousService& server, const std::string& what, Fault fault);
 
-/// The launcher of another host than the rendezvous', whose ranks have slot `slot` of the job's, tells that one is gone.
+/// The launcher of another host than the rendezvous', whose ranks have slot `slot` of the job, tells that one is gone.
 void tell_gone(RendezvousBackend& backend, const Job& shared, int64_t slot, const Loss& how);
 
 /// Prints what has ended the job on another node; returns the exit code, which is that of all nodes.

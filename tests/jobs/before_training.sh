@@ -60,8 +60,9 @@ head_start=0 teller=0 drill "a folder in use" "in use by another run;launcher of
 kill $holder
 wait $holder 2> /dev/null
 shape="1 on each host, this one 4 ranks, 2 on each host"
-nodes=4 drill "another --nodes" "launcher of node 1|$shape|--nodes;--nodes|$shape" "2 2" -- --set mesh.dp=4 -- --set mesh.dp=4
-# With --restarts the launchers meet, and node 0 decides: a mistake on one node is one of the job, whatever --wait-node is.
+nodes=4 drill "another --nodes" "launcher of node 1|$shape|--nodes;--nodes|$shape" "2 2" -- --set mesh.dp=4 \
+    -- --set mesh.dp=4
+# With --restarts the launchers meet, and node 0 decides: a mistake on one node ends the job, whatever --wait-node is.
 again="--restarts 2 --wait-node 60" six="--set mesh.dp=6 --set train.sequences_per_step=6"
 drill "missing data on node 1, restarts" "the job ends: node 1 is missing|nowhere.txt;nowhere.txt" "2 2" -- $again \
     -- $again --set data.path=nowhere.txt
@@ -73,7 +74,8 @@ drill "no plugin on node 1, restarts" "the job ends: node 1 is missing|\"glue\";
     -- $again --set run.transport=glue
 nodes=3 drill "another --nodes, restarts" "node 1 is missing|--nodes;the job there has 3" "2 2" -- $again $six \
     -- $again $six
-drill "another mesh, restarts" "the job ends: rank|the job there has 2 ranks;the job there has 2 ranks" "2 2" -- $again -- $again --set mesh.dp=4
+drill "another mesh, restarts" "the job ends: rank|the job there has 2;the job there has 2" "2 2" -- $again \
+    -- $again --set mesh.dp=4
 drill "restarts on node 1 alone" "launcher of node 1|in the same way;without --restarts" "2 2" -- -- $again
 drill "restarts on node 0 alone" "node 1 is missing|in the same way;with --restarts" "2 2" -- $again --
 hosts="rank 1 on host $(hostname) and rank 0 on host $(hostname)"

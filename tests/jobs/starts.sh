@@ -64,8 +64,8 @@ garbage() {
     done
 }
 
-# beside ROUNDS: a job, and that often all kinds of starts while it trains. False where it has ended before they had.
-beside() {
+# alongside ROUNDS: a job, and that often all kinds of starts while it trains. False where it has ended before they had.
+alongside() {
     local rounds=$1 zero first code0 code1 kind
     port=$(free_port)
     rm -rf "$job" "$job".*
@@ -106,17 +106,17 @@ for restarts in "" "--restarts 2"; do
                 > one.log 2>&1 || { cat one.log; fail "two ranks of one host"; }
             losses one$steps > one$steps.losses
         }
-        beside $rounds && break
+        alongside $rounds && break
         steps=$((steps * 3))  # this machine is faster than that
     done
     grep -q wrong "$job.table" && { cat "$job.table"; fail "$job: a start ended otherwise"; }
-    grep -qE "failed|lost|died" "$job".[01].log && { cat "$job".[01].log; fail "$job: heard of a start that is none of it"; }
+    grep -qE "failed|lost|died" "$job".[01].log && { cat "$job".[01].log; fail "$job: heard of another start"; }
 done
 table() {
     printf '%-9s %-8s %4s %6s  %s\n' start restarts code s said
     cat job.table job_restarts.table
-    echo "$(cat job.table job_restarts.table | wc -l) starts beside two jobs of two nodes, and $((8 * rounds)) connections that" \
-        "say nothing or noise: both jobs exit with 0, with the $steps losses of one host"
+    echo "$(cat job.table job_restarts.table | wc -l) starts while two jobs of two nodes train, and $((8 * rounds))" \
+        "connections that send nothing or noise: both jobs exit with 0, with the $steps losses of one host"
 }
 table
 [ -z "${ORRERY_LONG:-}" ] || table | sed -e "s/$address/ADDRESS/g" -e "s/host $(hostname)/host HOST/" > "$ORRERY_LONG"

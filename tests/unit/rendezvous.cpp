@@ -299,7 +299,7 @@ TEST_CASE("who has been a rank or a launcher stays the only one, and the only on
     how.pid = 1;
     launcher->gone(how);
     how.pid = getpid();
-    again->gone(how);  // no launcher
+    r->gone(how);  // no launcher
     CHECK(wait_lost(*r, 300ms).empty());
     SECTION("the launcher of that very process") {
         launcher->gone(how);
