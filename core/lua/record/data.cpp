@@ -93,8 +93,10 @@ void push_options(lua_State* L, int index) {
     }
 }
 
-/// The list part of the options: { { source, weight }, ... }. `places`: of the weights, where a configuration has them.
-std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place) {
+/// The list part of the options: { { source, weight }, ... }. `place`: of the weights, where a configuration has them.
+/// `sources`: filled with what made them.
+std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& function, const Origin& place,
+                               std::vector<const Data*>& sources) {
     std::vector<DataPart> parts;
     for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; ++i) {
         const std::string which = fmt::format("{}: source {}", function, i);
@@ -114,6 +116,7 @@ std::vector<DataPart> parts_of(lua_State* L, int index, const std::string& funct
                                                      "samples of all its sources",
                                                      which, of->function, join(of->own, " and "), function));
         parts.push_back({of->spec.source, lua_tonumber(L, -1), place});
+        sources.push_back(of);
         lua_pop(L, 3);
     }
     lua_pop(L, 1);
@@ -132,6 +135,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spe
                                                  own->spec.source->place(), spec.source->place()));
         spec.held_out = own->spec.source;
         spec.held_out_plugin = own->spec.plugin;
+        spec.parts.insert(spec.parts.end(), own->spec.parts.begin(), own->spec.parts.end());
         spec.validation = 0;
     }
     lua_pop(L, 1);
@@ -139,6 +143,16 @@ void read_validation(lua_State* L, Fields& fields, Config& config, DataSpec& spe
     spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
     if (!(spec.validation >= 0 && spec.validation <= 0.5))
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
+}
+
+/// Those that are drawn from; of a mixture of mixtures the inner ones first.
+void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].weight <= 0) continue;
+        const DataSpec& part = sources[i]->spec;
+        spec.parts.insert(spec.parts.end(), part.parts.begin(), part.parts.end());
+        spec.parts.push_back({part.plugin, part.source});
+    }
 }
 
 /// native.data(name, options [, place [, held_out]]) -> the data plugin of that name, not opened. `place`: a key of
@@ -171,11 +185,13 @@ int make(lua_State* L) {
     options.fall_back_on(config);
     spec.plugin = "data/" + name;
     spec.source = state_of(L).host().make_data(name, options, spec.origin);
-    std::vector<DataPart> parts = parts_of(L, 2, data.function, place);
-    if (const bool some = !parts.empty(); !spec.source->over(std::move(parts)) && some)
+    std::vector<const Data*> sources;
+    const std::vector<DataPart> parts = parts_of(L, 2, data.function, place, sources);
+    if (!spec.source->over(parts) && !parts.empty())
         throw Error(spec.origin, data.function + ": it takes no sources\n  o.data.mixture does");
     read_validation(L, fields, config, spec);
     options.reject_unused();
+    add_parts(spec, parts, sources);
     push_object(L, std::move(data));
     return 1;
 }
