@@ -13,6 +13,7 @@ namespace orrery {
 namespace {
 
 constexpr const char* threads = "threads";
+constexpr int64_t some_samples = 2;  // of a data source, cut in all ways
 
 /// Compiles as a run does, with ranks as threads, and runs the plan beside one device. The script prints nothing.
 struct VerifyScript final : ScriptRunner {
@@ -38,9 +39,10 @@ struct VerifyScript final : ScriptRunner {
             const Origin asked = config_.table("run").where("transport");
             return registry_.transport(threads, asked)(config_.table("transport").table(threads));
         };
+        if (data_) check_parts(*data_);
         std::optional<Dataset> data;
         if (data_) data.emplace(*data_);
-        if (data) checked_blocks_ = check_source(*data, options.steps);
+        if (data) checked_blocks_ += check_source(*data, options.steps);
         const auto sources_device = device();
         WholeSources sources(*sources_device, settings_.seed, experiment_->train(), data ? &*data : nullptr);
         const VerifyCase verified{experiment_->train(),
@@ -54,12 +56,26 @@ struct VerifyScript final : ScriptRunner {
         return orrery::verify(verified, options);
     }
 
+    /// Each by itself, before what draws from them is accused of their faults.
+    void check_parts(const DataSpec& whole) {
+        for (const DataSpec::Part& part : whole.parts) {
+            DataSpec alone = whole;
+            alone.source = part.source;
+            alone.plugin = part.plugin;
+            alone.held_out = nullptr;
+            alone.validation = 0;
+            const Dataset data(alone);
+            SourceCheck check(data);
+            check.cuts(Split::train, some_samples);
+            checked_blocks_ += check.blocks();
+        }
+    }
+
     /// Before anything else reads it: what writes past a block would damage the memory of others.
     int64_t check_source(const Dataset& data, int64_t steps) {
-        constexpr int64_t some = 2;  // samples
         SourceCheck check(data);
-        check.cuts(Split::train, some);
-        if (data.spec().held_out) check.cuts(Split::validation, some);
+        check.cuts(Split::train, some_samples);
+        if (data.spec().held_out) check.cuts(Split::validation, some_samples);
         for (int64_t step = 1; step <= steps; ++step) check.ranks(plan(), ids_of(experiment_->train()), step);
         return check.blocks();
     }

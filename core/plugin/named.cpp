@@ -380,6 +380,7 @@ public:
     }
     void read(size_t array, const DataSample& sample, const Shape& offset, const Tensor& block) const override {
         const OpenCalls::Call open(*calls_, plugin_, "read", sample.number);
+        last_read_of() = plugin_;
         try {
             made_->read(array, sample, offset, block);
         } catch (...) {

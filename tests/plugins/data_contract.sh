@@ -71,6 +71,21 @@ named $? verify_ids.log "$(words ids)"
 verify hang 2 > verify_hang.log 2>&1
 named $? verify_hang.log "$(words hang)"
 
+# Drawn from by a mixture, which is not at fault: also where only a block of a rank shows it, or an id.
+for script in try ids; do
+    sed 's/^local data = \(.*\)$/local data = o.data.mixture { { \1, 1 }, { \1, 2 } }/' $script.lua > mixed_$script.lua
+done
+ORRERY_TEST_FAULT= "$orrery" verify mixed_try.lua --config try.toml > mixed_fine.log 2>&1 ||
+    { cat mixed_fine.log; failed "a mixture of right sources does not pass"; }
+for fault in offset tp ids; do
+    script=mixed_try.lua ranks=4
+    [ $fault != ids ] || script=mixed_ids.lua ranks=1
+    ORRERY_TEST_FAULT=$fault "$orrery" verify $script --config try.toml --set mesh.tp=$ranks > mixed_$fault.log 2>&1
+    named $? mixed_$fault.log "plugin data/sundial: |$(words $fault)"
+done
+ORRERY_TEST_FAULT=ids "$orrery" run mixed_ids.lua --config try.toml --set 'run.folder="mixed"' > mixed_run.log 2>&1
+named $? mixed_run.log "has the id 77 in \"ids\", where the model has ids 0 to 7|plugin data/sundial reads"
+
 # The author's own test says the same; one waits there for run.timeout_s, asleep.
 pids=()
 for fault in offset random half past throw number hang ids; do

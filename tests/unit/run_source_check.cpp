@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lua/fake_host.h"
+#include "plugin/named.h"
 #include "run/data/data.h"
 #include "run/verify/source_check.h"
 #include "safetensors_bytes.h"
@@ -117,6 +118,20 @@ TEST_CASE("source check: each fault is named with input, sample and element") {
                                               Contains("element  [2,0], the first one"));
     CHECK_THROWS_WITH(tried(Wrong::past), Contains("it wrote past the end of the block, 64 elements too many"));
     CHECK_THROWS_WITH(tried(Wrong::before), Contains("it wrote before the beginning of the block, 1 element"));
+}
+
+TEST_CASE("source check: a fault of a mixture's part names the plugin of the part") {
+    const auto part = [](const std::string& plugin, Wrong wrong) {
+        Registry alone;
+        alone.add_data("part", [=](Config&, const Origin&) { return std::make_unique<Tried>(wrong); });
+        Config none("o.data.part");
+        const Registry wrapped = named(plugin, alone, std::make_shared<OpenCalls>());
+        return std::shared_ptr<DataSource>(wrapped.data("part", {})(none, {}));
+    };
+    const auto mixture = source_of("mixture", "");
+    REQUIRE(mixture->over({{part("data/right", Wrong::nothing), 1, {}}, {part("data/tape", Wrong::offset), 1, {}}}));
+    CHECK_THROWS_WITH(checked(mixture), Contains("plugin data/tape: it ignores the block's offset\n"
+                                                 "  through  plugin data/tried\n  input    \"a\""));
 }
 
 TEST_CASE("source check: of calls inside each other the inner one is reported where it does not return") {

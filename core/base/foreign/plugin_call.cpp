@@ -31,6 +31,11 @@ bool refused_by_system(const std::system_error& error) {
 
 }  // namespace
 
+std::string& last_read_of() {
+    static thread_local std::string plugin;
+    return plugin;
+}
+
 void throw_of_plugin(std::string_view plugin, std::string_view function) {
     std::string said;
     const std::string type = handled_type();

@@ -139,6 +139,7 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
                                                  own->spec.source->place(), spec.source->place()));
         spec.held_out = own->spec.source;
         spec.held_out_plugin = own->spec.plugin;
+        spec.parts.insert(spec.parts.end(), own->spec.parts.begin(), own->spec.parts.end());
         spec.validation = 0;
         data.read.insert(own->read.begin(), own->read.end());
         if (called) give_held_out(data, 0.0, own->spec.source->path());
@@ -149,6 +150,16 @@ void read_validation(lua_State* L, Fields& fields, Config& config, Data& data) {
     spec.validation = fields.number("validation").value_or(config.number("validation", 0.05));
     if (!(spec.validation >= 0 && spec.validation <= 0.5))
         out_of_bounds(fields, config, "validation", spec.validation, "a share from 0 to 0.5");
+}
+
+/// Those that are drawn from; of a mixture of mixtures the inner ones first.
+void add_parts(DataSpec& spec, const std::vector<DataPart>& parts, const std::vector<const Data*>& sources) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].weight <= 0) continue;
+        const DataSpec& part = sources[i]->spec;
+        spec.parts.insert(spec.parts.end(), part.parts.begin(), part.parts.end());
+        spec.parts.push_back({part.plugin, part.source});
+    }
 }
 
 /// native.data(name, options [, place [, held_out]]) -> the data plugin of that name, not opened. `place`: a key of
@@ -195,6 +206,7 @@ int make(lua_State* L) {
         give_mixture(data, parts, sources, lua_isstring(L, 3));
     read_validation(L, fields, config, data);
     options.reject_unused();
+    add_parts(spec, parts, sources);
     push_object(L, std::move(data));
     return 1;
 }

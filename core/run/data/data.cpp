@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "base/foreign/plugin_call.h"
 #include "base/regular_file.h"
 #include "run/data/partial_file.h"
 
@@ -28,6 +29,10 @@ const std::string& Dataset::plugin(Split split) const {
     return split == Split::validation && spec_.held_out ? spec_.held_out_plugin : spec_.plugin;
 }
 
+std::string Dataset::plugin_of_last_read(Split split) const {
+    return last_read_of().empty() ? plugin(split) : last_read_of();
+}
+
 int64_t Dataset::samples(Split split) const {
     return split == Split::validation && spec_.held_out ? spec_.held_out->samples() : order_->samples(split);
 }
@@ -38,6 +43,7 @@ int64_t Dataset::position(Split split, int64_t index) const {
 }
 
 void Dataset::read(Split split, int64_t index, size_t array, const Shape& offset, const Tensor& block) const {
+    last_read_of().clear();
     source(split).read(array, {position(split, index), index, spec_.seed}, offset, block);
 }
 

@@ -15,6 +15,11 @@ namespace orrery {
 
 /// A data source, and how a training draws from it.
 struct DataSpec {
+    struct Part {
+        std::string plugin;
+        std::shared_ptr<DataSource> source;
+    };
+
     std::shared_ptr<DataSource> source;
     std::string plugin, held_out_plugin;   ///< that `source` and `held_out` are of: "data/text"
     std::shared_ptr<DataSource> held_out;  ///< what is evaluated, with the same arrays; null: a share of `source`
@@ -22,7 +27,8 @@ struct DataSpec {
     int64_t ids = 0;                       ///< that the model has rows and logits for; 0: it has neither
     double validation = 0.05;              ///< share of samples held out, in evenly spaced blocks
     uint64_t seed = 0;
-    Origin origin;  ///< the script line, for messages
+    std::vector<Part> parts;  ///< what `source` and `held_out` draw from, also through others
+    Origin origin;            ///< the script line, for messages
 };
 
 /// The opened samples of a source in the order in which they are drawn. Every tenth block of samples (for
@@ -36,6 +42,8 @@ public:
     DataSource& source(Split split = Split::train) const;
     /// Its plugin: "data/text".
     const std::string& plugin(Split split = Split::train) const;
+    /// The plugin that has made what this thread read last: of a mixture that of the part.
+    std::string plugin_of_last_read(Split split) const;
     int64_t samples(Split split) const;
     const std::string& digest() const { return source().digest(); }
     /// What all ranks must have alike.

@@ -36,7 +36,7 @@ void check_ids(std::span<const int32_t> ids, const IdRange& allowed, const Value
                         fmt::format("{} has the id {} in {}, where {}\n  give the model more ids, or fix the data "
                                     "that the plugin {} reads",
                                     data.source(split).where(data.position(split, index)), id, quote(input.name),
-                                    text_of(allowed), data.plugin(split)),
+                                    text_of(allowed), data.plugin_of_last_read(split)),
                         Fault::failed);
 }
 

@@ -107,15 +107,17 @@ void SourceCheck::fail(const Block& block, const std::string& fault, const std::
     const DataSource& source = data_.source(block.split);
     const DataArray& array = source.arrays()[block.array];
     const bool all = block.shape == array.shape();
+    const std::string author = data_.plugin_of_last_read(block.split), &asked = data_.plugin(block.split);
+    const std::string position = source.where(data_.position(block.split, block.index));
     throw Error(
         fmt::format("plugin {}: {}\n"
-                    "  input    {} {}{}\n"
+                    "{}  input    {} {}{}\n"
                     "  sample   {}\n"
                     "  block    {}{}\n"
                     "  element  {}\n"
                     "  {}",
-                    data_.plugin(block.split), fault, quote(array.name), name_of(array.dtype), text_of(array.shape()),
-                    source.where(data_.position(block.split, block.index)),
+                    author, fault, author == asked ? "" : fmt::format("  through  plugin {}\n", asked),
+                    quote(array.name), name_of(array.dtype), text_of(array.shape()), position,
                     all ? "the whole sample" : fmt::format("{} at {}", text_of(block.shape), text_of(block.offset)),
                     block.reader, element, more),
         Fault::failed);
