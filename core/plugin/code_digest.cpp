@@ -37,19 +37,27 @@ struct Sought {
     std::string id;
 };
 
+/// Whether a segment of the library loads `bytes` from `address` on.
+bool loads(const dl_phdr_info& info, uintptr_t address, size_t bytes) {
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+        const ElfW(Phdr)& part = info.dlpi_phdr[i];
+        const uintptr_t from = address - (info.dlpi_addr + part.p_vaddr);
+        if (part.p_type == PT_LOAD && from < part.p_memsz && bytes <= part.p_memsz - from) return true;
+    }
+    return false;
+}
+
+/// Reads the notes of the library that is sought, and only where they are loaded: a segment may name others.
 int look(dl_phdr_info* info, size_t, void* sought) {
     auto& found = *static_cast<Sought*>(sought);
-    bool mine = false;
-    std::string id;
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (!loads(*info, found.address, 1)) return 0;
+    for (int i = 0; i < info->dlpi_phnum && found.id.empty(); ++i) {
         const ElfW(Phdr)& part = info->dlpi_phdr[i];
         const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_LOAD && found.address >= begin && found.address - begin < part.p_memsz) mine = true;
-        if (part.p_type == PT_NOTE && id.empty())
-            id = build_id_in({reinterpret_cast<const char*>(begin), static_cast<size_t>(part.p_memsz)});
+        if (part.p_type == PT_NOTE && loads(*info, begin, part.p_memsz))
+            found.id = build_id_in({reinterpret_cast<const char*>(begin), static_cast<size_t>(part.p_memsz)});
     }
-    if (mine) found.id = id;
-    return mine ? 1 : 0;
+    return 1;
 }
 
 bool read_at(std::ifstream& file, uint64_t offset, void* to, size_t bytes) {

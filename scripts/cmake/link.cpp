@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -68,13 +69,13 @@ private:
 class Object {
 public:
     explicit Object(std::string_view bytes) : bytes_(bytes) {
-        header_ = at<Elf64_Ehdr>(0);
-        for (size_t i = 0; i < header_.e_shnum; ++i)
-            sections_.push_back(at<Elf64_Shdr>(header_.e_shoff + i * sizeof(Elf64_Shdr)));
+        read_sections();
         kept_.resize(sections_.size());
         uint64_t kept = 0;
         for (size_t i = 0; i < sections_.size(); ++i) {
             if (sections_[i].sh_type == SHT_SYMTAB) symbols_ = &sections_[i];
+            if (sections_[i].sh_type == SHT_SYMTAB_SHNDX) long_numbers_ = &sections_[i];
+            if (sections_[i].sh_type == SHT_RELA) relocations_.emplace(sections_[i].sh_info, &sections_[i]);
             if (counts(sections_[i])) kept_[i] = ++kept;
         }
     }
@@ -95,13 +96,26 @@ public:
             digest.add(section.sh_flags);
             digest.add(section.sh_size);
             if (section.sh_type != SHT_NOBITS) digest.add(content(section));
-            for (const Elf64_Shdr& other : sections_)
-                if (other.sh_type == SHT_RELA && other.sh_info == i) add_relocations(other, digest);
+            const auto [first, end] = relocations_.equal_range(i);
+            for (auto one = first; one != end; ++one) add_relocations(*one->second, digest);
         }
         add_globals(digest);
     }
 
 private:
+    /// From 65,280 sections on their count and the number of the one with their names are in the first one.
+    void read_sections() {
+        const auto header = at<Elf64_Ehdr>(0);
+        if (header.e_shoff == 0) throw std::runtime_error("has no sections");
+        const auto first = at<Elf64_Shdr>(header.e_shoff);
+        const uint64_t count = header.e_shnum == 0 ? first.sh_size : header.e_shnum;
+        if (count == 0) throw std::runtime_error("has no sections");
+        if (header.e_shentsize != sizeof(Elf64_Shdr)) throw std::runtime_error("is damaged");
+        names_ = header.e_shstrndx == SHN_XINDEX ? first.sh_link : header.e_shstrndx;
+        for (uint64_t i = 0; i < count; ++i)
+            sections_.push_back(at<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr)));
+    }
+
     /// Loaded code or data. Unwind tables say nothing that the code does not; nvcc's module id is drawn by chance.
     bool counts(const Elf64_Shdr& section) const {
         const std::string_view called = name(section);
@@ -115,11 +129,12 @@ private:
             digest.add(one.r_offset);
             digest.add(ELF64_R_TYPE(one.r_info));
             digest.add(static_cast<uint64_t>(one.r_addend));
-            const Elf64_Sym target = symbol(ELF64_R_SYM(one.r_info));
+            const uint64_t index = ELF64_R_SYM(one.r_info);
+            const Elf64_Sym target = symbol(index);
             if (ELF64_ST_BIND(target.st_info) != STB_LOCAL) {
                 digest.add(name(target));
             } else {  // compilers make local names of file names
-                digest.add(target.st_shndx < kept_.size() ? kept_[target.st_shndx] : target.st_shndx);
+                digest.add(section_of(target, index));
                 digest.add(target.st_value);
             }
         }
@@ -129,9 +144,10 @@ private:
         std::vector<std::tuple<uint64_t, uint64_t, uint64_t, std::string_view>> globals;
         for (uint64_t i = 0; symbols_ && i < symbols_->sh_size / sizeof(Elf64_Sym); ++i) {
             const Elf64_Sym one = symbol(i);
-            const bool defined = one.st_shndx < kept_.size() && kept_[one.st_shndx] > 0;
-            if (defined && ELF64_ST_BIND(one.st_info) != STB_LOCAL)
-                globals.emplace_back(kept_[one.st_shndx], one.st_value, one.st_info, name(one));
+            if (ELF64_ST_BIND(one.st_info) == STB_LOCAL) continue;
+            const uint64_t section = section_of(one, i);
+            if (section > 0 && section <= kept_.size())
+                globals.emplace_back(section, one.st_value, one.st_info, name(one));
         }
         std::sort(globals.begin(), globals.end());
         for (const auto& [section, value, info, name] : globals) {
@@ -140,6 +156,19 @@ private:
             digest.add(info);
             digest.add(name);
         }
+    }
+
+    /// Number of a symbol's section among those that count; 0 where it does not, above all of them where the symbol is
+    /// in none: absolute or common.
+    uint64_t section_of(const Elf64_Sym& symbol, uint64_t index) const {
+        if (symbol.st_shndx != SHN_XINDEX) {
+            if (symbol.st_shndx >= SHN_LORESERVE) return ~uint64_t{symbol.st_shndx};
+            return symbol.st_shndx < kept_.size() ? kept_[symbol.st_shndx] : throw std::runtime_error("is damaged");
+        }
+        if (!long_numbers_) throw std::runtime_error("has too many sections");
+        const auto number = at<Elf32_Word>(long_numbers_->sh_offset + index * sizeof(Elf32_Word));
+        const bool is_there = index < long_numbers_->sh_size / sizeof(Elf32_Word) && number < kept_.size();
+        return is_there ? kept_[number] : throw std::runtime_error("is damaged");
     }
 
     template <class T>
@@ -159,9 +188,7 @@ private:
         if (offset >= all.size()) throw std::runtime_error("is damaged");
         return all.substr(offset, all.find('\0', offset) - offset);
     }
-    std::string_view name(const Elf64_Shdr& section) const {
-        return text(sections_.at(header_.e_shstrndx), section.sh_name);
-    }
+    std::string_view name(const Elf64_Shdr& section) const { return text(sections_.at(names_), section.sh_name); }
     std::string_view name(const Elf64_Sym& symbol) const {
         return text(sections_.at(symbols_->sh_link), symbol.st_name);
     }
@@ -171,9 +198,11 @@ private:
     }
 
     std::string_view bytes_;
-    Elf64_Ehdr header_{};
     std::vector<Elf64_Shdr> sections_;
+    uint64_t names_ = 0;  ///< the section with the names of all
     const Elf64_Shdr* symbols_ = nullptr;
+    const Elf64_Shdr* long_numbers_ = nullptr;                ///< sections of symbols, where 16 bits are too few
+    std::multimap<uint64_t, const Elf64_Shdr*> relocations_;  ///< by the section that they are of
     std::vector<uint64_t> kept_;  ///< by section: its number among those that count, from 1 on; 0: it does not
 };
 

@@ -1,7 +1,10 @@
 #include "plugin/loader.h"
-#include "plugin/code_digest.h"
 #include "folders.h"
+#include "plugin/code_digest.h"
 
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -161,6 +164,37 @@ TEST_CASE("the digest of a file is the one of the library that is loaded from it
     fs::copy(fs::path(bad_plugins()) / "liborrery_store_fine.so", copy.file);
     fs::resize_file(copy.file, 100);
     CHECK(code_digest_of(copy.file).empty());
+}
+
+TEST_CASE("the notes of a library that is not asked for are not read") {
+    const Copy copy;
+    const fs::path other = copy.folder / "other.so";
+    fs::copy(fs::path(bad_plugins()) / "liborrery_store_idle.so", other);
+    {
+        std::fstream file(other, std::ios::binary | std::ios::in | std::ios::out);
+        Elf64_Ehdr header;
+        REQUIRE(file.read(reinterpret_cast<char*>(&header), sizeof(header)));
+        int moved = 0;
+        for (size_t i = 0; i < header.e_phnum; ++i) {
+            const auto at = static_cast<std::streamoff>(header.e_phoff + i * sizeof(Elf64_Phdr));
+            Elf64_Phdr part;
+            REQUIRE(file.seekg(at).read(reinterpret_cast<char*>(&part), sizeof(part)));
+            if (part.p_type != PT_NOTE || part.p_align != 4) continue;  // the loader itself reads the aligned to 8
+            part.p_vaddr = uint64_t{1} << 46;                           // in no segment that is loaded
+            REQUIRE(file.seekp(at).write(reinterpret_cast<const char*>(&part), sizeof(part)));
+            ++moved;
+        }
+        REQUIRE(moved > 0);
+    }
+    void* const library = ::dlopen(other.c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library);
+    Registry registry;
+    const Loader loader({copy.folder});
+    loader.load("store", "fine", registry, asked);
+    CHECK(loader.loaded().front().digest == code_digest_of(copy.file));
+    const auto* const its = reinterpret_cast<const link_map*>(library);
+    CHECK(code_at(reinterpret_cast<const void*>(its->l_ld)).digest.empty());
+    ::dlclose(library);
 }
 
 TEST_CASE("an unknown name lists what there is, with a suggestion") {

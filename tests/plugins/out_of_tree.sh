@@ -49,6 +49,42 @@ if [ -x "$work/prefix/bin/orrery" ] && [ -z "$flags" ]; then
     [ "$here" = "$(archive "$other/there" f 1)" ] || { echo "an archive in another folder: another digest"; exit 1; }
     [ "$here" != "$(archive "$work/here" f 2)" ] || { echo "another constant in an archive: the same digest"; exit 1; }
     [ "$here" != "$(archive "$work/here" g 1)" ] || { echo "another name in an archive: the same digest"; exit 1; }
+    # And of an object with so many sections that 16 bits do not hold their numbers. many NAME SECTION
+    many() {
+        cat > "$work/many.s" << END
+.altmacro
+.macro one n
+.section .text.f\\n,"ax"
+.byte 1
+.endm
+.set i, 0
+.rept 65500
+one %i
+.set i, i+1
+.endr
+.byte 2
+.section .data.last,"aw"
+.globl $1
+$1: .quad last_text
+.section .text.f$2,"ax"
+last_text: .byte 3
+END
+        "$compiler" -c "$work/many.s" -o "$work/many.o"
+        "$work/prefix/lib/orrery/orrery_link" echo -o all.so "$work/many.o" | sed 's/.*build-id=//'
+    }
+    here=$(many name 65499)
+    for change in "other 65499" "name 65498"; do
+        [ "$here" != "$(many $change)" ] || { echo "many sections, $change: the same digest"; exit 1; }
+    done
+    # One whose sections cannot be counted is refused: their number, in the first of them, is 0.
+    python3 -c '
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+at = int.from_bytes(b[40:48], "little") + 32
+b[at : at + 8] = bytes(8)
+open(sys.argv[1], "wb").write(b)' "$work/many.o"
+    "$work/prefix/lib/orrery/orrery_link" echo -o all.so "$work/many.o" > "$work/none.txt" 2>&1 || true
+    grep -q "many.o has no sections" "$work/none.txt" || { cat "$work/none.txt"; echo "it is not refused"; exit 1; }
 fi
 
 # Another build type is refused when it is configured, with the reason.
