@@ -55,6 +55,8 @@ void add_script_options(CLI::App& app, ScriptCommand& command, const char* what)
 CLI::App* add_run(CLI::App& app, ScriptCommand& command) {
     CLI::App* run = app.add_subcommand("run", "train: start the ranks of this host and run a script on them");
     add_script_options(*run, command, "experiment, a .lua file");
+    // Of runs that a command starts.
+    run->add_option("--own-set", command.own_sets)->allow_extra_args(false)->group("");
     CLI::Option* fresh = run->add_flag("--fresh", command.fresh, "start over: move what the run's folder holds aside");
     run->add_option("--from-step", command.from_step,
                     "go on from the checkpoint of this step; newer ones stay, marked as suspect")

@@ -20,6 +20,7 @@ struct ScriptCommand {
     std::string script;                  ///< a .lua file; for sample also a run's folder
     std::string config;                  ///< TOML file, "" for defaults
     std::vector<std::string> sets;       ///< "table.key=value", later ones win
+    std::vector<std::string> own_sets;   ///< the same of the command itself, over those; the script may give them
     bool fresh = false;                  ///< run: move what the folder holds aside and start over
     int64_t from_step = -1;              ///< run: the checkpoint to go on from; -1: the newest good one
     bool script_help = false;            ///< print the options that the script declares

@@ -22,8 +22,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// As defaults are, so that a call that gives one of them is not refused for what was not asked.
+void lay_over(Config& config, const std::vector<std::string>& own_sets) {
+    const Config own = load_config("", own_sets);
+    for (const auto& [name, value] : own.items())
+        for (const auto& [key, set] : std::get<std::shared_ptr<Config>>(value.data)->items())
+            if (source_of(set.origin) == Source::set)
+                config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false});
+}
+
 /// `script`: the Lua file of the command.
-Config read_config(const ScriptCommand& command, std::string& script) {
+Config configured(const ScriptCommand& command, std::string& script) {
     std::vector<std::string> sets = command.sets;
     // A run's folder stands for its script and configuration.
     if (fs::is_directory(command.script)) {
@@ -50,6 +59,12 @@ Config read_config(const ScriptCommand& command, std::string& script) {
                                 fs::current_path().string()));
     sets.push_back(fmt::format("run.script=\"{}\"", script));
     return load_config(command.config, sets);
+}
+
+Config read_config(const ScriptCommand& command, std::string& script) {
+    Config config = configured(command, script);
+    lay_over(config, command.own_sets);
+    return config;
 }
 
 /// Not asked of the device: its limits are measured at the first call.

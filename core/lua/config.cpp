@@ -46,9 +46,18 @@ void push_value(lua_State* L, const ConfigValue& value) {
     }
 }
 
+/// The script reads a key: what a call of it gives may follow from that. The library reads for calls, which tell it.
+void see_read(lua_State* L, const Config& config, const std::string& key) {
+    lua_Debug reader;
+    if (!lua_getstack(L, 1, &reader) || lua_getinfo(L, "S", &reader) == 0) return;
+    if (reader.source[0] == '@' && is_plumbing(reader.source + 1)) return;
+    state_of(L).taken.insert(fmt::format("{}.{}", config.path(), key));
+}
+
 int index(lua_State* L) {
     Config& config = *check<ConfigView>(L, 1).config;
     const std::string key = check_text(L, 2);
+    see_read(L, config, key);
     if (ConfigValue* value = config.find(key)) {
         value->used = true;
         push_value(L, *value);
@@ -80,6 +89,7 @@ int next_entry(lua_State* L) {
     lua_replace(L, lua_upvalueindex(2));
     const auto& [key, value] = config.items()[at];
     config.find(key)->used = true;
+    see_read(L, config, key);
     push(L, key);
     push_value(L, value);
     return 2;

@@ -65,7 +65,7 @@ public:
     Deadline::Pause pause() { return Deadline::Pause(deadline_ ? &*deadline_ : nullptr); }
 
     bool options_declared = false;
-    std::set<std::string> taken;  ///< keys that a call has left to the configuration: "train.steps"
+    std::set<std::string> taken;  ///< keys that a call leaves to the configuration or the script reads: "train.steps"
     int runs = 0;                 ///< programs that are compiled
     Origin stand_in;              ///< what `call_for` calls a function for
     std::shared_ptr<Tape> tape;   ///< what is being recorded, by o.trace or an optimizer

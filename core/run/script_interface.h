@@ -50,7 +50,7 @@ struct GivenKey {
     Origin line;                            ///< of the call
     std::optional<ConfigValue> value = {};  ///< what runs; none: nothing that the key could say
     std::string shown = {};  ///< what the call does instead of giving a value: "trains on o.data.mixture"
-    bool read_too = false;   ///< another call takes the configuration's value, which is not lost
+    bool read_too = false;   ///< the script takes the configuration's value, too, which is not lost
 };
 
 /// What a script can make happen. The command decides what each call does: `check` compiles and proves but starts

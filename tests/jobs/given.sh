@@ -81,6 +81,32 @@ refused 'train.microbatches is not used: b.lua:5 gives 2' $orrery simulate \
     --cluster "$source_root/configs/clusters/h100.toml" --set train.steps=3 --set train.microbatches=4
 echo "refused by every command of a script"
 
+# What the script reads of the configuration and gives a call may follow from it: nothing is refused or told.
+sed 's/steps = 3,/steps = math.min(o.config.train.steps, 3),/
+    s/seq = 16/seq = o.config.data.tokens_per_sequence * 2/
+    s/"bf16"/"bf16", microbatches = o.config.train.microbatches \/\/ 2/' a.lua > reads.lua
+exits 0 reads $orrery run reads.lua --set mesh.dp=2 --set run.folder=reads --set train.steps=900 \
+    --set data.tokens_per_sequence=8 --set train.microbatches=2 --set run.timeout_s=20
+for line in 'steps = 3 # reads.lua:7' 'tokens_per_sequence = 16 # reads.lua:2' 'microbatches = 1 # reads.lua:5'; do
+    tr -s ' ' < reads/config.toml | grep -qxF "$line" || { cat reads/config.toml; fail "reads: no \"$line\""; }
+done
+sed 's/^local data = .*/local text = o.data.text { path = o.config.data.path, seq = 16 }\
+local data = o.data.mixture { { text, 1 }, batch = 4 }/
+    s/o.lr.linear { peak = 0.1 }/0.1/' a.lua > mixes.lua
+printf '[mesh]\ndp = 2\n[run]\ntimeout_s = 20\n[data]\npath = "text.txt"\n' > mixes.toml
+exits 0 mixes $orrery check mixes.lua --set data.path=text.txt --set mesh.dp=2
+exits 0 mixes $orrery run mixes.lua --config mixes.toml --set run.folder=mixes
+grep -q 'data.path.*is not used' mixes.err && { cat mixes.err; fail "mixes: told of a path that is read"; }
+grep -q '^path = "text.txt"' mixes/config.toml || { cat mixes/config.toml; fail "mixes: another path is recorded"; }
+echo "what the script reads is used"
+
+# What scale sets for its own sake a script may give; what a size is made of is refused in scale's words.
+sized() { TMPDIR=$work $orrery scale "$1" --ranks 1 --steps 4 --rounds 1 --set train.sequences_per_step=4; }
+sed 's/steps = 3, evaluate_every = 3/evaluate_every = 100, log_every = 1/' a.lua > sized.lua
+exits 0 sized sized sized.lua
+refused 'scale: --steps 4 is not used: a.lua:7 gives 3|leave train.steps to the configuration' sized a.lua
+grep -q -e '--set' refused.err && { cat refused.err; fail "scale names a --set that was not given"; }
+
 # Ids of 4 bytes.
 $orrery tokenize text.txt wide.bin --token-bytes 4 > /dev/null || fail "tokenize"
 wide() {

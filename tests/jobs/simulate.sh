@@ -188,5 +188,16 @@ python3 -c 'import sys; sys.exit(abs(float(sys.argv[1]) / float(sys.argv[2]) - 1
     "$best" "$(value step_s best.json)" ||
     fail "plan says $best s, simulate $(value step_s best.json)"
 less "$(value step_s best.json)" "$(value step_s plain.json)" || fail "the plan is no faster than what was configured"
+# What the script gives is not searched, and every choice has it.
+sed 's/clip = 1.0,/clip = 1.0 }, { microbatches = 2 /' $gpt > micros.lua
+micros() { $orrery plan micros.lua --config small.toml --cluster "$clusters/h100.toml" --ranks 8 "$@"; }
+micros > micros.txt 2>&1 || { cat micros.txt; fail "no plan of a script that gives microbatches"; }
+grep -q "^the script gives microbatches itself (micros.lua:[0-9]*); they are not searched$" micros.txt ||
+    { cat micros.txt; fail "nothing says that microbatches are given"; }
+! grep -q "^microbatches" micros.txt || { cat micros.txt; fail "the plan sets microbatches that are given"; }
+micros --json 2> /dev/null | python3 -c 'import json, sys
+choices = json.load(sys.stdin)["choices"]
+assert len(choices) > 3 and all(c["dp"] * c["samples"] * 2 == 32 for c in choices), choices' ||
+    fail "a choice has other microbatches than the script gives"
 refused 2 "no such option" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --keep colour
 refused 2 "are missing" $orrery plan $gpt --config small.toml --cluster "$clusters/h100.toml" --ranks 1000

@@ -61,7 +61,7 @@ std::string GivenKeys::add(Config& config, const GivenKey& key) {
     const bool asked = is_asked(was) && !(is_empty(*was) && !key.shown.empty());
     const bool ran = key.value && (key.shown.empty() || was) && !(equal && (asked || !key.shown.empty()));
     GivenKey kept = key;
-    if (!ran) kept.value.reset();
+    if (!ran || (key.read_too && !key.shown.empty())) kept.value.reset();  // what it reads, it may use
     keep(std::move(kept));
     if (!asked || equal || key.read_too) return "";
     const std::string name = key.table + "." + key.key, call = line_of(key.line);

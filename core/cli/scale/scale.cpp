@@ -119,11 +119,26 @@ std::vector<std::string> arguments_of(const ScriptCommand& script, const ScaleCo
     std::vector<std::string> sets = sets_of(script, command, size);
     sets.push_back(fmt::format("train.steps={}", command.steps));
     sets.push_back(fmt::format("run.folder=\"{}\"", folder.string()));
+    for (const std::string& text : sets) arguments.insert(arguments.end(), {"--set", text});
     for (const char* quiet : {"train.log_every=1000000", "train.evaluate_every=0", "train.evaluate_batches=1",
                               "checkpoint.every=steps", "checkpoint.every_steps=0", "checkpoint.final=false"})
-        sets.emplace_back(quiet);
-    for (const std::string& text : sets) arguments.insert(arguments.end(), {"--set", text});
+        arguments.insert(arguments.end(), {"--own-set", quiet});
     return arguments;
+}
+
+/// Throws Error where a run was refused because the script gives what a size is made of.
+void refuse_given(const std::string& errors, const ScaleCommand& command) {
+    for (const auto& [key, what] :
+         {std::pair<std::string, std::string>{"train.steps", fmt::format("--steps {}", command.steps)},
+          {"train.sequences_per_step", "the batch of a size"}}) {
+        const std::string words = key + " is not used: ";
+        const size_t at = errors.find(words);
+        if (at == std::string::npos) continue;
+        const std::string call = errors.substr(at + words.size(), errors.find('\n', at) - at - words.size());
+        throw Error(
+            fmt::format("scale: {} is not used: {}\n  let that call leave {} to the configuration", what, call, key),
+            Fault::usage);
+    }
 }
 
 /// The median over the steps behind the first quarter.
@@ -143,6 +158,7 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     const auto limit = std::chrono::seconds(command.limit_s);
     const ChildEnd end = run_child(arguments_of(script, command, size, folder), limit, &signals);
     if (end.stopped != 0) throw Stopped{end.stopped};
+    if (end.code == 2) refuse_given(end.errors, command);
     const std::string why = end.code != 0 ? fmt::format("ended with exit code {}", end.code) : end.why_not();
     if (!why.empty())
         throw Error(fmt::format("scale: the run of {} {}\n{}", plural(size.ranks, "rank"), why, trim(end.errors)),

@@ -73,7 +73,7 @@ std::vector<std::string> sets_of(const Choice& c, const SearchSpace& space) {
     if (space.varies_mesh)
         for (const auto& [axis, size] : {std::pair{"pp", c.pp}, std::pair{"dp", c.dp}, std::pair{"tp", c.tp}})
             sets.push_back(fmt::format("mesh.{}={}", axis, size));
-    if (space.varies_mesh || space.varies_samples)
+    if (space.microbatches == 0 && (space.varies_mesh || space.varies_samples))
         sets.push_back(fmt::format("train.microbatches={}", space.batch / c.dp / c.samples));
     if (space.varies_zero) sets.push_back(fmt::format("script.zero={}", c.zero));
     if (space.varies_schedule) {

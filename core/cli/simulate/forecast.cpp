@@ -23,6 +23,7 @@ struct SimulateScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::map<std::string, std::string> declared;
+    std::optional<GivenKey> microbatches;  ///< where a call gives them, whatever the configuration says
     bool quick = false;
     int64_t tp_chunks = 0;  ///< asked for, of this very mesh
     bool tf32 = false;      ///< of device.cuda
@@ -34,6 +35,11 @@ struct SimulateScript final : ScriptRunner {
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared[option.key] = option.value;
+    }
+
+    void gives(const GivenKey& key) override {
+        if (key.table == "train" && key.key == "microbatches" && !key.read_too) microbatches = key;
+        ScriptRunner::gives(key);
     }
 
     void prepare() override {
@@ -135,6 +141,7 @@ Forecast forecast(const ScriptCommand& given, const Cluster& cluster, const Simu
     Forecast made;
     made.compiled = script.compiled();
     made.options = script.declared;
+    made.microbatches = script.microbatches;
     const Plan& plan = made.compiled.train();
     const Mapping mapping(cluster, plan.mesh, command.mapping);
     made.mapping = mapping.text();

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "compile/compile.h"
+#include "run/script_interface.h"
 #include "sim/predict.h"
 
 namespace orrery {
@@ -18,6 +20,7 @@ struct Forecast {
     std::string mapping;                         ///< which rank sits where
     int64_t cut = 0, cut_of = 0;                 ///< collectives of tp that --tp-chunks cut, and all of them
     std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
+    std::optional<GivenKey> microbatches;        ///< where the script gives them
 };
 
 /// A cluster's file, whose name is the cluster's where it says none; `nodes`: of its one kind, 0: as many as the file

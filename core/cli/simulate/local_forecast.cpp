@@ -27,6 +27,7 @@ struct HereScript final : ScriptRunner {
     using ScriptRunner::ScriptRunner;
 
     std::map<std::string, std::string> declared;
+    std::optional<GivenKey> microbatches;  ///< where a call gives them, whatever the configuration says
     bool quick = false;
 
     void print(const std::string&) override {}
@@ -35,6 +36,11 @@ struct HereScript final : ScriptRunner {
 
     void declare_options(const std::vector<Option>& options) override {
         for (const Option& option : options) declared[option.key] = option.value;
+    }
+
+    void gives(const GivenKey& key) override {
+        if (key.table == "train" && key.key == "microbatches" && !key.read_too) microbatches = key;
+        ScriptRunner::gives(key);
     }
 
     int64_t processors = 0;  ///< of the host that ran it; 0: of this one
@@ -173,7 +179,7 @@ CompiledHere compiled_here(const ScriptCommand& given, int64_t processors) {
     script.processors = processors;
     script.quick = true;
     script.run_script();
-    return {script.compiled(), script.settings(), script.declared};
+    return {script.compiled(), script.settings(), script.declared, script.microbatches};
 }
 
 LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how) {
@@ -185,7 +191,8 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
     HereScript script(given, Job{});
     if (measured) script.processors = static_cast<int64_t>(fact_of(*measured, "processors", 0));
     script.run_script();
-    LocalScript made{{script.compiled(), script.settings(), script.declared}, {}, {}, {}, measured};
+    LocalScript made{
+        {script.compiled(), script.settings(), script.declared, script.microbatches}, {}, {}, {}, measured};
     Tables all{script.machine(), {}, made.tables, made.notes};
     if (const auto named = named_table(script.settings(), script.config()))
         all.add(*named, script.settings().costs);

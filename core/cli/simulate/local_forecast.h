@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "compile/compile.h"
 #include "plan/cost_table.h"
+#include "run/script_interface.h"
 #include "run/settings.h"
 #include "sim/local/compare.h"
 #include "sim/simulate.h"
@@ -41,6 +42,7 @@ struct CompiledHere {
     Compiled compiled;
     Settings settings;
     std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
+    std::optional<GivenKey> microbatches;        ///< where the script gives them
 };
 /// Threads of each rank where they are left to a host of so many processors.
 int64_t threads_left(int64_t processors, int64_t ranks);

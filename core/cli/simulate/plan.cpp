@@ -31,10 +31,11 @@ void show(int64_t judged, int64_t left, const Judged* best) {
                  static_cast<long long>(left), so_far.c_str());
 }
 
-/// Of a micro-batch on one member of dp, as the configuration has it.
-int64_t samples_of(ScriptRunner& configured, int64_t batch) {
+/// Of a micro-batch on one member of dp, as the configuration has it, or the script where it gives `microbatches`.
+int64_t samples_of(ScriptRunner& configured, int64_t batch, int64_t microbatches) {
     Config& config = configured.config();
-    return batch / config.table("mesh").integer("dp", 1) / config.table("train").integer("microbatches", 1);
+    if (microbatches == 0) microbatches = config.table("train").integer("microbatches", 1);
+    return batch / config.table("mesh").integer("dp", 1) / microbatches;
 }
 
 /// Of all choices. A mesh that is kept says it.
@@ -95,10 +96,15 @@ Search::Judge judge_of(const ScriptCommand& given, const Site& site, const Searc
 /// The configuration, unless its mesh is kept on one rank, which no mesh makes wrong for the model.
 ScriptCommand probe_of(const ScriptCommand& given, const PlanCommand& command) {
     ScriptCommand probe = given;
-    if (!kept(command, "mesh"))
-        for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1", "train.microbatches=1"})
-            probe.sets.push_back(set);
+    if (kept(command, "mesh")) return probe;
+    for (const char* set : {"mesh.pp=1", "mesh.dp=1", "mesh.tp=1"}) probe.sets.push_back(set);
+    probe.own_sets.push_back("train.microbatches=1");  // the script may give them
     return probe;
+}
+
+/// 0: the script gives none.
+int64_t micros_of(const FirstLook& first) {
+    return first.microbatches ? std::get<int64_t>(first.microbatches->value->data) : 0;
 }
 
 /// What nothing would come of.
@@ -119,7 +125,11 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     const FirstLook first = site.first(probe_of(given, command), ranks);
     FoundReport report;
     SearchSpace& space = report.space;
-    space = space_of(first.compiled, first.options, command, samples_of(configured, first.compiled.sizes.full()));
+    const int64_t micros = micros_of(first);
+    space =
+        space_of(first.compiled, first.options, command, samples_of(configured, first.compiled.sizes.full(), micros));
+    space.microbatches = micros;
+    space.varies_samples = space.varies_samples && micros == 0;
     space.ranks = ranks;
     space.most_tp = command.most_tp > 0 ? command.most_tp : site.usual_tp(ranks);
     space.most_pp = command.most_pp > 0 ? command.most_pp : std::min<int64_t>(ranks, 64);
@@ -133,6 +143,9 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.place = site.name();
     report.facts = site.facts();
     report.notes = site.notes();
+    if (micros > 0)
+        report.notes.push_back(fmt::format("the script gives microbatches itself ({}:{}); they are not searched",
+                                           first.microbatches->line.file, first.microbatches->line.line));
     report.here = command.simulate.cluster.empty();
     report.knows_sequence = first.options.count("sequence") > 0;
     report.tp_chunks = command.simulate.tp_chunks;

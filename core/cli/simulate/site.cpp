@@ -60,7 +60,7 @@ public:
     FirstLook first(const ScriptCommand& script, int64_t) override {
         Forecast made = forecast(script, cluster_, how_);
         rate_of_ = made.prediction.rate_of;
-        return {std::move(made.compiled), std::move(made.options)};
+        return {std::move(made.compiled), std::move(made.options), made.microbatches};
     }
 
     void describe(SearchSpace& space) const override {
@@ -126,7 +126,7 @@ public:
         processors_ = processors_of(script_->plain, how_);
         if (script_->settings.device == "cpu")
             host_bytes_ = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-        return {std::move(script_->compiled), script_->options};
+        return {std::move(script_->compiled), script_->options, script_->microbatches};
     }
 
     void describe(SearchSpace& space) const override {

@@ -2,11 +2,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "compile/compile.h"
+#include "run/script_interface.h"
 #include "sim/search/search.h"
 
 namespace orrery {
@@ -15,6 +17,7 @@ namespace orrery {
 struct FirstLook {
     Compiled compiled;
     std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
+    std::optional<GivenKey> microbatches;        ///< where the script gives them
 };
 
 /// Where a script's choices are judged: a cluster that is not here, or this machine by measured costs.

@@ -68,6 +68,7 @@ double bubble(const Choice& c, int64_t micros) {
 
 bool SearchSpace::whole(const Choice& c) const {
     if (c.dp * c.samples > batch || batch % (c.dp * c.samples) != 0) return false;
+    if (microbatches > 0 && micros(c) != microbatches) return false;
     if (c.pp == 1) return true;
     return c.schedule != "interleaved" || micros(c) % c.pp == 0;
 }
@@ -85,6 +86,7 @@ std::vector<Choice> SearchSpace::meshes() const {
             if (varies_zero) c.zero = c.dp > 1 ? 1 : 0;
             if (varies_sequence) c.sequence = of_tp > 1;
             if (varies_samples) c.samples = 1;
+            if (microbatches > 0) c.samples = std::max<int64_t>(1, batch / (c.dp * microbatches));
             if (varies_schedule) c.schedule = "1f1b", c.chunks = 0;
             if (whole(c)) all.push_back(c);
         }
@@ -140,6 +142,7 @@ Choice SearchSpace::like(const Choice& mesh, const Choice& options) const {
     c.pp = mesh.pp;
     c.dp = mesh.dp;
     c.tp = mesh.tp;
+    if (microbatches > 0) c.samples = mesh.samples;
     if (c.dp == 1) c.zero = varies_zero ? 0 : mesh.zero;
     if (c.tp == 1) c.sequence = varies_sequence ? false : mesh.sequence;
     if (c.pp == 1 || c.dp == 1) c.mapping = "";

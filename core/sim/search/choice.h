@@ -43,6 +43,7 @@ struct SearchSpace {
     /// Mesh axes and options that are varied; the others stay as in `start`.
     bool varies_mesh = true, varies_samples = true, varies_zero = true, varies_schedule = true, varies_sequence = true,
          varies_recompute = true, varies_mapping = true;
+    int64_t microbatches = 0;  ///< of every choice, which samples follow from; 0: as samples say
     Choice start;
     double memory_limit = 0;  ///< bytes of the rank that has most; 0: not judged
     StateBytes state;
