@@ -92,6 +92,17 @@ TEST_CASE("a saved step is judged by the next one's loss and the median of those
         CHECK(run.marked.size() == 301);
         CHECK(run.marked.back() == 340);
     }
+    SECTION("also one that has come back from a loss as high before") {
+        for (const double high : {2e4, 1e5, 9e5, 1e6})
+            for (const int64_t length : {300, 3000}) {
+                Run spiked;
+                spiked.losses(40, 3), spiked.loss(1e5), spiked.losses(20, 3), spiked.losses(length, high);
+                INFO(length << " losses of " << high);
+                CHECK(spiked.marked.front() == 40);
+                CHECK(spiked.marked.size() >= 1 + static_cast<size_t>(length) - 20);
+                CHECK(spiked.marked.back() == 60 + length);
+            }
+    }
     SECTION("also one whose losses had become small, up to where a model begins") {
         run.losses(60, 5), run.losses(100, 0.002), run.losses(20, 5.5);
         CHECK(run.marked.front() == 160);
@@ -165,6 +176,23 @@ TEST_CASE("a run that resumes judges as one that was not stopped", "[diverged]")
             for (auto i = static_cast<size_t>(at); i < losses.size(); ++i) second.loss(losses[i]);
             CHECK(second.marked == whole.marked);
         }
+    }
+    // One that diverges after a spike that it had come back from, stopped at any step.
+    std::vector<double> losses(141, 3.0);
+    losses[40] = 1e5;
+    std::fill(losses.begin() + 61, losses.end(), 1e5);
+    Run whole;
+    for (const double loss : losses) whole.loss(loss);
+    CHECK(whole.marked.size() >= 61);
+    for (size_t at = 1; at < losses.size(); ++at) {
+        Run first, second;
+        for (size_t i = 0; i < at; ++i) first.loss(losses[i]);
+        second.judge.resume(static_cast<int64_t>(at), first.judge.kept());
+        second.step = static_cast<int64_t>(at);
+        second.marked = first.marked;
+        for (size_t i = at; i < losses.size(); ++i) second.loss(losses[i]);
+        INFO("stopped after " << at);
+        CHECK(second.marked == whole.marked);
     }
     LossJudge odd;  // what no run leaves there
     odd.resume(9, {{no_number, -1, 0, 3, inf}, no_number, -inf});

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "orrery/error.h"
+#include "run/checkpoint/manifest.h"
 #include "run/retention/chosen_step.h"
 #include "run/retention/retire.h"
 #include "run/retention/room.h"
@@ -269,9 +270,9 @@ TEST_CASE("what a manifest says of its step is read with care", "[retention]") {
 
 namespace {
 
-/// Steps with marks and pins, whose bytes nobody reads.
+/// Steps with marks, pins and some manifests, whose bytes nobody reads.
 struct Shelf final : CheckpointStore {
-    std::map<int64_t, std::string> marks, pins;
+    std::map<int64_t, std::string> marks, pins, texts;
     std::vector<int64_t> there;  ///< newest first
     std::vector<Stray> others;
     int64_t free = -1, reads = 0;
@@ -285,9 +286,9 @@ struct Shelf final : CheckpointStore {
     void commit(int64_t, std::string_view) override { unused(); }
     void discard(int64_t) override {}
     std::vector<int64_t> steps() override { return there; }
-    std::string manifest(int64_t) override {
+    std::string manifest(int64_t step) override {
         ++reads;
-        return "{}";
+        return texts.contains(step) ? texts[step] : "{}";
     }
     int64_t size(int64_t, std::string_view) override { return -1; }
     void get(int64_t, std::string_view, int64_t, std::span<std::byte>) override { unused(); }
@@ -329,6 +330,35 @@ TEST_CASE("a store's steps are retired but for those that are pinned, suspect, d
     CHECK(kept(retirement.retire()) == std::vector<int64_t>{90, 80, 70, 30, 20});
     CHECK(why(retirement.look(), 30) == "pinned: for the paper");
     CHECK(why(retirement.look(), 20) == "not removed: step 20 has no marker");
+}
+
+TEST_CASE("what is known of a step that was removed is not of another copy with its number", "[retention]") {
+    Shelf shelf;
+    const auto put = [&](int64_t step, int evaluation) {
+        Manifest manifest;
+        manifest.step = step;
+        manifest.piece_bytes = 1;
+        manifest.host = R"({"eval_loss":)" + std::to_string(evaluation) + "}";
+        shelf.texts[step] = manifest.text();
+    };
+    put(30, 2), put(20, 2), put(10, 3);
+    RetentionPolicy policy(2);
+    policy.best = 1;
+    Retirement retirement(shelf, policy);
+    const auto removes_10 = [&] {
+        shelf.there = {30, 20, 10};
+        for (const int64_t step : shelf.there) retirement.verified(step);
+        CHECK(kept(retirement.retire()) == std::vector<int64_t>{30, 20});
+    };
+    removes_10();
+    put(10, 1);
+    shelf.there = {30, 20, 10};
+    CHECK(why(retirement.look(), 10) == "the best by evaluation");
+    put(10, 3);
+    removes_10();
+    shelf.there = {10};
+    shelf.texts.erase(10);
+    CHECK(why(retirement.look(), 10).starts_with("damaged"));
 }
 
 TEST_CASE("a pin that comes while older steps are removed keeps its step", "[retention]") {

@@ -80,8 +80,10 @@ double LossJudge::median() const {
 }
 
 /// Whether the run had a loss about as high before and came back from it: batches of a mixture may differ by more than
-/// the factor, and a step between them is as good as any. A run that has diverged does not come back.
+/// the factor, and a step between them is as good as any. A run that has diverged does not come back: while it stays
+/// high no loss enters the window, which would show an earlier return for ever.
 bool LossJudge::came_back(double loss, double median) const {
+    if (high_ >= lasting) return false;
     for (size_t i = 0; i + 1 < count_; ++i)
         if (losses_[i] > factor_ * median && loss <= about * losses_[i] && losses_[i + 1] <= about * median)
             return true;
@@ -94,8 +96,10 @@ void LossJudge::add(double loss) {
     if (!counts(loss)) return;
     if (factor_ > 0 && highest_ > 0 && loss > factor_ * highest_) {
         pending_ = std::max(pending_, loss);
+        high_ = std::min(high_ + 1, lasting);
         return;
     }
+    high_ = 0;
     if (pending_ > 0 && loss <= about * median()) push(std::exchange(pending_, 0));
     push(loss);
     if (count_ >= least) highest_ = std::max(highest_, median());
@@ -116,6 +120,7 @@ void LossJudge::resume(int64_t step, const Kept& kept) {
         if (counts(loss)) push(loss);
     highest_ = count_ >= least && counts(kept.highest) ? kept.highest : 0;
     pending_ = highest_ > 0 && counts(kept.pending) ? kept.pending : 0;
+    high_ = pending_ > 0 ? std::clamp<int64_t>(kept.high, 0, lasting) : 0;
 }
 
 }  // namespace orrery

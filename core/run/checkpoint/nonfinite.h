@@ -19,6 +19,10 @@ public:
     static constexpr size_t window = 64;  ///< losses that the median is taken of
     static constexpr size_t least = 8;    ///< with fewer only a loss that is not finite marks
 
+    /// After so many losses in a row that are above all it was near to, a run has not come back: it has diverged,
+    /// whatever it came back from before.
+    static constexpr int64_t lasting = 2 * least;
+
     static constexpr double usual_factor = 1000;
 
     /// 0: only a loss that is not finite marks.
@@ -35,9 +39,10 @@ public:
         std::vector<double> losses = {};  ///< the last ones that are finite and above 0, the oldest first
         double highest = 0;               ///< median that they have had; 0: there were too few of them
         double pending = 0;               ///< the highest of those from which the run has not come back; 0: none
+        int64_t high = 0;                 ///< how many of those in a row came last, at most `lasting`
     };
     Kept kept() const {
-        return {{losses_.begin(), losses_.begin() + static_cast<int64_t>(count_)}, highest_, pending_};
+        return {{losses_.begin(), losses_.begin() + static_cast<int64_t>(count_)}, highest_, pending_, high_};
     }
     /// Of a run that resumes from `step`. Numbers that no run leaves there are left out.
     void resume(int64_t step, const Kept& kept);
@@ -54,6 +59,7 @@ private:
     std::array<double, window> losses_{};
     size_t count_ = 0;
     double highest_ = 0, pending_ = 0;
+    int64_t high_ = 0;
 };
 
 }  // namespace orrery

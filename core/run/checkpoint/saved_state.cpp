@@ -25,7 +25,8 @@ int64_t integer_of(const Json& host, const char* key) {
 
 /// What the run's losses were near to; nothing of an older checkpoint, which lacks it.
 LossJudge::Kept judged_before(const Json& host) {
-    LossJudge::Kept kept{{}, number_of(host, "highest_median"), number_of(host, "pending_loss")};
+    LossJudge::Kept kept{
+        {}, number_of(host, "highest_median"), number_of(host, "pending_loss"), integer_of(host, "pending_steps")};
     if (host.contains("recent_losses") && host["recent_losses"].is_array())
         for (const Json& loss : host["recent_losses"])
             if (loss.is_number()) kept.losses.push_back(loss.get<double>());
@@ -303,6 +304,7 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     host["recent_losses"] = judged.losses;
     host["highest_median"] = judged.highest;
     if (judged.pending > 0) host["pending_loss"] = judged.pending;
+    if (judged.high > 0) host["pending_steps"] = judged.high;
     if (from_ >= 0) host["from_step"] = from_;
     if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
     if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());

@@ -128,6 +128,10 @@ void Retirement::remove(Verdict& verdict) {
         return true;
     };
     if (kept()) return;
+    // Another copy of the step may be there next, as when a folder of that number is moved in.
+    verified_.erase(verdict.step);
+    damaged_.erase(verdict.step);
+    facts_.erase(verdict.step);
     try {
         store_.remove(verdict.step);
     } catch (const Error& failure) {
