@@ -54,9 +54,9 @@ void check_nodes(const ScriptCommand& command);
 /// cannot be.
 LaunchSpec over_hosts(const ScriptCommand& command, int64_t ranks);
 /// launch(), with the store of the job in the launcher of node 0, which those of the other nodes join: every rank's end
-/// is told there, and each launcher hears there that the job is over, so that a rank in a foreign call that nothing ends
-/// is ended with the others. `claim` is called where the store is, before a rank starts; what it throws is told to the
-/// other nodes. What a mistake on any node ends exits with that one's code on all.
+/// is told there, and each launcher hears there that the job is over, so that a rank in a foreign call that nothing
+/// ends is ended with the others. `claim` is called where the store is, before a rank starts; what it throws is told to
+/// the other nodes. What a mistake on any node ends exits with that one's code on all.
 int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void()>& claim);
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);

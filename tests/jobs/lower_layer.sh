@@ -91,7 +91,8 @@ if strace -o /dev/null true 2> said; then
     says unsure.txt "step 20 removed: no rule keeps it; that may not outlive a power cut: .*Input/output error"
     [ ! -e "$(step unsure 20)" ] || fail "unsure: step 20 is there"
     cp -r "$(step whole 20)" "$(step unsure 20)"
-    exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO "$orrery" checkpoints prune unsure --keep 2 --json
+    exits 1 unsure strace -f -qq -o /dev/null -e inject=fsync:error=EIO \
+        "$orrery" checkpoints prune unsure --keep 2 --json
     says unsure.txt '"failed": *true'
 else
     echo "skipped: no strace: $(cat said)"

@@ -11,8 +11,9 @@ namespace posix_store {
 /// What is called "cannot <what> <path>: <system's reason>", as Fault::failed.
 [[noreturn]] void fail(const std::string& what, const std::string& path, int code);
 
-/// Whether a rename by this process that failed so fails each time: the folder is in a lower layer of an overlay (EXDEV),
-/// immutable, a mount point, not ours to rename, or on a file system that is read-only. Another user may be able to.
+/// Whether a rename by this process that failed so fails each time: the folder is in a lower layer of an overlay
+/// (EXDEV), immutable, a mount point, not ours to rename, or on a file system that is read-only. Another user may be
+/// able to.
 bool refuses_for_good(int code);
 
 /// Bytes that this user can still write where a folder lies, or is to be made; -1 when the system does not tell.

@@ -81,8 +81,8 @@ bool take_generation(const Folder& root, int64_t generation) {
 
 bool refused_to_all(const Folder& root, const std::string& name, int64_t generation, int code) {
     if (code != EPERM && code != EACCES) return code == EXDEV || code == EROFS;
-    // Permissions stop neither a folder's owner nor root, an immutable folder does. As which user a server knows us, who
-    // is root here, the owner of a file that we made says.
+    // Permissions stop neither a folder's owner nor root, an immutable folder does. As which user a server knows us,
+    // who is root here, the owner of a file that we made says.
     const int64_t us = root.owner(file_of(generation));
     return us == 0 || (us > 0 && us == root.owner(name));
 }

@@ -27,8 +27,8 @@ int64_t newest_generation(const Folder& root);
 /// Takes it, durably: false when it or a newer one is taken. Files of older ones go.
 bool take_generation(const Folder& root, int64_t generation);
 
-/// Whether a rename that failed so for the generation that was just taken fails for every user: then an older one cannot
-/// commit that folder either.
+/// Whether a rename that failed so for the generation that was just taken fails for every user: then an older one
+/// cannot commit that folder either.
 bool refused_to_all(const Folder& root, const std::string& name, int64_t generation, int code);
 
 /// Says that the folder of a generation that was taken is another one by now.

@@ -169,7 +169,7 @@ public:
             const std::string own = own_state(name);
             try {
                 if (orrery::Stray stray = place.step >= 0 ? stray_at(root, name, place, places.at(place.step))
-                                                           : stray_of(root, name, own);
+                                                          : stray_of(root, name, own);
                     !stray.what.empty())
                     strays.push_back({stray.step, name + " " + stray.what});
             } catch (const Error& failure) {
@@ -239,10 +239,11 @@ public:
             const int code = root.try_rename(name, to);
             if (code == EEXIST) continue;
             if (code != 0 && !refused_to_all(root, name, generation, code))
-                throw Error(root.path() + "/" + name + ": an older generation of the job writes it, and it cannot be " +
-                                "renamed: " + std::generic_category().message(code) + "\n  that one could still " +
-                                "commit it: stop it, and remove the folder, or start again as the user whose folder it is",
-                            Fault::failed);
+                throw Error(
+                    root.path() + "/" + name + ": an older generation of the job writes it, and it cannot be " +
+                        "renamed: " + std::generic_category().message(code) + "\n  that one could still " +
+                        "commit it: stop it, and remove the folder, or start again as the user whose folder it is",
+                    Fault::failed);
             try {
                 if (code == 0 || code == EXDEV) erase_or_move(root, code == 0 ? to : name);
             } catch (const Error&) {
