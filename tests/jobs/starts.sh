@@ -49,7 +49,9 @@ expected() {
 # one KIND: runs that start to its end; a line of the table: kind, exit code, seconds, what it said; or "wrong".
 one() {
     local kind=$1 begin=$EPOCHREALTIME code said took
-    ( $kind ) > "$job.$kind.txt" 2>&1
+    ( $kind ) > "$job.$kind.txt" 2>&1 &
+    echo $! > "$job.$kind.pid"
+    wait $!
     code=$?
     took=$(echo "$EPOCHREALTIME $begin" | awk '{ printf "%.1f", $1 - $2 }')
     said=$(grep -o "$(expected "$kind").*" "$job.$kind.txt" | head -1 | cut -c1-100)
@@ -64,9 +66,23 @@ garbage() {
     done
 }
 
+# all_end PID...: those starts end while the job trains; false where that ends before, and one may have begun it again.
+all_end() {
+    local start
+    for start in "$@"; do
+        while kill -0 "$start" 2> /dev/null; do
+            sleep 0.05
+            kill -0 $zero $first 2> /dev/null && continue
+            cat "$job".*.pid | xargs -r kill -9 2> /dev/null
+            wait "$@"
+            return 1
+        done
+    done
+    kill -0 $zero $first 2> /dev/null
+}
 # alongside ROUNDS: a job, and that often all kinds of starts while it trains. False where it has ended before they had.
 alongside() {
-    local rounds=$1 zero first code0 code1 kind
+    local rounds=$1 zero first code0 code1 kind in_time=0 waits=()
     port=$(free_port)
     rm -rf "$job" "$job".*
     (a_start "$source_root/scripts/gpt.lua" "$job" 0 $restarts) > "$job.0.log" 2>&1 &
@@ -77,27 +93,25 @@ alongside() {
     while [ $((rounds--)) -gt 0 ]; do
         garbage
         for kind in $kinds; do
-            if [ -n "${ORRERY_LONG:-}" ]; then one $kind; else one $kind & waits+=($!); fi
+            one "$kind" &
+            waits+=($!)
+            [ -z "${ORRERY_LONG:-}" ] || all_end $! || in_time=1
         done
-        [ -n "${ORRERY_LONG:-}" ] || wait "${waits[@]}"
-        waits=()
+        all_end "${waits[@]}" || in_time=1
     done
-    kill -0 $zero $first 2> /dev/null
-    in_time=$?
     wait $zero
     code0=$?
     wait $first
     code1=$?
     [ "$code0 $code1" = "0 0" ] || { cat "$job".?.log "$job.table"; fail "$job: the job ended with $code0 and $code1"; }
+    [ $in_time -eq 0 ] || return 1
     losses "$job" > "$job.losses"
     cmp "one$steps.losses" "$job.losses" || { tail -n 5 "$job".?.log; fail "$job: other losses"; }
-    return $in_time
 }
 
-waits=()
 rounds=1
 [ -z "${ORRERY_LONG:-}" ] || { rounds=2 kinds="$kinds twice"; }
-steps=${steps:-400}
+steps=${steps:-1200}
 for restarts in "" "--restarts 2"; do
     job=job${restarts:+_restarts}
     while :; do
