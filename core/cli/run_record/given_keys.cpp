@@ -32,7 +32,7 @@ bool is_asked(const ConfigValue* value) {
     return source == Source::set || source == Source::file;
 }
 
-/// "a.toml:7": a column helps nobody here.
+/// "a.toml:7": without a column.
 std::string line_of(Origin origin) {
     origin.column = 0;
     return origin.text();

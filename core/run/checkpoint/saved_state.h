@@ -145,7 +145,7 @@ private:
     Saved saved_;
     RecentCosts costs_;
     double worked_s_ = 0;  ///< that the last save took, but for its pause; 0: there was none
-    int64_t begun_ = -1;   ///< step of the save that nobody has finished; -1: none. The training thread's
+    int64_t begun_ = -1;   ///< step of the save that is not finished; -1: none. The training thread's
     std::mutex order_;
     std::string late_;                    ///< why the step is suspect whose save is under way; guarded by order_
     bool closed_ = true;                  ///< no more late marks are taken; guarded by order_

@@ -11,7 +11,7 @@ namespace sequences {
 /// The file's first MiB of ids, as stored.
 std::vector<unsigned char> begin_of(const TokenFile& file);
 
-/// What is wrong with reading these bytes as ids of 2, which nobody has asked for: every second number of 2 bytes is no
+/// What is wrong with reading these bytes as ids of 2, which no setting asks for: every second number of 2 bytes is no
 /// more than the high half of an id below `ids` (0: not known) can be, and at least 16 of the others are. "" where
 /// nothing is.
 std::string width_problem(const std::vector<unsigned char>& bytes, int64_t ids);
