@@ -218,6 +218,12 @@ private:
                             "on the way",
                             place_),
                 Fault::peer);
+        // No proof covers a refusal, and a bit of the hello that was flipped on the way looks like another token: it is
+        // believed when it is said twice. The service ends this connection, and the member tries again.
+        if (welcome.status != wire::Status::ok && std::exchange(refused_, welcome.status) != welcome.status) {
+            phase_ = Phase::none;
+            return;
+        }
         if (welcome.status != wire::Status::ok)
             throw Error(fmt::format("the rendezvous at {} refuses {} of job '{}': {}", place_,
                                     wire::name_of(options_.token, options_.rank), options_.token.job,
@@ -261,6 +267,7 @@ private:
     const LinkHost here_;
     const std::string place_;
     Phase phase_ = Phase::none;
+    wire::Status refused_ = wire::Status::ok;  ///< what the last try was told
     wire::Challenge challenge_{};
     wire::Hello hello_{};
     std::optional<wire::Seal> from_, to_;

@@ -319,7 +319,7 @@ class Soak:
                 peer = socket.create_connection(('127.0.0.1', self.random.choice(ports)), 1)
                 open_now.append(peer)
                 peer.setblocking(False)
-                peer.send(self.random.randbytes(self.random.choice([1, 40, 176, 5000])))
+                peer.send(self.random.randbytes(self.random.choice([1, 40, 248, 5000])))
             except OSError:  # pushed out, or its generation is over
                 pass
         time.sleep(self.random.uniform(0, 1.5))

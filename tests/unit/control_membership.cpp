@@ -228,6 +228,39 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
     }
 }
 
+TEST_CASE("a bit of a hello or a challenge that was flipped on the way refuses nobody for good", "[control]") {
+    const auto random = [](size_t bytes) { return std::string(bytes, 'r'); };
+    const LinkTime now{0};
+    ServeOptions serving;
+    serving.world = 2;
+    JoinOptions joining;
+    joining.rank = 1;
+    const bool of_challenge = GENERATE(false, true);
+    Membership service(serving, LinkHost{"n1", 1, random, {}});
+    MemberLink member(joining, LinkHost{"n2", 7, random, {}});
+    const auto said = [&](uint64_t by) {
+        std::string bytes;
+        for (const LinkAction& action : service.actions())
+            if (action.connection == by) bytes += action.bytes;
+        return bytes;
+    };
+    const auto flipped = [](std::string bytes, bool flips) {
+        if (flips) bytes[bytes.size() / 2] ^= 4;
+        return bytes;
+    };
+    for (const uint64_t connection : {1, 2}) {
+        CHECK_FALSE(member.joined());
+        service.opened(connection, "10.0.0.2", now);
+        member.opened(now);
+        member.received(flipped(said(connection), connection == 1 && of_challenge), now);
+        service.received(connection, flipped(member.output(), connection == 1 && !of_challenge), now);
+        member.received(said(connection), now);
+        service.received(connection, member.output(), now);
+        member.received(said(connection), now);
+    }
+    CHECK(member.joined());
+}
+
 TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
     const auto random = [](size_t bytes) { return std::string(bytes, 'r'); };
     const LinkTime now{0};
@@ -260,12 +293,16 @@ TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
     if (seen) service.closed(1, now);
     if (!seen) {  // another process is no reason to give the place away
         MemberLink other(joining, LinkHost{"n2", 8, random, {}});
-        service.opened(3, "10.0.0.2", now);
-        other.opened(now);
-        other.received(said(3), now);
-        service.received(3, other.output(), now);
-        CHECK_THROWS_WITH(other.received(said(3), now),
-                          Contains("another process already is rank 1: process 7 on host n2"));
+        const auto refused_on = [&](uint64_t connection) {
+            service.opened(connection, "10.0.0.2", now);
+            other.opened(now);
+            other.received(said(connection), now);
+            service.received(connection, other.output(), now);
+            other.received(said(connection), now);
+        };
+        refused_on(3);
+        CHECK_FALSE(other.joined());  // a refusal is believed when it is said twice
+        CHECK_THROWS_WITH(refused_on(4), Contains("another process already is rank 1: process 7 on host n2"));
     }
     meet(2, 3);
     CHECK(member.joined());
