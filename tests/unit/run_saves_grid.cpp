@@ -13,6 +13,10 @@
 #include <set>
 
 #include "base/json.h"
+#include "folders.h"
+#include "orrery/config.h"
+#include "orrery/registry.h"
+#include "plugin/loader.h"
 #include "run/checkpoint/manifest.h"
 #include "run/retention/retire.h"
 #include "run/saves/save_schedule.h"
@@ -28,8 +32,8 @@ struct Shelf final : CheckpointStore {
     std::map<int64_t, std::string> manifests, marks, pins;
 
     [[noreturn]] static void unused() { throw Error("not of this test"); }
-    void put(int64_t, std::string_view, std::span<const std::byte>) override { unused(); }
-    void flush(int64_t) override { unused(); }
+    void put(int64_t, std::string_view, std::span<const std::byte>) override {}
+    void flush(int64_t) override {}
     void commit(int64_t step, std::string_view manifest) override {
         manifests[step] = manifest;
         marks.erase(step);
@@ -45,9 +49,10 @@ struct Shelf final : CheckpointStore {
     int64_t size(int64_t, std::string_view) override { return -1; }
     void get(int64_t, std::string_view, int64_t, std::span<std::byte>) override { unused(); }
     void remove(int64_t step) override { manifests.erase(step); }
-    std::string set_aside(int64_t) override { unused(); }
+    std::string set_aside(int64_t) override { return ""; }
     void mark(int64_t step, std::string_view text) override { marks[step] = text; }
     std::string mark_of(int64_t step) override { return marks.count(step) ? marks[step] : ""; }
+    void pin(int64_t step, std::string_view text) override { pins[step] = text; }
     std::string pin_of(int64_t step) override { return pins.count(step) ? pins[step] : ""; }
     std::string place() const override { return "shelf"; }
 };
@@ -97,12 +102,20 @@ struct Played {
     std::vector<Due> due_at = {};
     int64_t left_out = 0, waited = 0;
     double end = 0;  ///< by the wall clock, when the last was committed
-    Shelf shelf = {};
+    std::set<int64_t> there = {};
+    bool pinned = false;  ///< step 35
 };
+
+/// The store of a world that begins (no store before) or is started again.
+using OpenStore = std::function<std::unique_ptr<CheckpointStore>(std::unique_ptr<CheckpointStore> before)>;
+
+std::unique_ptr<CheckpointStore> on_shelf(std::unique_ptr<CheckpointStore> before) {
+    return before ? std::move(before) : std::make_unique<Shelf>();
+}
 
 class Player {
 public:
-    explicit Player(const World& world) : world_(world) {}
+    explicit Player(const World& world, OpenStore open = on_shelf) : world_(world), open_(std::move(open)) {}
 
     Played play() {
         start();
@@ -139,6 +152,7 @@ public:
             wait();
         }
         played_.end = wall(now_);
+        for (const int64_t step : store_->steps()) played_.there.insert(step);
         return std::move(played_);
     }
 
@@ -162,7 +176,8 @@ private:
         options.checkpoint_every = world_.automatic ? 0 : world_.every;
         options.checkpoint_mtbf_s = world_.automatic ? 1e6 : 0;
         schedule_.emplace(options, world_.policy);
-        retirement_.emplace(played_.shelf, world_.policy, [this] { return wall(now_); });
+        store_ = open_(std::move(store_));
+        retirement_.emplace(*store_, world_.policy, [this] { return wall(now_); });
         if (world_.automatic) schedule_->set_next(last_ + 10);
         timed_ = false;
     }
@@ -178,11 +193,13 @@ private:
     int64_t resume() {
         saving_.reset();
         last_ = 0;
-        for (const int64_t step : played_.shelf.steps())
-            if (last_ == 0 && played_.shelf.mark_of(step).empty()) last_ = step;
-        for (const int64_t step : played_.shelf.steps())
-            if (last_ > 0 && step <= last_ && played_.shelf.mark_of(step).empty()) good_.insert(step);
         start();
+        for (const int64_t step : store_->steps()) {
+            if (!store_->mark_of(step).empty()) continue;
+            last_ = std::max(last_, step);
+            good_.insert(step);
+        }
+        if (world_.automatic) schedule_->set_next(last_ + 10);
         retirement_->verified(last_);
         for (const int64_t step : good_) retirement_->verified(step);  // as reading them would say
         return last_;
@@ -211,25 +228,30 @@ private:
     void commit() {
         const int64_t step = saving_->first;
         saving_.reset();
-        played_.shelf.commit(step, text_);
+        if (!committed_.insert(step).second) store_->set_aside(step);  // made again after a restart
+        store_->put(step, "rank-00000", std::as_bytes(std::span(text_)));
+        store_->flush(step);
+        store_->commit(step, text_);
         played_.saves.push_back({step, begun_at_});
         played_.marked.erase(step);
-        if (step == 35) played_.shelf.pins[step] = "for the paper";
+        if (step == 35) store_->pin(step, "for the paper"), played_.pinned = true;
         retirement_->verified(step);
         retirement_->retire();
         if (world_.marks == 0 || ++since_mark_ < world_.marks || step == world_.steps) return;
         since_mark_ = 0;
-        played_.shelf.mark(step, "the loss of the next step is inf");
+        store_->mark(step, "the loss of the next step is inf");
         played_.marked.insert(step);
     }
 
     const World& world_;
     Played played_;
+    OpenStore open_;
+    std::unique_ptr<CheckpointStore> store_;
     std::optional<SaveSchedule> schedule_;
     std::optional<Retirement> retirement_;
     std::optional<std::pair<int64_t, double>> saving_;  ///< step, and when it is committed
     std::string text_;
-    std::set<int64_t> good_;
+    std::set<int64_t> committed_, good_;
     double now_ = 0, begun_at_ = 0;
     int64_t last_ = 0, since_mark_ = 0, next_restart_ = 5;
     bool timed_ = false;
@@ -238,9 +260,7 @@ private:
 /// What is wrong with what is left, by counting over the log; "": nothing.
 class Referee {
 public:
-    Referee(const World& world, Played& played) : world_(world), played_(played) {
-        for (const auto& [step, manifest] : played.shelf.manifests) there_.insert(step);
-    }
+    Referee(const World& world, const Played& played) : world_(world), played_(played), there_(played.there) {}
 
     std::string verdict() {
         newest();
@@ -268,7 +288,7 @@ private:
         for (auto step = steps.rbegin(); step != steps.rend() && count < world_.policy.newest; ++step, ++count)
             need(*step, "one of the newest");
         need(world_.steps, "the last");
-        if (played_.due.count(35) > 0 && played_.shelf.pins.count(35) > 0) need(35, "pinned");
+        if (played_.pinned) need(35, "pinned");
     }
 
     void for_good() {
@@ -332,7 +352,7 @@ private:
         for (const int64_t step : played_.marked) {
             int64_t after = 0;
             for (const int64_t other : there_) after += other > step && valid(other);
-            if (step == 35 && played_.shelf.pins.count(35) > 0) continue;
+            if (step == 35 && played_.pinned) continue;
             if ((after < world_.policy.newest) != (there_.count(step) > 0))
                 wrong_ += fmt::format("suspect step {}, with {} after it, is {}\n", step, after,
                                       there_.count(step) > 0 ? "there" : "gone");
@@ -359,8 +379,8 @@ private:
     }
 
     const World& world_;
-    Played& played_;
-    std::set<int64_t> there_;
+    const Played& played_;
+    const std::set<int64_t>& there_;
     std::string wrong_;
 };
 
@@ -431,7 +451,38 @@ struct Row {
     int64_t worlds = 0, due = 0, left_out = 0, waited = 0, saved = 0, there = 0;
 };
 
+/// The store posix in ORRERY_PLACE, which `ORRERY_LAYERS begin` empties and `ORRERY_LAYERS restart` makes the lower layer
+/// of a new one.
+OpenStore on_disk(const Registry& registry) {
+    return [&registry](std::unique_ptr<CheckpointStore> before) {
+        const std::string call = std::getenv("ORRERY_LAYERS") + std::string(before ? " restart" : " begin");
+        before.reset();
+        if (std::system(call.c_str()) != 0) throw Error("failed: " + call);
+        Config config("store.posix");
+        return registry.store("posix", {})(config, std::getenv("ORRERY_PLACE"));
+    };
+}
+
 }  // namespace
+
+TEST_CASE("what is there in the end, on a disk: tests/sweeps/retained.sh", "[.on_disk]") {
+    REQUIRE(std::getenv("ORRERY_LAYERS"));
+    REQUIRE(std::getenv("ORRERY_PLACE"));
+    Registry registry;
+    Loader({in_build("plugins")}).load("store", "posix", registry, {});
+    const std::vector<World> worlds = grid();
+    const size_t stride = std::strtoul(std::getenv("ORRERY_STRIDE"), nullptr, 10);
+    size_t played_worlds = 0, saved = 0, left_out = 0, restarted = 0;
+    for (size_t i = 0; i < worlds.size(); i += stride) {
+        const Played played = Player(worlds[i], on_disk(registry)).play();
+        const std::string said = Referee(worlds[i], played).verdict();
+        if (!said.empty()) FAIL_CHECK(worlds[i].text() << "\n" << said);
+        ++played_worlds, saved += played.saves.size(), left_out += static_cast<size_t>(played.left_out);
+        restarted += static_cast<size_t>(worlds[i].restarts > 0);
+    }
+    std::printf("%zu worlds, %zu of them with restarts: %zu steps saved, %zu left out, all as they must be\n",
+                played_worlds, restarted, saved, left_out);
+}
 
 TEST_CASE("what is there in the end: policies, left-out saves, clocks that jump", "[retention]") {
     const char* table = std::getenv("ORRERY_LONG");
@@ -451,7 +502,7 @@ TEST_CASE("what is there in the end: policies, left-out saves, clocks that jump"
         row.due += static_cast<int64_t>(played.due_at.size());
         row.left_out += played.left_out, row.waited += played.waited;
         row.saved += static_cast<int64_t>(played.saves.size());
-        row.there += static_cast<int64_t>(played.shelf.manifests.size());
+        row.there += static_cast<int64_t>(played.there.size());
         left_out += played.left_out, waited += played.waited;
     }
     CHECK(wrong == 0);
