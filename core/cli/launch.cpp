@@ -71,7 +71,7 @@ int launch(const LaunchSpec& spec) {
         const int signal = held.take(std::chrono::milliseconds(200));
         if (signal > 0 && signal != SIGCHLD) ranks.asked(signal);
         ranks.look();
-        ranks.end_stopped();
+        ranks.end_stopped(spec.job.silence);
         if (!spec.lost || !lost.empty() || !ranks.any()) continue;
         if (lost = spec.lost(); !lost.empty()) ranks.end(by_themselves_ms);
     }
@@ -171,8 +171,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    if (spec.local_ranks < spec.job.ranks)
-        spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
+    if (spec.local_ranks < spec.job.ranks) spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
     try {
         const int code = launch(spec);
         const Loss loss = server ? server->loss() : member->loss();

@@ -431,6 +431,7 @@ int start_ranks(const ScriptCommand& command, const RankCommand& work, ScriptRun
     if (settings.pin_ranks) spec.processors = shares(allowed_processors(), spec.local_ranks, spec.job.threads);
     spec.taken_by = &signals;
     spec.join_timeout = settings.join_timeout;
+    spec.job.silence = settings.silence;
     if (ranks > 1) spec.meeting = make_rendezvous(settings.rendezvous, checked.config(), checked.registry());
     if (command.restarts > 0) return restart_ranks(command, work, checked, std::move(spec), claim);
     return launch_meeting(std::move(spec), command.node_rank, claim);

@@ -45,6 +45,8 @@ const std::vector<SchemaKey>& schema() {
          anything, "auto|on|off"},
         {"run", "join_timeout_s", number, "30", "longest wait for all ranks to come and agree, before the first step",
          0.001},
+        {"run", "silence_s", number, "10",
+         "silence after which a rank, a launcher or who holds the rendezvous counts as lost; the same on all hosts", 2},
         {"run", "timeout_s", number, "",
          "longest wait for a rank that has come (default: 30, and inside a step what the plan's flops and bytes may "
          "take); if set, also the longest call of a data plugin",

@@ -152,6 +152,7 @@ void Session::meet(Config& config, const Registry& registry) {
     }
     need_descriptors(compiled_.mesh, joined_axes(compiled_.plans()));
     backend_ = make_rendezvous(settings_.rendezvous, config, registry);
+    job_.silence = settings_.silence;
     if (job_.serves) server_ = serve(*backend_, job_);
     JoinOptions options = place_of(job_);
     options.world = job_.ranks;

@@ -104,10 +104,11 @@ Settings read_settings(Config& config) {
     settings.trace = run.text("trace", "");
     settings.trace_step = run.integer("trace_step", 0);
     settings.costs = config.table("simulate").text("table", "");
-    const auto seconds = [&](const char* key) {
-        return std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number(key, 30), 1e9) * 1000));
+    const auto seconds = [&](const char* key, double otherwise = 30) {
+        return std::chrono::milliseconds(static_cast<int64_t>(std::min(run.number(key, otherwise), 1e9) * 1000));
     };
     settings.join_timeout = seconds("join_timeout_s");
+    settings.silence = seconds("silence_s", 10);
     settings.timeout_given = run.has("timeout_s");
     settings.timeout = seconds("timeout_s");
     settings.grace_s = run.number("grace_s", 0);

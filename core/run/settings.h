@@ -38,6 +38,7 @@ struct Settings {
     std::map<std::string, std::string> collectives;     ///< [collectives]: an axis' algorithms of a script's making
     int64_t memory_bytes = 0;                           ///< [device] memory_gib; 0: not judged
     std::chrono::milliseconds join_timeout{30'000};     ///< [run] join_timeout_s: longest wait for a rank to come
+    std::chrono::milliseconds silence{10'000};          ///< [run] silence_s: longer unheard, a peer is lost
     std::chrono::milliseconds timeout{30'000};          ///< [run] timeout_s: longest wait for a peer that has joined
     bool timeout_given = false;                         ///< false: inside a step the plan decides
     double grace_s = 0;         ///< [run] grace_s: from the request to stop to the end of all; 0: it is not known

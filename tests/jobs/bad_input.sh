@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # The user's mistakes: exit code 2, a message that names place, found, expected and remedy, and nothing written.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 failures=0
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # `orrery checkpoints` on a run and beside one that is live; what retention keeps; `--from-step`; room for two.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 # Each save ends before the next step: none is left out.
 waits="--set checkpoint.async=false"

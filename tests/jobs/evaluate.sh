@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # `orrery evaluate` and `sample` with a tokenizer: a run's copy of it; the same perplexity on every mesh, of text and of
 # tokens, of a run and of a published folder; choices; what is wrong is refused.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 mkdir small
 cp "$source_root/tests/tokenizer/gpt2.json" small/tokenizer.json

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # `orrery export`: what was imported comes out bit for bit, from any mesh; models made here as their architectures;
 # older checkpoints by the kept script; what cannot be done is refused, and leaves nothing.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 fixtures=$source_root/tests/transformers
 look="python3 $source_root/tests/jobs/published_folders.py"

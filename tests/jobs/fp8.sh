@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Products of 8-bit operands: checked, drawn and printed here; run, verify and sample refuse them and say what to do.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 gpt=$source_root/scripts/gpt.lua
 sizes=(--set data.path=text.txt --set data.tokens_per_sequence=32 --set train.sequences_per_step=4 --set train.steps=4

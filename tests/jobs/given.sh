@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What a script's calls give: a --set of the same key is refused by every command, a file's is told once, and the run's
 # folder says what ran. A token file whose ids have another width than the default is refused.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 cat > a.lua << 'LUA'
 local o = require "orrery"

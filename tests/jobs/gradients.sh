@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Gradients that are not finite, while the loss is: the run ends at that step, names the first such param whatever the
 # mesh, and no checkpoint holds the update. f16 whose every step is skipped at the least loss scale ends, too.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 cat > hole.lua << 'LUA'
 local o = require "orrery"

@@ -2,7 +2,6 @@
 # A run whose older steps cannot be renamed or removed, in the lower layer of an overlay (an image that holds a run) or
 # immutable, and file systems without flock: nothing blocks the run, what is left is named. Needs root; a part that this
 # machine does not allow is skipped by name.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 [ "$(id -u)" -eq 0 ] || { echo "skipped: it needs root to mount an overlay"; exit 77; }
 # spoil FILE: one byte of it is another one.

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Gradients sent as bf16: half the bytes, as many messages, verified; a run is resumed bit for bit, and also without.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 gpt=$source_root/scripts/gpt.lua
 # One learning rate: how long a run is to be makes no difference.

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Mistakes of who comes from another program, newcomers.txt: exit code, words, and nothing half-written.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 here=$source_root/tests/jobs
 published=$source_root/tests/transformers

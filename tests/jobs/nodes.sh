@@ -168,8 +168,8 @@ assert any(x['cause'] == 'process' and x['who'] == 'rank 1' for x in of_1), e" |
     { logs rank; fail "rank: events"; }
 
 # The network of a node, for longer than silence is borne.
-begin link 0
-begin link 1
+begin link 0 --set run.silence_s=3
+begin link 1 --set run.silence_s=3
 wait_steps link 60
 ip -n "${spaces[0]}" link set veth1 down
 wait_for grep -q "node 1 is lost" link.0.log || { logs link; fail "link: node 1 was not missed"; }

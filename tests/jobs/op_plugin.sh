@@ -2,7 +2,6 @@
 # A new op from `orrery new-plugin op`, built against the installed package with nothing changed elsewhere: it trains
 # under tp and ZeRO-3, verifies, and passes its generated tests. Ranks with another version of it are refused with both
 # versions, devices without a kernel of it before anything starts, programs with ops that nobody brings by name.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 build=$(cd "$(dirname "$orrery")" && pwd)
 cmake --install "$build" --prefix prefix > install.txt || fail "cmake --install"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # `orrery plan` without a cluster: ways to run a script on this machine, by what was measured here. Times are this
 # machine's: none is held against a bound.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 command -v python3 > /dev/null || { echo "skipped: python3, which reads JSON, is not here"; exit 77; }
 export XDG_CACHE_HOME=$work/cache

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Published folders from the command line: `check` says whether they fit, each rank of a mesh reads its own part, and
 # what is spoilt is refused.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 hf=$source_root/scripts/hf.lua
 folder=$source_root/tests/transformers

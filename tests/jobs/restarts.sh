@@ -93,7 +93,8 @@ kill $holder
 wait $holder 2> /dev/null
 
 # Stopped: found by its silence, and killed.
-begin stopped
+silence="--set run.silence_s=3"
+begin stopped $silence
 wait_for steps_done stopped 25 || { cat stopped.log; fail "stopped: no steps"; }
 kill -STOP "$(rank_of 1)"
 through stopped
@@ -104,7 +105,7 @@ is stopped "ended[0]['how'] == 'was stopped (SIGSTOP)'"
 # All of them, or the only one: nobody is left who would miss them.
 for ranks in 1 2; do
     name=stopped_all$ranks
-    steps=100000 begin $name --set mesh.dp=$ranks
+    steps=100000 begin $name --set mesh.dp=$ranks $silence
     wait_for steps_done $name 25 || { cat $name.log; fail "$name: no steps"; }
     kill -STOP $(ranks_of $launcher)
     began_again() { [ "$(grep -c '"event":"training"' $name/events.jsonl)" -eq 2 ]; }
@@ -112,7 +113,7 @@ for ranks in 1 2; do
     kill -TERM $launcher
     through $name 75
     is $name "ended[0]['cause'] == 'hang' and ended[0]['how'] == 'was stopped (SIGSTOP)'"
-    logged $name "all ranks of this host have been stopped (SIGSTOP) for 10 s"
+    logged $name "all ranks of this host have been stopped (SIGSTOP) for 3 s"
 done
 # The last one, when the others have ended.
 source_scripts=$source_root
@@ -122,20 +123,21 @@ if os.getenv("ORRERY_RANK") == "0" then os.execute("sleep 3; kill -STOP $PPID") 
 LUA
 mkdir last-root && mv fake-last last-root/scripts
 source_root=$work/last-root
-steps=5 begin stopped_last --set 'lua.allow=["os"]' --set lua.library="$source_scripts/scripts"
+steps=5 begin stopped_last $silence --set 'lua.allow=["os"]' --set lua.library="$source_scripts/scripts"
 source_root=$source_scripts
 patience=6000 wait_for grep -q "all ranks of this host have been stopped" stopped_last.log ||
     { cat stopped_last.log; fail "stopped_last: nobody has seen it"; }
 kill -TERM $launcher
 wait $launcher && fail "stopped_last: exit code 0"
 # Then a signal ends them, too.
-steps=100000 begin stopped_asked
+steps=100000 begin stopped_asked $silence
 wait_for steps_done stopped_asked 25 || { cat stopped_asked.log; fail "stopped_asked: no steps"; }
 kill -STOP $(ranks_of $launcher)
 kill -TERM $launcher
 ends() { [ ! -e /proc/$launcher ] || [ "$(cut -d' ' -f3 /proc/$launcher/stat)" = Z ]; }
 patience=6000 wait_for ends || { cat stopped_asked.log; fail "stopped_asked: the launcher waits for ever"; }
 wait $launcher && fail "stopped_asked: exit code 0"
+# With the silence that is the default.
 tiny_exec=exec run_tiny stopped_alone 100000 > stopped_alone.log 2>&1 &
 launcher=$!
 wait_for steps_done stopped_alone 25 || { cat stopped_alone.log; fail "stopped_alone: no steps"; }

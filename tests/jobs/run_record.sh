@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # run.json says what was started and why it ended; lua/ keeps every file that `require` has read, and runs again.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 mkdir -p project/parts
 cat > project/train.lua << 'LUA'

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # orrery simulate and plan: a script on a cluster that is not here; what cannot be is refused with place and figures.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 
 cat > small.toml <<'TOML'

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Which checkpoints are marked as suspect: none of a run whose batches differ, and the same ones whether it was stopped
 # or not; what retention keeps where saves are automatic.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 good() {
     local name=$1

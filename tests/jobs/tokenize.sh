@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # `orrery tokenize` with a published tokenizer: files, lines of JSON, prompts, standard input; the same bytes on any
 # number of threads; what is wrong is named, and leaves what was there.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 fixtures=$source_root/tests/tokenizer
 mkdir small

@@ -2,7 +2,6 @@
 # The walk of scripts/README.md from a published folder to an export, its commands as they stand there. The Python
 # behind them runs in each interpreter that ORRERY_TRANSFORMERS names (with torch and transformers):
 # scripts/conformance.
-# Runs beside other tests.
 source "$(dirname "$0")/lib.sh"
 section='## From a published folder to your own'
 # block LANGUAGE: the section's first block of it.

@@ -12,7 +12,8 @@ run() {
 run "crash states" "$here/crash_states.sh" "$programs" 20000
 run "crash states, steps removed where they are" "$here/crash_states.sh" "$programs" 20000 stay
 run "lower layers" "$here/lower_layers.sh" "$programs" 499 overlay overlay_ext4 overlay_xfs tmpfs ext4 xfs btrfs
-run "what is retained" "$here/retained.sh" "${programs%/tests}/unit_tests" 37 overlay overlay_ext4 overlay_xfs tmpfs ext4 xfs btrfs
+run "what is retained" "$here/retained.sh" "${programs%/tests}/unit_tests" 37 \
+    overlay overlay_ext4 overlay_xfs tmpfs ext4 xfs btrfs
 run "faults" "$here/faults.sh" "$programs" 5
 run "every byte" "$programs/sweep_every_byte" "$programs/sweep_every_byte.long" 1
 run "power cuts" "$here/power_cuts.sh" "$programs" 40 ordered writeback nojournal xfs btrfs

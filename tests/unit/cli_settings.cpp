@@ -156,7 +156,7 @@ std::vector<GivenTwice> given_twice(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or recorded as it ran") {
+TEST_CASE("a key of [train] and [data] that a call gives, too, is refused or recorded as it ran", "[slow]") {
     const std::string folder = in_build("unit_given"), script = folder + "/all.lua", run = folder + "/run";
     fs::remove_all(folder);
     fs::create_directories(run);

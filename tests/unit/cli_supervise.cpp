@@ -159,7 +159,7 @@ TEST_CASE("[.lifeline] of the case below", "[.lifeline]") {
     CHECK(ends == 1);  // and is not its own
 }
 
-TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise]") {
+TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervise][slow]") {
     CHECK(check_by_run({"unit_tests", "whom a rank blames"}, 60).fitness == Fitness::fit);
     CHECK_THAT(check_by_run({"unit_tests", "--no-such-flag"}, 60).why, Catch::Contains("for usage"));
     const NodeCheck sleeps = check_by_run({"unit_tests", "[.sleeps]"}, 0.2);

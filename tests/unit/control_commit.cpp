@@ -43,7 +43,7 @@ CommitVerdict end_of(Commit commit) {
 
 }  // namespace
 
-TEST_CASE("saves in worlds where ranks, stores and generations fail keep what a save promises", "[commit]") {
+TEST_CASE("saves in worlds where ranks, stores and generations fail keep what a save promises", "[commit][slow]") {
     CommitWorld::Ends ends{};
     int64_t kills = 0, superseded = 0, generations = 0;
     for (uint32_t seed = 0; seed < 6000; ++seed) {

@@ -93,7 +93,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("a rendezvous in virtual time: delay, cuts, silence, forgery and strangers, by seed", "[control]") {
+TEST_CASE("a rendezvous in virtual time: delay, cuts, silence, forgery and strangers, by seed", "[control][slow]") {
     constexpr uint64_t seeds = 3000;
     constexpr Trouble troubles[] = {Trouble::none,      Trouble::killed, Trouble::silent,
                                     Trouble::deaf,      Trouble::mute,   Trouble::fails,

@@ -21,7 +21,7 @@ std::unique_ptr<Device> cpu(const std::string& products, int64_t threads) {
 
 }  // namespace
 
-TEST_CASE("the cpu device: every kind of products is right in every type") {
+TEST_CASE("the cpu device: every kind of products is right in every type", "[slow]") {
     for (const int64_t threads : {1, 3}) {
         const auto device = cpu("", threads);
         const ProductKinds kinds = device->products();

@@ -4,7 +4,7 @@
 using namespace orrery::kernels;
 using namespace orrery::kernels::testing;
 
-TEST_CASE("cpu: matmul in every form") {
+TEST_CASE("cpu: matmul in every form", "[slow]") {
     Source source;
     struct Size {
         i64 batch, m, n, k;
@@ -65,7 +65,7 @@ TEST_CASE("cpu: matmul with bias and gelu") {
     }
 }
 
-TEST_CASE("cpu: a gelu or its slope behind a product has the bits of two kernels") {
+TEST_CASE("cpu: a gelu or its slope behind a product has the bits of two kernels", "[slow]") {
     Source source;
     for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
         const Matmul s{.m = 530, .n = 810, .k = 45}, turned{.m = 530, .n = 810, .k = 45, .trans_b = true};
@@ -107,7 +107,7 @@ TEST_CASE("cpu: a gelu or its slope behind a product has the bits of two kernels
     }
 }
 
-TEST_CASE("cpu: attention and its gradient") {
+TEST_CASE("cpu: attention and its gradient", "[slow]") {
     Source source;
     struct Size {
         i64 batch, queries, keys, heads, groups, dim, shift;

@@ -28,7 +28,7 @@ TEST_CASE("cpu: every kernel is there, and none is the reference") {
     }
 }
 
-TEST_CASE("cpu: softmax and norms") {
+TEST_CASE("cpu: softmax and norms", "[slow]") {
     Source source;
     for (const auto& [rows, cols] : {std::pair<i64, i64>{1, 1}, {7, 33}, {301, 129}, {5, 20001}}) {
         for (const Type type : {Type::f32, Type::bf16}) {
@@ -109,7 +109,7 @@ TEST_CASE("cpu: layernorm of values far from zero") {
     for (const double r : rstd.values()) CHECK(r == Approx(1 / std::sqrt(1.0 / 12 + 1e-5)).epsilon(0.1));
 }
 
-TEST_CASE("cpu: reductions") {
+TEST_CASE("cpu: reductions", "[slow]") {
     Source source;
     struct Size {
         std::vector<i64> shape;

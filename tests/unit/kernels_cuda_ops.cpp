@@ -58,10 +58,10 @@ RunSpec emulated_at(i64 shift) {
 
 }  // namespace
 
-TEST_CASE("cuda: every op agrees with the reference, emulated") { check_cases(emulated_at(0)); }
+TEST_CASE("cuda: every op agrees with the reference, emulated", "[slow]") { check_cases(emulated_at(0)); }
 
 #ifndef __SANITIZE_ADDRESS__  // what they touch is looked at above; here they take three minutes more
-TEST_CASE("cuda: every op agrees at addresses that are no multiple of 16 bytes, emulated") {
+TEST_CASE("cuda: every op agrees at addresses that are no multiple of 16 bytes, emulated", "[slow]") {
     check_cases(emulated_at(1));
 }
 #endif

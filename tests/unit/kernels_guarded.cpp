@@ -212,7 +212,7 @@ TEST_CASE("cpu: memory between guard pages has nothing beside it") {
     CHECK_FALSE(aligned.whole());
 }
 
-TEST_CASE("cpu: every op between guard pages, at odd sizes") {
+TEST_CASE("cpu: every op between guard pages, at odd sizes", "[slow]") {
     for (const cpu::Isa isa : isas)
         if (!cpu::available(isa)) WARN("this processor has no " << name_of(isa) << ": its kernels are not tried");
     const char* const file = std::getenv("ORRERY_LONG");

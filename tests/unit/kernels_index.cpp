@@ -92,7 +92,7 @@ TEST_CASE("the largest elements: NaN above numbers, equal ones and both zeros by
     each_table(check);
 }
 
-TEST_CASE("the largest elements of rows that ascend, descend and are all equal, up to all of them") {
+TEST_CASE("the largest elements of rows that ascend, descend and are all equal, up to all of them", "[slow]") {
     for (const i64 n : {31, 257, 5000}) {
         for (const int way : {1, -1, 0}) {
             std::vector<float> x(static_cast<size_t>(n)), values(x.size());

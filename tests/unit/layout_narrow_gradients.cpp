@@ -112,7 +112,7 @@ TEST_CASE("contributions of micro-batches are added up in the gradient's own typ
     }
 }
 
-TEST_CASE("what came over in bf16 is verified within what its rounding explains, and a mistake is named") {
+TEST_CASE("what came over in bf16 is verified within what its rounding explains, and a mistake is named", "[slow]") {
     for (const int stage : {0, 1, 2, 3})
         for (const int64_t micro : {1, 2})
             for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20}) {
@@ -135,7 +135,7 @@ TEST_CASE("what came over in bf16 is verified within what its rounding explains,
             }
 }
 
-TEST_CASE("over axes of which one is narrow the sums of the other keep their type") {
+TEST_CASE("over axes of which one is narrow the sums of the other keep their type", "[slow]") {
     for (const bool both : {false, true}) {
         Model m = mlp(16, 4, 12, true, true);
         m.split_names({{"batch", "rep"}, {"batch", "dp"}});
@@ -154,7 +154,7 @@ TEST_CASE("over axes of which one is narrow the sums of the other keep their typ
     }
 }
 
-TEST_CASE("sums of two terms, and of two axes, leave the loop over micro-batches in order") {
+TEST_CASE("sums of two terms, and of two axes, leave the loop over micro-batches in order", "[slow]") {
     for (const int64_t bucket : {int64_t{0}, int64_t{1} << 20})
         for (const bool both : {false, true}) {
             Model m = network({0, 0}, true, DType::f32, 16);  // a tied table: its gradient has two terms

@@ -272,7 +272,7 @@ TEST_CASE("the printed block with heads, mlp and the sequence over tp") {
     check_golden("layout_block.txt", print(distribute(m.program, mesh), &mesh));
 }
 
-TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right") {
+TEST_CASE("drawn marks on drawn meshes: whatever is not refused is right", "[slow]") {
     uint32_t state = 2024;
     const auto draw = [&](size_t n) {
         state = state * 1664525u + 1013904223u;

@@ -144,7 +144,8 @@ TEST_CASE("the largest status wins, however many ranks say it") {
     CHECK_THROWS_WITH(status_of(-1), Catch::Matchers::Contains("status words"));
 }
 
-TEST_CASE("every rank learns what any rank says, beside the loss where that is joined, else by 4 bytes a message") {
+TEST_CASE("every rank learns what any rank says, beside the loss where that is joined, else by 4 bytes a message",
+          "[slow]") {
     for (const Case& c : cases()) {
         INFO(c.name);
         const Lowered without = lowered(c, false), with = lowered(c, true);

@@ -11,7 +11,7 @@
 
 using namespace orrery;
 
-TEST_CASE("tests in Lua") {
+TEST_CASE("tests in Lua", "[slow]") {
     const std::filesystem::path folder = in_source("tests/lua");
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))

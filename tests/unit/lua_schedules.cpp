@@ -71,7 +71,8 @@ void check_closed_forms(const std::function<std::vector<int64_t>(int64_t p)>& co
 
 }  // namespace
 
-TEST_CASE("schedules: bubbles and activation peaks equal the closed forms, up to eight micro-batches a rank") {
+TEST_CASE("schedules: bubbles and activation peaks equal the closed forms, up to eight micro-batches a rank",
+          "[slow]") {
     check_closed_forms([](int64_t p) {
         std::vector<int64_t> all;
         for (int64_t m = p; m <= 8 * p; ++m) all.push_back(m);

@@ -125,14 +125,14 @@ TEST_CASE("metatables have no __gc") {
     CHECK(has(failure("debug.setmetatable({}, { __gc = print })", "[lua]\nallow = [\"debug\"]\n"), "__gc is refused"));
 }
 
-TEST_CASE("a deep recursion is told by both ends") {
+TEST_CASE("a deep recursion is told by both ends", "[slow]") {
     const std::string text = failure("local function f() return 1 + f() end\n\nf()");
     CHECK(has(text, "a.lua:1: stack overflow"));
     CHECK(has(text, " more calls\n  called from a.lua:3"));
     CHECK(std::count(text.begin(), text.end(), '\n') < 12);
 }
 
-TEST_CASE("processor time that the host takes is not the script's") {
+TEST_CASE("processor time that the host takes is not the script's", "[slow]") {
     std::atomic<int> late = 0;
     const auto burn = [&](double seconds) {
         const std::clock_t begin = std::clock();

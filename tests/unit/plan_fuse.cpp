@@ -284,7 +284,7 @@ TEST_CASE("fuse: sums that are no residual of a norm stay") {
     CHECK(joined(fuse(decoder, [](const Program&, const Op& op) { return op.kind != "rmsnorm"; })) == 2);
 }
 
-TEST_CASE("fuse: norms with residuals on several ranks give what one rank gives") {
+TEST_CASE("fuse: norms with residuals on several ranks give what one rank gives", "[slow]") {
     Model m = block(4, 8, 2, 4, 8, true, true);
     m.split_names({{"batch", "dp"}, {"heads", "tp"}, {"mlp", "tp"}});
     const Lowered one = compile(m.program, Mesh().with_microbatches(2));
@@ -317,7 +317,7 @@ TEST_CASE("fuse: sums and norms that are made again are joined, too") {
     }
 }
 
-TEST_CASE("fuse: columns and rows of a perceptron on two ranks give what one rank gives") {
+TEST_CASE("fuse: columns and rows of a perceptron on two ranks give what one rank gives", "[slow]") {
     for (const DType compute : {DType::f32, DType::bf16}) {
         Model m = mlp(8, 4, 12, true, true, compute);
         m.split_names({{"batch", "dp"}, {"mlp", "tp"}});

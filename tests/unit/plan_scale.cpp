@@ -14,7 +14,7 @@
 using namespace orrery;
 using namespace orrery::test;
 
-TEST_CASE("a 405-billion-parameter decoder on 16,384 ranks is lowered and checked in seconds") {
+TEST_CASE("a 405-billion-parameter decoder on 16,384 ranks is lowered and checked in seconds", "[slow]") {
     Model m;
     m.program = decoder({126, 2048, 8192, 16384, 128, 8, 53248, 128256});
     const ValueId loss = *m.program.result("loss_sum");

@@ -7,7 +7,7 @@ using namespace orrery;
 using namespace orrery::test;
 using Catch::Matchers::Contains;
 
-TEST_CASE("timeline: GPipe and 1F1B have the bubbles and peaks of the closed forms") {
+TEST_CASE("timeline: GPipe and 1F1B have the bubbles and peaks of the closed forms", "[slow]") {
     for (int64_t p = 2; p <= 16; ++p)
         for (int64_t m = p; m <= 8 * p; ++m) {
             CAPTURE(p, m);

@@ -390,7 +390,7 @@ TEST_CASE("ranks come together while a stranger keeps a thousand connections ope
     WARN("8 ranks joined after " << seconds << " s (5 s are promised), beside " << flood.end() << " connections");
 }
 
-TEST_CASE("64 ranks come together at no more than twice the processor time a rank of 8", "[rendezvous]") {
+TEST_CASE("64 ranks come together at no more than twice the processor time a rank of 8", "[rendezvous][slow]") {
     // Join, agree twice, tell each other a text, leave: what all starts have, without loading and compiling.
     const auto each = [](int64_t ranks) {
         const auto used = [] {

@@ -56,7 +56,7 @@ TEST_CASE("a step allocates nothing") {
     CHECK(during == 0);
 }
 
-TEST_CASE("what a step tells allocates nothing, but for the line on the terminal") {
+TEST_CASE("what a step tells allocates nothing, but for the line on the terminal", "[slow]") {
     const std::string folder = in_build("tests/run_allocations");
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);

@@ -96,7 +96,7 @@ TEST_CASE("a plan's kernels are each measured once, under the spec that the plan
     }
 }
 
-TEST_CASE("operands take turns in a pool, and ids are rows that there are") {
+TEST_CASE("operands take turns in a pool, and ids are rows that there are", "[slow]") {
     CountingDevice device;
     device.rows = 7;
     const TensorType ids{DType::i32, {50}}, table{DType::f32, {7, 16}}, y{DType::f32, {50, 16}};
@@ -109,7 +109,7 @@ TEST_CASE("operands take turns in a pool, and ids are rows that there are") {
     CHECK(device.places.size() > 3);
 }
 
-TEST_CASE("an operand that is overwritten in place stays of ordinary size") {
+TEST_CASE("an operand that is overwritten in place stays of ordinary size", "[slow]") {
     CountingDevice device;
     const TensorType x{DType::f32, {int64_t{1} << 17}};  // two places of the pool
     const KernelSpec spec{"scale", {{"by", 1e-3}}, {x}, {x}};

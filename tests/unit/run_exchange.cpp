@@ -51,7 +51,7 @@ void must(bool good, const char* what) {
 
 }  // namespace
 
-TEST_CASE("a rank that works on files may take longer than the job's timeout", "[exchange]") {
+TEST_CASE("a rank that works on files may take longer than the job's timeout", "[exchange][slow]") {
     const auto late = [](WaitLimit limit) {
         return on_two([limit](int64_t rank, Rendezvous& r) {
             Exchange exchange(r, "0", rank, 2, 200ms);
@@ -183,7 +183,7 @@ Cost cost_of(int64_t ranks, const std::function<void(Exchange&, int64_t rank)>& 
 
 }  // namespace
 
-TEST_CASE("a round costs a rank so few messages with 256 and with 1,024 ranks", "[exchange]") {
+TEST_CASE("a round costs a rank so few messages with 256 and with 1,024 ranks", "[exchange][slow]") {
     for (const int64_t ranks : {9, 256, 1024}) {
         INFO(ranks);
         const auto text = [](int64_t rank) { return "text of rank " + std::to_string(rank); };
@@ -221,7 +221,7 @@ TEST_CASE("a round costs a rank so few messages with 256 and with 1,024 ranks", 
     }
 }
 
-TEST_CASE("a rank that does not come is named by all who wait, wherever it is in the tree", "[exchange]") {
+TEST_CASE("a rank that does not come is named by all who wait, wherever it is in the tree", "[exchange][slow]") {
     constexpr int64_t ranks = 30;
     for (const int64_t late : {0, 1, 5, 7, 29}) {
         std::vector<std::string> problems(ranks);

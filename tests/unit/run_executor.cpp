@@ -212,7 +212,7 @@ TEST_CASE("split states, split gradients and split params equal one rank") {
     }
 }
 
-TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random equal one rank") {
+TEST_CASE("marks, meshes, micro-batches, buckets and schedules drawn at random equal one rank", "[slow]") {
     int ran = 0;
     for (uint32_t seed = 0; seed < 60; ++seed) {
         std::mt19937 random(seed);

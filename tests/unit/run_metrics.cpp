@@ -334,7 +334,7 @@ std::map<std::string, std::string> parsed(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("Prometheus' file has the newest step and evaluation, with escaped labels") {
+TEST_CASE("Prometheus' file has the newest step and evaluation, with escaped labels", "[slow]") {
     const Folder folder("prometheus");
     std::vector<StepResult> results{{"a\\b\"c\nd", 1}, {"rows", 2}};
     results[1].values = {INFINITY, std::nan("")};
@@ -360,7 +360,7 @@ TEST_CASE("Prometheus' file has the newest step and evaluation, with escaped lab
     CHECK(system_env()->list(folder.path) == std::vector<std::string>{"a.prom"});
 }
 
-TEST_CASE("Prometheus' file leaves no other one, also where it cannot be replaced or a run was killed") {
+TEST_CASE("Prometheus' file leaves no other one, also where it cannot be replaced or a run was killed", "[slow]") {
     const Folder folder("prometheus_left");
     const std::string path = folder.path + "/a.prom";
     system_env()->replace_file(
@@ -377,7 +377,7 @@ TEST_CASE("Prometheus' file leaves no other one, also where it cannot be replace
     CHECK(system_env()->list(folder.path) == std::vector<std::string>{"a.prom"});
 }
 
-TEST_CASE("Prometheus' file is replaced at most once a second, and never seen half") {
+TEST_CASE("Prometheus' file is replaced at most once a second, and never seen half", "[slow]") {
     const Folder folder("replaced");
     const std::string path = folder.path + "/a.prom";
     std::vector<StepResult> results{{"many", 500}};

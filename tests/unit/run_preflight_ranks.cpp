@@ -157,7 +157,7 @@ std::string text_of(const std::vector<PreflightFinding>& findings) {
 
 }  // namespace
 
-TEST_CASE("preflight measures ranks, links and collectives alike on all ranks", "[preflight]") {
+TEST_CASE("preflight measures ranks, links and collectives alike on all ranks", "[preflight][slow]") {
     const std::vector<PreflightReport> all = reports(4, 2, {});
     const PreflightFigures& figures = all[0].figures;
     CHECK(figures.nodes == 2);
@@ -197,13 +197,13 @@ TEST_CASE("preflight measures ranks, links and collectives alike on all ranks", 
                Contains("4 ranks on 2 nodes") && Contains("links between nodes") && Contains("2 of a rail"));
 }
 
-TEST_CASE("a rank that computes slowly is named", "[preflight]") {
+TEST_CASE("a rank that computes slowly is named", "[preflight][slow]") {
     const auto all = reports(3, 3, {.slow_rank = 1});
     CHECK_THAT(text_of(all[2].findings), Contains("rank 1 (host ") && Contains("matrix rate of "));
     CHECK_FALSE(all[2].fit());
 }
 
-TEST_CASE("a link that is slow is named with both ends, and one that corrupts", "[preflight]") {
+TEST_CASE("a link that is slow is named with both ends, and one that corrupts", "[preflight][slow]") {
     CHECK_THAT(text_of(reports(4, 1, {.slow_a = 3, .slow_b = 1})[0].findings),
                Contains("link rank 1 (host ") && Contains("rank 3 (host ") && Contains("bandwidth between nodes"));
     const auto all = reports(3, 3, {.corrupting = 2});
@@ -212,7 +212,7 @@ TEST_CASE("a link that is slow is named with both ends, and one that corrupts", 
         if (finding.checked == Checked::data) CHECK(finding.ranks.back() == 2);
 }
 
-TEST_CASE("a clock that is ahead is named, and sums that are wrong", "[preflight]") {
+TEST_CASE("a clock that is ahead is named, and sums that are wrong", "[preflight][slow]") {
     const auto all = reports(3, 1, {.wrong_clock = 2, .wrong_sums = true});
     const std::string text = text_of(all[1].findings);
     CHECK_THAT(text, Contains("rank 2 (host ") && Contains("wall clock: 5 s ahead of that of rank"));
@@ -220,7 +220,7 @@ TEST_CASE("a clock that is ahead is named, and sums that are wrong", "[preflight
     CHECK(all[0].figures.ranks[2].clock_ahead_s == Approx(5).margin(1));
 }
 
-TEST_CASE("rounds that there is no time for are left out on all ranks alike", "[preflight]") {
+TEST_CASE("rounds that there is no time for are left out on all ranks alike", "[preflight][slow]") {
     PreflightOptions options = short_options();
     options.pair.limit_s = -1;
     const auto all = reports(3, 1, {}, options);

@@ -248,7 +248,7 @@ TEST_CASE("a program that was started ends on the signals of who started it", "[
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(50));
 }
 
-TEST_CASE("a trial that faults, hangs or fails is no candidate", "[products]") {
+TEST_CASE("a trial that faults, hangs or fails is no candidate", "[products][slow]") {
     const auto run = [](const std::string& script, int64_t limit_ms = 20'000) {
         return run_child({"/bin/sh", "-c", script}, std::chrono::milliseconds(limit_ms));
     };

@@ -108,7 +108,7 @@ struct Half final : Transport {
 
 }  // namespace
 
-TEST_CASE("a later plan brings messages over several axes: connected then, or each rank told why not") {
+TEST_CASE("a later plan brings messages over several axes: connected then, or each rank told why not", "[slow]") {
     Model m = mlp(16, 4, 12, true, true);
     m.split_names({{"batch", "rep"}, {"batch", "dp"}});
     const Mesh four({{"rep", 2}, {"dp", 2}});

@@ -471,7 +471,7 @@ TEST_CASE("automatic saves are refused where nothing says how often nodes fail",
     CHECK(refused("mtbf_days = 30\n") == "");
 }
 
-TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[saves]") {
+TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[saves][slow]") {
     for (const std::string ramp : {"", "ramp_start = 2\nramp_increment = 2\nramp_samples = 24\n"})
         for (const bool spare : {true, false}) {
             if (spare && !can_spare()) continue;
@@ -507,7 +507,7 @@ TEST_CASE("saves beside the steps leave the bytes of saves that hold them", "[sa
         }
 }
 
-TEST_CASE("a save that is due while one is under way is left out once, on all ranks, and said so", "[saves]") {
+TEST_CASE("a save that is due while one is under way is left out once, on all ranks, and said so", "[saves][slow]") {
     Training slow{"slow"};
     slow.steps = 40;
     slow.every = 2;
@@ -538,7 +538,7 @@ TEST_CASE("a save that is due while one is under way is left out once, on all ra
     for (size_t i = 1; i < committed.size(); ++i) CHECK(committed[i] - committed[i - 1] <= 2 * slow.every);
 }
 
-TEST_CASE("a save that is to be kept for good is not left out", "[saves]") {
+TEST_CASE("a save that is to be kept for good is not left out", "[saves][slow]") {
     Training slow{"kept"};
     slow.steps = 20;
     slow.every = 2;
@@ -553,7 +553,8 @@ TEST_CASE("a save that is to be kept for good is not left out", "[saves]") {
     CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
 }
 
-TEST_CASE("a save of an evaluated step is not left out where the best are kept, and the last is evaluated", "[saves]") {
+TEST_CASE("a save of an evaluated step is not left out where the best are kept, and the last is evaluated",
+          "[saves][slow]") {
     Training slow{"best"};
     slow.steps = 22;
     slow.every = 2;
@@ -573,7 +574,7 @@ TEST_CASE("a save of an evaluated step is not left out where the best are kept, 
     CHECK_THAT(end.notes, Contains("step 4 was held for") && Contains("no checkpoint of step 6: that of step 4"));
 }
 
-TEST_CASE("automatic saves save the steps that are kept for good, too", "[saves]") {
+TEST_CASE("automatic saves save the steps that are kept for good, too", "[saves][slow]") {
     for (const bool async : {true, false}) {
         INFO(async);
         Training often{async ? "good" : "good held"};
@@ -598,7 +599,7 @@ TEST_CASE("automatic saves save the steps that are kept for good, too", "[saves]
 }
 
 TEST_CASE("a save that fails while another waits for it ends all ranks alike, with the count of those left out",
-          "[saves]") {
+          "[saves][slow]") {
     for (const int64_t broken : {0, 1}) {
         Training bad{"waited for " + std::to_string(broken)};
         bad.steps = 100000;
@@ -637,7 +638,8 @@ TEST_CASE("a save that fails beside the steps ends all ranks within a step, and 
     }
 }
 
-TEST_CASE("a step that turns out to be suspect while its save is under way is marked when it is committed", "[saves]") {
+TEST_CASE("a step that turns out to be suspect while its save is under way is marked when it is committed",
+          "[saves][slow]") {
     Training diverges{"diverges"};
     diverges.every = 1;
     diverges.lr = "1e17";  // the first step's weights are finite, the second one's loss is not
@@ -699,7 +701,7 @@ TEST_CASE("a rank that is lost while saves are under way ends the others' waits,
     CHECK(end.store->steps() == std::vector<int64_t>{4});
 }
 
-TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "[saves]") {
+TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "[saves][slow]") {
     for (const bool async : {true, false}) {
         Training often{async ? "often" : "often held"};
         often.every = 0;
@@ -722,7 +724,7 @@ TEST_CASE("automatic saves follow from what a save costs, alike on all ranks", "
     }
 }
 
-TEST_CASE("1,000 saves beside the steps grow neither memory, threads nor descriptors", "[saves]") {
+TEST_CASE("1,000 saves beside the steps grow neither memory, threads nor descriptors", "[saves][slow]") {
     struct Held {
         int64_t kib, threads, descriptors;
     };

@@ -451,8 +451,8 @@ struct Row {
     int64_t worlds = 0, due = 0, left_out = 0, waited = 0, saved = 0, there = 0;
 };
 
-/// The store posix in ORRERY_PLACE, which `ORRERY_LAYERS begin` empties and `ORRERY_LAYERS restart` makes the lower layer
-/// of a new one.
+/// The store posix in ORRERY_PLACE, which `ORRERY_LAYERS begin` empties; `ORRERY_LAYERS restart` makes it the lower
+/// layer of a new one.
 OpenStore on_disk(const Registry& registry) {
     return [&registry](std::unique_ptr<CheckpointStore> before) {
         const std::string call = std::getenv("ORRERY_LAYERS") + std::string(before ? " restart" : " begin");
@@ -484,7 +484,7 @@ TEST_CASE("what is there in the end, on a disk: tests/sweeps/retained.sh", "[.on
                 played_worlds, restarted, saved, left_out);
 }
 
-TEST_CASE("what is there in the end: policies, left-out saves, clocks that jump", "[retention]") {
+TEST_CASE("what is there in the end: policies, left-out saves, clocks that jump", "[retention][slow]") {
     const char* table = std::getenv("ORRERY_LONG");
     std::vector<World> worlds = grid();
     const size_t of_grid = worlds.size();

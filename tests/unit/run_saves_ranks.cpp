@@ -371,7 +371,8 @@ constexpr int64_t many() {
 
 }  // namespace
 
-TEST_CASE("a step of many ranks has no message of control, a save and a restore as many as of few", "[saves][ranks]") {
+TEST_CASE("a step of many ranks has no message of control, a save and a restore as many as of few",
+          "[saves][ranks][slow]") {
     const char* const table = std::getenv("ORRERY_LONG");
     std::string rows;
     const Costs few = costs_of(4);

@@ -51,7 +51,7 @@ std::string error_of(const std::function<void()>& call) {
 
 }  // namespace
 
-TEST_CASE("verify: meshes of data, tensor, sequence and sharded state agree with one device") {
+TEST_CASE("verify: meshes of data, tensor, sequence and sharded state agree with one device", "[slow]") {
     Model m = mlp(8, 4, 12, true, true);
     m.split_names({{"batch", "dp"}, {"mlp", "tp"}});
     passes(m.program, mesh_of({}));
@@ -118,7 +118,7 @@ TEST_CASE("verify: a gradient that one rank scales is named with its rank and mi
     CHECK(report.further > 0);
 }
 
-TEST_CASE("verify: a rank that keeps the unreduced values of a bucket is named") {
+TEST_CASE("verify: a rank that keeps the unreduced values of a bucket is named", "[slow]") {
     for (int64_t bucket : {0, 1 << 20}) {
         Model m = split_block();
         m.program.bucket("dp", bucket, {});
@@ -176,7 +176,7 @@ TEST_CASE("verify: elements of a param whose gradient is noise are left out, oth
     CHECK(report.compared[3].left_out < report.compared[3].elements / 2);
 }
 
-TEST_CASE("verify: the algorithms of the configuration are those that run") {
+TEST_CASE("verify: the algorithms of the configuration are those that run", "[slow]") {
     const Model m = split_block();
     const Mesh mesh = mesh_of({{"dp", 4}}, 1);
     Verifying how;
@@ -191,7 +191,7 @@ TEST_CASE("verify: the algorithms of the configuration are those that run") {
     CHECK(wrong.roots[0].planned);
 }
 
-TEST_CASE("verify: a gradient that is compared nowhere is no pass") {
+TEST_CASE("verify: a gradient that is compared nowhere is no pass", "[slow]") {
     const Model m = split_block();
     const Mesh mesh = mesh_of({{"dp", 2}});
     const Lowered lowered = compile(m.program, mesh);
@@ -233,7 +233,7 @@ TEST_CASE("verify: a wrong plan is told from a wrong rank") {
     CHECK(report.text(lowered.plan, {}).find("layout, lowering or kernel") != std::string::npos);
 }
 
-TEST_CASE("verify: bits are equal where no sum changes its order") {
+TEST_CASE("verify: bits are equal where no sum changes its order", "[slow]") {
     Verifying how;
     how.options.bitwise = true;
     how.options.steps = 1;

@@ -92,7 +92,7 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-TEST_CASE("verify: every exchange of two dims agrees with one device") {
+TEST_CASE("verify: every exchange of two dims agrees with one device", "[slow]") {
     int verified = 0;
     for (const Case& c : cases()) {
         INFO(c.text());
@@ -110,7 +110,7 @@ TEST_CASE("verify: every exchange of two dims agrees with one device") {
     CHECK(verified == 124);
 }
 
-TEST_CASE("verify: a mistake before an exchange, at it or behind it is named with tensor and rank") {
+TEST_CASE("verify: a mistake before an exchange, at it or behind it is named with tensor and rank", "[slow]") {
     for (size_t rank = 2; rank <= 4; ++rank)
         for (int from = 0; from < static_cast<int>(rank); ++from) {
             const Case c{rank, from, (from + 1) % static_cast<int>(rank)};

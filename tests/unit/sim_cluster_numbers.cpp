@@ -23,12 +23,12 @@ struct Trial {
 };
 
 const std::vector<Trial> trials = {{"bf16"},
-                               {"bf16", "gpt.lua", "compiled", false, true},
-                               {"f32"},
-                               {"f16"},
-                               {"fp8"},
-                               {"f32", "gpt.lua", "compiled", true},
-                               {"f32", "doubles.lua"}};
+                                   {"bf16", "gpt.lua", "compiled", false, true},
+                                   {"f32"},
+                                   {"f16"},
+                                   {"fp8"},
+                                   {"f32", "gpt.lua", "compiled", true},
+                                   {"f32", "doubles.lua"}};
 
 /// One product of f64 in the loss.
 std::string doubles() {
@@ -53,8 +53,8 @@ std::string printed(const Trial& trial, const Cluster& cluster, int64_t all) {
     script.sets = {"data.path=", "data.vocab=1024", "data.tokens_per_sequence=512", "train.steps=1",
                    "train.precision=" + trial.precision};
     if (trial.script == "gpt.lua")
-        for (const char* set : {"script.layers=2", "script.embed=512", "script.heads=8", "mesh.pp=2",
-                                "train.microbatches=2"})
+        for (const char* set :
+             {"script.layers=2", "script.embed=512", "script.heads=8", "mesh.pp=2", "train.microbatches=2"})
             script.sets.push_back(set);
     script.sets.push_back(fmt::format("mesh.dp={}", dp));
     script.sets.push_back(fmt::format("train.sequences_per_step={}", 4 * dp));
@@ -178,7 +178,7 @@ write_gb_s = 5
 
 }  // namespace
 
-TEST_CASE("cluster: every number of a file, doubled, changes some figure of a forecast", "[cluster_numbers]") {
+TEST_CASE("cluster: every number of a file, doubled, changes some figure of a forecast", "[cluster_numbers][slow]") {
     CHECK(numbers(all_keys).size() == 27);
     CHECK(idle_numbers(all_keys) == std::vector<std::string>{});
     for (const auto& entry : std::filesystem::directory_iterator(in_source("configs/clusters"))) {

@@ -14,7 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto comes_again = 15s, takes_order = 5s;
+/// How long one that was there may take to come again after the others were, and to take the last order.
+std::chrono::milliseconds comes_again(const Job& job) { return job.silence + job.silence / 2; }
+std::chrono::milliseconds takes_order(const Job& job) { return job.silence / 2; }
 
 JoinOptions options_for(const Job& job, int64_t node, int64_t nodes, std::chrono::milliseconds limit,
                         std::function<bool()> give_up) {
@@ -126,7 +128,7 @@ void Agents::meet() {
     options.world = nodes_;
     options.token.launchers = true;
     server_ = serve(*backend_, options);
-    mail_ = std::make_unique<LauncherMail>(*backend_, job_, 0, nodes_, "report", 5s, nullptr);
+    mail_ = std::make_unique<LauncherMail>(*backend_, job_, 0, nodes_, "report", takes_order(job_), nullptr);
 }
 
 void Agents::meet_again(std::vector<NodeNews>& news) {
@@ -136,7 +138,7 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
         news.push_back({NodeNews::Kind::lost, lost, how.text});
     here_.erase(lost);
     awaited_.erase(lost);
-    for (const int64_t node : here_) awaited_[node] = Clock::now() + comes_again;
+    for (const int64_t node : here_) awaited_[node] = Clock::now() + comes_again(job_);
     here_.clear();
     mail_.reset();
     server_.reset();
@@ -178,13 +180,13 @@ void Agents::order(const Json& text) {
 void Agents::finish(const Json& text) {
     order(text);
     try {
-        auto until = Clock::now() + takes_order;
+        auto until = Clock::now() + takes_order(job_);
         for (int64_t given_in = meeting_; mail_;) {
             for (const NodeNews& news : news())
                 if (news.text.is_object() && news.text.value("event", "") == "finished") here_.erase(news.node);
             if (meeting_ != std::exchange(given_in, meeting_)) order(text);  // it went with the meeting before
             if (here_.empty() && awaited_.empty()) break;
-            if (!awaited_.empty()) until = Clock::now() + takes_order;
+            if (!awaited_.empty()) until = Clock::now() + takes_order(job_);
             if (Clock::now() >= until) break;
             std::this_thread::sleep_for(10ms);
         }

@@ -55,7 +55,7 @@ std::optional<Ended> LocalRanks::look() {
     ranks_->look();
     if (ranks_->any()) {
         look_at_disks();
-        ranks_->end_stopped();
+        ranks_->end_stopped(spec_.job.silence);
         if (!ranks_->stuck()) return std::nullopt;
     }
     RankTells& first = board_->of(0);

@@ -265,9 +265,8 @@ std::optional<int64_t> RankProcesses::waits_for_disk(double seconds, bool moved)
     return std::nullopt;
 }
 
-void RankProcesses::end_stopped() {
+void RankProcesses::end_stopped(std::chrono::milliseconds silence) {
     constexpr std::chrono::milliseconds often(500), far(3000);
-    constexpr std::chrono::seconds silence(10);
     const auto now = Clock::now();
     if (!any() || (looked_ && now - *looked_ < often)) return;
     const bool near = looked_ && now - *looked_ < far;
@@ -278,8 +277,8 @@ void RankProcesses::end_stopped() {
     if (!all) return;
     if (!stopped_since_) stopped_since_ = now;
     if (deadline_ || now - *stopped_since_ < silence) return;
-    std::fprintf(stderr, "orrery: all ranks of this host have been stopped (SIGSTOP) for %lld s; they are ended\n",
-                 static_cast<long long>(silence.count()));
+    std::fprintf(stderr, "orrery: all ranks of this host have been stopped (SIGSTOP) for %g s; they are ended\n",
+                 std::chrono::duration<double>(silence).count());
     end(0);
 }
 

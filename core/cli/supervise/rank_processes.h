@@ -52,10 +52,10 @@ public:
     /// A rank that was seen to wait for a disk at each call for at least `seconds`, none of which said that steps have
     /// `moved` on; none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends them where all that run were seen to be stopped (SIGSTOP) at each call for 10 s, as others bear the silence
+    /// Ends them where all that run were seen to be stopped (SIGSTOP) at each call for `silence`, as others bear that
     /// of one: none is left to miss them. Calls far from each other say nothing of the time between: this process was
     /// stopped.
-    void end_stopped();
+    void end_stopped(std::chrono::milliseconds silence);
 
 private:
     using Clock = std::chrono::steady_clock;

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct Job {
     int64_t session = 0;             ///< counts the sessions of the job's processes
     std::string host = "127.0.0.1";  ///< of the rendezvous
     int port = 0;
+    std::chrono::milliseconds silence{10'000};  ///< longer unheard, a peer is lost; [run] silence_s, once it is known
     bool serves = false;    ///< this process runs the rendezvous itself (srun, mpirun, torchrun: rank 0)
     bool assigned = false;  ///< somebody else started the ranks
     std::string launcher;   ///< "orrery", "torchrun", "slurm", "openmpi", or ""

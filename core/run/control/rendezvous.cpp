@@ -36,6 +36,7 @@ ServeOptions options_of(const Job& job, int64_t per_host) {
     options.port = job.port;
     options.world = job.ranks;
     options.per_host = per_host;
+    options.silence = job.silence;
     options.token = {job.token, job.id, job.generation, job.run};
     return options;
 }
@@ -71,6 +72,7 @@ JoinOptions place_of(const Job& job) {
     options.port = job.port;
     options.rank = job.rank;
     options.nonce = job.nonce;
+    options.silence = job.silence;
     options.token = {job.token, job.id, job.generation, job.run};
     return options;
 }

@@ -53,7 +53,7 @@ void Member::join(Clock::time_point deadline) {
     std::string why = "no answer";
     for (Milliseconds pause(5);; pause = std::min(pause * 2, Milliseconds(200))) {
         const auto once = options_.give_up ? std::min(deadline, Clock::now() + Milliseconds(1000)) : deadline;
-        socket_ = try_connect(options_.host, options_.port, once, why);
+        socket_ = try_connect(options_.host, options_.port, once, options_.silence, why);
         const auto answered = std::min(deadline, Clock::now() + handshake);
         if (socket_ && shake_hands(answered)) return;
         if (socket_) why = Clock::now() < answered ? "it closes the connection" : "it does not answer";

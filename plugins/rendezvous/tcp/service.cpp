@@ -21,7 +21,8 @@ void watch(const Fd& poll, int operation, int fd, uint64_t number, uint32_t even
 }  // namespace
 
 Service::Service(const orrery::ServeOptions& options)
-    : listener_(listen_on(options.host, options.port)),
+    : silence_(options.silence),
+      listener_(listen_on(options.host, options.port)),
       bell_(make_bell()),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
       port_(port_of(listener_.get())),
@@ -103,7 +104,7 @@ void Service::listen(bool wanted) {
 void Service::accept_some(Clock::time_point now) {
     for (int i = 0; i < most_accepted && membership_.accepts(link_time(now)); ++i) {
         std::string from;
-        Fd socket = accept_one(listener_.get(), from);
+        Fd socket = accept_one(listener_.get(), from, silence_);
         if (!socket && (errno == EMFILE || errno == ENFILE)) paused_ = now + pause;
         if (!socket) return;
         const uint64_t number = numbers_++;

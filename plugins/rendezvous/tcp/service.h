@@ -36,6 +36,7 @@ private:
     bool flush(uint64_t number, Connection& connection);
     int wait_ms(Clock::time_point now) const;
 
+    const std::chrono::milliseconds silence_;
     Fd listener_, bell_, poll_;
     int port_ = 0;
     bool listening_ = false;

@@ -27,9 +27,9 @@ namespace {
 using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 /// No delay, keepalive, and an error rather than an endless resend when the other end is cut off.
-void tune(int socket) {
+void tune(int socket, std::chrono::milliseconds silence) {
     const int on = 1;
-    const int unsent_ms = 10'000;
+    const auto unsent_ms = static_cast<int>(silence.count());
     ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
@@ -82,17 +82,18 @@ int port_of(int socket) {
     return std::stoi(service);
 }
 
-Fd accept_one(int listener, std::string& from) {
+Fd accept_one(int listener, std::string& from, std::chrono::milliseconds silence) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return fd;
-    tune(fd.get());
+    tune(fd.get(), silence);
     from = address_of(address, size);
     return fd;
 }
 
-Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::string& why) {
+Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::chrono::milliseconds silence,
+               std::string& why) {
     addrinfo hints{}, *list = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     if (const int rc = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list)) {
@@ -113,7 +114,7 @@ Fd try_connect(const std::string& host, int port, Clock::time_point deadline, st
                 error = ETIMEDOUT;
         }
         if (error == 0) {
-            tune(fd.get());
+            tune(fd.get(), silence);
             return fd;
         }
         why = std::strerror(error);

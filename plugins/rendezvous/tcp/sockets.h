@@ -27,10 +27,12 @@ private:
 /// Not blocking. Throws Error naming host and port when it is in use or cannot be bound.
 Fd listen_on(const std::string& host, int port);
 int port_of(int socket);
-/// The next connection that waits, and its numeric address; none: `from` is as it was.
-Fd accept_one(int listener, std::string& from);
+/// The next connection that waits, and its numeric address; none: `from` is as it was. It ends when what was sent is
+/// not acknowledged for `silence`, as that of try_connect does.
+Fd accept_one(int listener, std::string& from, std::chrono::milliseconds silence);
 /// An open connection that does not block, or none and why.
-Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::string& why);
+Fd try_connect(const std::string& host, int port, Clock::time_point deadline, std::chrono::milliseconds silence,
+               std::string& why);
 /// Of this end.
 std::string local_address(int socket);
 /// "n1:29500", "[fe80::1]:29500".
