@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What goes wrong before training, on one host of two or one rank of two, ends all within moments, and each says what it
 # was: no rank waits for run.join_timeout_s.
+# Runs alone: each drill has to end within half of the time that ranks may take to come.
 source "$(dirname "$0")/lib.sh"
 address=$(hostname -I 2> /dev/null | tr ' ' '\n' | grep -m1 -v : || true)
 [ -n "$address" ] || { echo "skipped: this host has no address but its loopback"; exit 77; }
