@@ -1,7 +1,7 @@
 #!/bin/sh
 # `orrery new-plugin` of the installed program: every kind that there is configures, builds, loads and passes its test
 # as it stands; nothing is overwritten; bad names are refused.
-# usage: new_plugin.sh SOURCE BUILD
+# usage: new_plugin.sh SOURCE BUILD [KINDS, all when left out]
 set -eu
 source=$1 build=$2 work=$2/tests/new_plugin
 rm -rf "$work"
