@@ -1,6 +1,7 @@
 // `verify` on a lowered plan, with the CPU device and ranks as threads.
 #pragma once
 #include "plan_ranks.h"
+#include "run/verify/inject.h"
 #include "run/verify/verify.h"
 
 namespace orrery::test {

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "run/verify/verify.h"
+#include "run/verify/verify_options.h"
+
 namespace orrery {
 
 /// What the command line says over [sample].
@@ -84,7 +85,7 @@ struct SimulateCommand {
 
 /// A search for the fastest ways to run a script on a cluster, or without one on this machine.
 struct PlanCommand {
-    SimulateCommand simulate;
+    SimulateCommand simulate{.searched = true};
     int64_t ranks = 0;              ///< 0: all accelerators of the cluster; here one a processor
     int64_t most_tp = 0;            ///< 0: the accelerators of a node; here all ranks
     int64_t most_pp = 0;            ///< 0: 64

@@ -1,13 +1,139 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
 
+#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "ir/op.h"
+#include "lua/script.h"
 #include "plugin/code_digest.h"
 #include "plugin/loader.h"
 
 namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The templates are complete plugins of this name: scripts/templates/KIND.
+constexpr std::string_view model = "sundial", model_type = "Sundial";
+
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+        text.replace(at, what.size(), by);
+    return text;
+}
+
+/// "row_blocks" -> "RowBlocks"
+std::string type_name(const std::string& name) {
+    std::string type;
+    for (const std::string& word : split(name, '_'))
+        if (!word.empty()) type += static_cast<char>(word[0] >= 'a' ? word[0] - 'a' + 'A' : word[0]) + word.substr(1);
+    return type;
+}
+
+std::vector<std::string> kinds_in(const fs::path& templates) {
+    std::vector<std::string> kinds;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(templates, none))
+        if (entry.is_directory()) kinds.push_back(entry.path().filename().string());
+    std::sort(kinds.begin(), kinds.end());
+    return kinds;
+}
+
+void require_name(const std::string& name) {
+    const bool letters = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (name.empty() || name.size() > 40 || !letters || name[0] < 'a' || name[0] > 'z' || name.back() == '_')
+        throw Error(
+            fmt::format("{} cannot name a plugin\n  it becomes part of a file's name and of [KIND.NAME]: write a "
+                        "small letter, then small letters, digits and _, at most 40",
+                        quote(name)));
+}
+
+/// An op is called o.op.NAME in Lua, and no plugin may bring one that is there without it.
+void require_op_name(const std::string& name) {
+    static const std::set<std::string> words = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+                                                "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+                                                "repeat",   "return", "then", "true", "until",  "while"};
+    if (words.count(name) > 0)
+        throw Error(fmt::format("{} is a word of Lua: o.op.{} could not be written\n  give the op another name",
+                                quote(name), name));
+    if (find_op_def(name))
+        throw Error(fmt::format("{} is an op already, without a plugin\n  give the new one another name", quote(name)));
+}
+
+std::string read(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    if (!file) throw Error(fmt::format("cannot read the template {}", path.string()), Fault::failed);
+    return text.str();
+}
+
+/// What to do next, with the place where this orrery is installed if it is.
+void tell_next(const NewPluginCommand& command, const fs::path& folder, const fs::path& library) {
+    const std::string place = folder.string();
+    if (!fs::exists(folder / "CMakeLists.txt")) {
+        std::printf("test it with\n  sh %s/test.sh orrery\n", place.c_str());
+        return;
+    }
+    std::string prefix = "$HOME/orrery";
+    if (const std::string text = library.string(); text.ends_with("/share/orrery/scripts"))
+        prefix = library.parent_path().parent_path().parent_path().string();
+    else
+        std::printf(
+            "a plugin is built against an installed orrery; in the source tree:\n"
+            "  cmake --install build --prefix \"$HOME/orrery\"\n");
+    std::printf(
+        "build and test it with\n  cmake -S %s -B %s/build -DCMAKE_PREFIX_PATH=\"%s\"\n"
+        "  cmake --build %s/build\n  ctest --test-dir %s/build --output-on-failure\n",
+        place.c_str(), place.c_str(), prefix.c_str(), place.c_str(), place.c_str());
+    std::printf("a run finds it with --set 'plugins.path=[\"%s/build/plugins\"]', as %s %s\n", place.c_str(),
+                command.kind.c_str(), command.name.c_str());
+}
+
+}  // namespace
+
+int new_plugin_command(const NewPluginCommand& command) {
+    const fs::path library = script_library("");
+    const fs::path templates = library / "templates";
+    const std::vector<std::string> kinds = kinds_in(templates);
+    if (std::find(kinds.begin(), kinds.end(), command.kind) == kinds.end())
+        throw Error(fmt::format("no kind of plugin {}{}", quote(command.kind), choices("kinds", command.kind, kinds)));
+    require_name(command.name);
+    if (command.kind == "op") require_op_name(command.name);
+    const fs::path folder = command.folder.empty() ? command.name : command.folder;
+    if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+        throw Error(
+            fmt::format("{} is there already and is not empty; nothing was written\n  give another folder: "
+                        "orrery new-plugin {} {} FOLDER",
+                        folder.string(), command.kind, command.name));
+    fs::create_directories(folder);
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(templates / command.kind)) {
+        const std::string name = replaced(entry.path().filename().string(), model, command.name);
+        std::ofstream file(folder / name, std::ios::binary);
+        file << replaced(replaced(read(entry.path()), model, command.name), model_type, type_name(command.name));
+        file.close();
+        if (!file) throw Error(fmt::format("cannot write {}", (folder / name).string()), Fault::failed);
+        names.push_back(name);
+    }
+    if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with(".lua"); })) {
+        fs::copy_file(templates / ".luacheckrc", folder / ".luacheckrc");
+        names.emplace_back(".luacheckrc");
+    }
+    std::sort(names.begin(), names.end());
+    std::printf("%s: %s\n", folder.string().c_str(), join(names, " ").c_str());
+    tell_next(command, folder, library);
+    return 0;
+}
 
 std::string version_text() {
     const LibraryCode own = this_code();

@@ -6,8 +6,10 @@
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "plan/repeat.h"
+#include "run/verify/inject.h"
 #include "run/verify/oracle_inputs.h"
 #include "run/verify/source_check.h"
+#include "run/verify/verify.h"
 
 namespace orrery {
 namespace {

@@ -80,7 +80,7 @@ bool may_use(const Source& source, const std::string& library) {
     if (library == "boost") return source.path == "core/plugin/loader.cpp";
     if (library == "toml") return source.in("core/config");
     if (library == "lua") return source.in("core/lua");
-    if (library == "cli11") return source.in("core/cli");
+    if (library == "cli11") return source.path == "core/cli/flags.cpp";
     if (library == "onig" || library == "utf8proc") return source.in("core/tokenizer");
     if (library == "onednn") return source.in("kernels/cpu");
     if (library == "cuda") return source.in("kernels/cuda") || source.in("plugins");

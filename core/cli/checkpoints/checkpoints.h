@@ -1,5 +1,4 @@
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,7 +8,6 @@ namespace orrery {
 
 /// What `orrery checkpoints` is asked.
 struct CheckpointsCommand {
-    std::string what;               ///< "list", "show", ...
     std::string place;              ///< a run's folder, or a place of a store
     std::string store;              ///< the kind of that place; "": as the run's configuration says, else posix
     std::vector<std::string> sets;  ///< "store.NAME.key=value", for places
@@ -20,8 +18,9 @@ struct CheckpointsCommand {
     bool dry_run = false, json = false;
 };
 
-void add_checkpoints_flags(CLI::App& app, CheckpointsCommand& command);
-/// Returns the exit code: 0; 1 where verify finds damage.
-int checkpoints_command(const CheckpointsCommand& command);
+struct Command;  // cli/flags.h
+
+/// The command with its subcommands, whose flags set `asked`. Their exit code: 0; 1 where verify finds damage.
+Command checkpoints_command(CheckpointsCommand& asked);
 
 }  // namespace orrery

@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/data/step_text.h"
-#include "cli/flag_checks.h"
 #include "cli/run_record/kept_script.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
@@ -95,17 +94,6 @@ int64_t vocabulary_or_none(const DataSource& source) {
 }
 
 }  // namespace
-
-void add_data_flags(CLI::App& data, DataCommand& command) {
-    data.add_option("--step", command.step, "of which step, from 1")
-        ->required()
-        ->check(whole_number_from(1, Manifest::last_step));
-    data.add_flag("--ids", command.ids, "ids, although there is a text for them");
-    add_examples(
-        data, {"data runs/quickstart --step 12", "data scripts/gpt.lua --config configs/quickstart.toml --step 12"},
-        "The order of samples is a function of the run's seed: nothing was logged for this, and steps that no run has\n"
-        "reached yet are printed, too.");
-}
 
 int data_command(const ScriptCommand& given, const DataCommand& command) {
     if (given.script_help) return show_options(given, Job{});

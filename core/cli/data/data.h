@@ -1,6 +1,4 @@
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include "cli/commands.h"
 
 namespace orrery {
@@ -11,8 +9,6 @@ struct DataCommand {
     bool ids = false;  ///< and no text
 };
 
-/// The flags of `orrery data`, beside those of every command of a script.
-void add_data_flags(CLI::App& data, DataCommand& command);
 int data_command(const ScriptCommand& script, const DataCommand& command);
 
 }  // namespace orrery

@@ -9,7 +9,6 @@
 #include "base/env.h"
 #include "base/text.h"
 #include "cli/export/kept_script.h"
-#include "cli/flag_checks.h"
 #include "cli/run_record/kept_script.h"
 #include "cli/signals.h"
 #include "config/load.h"
@@ -131,23 +130,6 @@ Exported write(Run& run, const ExportCommand& command, int64_t step, std::string
 }
 
 }  // namespace
-
-void add_export_flags(CLI::App& app, ExportCommand& command) {
-    app.add_option("run", command.run, "folder of a run, as runs/gpt")->required()->type_name("RUN");
-    app.add_option("folder", command.folder, "folder to write, new or empty")
-        ->required()
-        ->check(file_name())
-        ->type_name("FOLDER");
-    app.add_option("--step", command.step, "of this checkpoint; without it the newest good one")
-        ->check(whole_number_from(0, Manifest::last_step));
-    app.add_option("--dtype", command.dtype, "type of the tensors; without it as config.json says, else f32")
-        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-    app.add_option("--shard-gb", command.file_gb, "most data of a file, in 10^9 bytes")->check(number_from(1e-6, 1e6));
-    app.add_flag("--raw", command.raw, "all params under their own names, without config.json");
-    add_examples(app, {"export runs/hf exported                      # as transformers' from_pretrained reads it",
-                       "export runs/gpt exported --step 300 --dtype bf16",
-                       "export runs/mlp exported --raw               # a model that nobody publishes"});
-}
 
 int export_command(const ExportCommand& command) {
     const SignalTaker signals;  // before a store makes threads

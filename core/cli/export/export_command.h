@@ -1,5 +1,4 @@
 #pragma once
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
@@ -15,7 +14,6 @@ struct ExportCommand {
     bool raw = false;    ///< params under their own names
 };
 
-void add_export_flags(CLI::App& app, ExportCommand& command);
 /// Returns the exit code. Stop signals must be held (base/signals.h).
 int export_command(const ExportCommand& command);
 

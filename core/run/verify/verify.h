@@ -12,18 +12,10 @@
 #include "plan/chunks/chunks.h"
 #include "plan/lower/lower.h"
 #include "run/verify/float_distance.h"
-#include "run/verify/inject.h"
 #include "run/verify/oracle.h"
+#include "run/verify/verify_options.h"
 
 namespace orrery {
-
-struct VerifyOptions {
-    int64_t steps = 2;  ///< a param that starts at zero hides the gradients behind it in the first
-    int draws = 4;      ///< runs of the oracle with rounding drawn anew, every step
-    int sure = 32;      ///< of a step in which something is too far off for those
-    bool bitwise = false;
-    std::vector<Injection> injections;
-};
 
 /// What is verified and with what.
 struct VerifyCase {

@@ -1,5 +1,4 @@
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,8 @@ struct BenchCommand {
     std::vector<std::string> sets, arguments;
 };
 
-void add_bench_flags(CLI::App& bench, BenchCommand& command);
+/// The values of --op; "" is the first.
+std::vector<std::string> bench_op_names();
 /// Returns the exit code.
 int bench_command(BenchCommand& command);
 

@@ -1,0 +1,40 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/bench/bench_command.h"
+#include "cli/checkpoints/checkpoints.h"
+#include "cli/commands.h"
+#include "cli/data/data.h"
+#include "cli/evaluate/evaluate.h"
+#include "cli/export/export_command.h"
+#include "cli/flags.h"
+#include "cli/preflight/preflight.h"
+#include "cli/scale/scale.h"
+
+namespace orrery {
+
+/// The variables that the flags of all commands set.
+struct Asked {
+    ScriptCommand script;
+    EvaluateCommand evaluate;
+    DrawCommand draw;
+    TokenizeCommand tokenize;
+    ExportCommand exported;
+    CheckpointsCommand checkpoints;
+    DataCommand data;
+    std::vector<std::string> plugin_folders;
+    SimulateCommand simulate;
+    PlanCommand plan;
+    NewPluginCommand new_plugin;
+    ProductsCommand products;
+    CalibrateCommand calibrate;
+    BenchCommand bench;
+    PreflightCommand preflight;
+    ScaleCommand scale;
+};
+
+/// Every command with its flags, as `orrery --help` lists them. `asked` must outlive the table.
+std::vector<Command> command_table(Asked& asked);
+
+}  // namespace orrery
