@@ -246,6 +246,9 @@ public:
 };
 
 class NamedMember final : public Member, Named<Member> {
+    bool is_folder() const override {
+        return call("is_folder", [&] { return made_->is_folder(); });
+    }
 public:
     using Named::Named;
     void set(std::string_view key, std::string_view value) override {
