@@ -168,7 +168,7 @@ std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Confi
     loader_.load("data", name, registry_, asked);
     if (!watch_) watch_calls(call_bound(), "run.timeout_s");
     auto source = registry_.data(name, asked)(options, asked);
-    if (tokenizer_ && name == "text" && source->complete())
+    if (tokenizer_ && source->byte_ids() && source->complete())
         throw Error(tokenizer_->asked,
                     fmt::format("the tokens of {} are bytes, those of the tokenizer {} are not\n  write its ids with "
                                 "`orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",

@@ -360,6 +360,9 @@ public:
     std::string path() const override {
         return timed("path", [&] { return made_->path(); });
     }
+    bool byte_ids() const override {
+        return timed("byte_ids", [&] { return made_->byte_ids(); });
+    }
     bool complete() const override {
         return timed("complete", [&] { return made_->complete(); });
     }
