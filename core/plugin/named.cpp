@@ -163,6 +163,9 @@ public:
     void annotate(Program& program, const Mesh& mesh) override {
         call("annotate", [&] { made_->annotate(program, mesh); });
     }
+    Pipeline* pipeline() override {
+        return call("pipeline", [&] { return made_->pipeline(); });
+    }
 };
 
 class NamedStore final : public CheckpointStore, Named<CheckpointStore> {
