@@ -28,7 +28,7 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
     for (const auto& [name, value] : own.items())
         for (const auto& [key, set] : std::get<std::shared_ptr<Config>>(value.data)->items())
             if (source_of(set.origin) == Source::set)
-                config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false});
+                config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
 /// `script`: the Lua file of the command.
