@@ -67,11 +67,6 @@ Config read_config(const ScriptCommand& command, std::string& script) {
     return config;
 }
 
-/// Not asked of the device: its limits are measured at the first call.
-SnapshotPlace snapshot_place(const Settings& settings) {
-    return settings.device == "cpu" ? SnapshotPlace::device : SnapshotPlace::host;
-}
-
 }  // namespace
 
 ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
@@ -97,6 +92,11 @@ void ScriptRunner::load_plugins() {
     check_backends(config_, loader_.names());
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
+    if (!settings_.collectives.empty() && !device_facts().host_memory)
+        throw Error(config_.table("collectives").origin(),
+                    fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
+                                "  remove the table or run on device = \"cpu\"",
+                                settings_.device));
     loader_.load("store", settings_.store, registry_, run.where("store"));
     if (settings_.mesh.ranks() > 1)
         loader_.load("rendezvous", settings_.rendezvous, registry_, run.where("rendezvous"));
@@ -212,6 +212,12 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
     collectives_[choice.axis] = std::move(tables);
 }
 
+const DeviceFacts& ScriptRunner::device_facts() const { return registry_.device_facts(settings_.device, {}); }
+
+SnapshotPlace ScriptRunner::snapshot_place() const {
+    return device_facts().host_memory ? SnapshotPlace::device : SnapshotPlace::host;
+}
+
 std::unique_ptr<Device> ScriptRunner::counting_device(const Job& job, const Settings& settings) {
     return make_device(settings, config_, registry_, job);
 }
@@ -229,7 +235,7 @@ CompileOptions ScriptRunner::training_options(Device* device) {
     CompileOptions options = compile_options(settings_, job_, device, contracts_, collectives_);
     options.look = look();
     const int64_t every = config_.table("checkpoint").integer("every_steps", 0);
-    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place(settings_);
+    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place();
     return options;
 }
 
@@ -365,7 +371,7 @@ void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
     const bool copies =  // the script may have said so in its call alone
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
-    add_snapshot(*compiled_, copies ? snapshot_place(settings_) : SnapshotPlace::none, settings_.memory_bytes);
+    add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings_.memory_bytes);
     if (const int64_t bytes = compiled_->largest_snapshot(); bytes > 0)
         print(fmt::format("snapshot of saves beside the steps: {} more on a rank at most", bytes_text(bytes)));
 }
