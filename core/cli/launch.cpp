@@ -81,9 +81,9 @@ int launch(const LaunchSpec& spec) {
     return ranks.code();
 }
 
-void pin_rank(const Job& job, const std::string& transport) {
+void pin_rank(const Job& job, const TransportContract& contract) {
     const std::vector<int> allowed = allowed_processors();
-    if (transport != "shm" || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
     run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
 }
 
@@ -171,8 +171,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    if (spec.local_ranks < spec.job.ranks)
-        spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
+    if (spec.local_ranks < spec.job.ranks) spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
     try {
         const int code = launch(spec);
         const Loss loss = server ? server->loss() : member->loss();
