@@ -44,6 +44,7 @@ public:
     void act_for(int64_t generation) override { inner_->act_for(generation); }
     int64_t free_bytes() override { return inner_->free_bytes(); }
     std::string place() const override { return inner_->place(); }
+    bool is_folder() const override { return inner_->is_folder(); }
 
 protected:
     const std::unique_ptr<CheckpointStore> inner_;

@@ -178,6 +178,11 @@ void Config::set(std::string_view key, ConfigValue value) {
     }
 }
 
+void Config::of_host(std::string_view key) {
+    if (ConfigValue* value = find(key)) value->per_host = true;
+    if (defaults_) defaults_->of_host(key);
+}
+
 const ConfigValue* Config::find(std::string_view key) const {
     for (const auto& [name, value] : items_) {
         if (name == key) return &value;

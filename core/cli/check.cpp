@@ -158,7 +158,8 @@ struct CheckScript : ScriptRunner {
                     notes_.push_back(fmt::format("not looked at: [{}]: it cannot run here: {}", options.path(), why));
                     continue;
                 }
-                if (kind == "device" && name != "cpu" && leaves_device_to_ranks()) continue;
+                const bool keeps = kind == "device" && !registry_.device_facts(name, {}).leaves_nothing;
+                if (keeps && leaves_device_to_ranks()) continue;
                 if (kind == "device") registry_.device(name, options.origin())(options);
                 if (kind == "store") registry_.store(name, options.origin())(options, folder() + "/checkpoints");
                 if (kind == "transport") registry_.transport(name, options.origin())(options);
@@ -221,7 +222,7 @@ struct LaunchScript final : CheckScript {
     /// A device may keep something of a process for as long as that lives, as a CUDA context: the ranks find out what
     /// is wrong with theirs before their first step.
     bool leaves_device_to_ranks() const override {
-        return settings_.mesh.ranks() > 1 && !ranks_are_threads() && settings_.device != "cpu";
+        return settings_.mesh.ranks() > 1 && !ranks_are_threads() && !device_facts().leaves_nothing;
     }
 };
 

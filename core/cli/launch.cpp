@@ -81,9 +81,9 @@ int launch(const LaunchSpec& spec) {
     return ranks.code();
 }
 
-void pin_rank(const Job& job, const std::string& transport) {
+void pin_rank(const Job& job, const TransportContract& contract) {
     const std::vector<int> allowed = allowed_processors();
-    if (transport != "shm" || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
+    if (!contract.pins_ranks || job.local_ranks > static_cast<int64_t>(allowed.size())) return;
     run_on({allowed[static_cast<size_t>(job.local_rank)]});  // refused in some containers, which only costs precision
 }
 

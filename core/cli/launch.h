@@ -61,9 +61,9 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
 /// Throws Error for flags that say nothing to a rank that another launcher has started.
 void refuse_launch_flags(const ScriptCommand& command, const std::string& launcher);
 
-/// A processor for each rank of this host, where there are enough: two on one would time the scheduler. Not for
-/// transports but shm, which work with threads of their own.
-void pin_rank(const Job& job, const std::string& transport);
+/// A processor for each rank of this host, where there are enough and the contract asks for it (pins_ranks): two on one
+/// would time the scheduler.
+void pin_rank(const Job& job, const TransportContract& contract);
 
 /// Ends this process as soon as the launcher is gone. Called first thing in a rank started by `launch`.
 void watch_lifeline();

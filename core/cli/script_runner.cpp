@@ -28,7 +28,7 @@ void lay_over(Config& config, const std::vector<std::string>& own_sets) {
     for (const auto& [name, value] : own.items())
         for (const auto& [key, set] : std::get<std::shared_ptr<Config>>(value.data)->items())
             if (source_of(set.origin) == Source::set)
-                config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false});
+                config.table(name).set(key, {set.data, {"", "default of this command", 0, 0}, false, set.per_host});
 }
 
 /// `script`: the Lua file of the command.
@@ -67,11 +67,6 @@ Config read_config(const ScriptCommand& command, std::string& script) {
     return config;
 }
 
-/// Not asked of the device: its limits are measured at the first call.
-SnapshotPlace snapshot_place(const Settings& settings) {
-    return settings.device == "cpu" ? SnapshotPlace::device : SnapshotPlace::host;
-}
-
 }  // namespace
 
 ScriptRunner::ScriptRunner(const ScriptCommand& command, const Job& job)
@@ -97,6 +92,11 @@ void ScriptRunner::load_plugins() {
     check_backends(config_, loader_.names());
     Config& run = config_.table("run");
     loader_.load("device", settings_.device, registry_, run.where("device"));
+    if (!settings_.collectives.empty() && !device_facts().host_memory)
+        throw Error(config_.table("collectives").origin(),
+                    fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
+                                "  remove the table or run on device = \"cpu\"",
+                                settings_.device));
     loader_.load("store", settings_.store, registry_, run.where("store"));
     if (settings_.mesh.ranks() > 1)
         loader_.load("rendezvous", settings_.rendezvous, registry_, run.where("rendezvous"));
@@ -168,7 +168,7 @@ std::unique_ptr<DataSource> ScriptRunner::make_data(std::string_view name, Confi
     loader_.load("data", name, registry_, asked);
     if (!watch_) watch_calls(call_bound(), "run.timeout_s");
     auto source = registry_.data(name, asked)(options, asked);
-    if (tokenizer_ && name == "text" && source->complete())
+    if (tokenizer_ && source->byte_ids() && source->complete())
         throw Error(tokenizer_->asked,
                     fmt::format("the tokens of {} are bytes, those of the tokenizer {} are not\n  write its ids with "
                                 "`orrery tokenize {} --tokenizer {} -o NAME`, and set data.path to NAME.bin",
@@ -212,6 +212,12 @@ void ScriptRunner::use_collectives(const CollectiveChoice& choice, std::vector<C
     collectives_[choice.axis] = std::move(tables);
 }
 
+const DeviceFacts& ScriptRunner::device_facts() const { return registry_.device_facts(settings_.device, {}); }
+
+SnapshotPlace ScriptRunner::snapshot_place() const {
+    return device_facts().host_memory ? SnapshotPlace::device : SnapshotPlace::host;
+}
+
 std::unique_ptr<Device> ScriptRunner::counting_device(const Job& job, const Settings& settings) {
     return make_device(settings, config_, registry_, job);
 }
@@ -229,7 +235,7 @@ CompileOptions ScriptRunner::training_options(Device* device) {
     CompileOptions options = compile_options(settings_, job_, device, contracts_, collectives_);
     options.look = look();
     const int64_t every = config_.table("checkpoint").integer("every_steps", 0);
-    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place(settings_);
+    if (settings_.async_saves && (every > 0 || settings_.auto_saves)) options.snapshot = snapshot_place();
     return options;
 }
 
@@ -365,7 +371,7 @@ void ScriptRunner::train(const DataSpec& data, const TrainOptions& options) {
     const bool copies =  // the script may have said so in its call alone
         options.checkpoint_async && (options.checkpoint_every > 0 || options.checkpoint_mtbf_s > 0);
     if (copies == (compiled_->snapshot != SnapshotPlace::none)) return;
-    add_snapshot(*compiled_, copies ? snapshot_place(settings_) : SnapshotPlace::none, settings_.memory_bytes);
+    add_snapshot(*compiled_, copies ? snapshot_place() : SnapshotPlace::none, settings_.memory_bytes);
     if (const int64_t bytes = compiled_->largest_snapshot(); bytes > 0)
         print(fmt::format("snapshot of saves beside the steps: {} more on a rank at most", bytes_text(bytes)));
 }

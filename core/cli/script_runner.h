@@ -90,6 +90,8 @@ public:
     std::unique_ptr<CheckpointStore> open_store();
     /// Some axis' transport joins threads of one process only.
     bool ranks_are_threads() const;
+    /// Of [run] device, once its plugin is loaded.
+    const DeviceFacts& device_facts() const;
     /// "[rank 3] text" in a job of several ranks.
     std::string of_rank(const std::string& text) const;
 
@@ -114,6 +116,8 @@ protected:
     void choose_transport();
     void load_transports();
 
+    /// Where saves keep their copy of the state.
+    virtual SnapshotPlace snapshot_place() const;
     /// The device that says what scratch its kernels need; nullptr: scratch is not counted.
     virtual std::unique_ptr<Device> counting_device(const Job& job, const Settings& settings);
     /// The same where nothing is started: nullptr, with a note, where the device cannot run on this machine.

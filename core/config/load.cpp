@@ -62,7 +62,9 @@ private:
         if (is_known_table(path) && !find_schema(to.path(), key) && !is_open_table(to.path()))
             throw Error(at(key_source), fmt::format("{} is {}, expected a table{}", path, found(node), owner_of(key)));
         check(to.path(), key, key_source, node);
-        to.set(key, value(path, node));
+        ConfigValue made = value(path, node);
+        made.per_host = is_per_host(to.path(), key);
+        to.set(key, std::move(made));
     }
 
     void own_entry(const std::string& key, const std::string& path, const toml::node& node, Config& to) const {

@@ -15,11 +15,17 @@ std::string_view name_of(ConfigKind kind) {
     return "";
 }
 
+/// The same, where each host may have another value.
+static SchemaKey of_host(SchemaKey key) {
+    key.per_host = true;
+    return key;
+}
+
 const std::vector<SchemaKey>& schema() {
     using enum ConfigKind;
     constexpr double anything = -std::numeric_limits<double>::infinity();
     static const std::vector<SchemaKey> keys = {
-        {"run", "script", text, "\"\"", "the script of this run; set by the command"},
+        of_host({"run", "script", text, "\"\"", "the script of this run; set by the command"}),
         {"run", "device", text, "\"cpu\"", "device plugin that runs the kernels"},
         {"run", "transport", text, "\"shm\"",
          "transport plugin for every axis that [transport.axis] leaves out; unset: the one that serves the device, "
@@ -28,16 +34,17 @@ const std::vector<SchemaKey>& schema() {
         {"run", "store", text, "\"posix\"", "store plugin of the checkpoints"},
         {"run", "rendezvous", text, "\"tcp\"",
          "rendezvous plugin by which the ranks meet; where they do is said by --rendezvous or their launcher"},
-        {"run", "folder", text, "",
-         "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
-         "the name that the script traces its program under)"},
+        of_host({"run", "folder", text, "",
+                 "folder of the run: metrics, resolved config, checkpoints (default: runs/NAME, "
+                 "the name that the script traces its program under)"}),
         {"run", "seed", integer, "1", "seed of weights, dropout and data order", 0},
-        {"run", "ranks", integer, "", "rank processes of one host; hosts times these are the mesh's ranks", 1},
+        of_host({"run", "ranks", integer, "", "rank processes of one host; hosts times these are the mesh's ranks", 1}),
         {"run", "threads_per_rank", integer, "0",
          "CPU threads of one rank; 0: the processors allowed, divided by the ranks of this host", 0},
-        {"run", "pin_ranks", flag, "true",
-         "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
-         "threads"},
+        of_host(
+            {"run", "pin_ranks", flag, "true",
+             "give each rank process that `orrery run` starts processors of its own, where there are enough for its "
+             "threads"}),
         {"run", "overlap", text, "\"auto\"",
          "collectives on a thread of their own, beside what the rank computes; auto: where its processors are more "
          "than "
@@ -81,21 +88,22 @@ const std::vector<SchemaKey>& schema() {
         {"train", "log_every", integer, "1", "steps between step lines", 1},
         {"train", "max_skips", integer, "50",
          "steps in a row without an update, at the min loss scale, after which a run fails; 0: never", 0},
-        {"data", "path", text, "", "text file or token file (.bin)"},
-        {"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""},
+        of_host({"data", "path", text, "", "text file or token file (.bin)"}),
+        of_host({"data", "mix", texts, "[]", "instead of path: several, with weights, as \"0.7 data/web.bin\""}),
         {"data", "token_bytes", integer, "",
          "bytes of an id in a token file that does not record it: 2 or 4 (default: 2, refused where the file looks "
          "like 4)",
          2},
         {"data", "tokens_per_sequence", integer, "", "length of one training sequence", 1},
         {"data", "vocab", integer, "", "number of token ids; larger ids in the data are an error", 1},
-        {"data", "tokenizer", text, "",
-         "tokenizer of the ids: a published folder or its tokenizer.json; data.vocab follows from it (default: the one "
-         "in the folder of checkpoint.load)"},
+        of_host({"data", "tokenizer", text, "",
+                 "tokenizer of the ids: a published folder or its tokenizer.json; data.vocab follows from it (default: "
+                 "the one "
+                 "in the folder of checkpoint.load)"}),
         {"data", "validation", number, "0.05",
          "share of the samples kept for evaluation, at most 0.5: one block of 16 in round(1/share)", 0},
-        {"data", "validation_path", text, "", "a file to evaluate; no share is held out then"},
-        {"device", "memory_gib", number, "", "memory of one device; plans that need more are refused", 0},
+        of_host({"data", "validation_path", text, "", "a file to evaluate; no share is held out then"}),
+        of_host({"device", "memory_gib", number, "", "memory of one device; plans that need more are refused", 0}),
         {"checkpoint", "every_steps", integer, "0", "steps between checkpoints; 0: only at the end", 0},
         {"checkpoint", "every", text, "\"steps\"",
          "steps: as every_steps says; auto: the interval with which most gets done, from what a save costs and how "
@@ -117,25 +125,27 @@ const std::vector<SchemaKey>& schema() {
          "a step is marked as suspect where the next one's loss is above so many times the median of the last 64; 0: "
          "only where it is not finite",
          0},
-        {"checkpoint", "load", text, "",
-         "initial weights: a safetensors file, or a folder with model.safetensors or its index"},
-        {"metrics", "tensorboard", flag, "true", "event files for TensorBoard, in tensorboard/ of the run's folder"},
-        {"metrics", "prometheus", text, "",
-         "file for the newest numbers in Prometheus' text format, which node_exporter's textfile collector reads where "
-         "its name ends in .prom"},
-        {"sample", "tokens", integer, "256", "tokens to sample", 1},
-        {"sample", "temperature", number, "0.8", "0 takes the likeliest token", 0},
-        {"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0},
-        {"sample", "prompt", text, "\"\"", "text to continue"},
+        of_host({"checkpoint", "load", text, "",
+                 "initial weights: a safetensors file, or a folder with model.safetensors or its index"}),
+        of_host({"metrics", "tensorboard", flag, "true",
+                 "event files for TensorBoard, in tensorboard/ of the run's folder"}),
+        of_host({"metrics", "prometheus", text, "",
+                 "file for the newest numbers in Prometheus' text format, which node_exporter's textfile collector "
+                 "reads where "
+                 "its name ends in .prom"}),
+        of_host({"sample", "tokens", integer, "256", "tokens to sample", 1}),
+        of_host({"sample", "temperature", number, "0.8", "0 takes the likeliest token", 0}),
+        of_host({"sample", "top_k", integer, "0", "sample among the likeliest so many tokens; 0: all", 0}),
+        of_host({"sample", "prompt", text, "\"\"", "text to continue"}),
         {"simulate", "table", text, "",
          "table of measured costs of this machine that a run is held against at its end, and `orrery simulate` goes by "
          "(default: the one that `orrery calibrate --keep` keeps)"},
         {"transport.axis", "*", text, "", "another transport for one axis of the mesh"},
         {"collectives", "*", text, "",
          "collective algorithm of an axis: a Lua module beside the script or of the library"},
-        {"plugins", "path", texts, "[]", "more folders to look for plugins in"},
-        {"lua", "library", text, "",
-         "folder that holds the orrery/ script library (default: found beside the program)"},
+        of_host({"plugins", "path", texts, "[]", "more folders to look for plugins in"}),
+        of_host({"lua", "library", text, "",
+                 "folder that holds the orrery/ script library (default: found beside the program)"}),
         {"lua", "allow", texts, "[]", "standard libraries that scripts may use beyond the safe ones: os, io, debug"},
         {"lua", "instructions_million", integer, "1000", "Lua instructions a script may run, in millions", 1},
         {"lua", "memory_mib", integer, "512", "memory a script may hold", 1},
@@ -168,6 +178,11 @@ bool is_open_table(std::string_view table) {
     for (std::string_view kind : backends)
         if (table.size() > kind.size() && table.starts_with(kind) && table[kind.size()] == '.') return true;
     return false;
+}
+
+bool is_per_host(std::string_view table, std::string_view key) {
+    if (const SchemaKey* known = find_schema(table, key)) return known->per_host;
+    return table.starts_with("device.") || table.starts_with("store.");
 }
 
 bool is_known_table(std::string_view table) {

@@ -214,7 +214,7 @@ std::vector<Found> files_in(const std::vector<std::string>& folders) {
 
 void move_into(Registry& to, const Found& file, const Loaded& loaded) {
     const Registry& from = loaded.registry;
-    if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}));
+    if (file.kind == "device") to.add_device(file.name, from.device(file.name, {}), from.device_facts(file.name, {}));
     if (file.kind == "transport") to.add_transport(file.name, from.transport(file.name, {}));
     if (file.kind == "strategy") to.add_strategy(file.name, from.strategy(file.name, {}));
     if (file.kind == "store") to.add_store(file.name, from.store(file.name, {}));

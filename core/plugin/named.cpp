@@ -163,6 +163,9 @@ public:
     void annotate(Program& program, const Mesh& mesh) override {
         call("annotate", [&] { made_->annotate(program, mesh); });
     }
+    Pipeline* pipeline() override {
+        return call("pipeline", [&] { return made_->pipeline(); });
+    }
 };
 
 class NamedStore final : public CheckpointStore, Named<CheckpointStore> {
@@ -242,6 +245,9 @@ public:
     }
     std::string place() const override {
         return call("place", [&] { return made_->place(); });
+    }
+    bool is_folder() const override {
+        return call("is_folder", [&] { return made_->is_folder(); });
     }
 };
 
@@ -354,6 +360,9 @@ public:
     int64_t vocabulary() const override {
         return timed("vocabulary", [&] { return made_->vocabulary(); });
     }
+    bool byte_ids() const override {
+        return timed("byte_ids", [&] { return made_->byte_ids(); });
+    }
     std::string path() const override {
         return timed("path", [&] { return made_->path(); });
     }
@@ -438,7 +447,9 @@ Registry named(const std::string& plugin, const Registry& alone, const std::shar
     for (const std::string& full : alone.names()) {
         const size_t cut = full.find('/');
         const std::string kind = full.substr(0, cut), name = full.substr(cut + 1);
-        if (kind == "device") all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {})));
+        if (kind == "device")
+            all.add_device(name, named_factory<NamedDevice>(plugin, alone.device(name, {})),
+                           alone.device_facts(name, {}));
         if (kind == "transport")
             all.add_transport(name, named_factory<NamedTransport>(plugin, alone.transport(name, {})));
         if (kind == "strategy") all.add_strategy(name, named_factory<NamedStrategy>(plugin, alone.strategy(name, {})));

@@ -37,7 +37,8 @@ void collect(const Table& table, std::string_view kind, std::vector<std::string>
 
 }  // namespace
 
-void Registry::add_device(std::string name, DeviceFactory make) {
+void Registry::add_device(std::string name, DeviceFactory make, DeviceFacts facts) {
+    add(device_facts_, "device", name, facts);
     add(devices_, "device", std::move(name), std::move(make));
 }
 void Registry::add_transport(std::string name, TransportFactory make) {
@@ -68,6 +69,9 @@ void Registry::add_kernel(std::string op, std::string device_kind, KernelMaker m
 
 const DeviceFactory& Registry::device(std::string_view name, const Origin& asked) const {
     return find(devices_, "device", name, asked);
+}
+const DeviceFacts& Registry::device_facts(std::string_view name, const Origin& asked) const {
+    return find(device_facts_, "device", name, asked);
 }
 const TransportFactory& Registry::transport(std::string_view name, const Origin& asked) const {
     return find(transports_, "transport", name, asked);

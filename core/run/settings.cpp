@@ -130,12 +130,7 @@ Settings read_settings(Config& config) {
     read_saves(config.table("checkpoint"), settings);
     settings.weights = config.table("checkpoint").text("load", "");
     settings.axis_transport = by_axis(config.table("transport").table("axis"), settings.mesh);
-    Config& collectives = config.table("collectives");
-    settings.collectives = by_axis(collectives, settings.mesh);
-    if (!settings.collectives.empty() && settings.device != "cpu")
-        throw Error(collectives.origin(), fmt::format("[collectives] moves host memory; device \"{}\" has its own\n"
-                                                      "  remove the table or run on device = \"cpu\"",
-                                                      settings.device));
+    settings.collectives = by_axis(config.table("collectives"), settings.mesh);
     return settings;
 }
 

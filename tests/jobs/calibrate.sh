@@ -83,7 +83,7 @@ refused() {
 }
 refused "--ranks 1,2: expected numbers from 2 to 1024" --ranks 1,2
 [ "$(nproc)" -ge 16 ] || refused "--ranks 2,1000: 1000 ranks on |64 on each is the most that is measured" --ranks 2,1000
-refused "--transports nccl|take shm, gloo or ucx" --transports nccl
+refused "--transports threads|take shm, gloo or ucx" --transports threads
 refused "no script nothing.lua" nothing.lua
 refused 'no transport "gloa"|there are: gloo, |did you mean "gloo"?' --transports shm,gloa
 refused 'no transport ""|there are: gloo, ' --transports ""

@@ -34,8 +34,8 @@ TEST_CASE("the nouns stay short") {
     for (const Source& source : policy::sources()) {
         if (!source.in("core/include/orrery")) continue;
         ++headers;
-        if (source.lines.size() > 150)
-            FAIL_CHECK(source.path << " has " << source.lines.size() << " lines, at most 150");
+        if (source.lines.size() > 200)
+            FAIL_CHECK(source.path << " has " << source.lines.size() << " lines, at most 200");
     }
     CHECK(headers >= 10);
     CHECK(headers <= 26);  // with the manual

@@ -5,8 +5,11 @@
 #include <regex>
 #include <set>
 
+#include "code.h"
 #include "source.h"
 
+using policy::Code;
+using policy::Literal;
 using policy::Source;
 
 namespace {
@@ -30,66 +33,13 @@ std::set<std::string> op_names() {
     return names;
 }
 
-struct Literal {
-    size_t begin, end;  ///< of "text" in the code, with its quotes
-    std::string text;
-};
-
-/// A source without its comments, in one string, and its string literals.
-struct Code {
-    std::string text;
-    std::vector<Literal> literals;
-
-    explicit Code(const std::vector<std::string>& lines) {
-        for (const std::string& line : lines) {
-            for (size_t i = 0; i < line.size() && line.compare(i, 2, "//") != 0; ++i) {
-                const char quote = line[i];
-                if (quote == '\'' && i + 2 < line.size() && line[i + (line[i + 1] == '\\' ? 3 : 2)] == '\'') {
-                    text += "'c'";
-                    i += line[i + 1] == '\\' ? 3 : 2;
-                    continue;
-                }
-                if (quote != '"') {
-                    text += quote;
-                    continue;
-                }
-                size_t end = i + 1;
-                while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
-                const std::string inside = line.substr(i + 1, end - i - 1);
-                // Braces and quotes of a message are no code.
-                const bool word = std::all_of(inside.begin(), inside.end(), [](unsigned char c) {
-                    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
-                });
-                literals.push_back({text.size(), 0, word ? inside : ""});
-                text += '"' + literals.back().text + '"';
-                literals.back().end = text.size();
-                i = end;
-            }
-            text += '\n';
-        }
-    }
-
-    std::string before(const Literal& literal) const {
-        const size_t from = literal.begin < 120 ? 0 : literal.begin - 120;
-        return text.substr(from, literal.begin - from);
-    }
-    std::string after(const Literal& literal) const { return text.substr(literal.end, 8); }
-    size_t line_of(size_t at) const {
-        return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')) + 1;
-    }
-};
-
 /// op.kind == "x", "x" != kind, kind.starts_with("x"), kinds.count("x"), is(op, "x").
 bool asks(const Code& code, const Literal& literal) {
-    static const std::regex equals(R"([=!]=\s*(std::string(_view)?\s*[({]\s*)?$)");
-    static const std::regex chosen(R"([=!]=\s*\([^()]*[?:]\s*$)");  // kernel != (x ? "a" : "b")
-    static const std::regex equals_after(R"(^\s*[=!]=)");
     static const std::regex function(
         R"(\b(starts_with|ends_with|contains|count|find|compare|is|is_kind|of_kind|is_op)\s*\(([^()]*,\s*)?$)");
     const std::string before = code.before(literal);
     if (std::regex_search(before, other_words)) return false;
-    return std::regex_search(before, equals) || std::regex_search(before, chosen) ||
-           std::regex_search(before, function) || std::regex_search(code.after(literal), equals_after);
+    return code.compared(literal) || std::regex_search(before, function);
 }
 
 /// The top-level elements of the list that opens at `open`, "" when it does not close.

@@ -78,6 +78,13 @@ TEST_CASE("stores say what they promise") {
     CHECK_FALSE(fs::exists(suite.scratch.path));  // asking makes nothing
 }
 
+TEST_CASE("the place of a store of folders is a folder once a step is there") {
+    const Suite suite;
+    CHECK(suite.store->is_folder() == (suite.kind == "posix" || suite.kind == "sundial"));
+    commit(*suite.store, 1, "one");
+    CHECK(fs::is_directory(suite.store->place()) == suite.store->is_folder());
+}
+
 TEST_CASE("a committed step survives what the store says, and is seen by whom it says") {
     const Suite suite;
     const bool survives = suite.contract.survives != StoreContract::Survives::nothing;

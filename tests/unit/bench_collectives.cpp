@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "config/load.h"
+#include "folders.h"
 #include "orrery/error.h"
 
 using namespace orrery;
@@ -25,7 +27,8 @@ TEST_CASE("what cannot be timed is refused before anything starts", "[bench]") {
                       Contains("all_reduec") && Contains("reduce_scatter"));
     bench = {};
     bench.transport = "threads";
-    CHECK_THROWS_WITH(bench_collectives(bench, config, {"orrery"}), Contains("no rank processes"));
+    Config with_plugins = parse_config("", "", std::vector{"plugins.path=['" + in_build("plugins") + "']"});
+    CHECK_THROWS_WITH(bench_collectives(bench, with_plugins, {"orrery"}), Contains("no rank processes"));
     bench = {};
     bench.begin = 2 * bench.end;
     CHECK_THROWS_WITH(bench_collectives(bench, config, {"orrery"}), Contains("-b is greater than -e"));

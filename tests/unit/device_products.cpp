@@ -106,3 +106,10 @@ TEST_CASE("the cpu device: what the last bits depend on") {
     config.set("reference", {true, {}, true});
     CHECK(test::registry().device("cpu", {})(config)->arithmetic() == "kernels=reference\n");
 }
+
+TEST_CASE("the facts of device cpu are those of its limits", "[device]") {
+    const DeviceFacts& facts = test::registry().device_facts("cpu", {});
+    Config config;
+    CHECK(facts.host_memory == test::registry().device("cpu", {})(config)->limits().host_visible);
+    CHECK(facts.leaves_nothing);
+}

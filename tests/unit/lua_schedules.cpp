@@ -140,17 +140,28 @@ TEST_CASE("schedules: a user's own is found beside the script, and blamed by its
     has(why("declares"), "declares.lua: returns a table whose order is nil");
 }
 
+namespace {
+/// A strategy that asks for chunks as strategy/pipeline does, and marks nothing.
+struct Pipelined final : Strategy {
+    Pipeline& asked;
+
+    explicit Pipelined(Pipeline& asked) : asked(asked) {}
+    void annotate(Program&, const Mesh&) override {}
+    Pipeline* pipeline() override { return &asked; }
+};
+}  // namespace
+
 TEST_CASE("schedules: one that needs two stages a rank gets them where nobody says a number") {
     const auto chunks = [](const std::string& options, const std::string& mesh = "pp = 2\n") {
         FakeHost host(
             "[train]\nsteps = 2\nsequences_per_step = 4\nmicrobatches = 2\n[data]\npath = \"x\"\n"
             "tokens_per_sequence = 4\n[mesh]\n" +
             mesh);
-        int64_t given = 0;  // to the plugin
-        host.strategies = [&](std::string_view, Config& config, const Origin&) {
-            given = config.integer("chunks", 0);
-            for (const char* text : {"axis", "schedule"}) config.text(text, "");
-            return nullptr;
+        Pipeline given;
+        host.strategies = [&](std::string_view, Config& config, const Origin& origin) {
+            given = {config.text("axis", "pp"), config.text("schedule", "1f1b"),
+                     static_cast<int>(config.integer("chunks", 0)), origin};
+            return std::make_unique<Pipelined>(given);
         };
         const std::string start =
             "local o = require 'orrery'\n"
@@ -161,9 +172,9 @@ TEST_CASE("schedules: one that needs two stages a rank gets them where nobody sa
             " }\np:parallel { require 'orrery.strategy'.define('mine', function(program) program:pipeline { " +
             options + " } end) {} }\n";
         run_script_text(start + "p:compile()", "a.lua", ".", host);
-        const int64_t marked = host.experiment->train().pipeline().chunks;
-        if (mesh == "pp = 2\n") CHECK(marked == given);
-        return given;
+        const int marked = host.experiment->train().pipeline().chunks;
+        if (mesh == "pp = 2\n") CHECK(marked == given.chunks);
+        return given.chunks;
     };
     CHECK(chunks("schedule = 'zbv'") == 2);
     CHECK(chunks("schedule = 'zbv', chunks = 0") == 2);

@@ -78,7 +78,24 @@ TEST_CASE("agreement: what hosts may have otherwise takes no part, and the rest 
         CHECK(parts(key, "'/a'") == parts(key, "'/b'"));
     }
     CHECK(parts("run.device", "'a'") != parts("run.device", "'b'"));
+    CHECK(parts("transport.axis.dp", "'a'") != parts("transport.axis.dp", "'b'"));
     CHECK(parts("data.validation", "0.1") != parts("data.validation", "0.2"));
+}
+
+TEST_CASE("agreement: a plugin says which of its keys are a host's, and one that is not read takes no part") {
+    const auto parts = [](const std::string& value, const auto& read) {
+        Config config = parse_config("", "", std::vector<std::string>{"transport.mine.key=" + value});
+        read(config.table("transport").table("mine"));
+        return settings_of(config);
+    };
+    const auto same = [&](const auto& read) { return parts("'a'", read) == parts("'b'", read); };
+    CHECK(same([](Config&) {}));
+    CHECK_FALSE(same([](Config& table) { table.text("key", ""); }));
+    CHECK(same([](Config& table) {
+        table.text("key", "");
+        table.of_host("key");
+        table.of_host("other");
+    }));
 }
 
 TEST_CASE("agreement: of two plans the class and the messages that differ are named") {

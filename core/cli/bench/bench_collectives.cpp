@@ -25,12 +25,13 @@ constexpr auto limit = std::chrono::seconds(60);
 
 /// What carries the bench. The plugins stay loaded.
 struct Backends {
-    std::unique_ptr<Device> device;
     std::unique_ptr<Transport> transport;
+    std::unique_ptr<Device> device;
 };
 
+/// `rank`: this process is one, and is pinned where the transport asks for it, before the device counts processors.
 /// Throws for a key of [device.cpu] or of any table [transport.NAME] that nothing reads.
-Backends open_backends(const CollectiveBench& bench, Config& config) {
+Backends open_backends(const CollectiveBench& bench, Config& config, const Job* rank = nullptr) {
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
     Registry registry;
@@ -39,7 +40,9 @@ Backends open_backends(const CollectiveBench& bench, Config& config) {
     Config& processor = config.table("device").table("cpu");
     Config& transports = config.table("transport");
     Config& mine = transports.table(bench.transport);
-    Backends backends{registry.device("cpu", {})(processor), registry.transport(bench.transport, {})(mine)};
+    Backends backends{registry.transport(bench.transport, {})(mine), nullptr};
+    if (rank) pin_rank(*rank, backends.transport->contract());
+    backends.device = registry.device("cpu", {})(processor);
     processor.reject_unused();
     mine.reject_unused();
     // Those of other transports would be ignored, typos and all.
@@ -59,7 +62,10 @@ Backends open_backends(const CollectiveBench& bench, Config& config) {
     return backends;
 }
 
-void refuse_hosts(const CollectiveBench& bench, const Transport& transport, bool several) {
+void refuse_places(const CollectiveBench& bench, const Transport& transport, bool several) {
+    if (transport.contract().same_process)
+        throw Error(
+            fmt::format("bench: transport {} has no rank processes; choose shm, gloo or another", bench.transport));
     if (several && transport.contract().same_host)
         throw Error(
             fmt::format("bench: transport {} joins ranks of one host, and these are on several\n"
@@ -85,10 +91,9 @@ int run_rank(const CollectiveBench& bench, Config& config, const Job& job) {
     std::unique_ptr<RendezvousService> server;  // outlives this rank's connection: others may still need it
     if (job.serves) server = serve(*meeting, job);
     const auto rendezvous = meeting->join(place_of(job));
-    pin_rank(job, bench.transport);
     try {
-        const auto [device, transport] = open_backends(bench, config);
-        refuse_hosts(bench, *transport, job.local_ranks < job.ranks);
+        const auto [transport, device] = open_backends(bench, config, &job);
+        refuse_places(bench, *transport, job.local_ranks < job.ranks);
         Memory arena = device->allocate(2 * sizes.back() + 4096, transport->contract().memory.front());
         Group group{"bench", "bench", {}, static_cast<int>(job.rank)};
         for (int64_t rank = 0; rank < job.ranks; ++rank) group.ranks.push_back(rank);
@@ -158,8 +163,6 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     if (bench.signed_bytes && form.reduces && bench.op != ReduceOp::sum)
         throw Error(fmt::format("bench: i8 travels as bytes without a sign, whose {} is another\n  take --op sum",
                                 name_of(bench.op)));
-    if (bench.transport == "threads")
-        throw Error("bench: transport threads has no rank processes; choose shm, gloo or another");
     const Job job = job_from_environment();
     ScriptCommand hosts;
     hosts.script = "bench";
@@ -178,7 +181,7 @@ int bench_collectives(const CollectiveBench& bench, Config& config, const std::v
     check_nodes(hosts);
     LaunchSpec spec = over_hosts(hosts, ranks);
     bench_sizes(bench, form, ranks);  // mistakes show before a rank starts
-    refuse_hosts(bench, *open_backends(bench, config).transport, bench.nodes > 1);
+    refuse_places(bench, *open_backends(bench, config).transport, bench.nodes > 1);
     spec.meeting = meeting_by(config);
     return launch_meeting(std::move(spec), bench.node_rank, [] {});
 }

@@ -90,6 +90,26 @@ void prepare_script(Calibration& all, ScriptCommand script) {
         if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});
 }
 
+/// nullopt where the plugin cannot be loaded.
+std::optional<TransportContract> contract_of(const Calibration& all, const std::string& transport) {
+    Config config = all.script ? all.script->config() : all.config;
+    const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
+    Registry registry;
+    try {
+        loader.load("transport", transport, registry, {});
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+    return registry.transport(transport, {})(config.table("transport").table(transport))->contract();
+}
+
+bool joins_processes(const TransportContract& contract) { return !contract.same_process && serves(contract, "cpu"); }
+
+bool can_measure(const Calibration& all, const std::string& transport) {
+    const auto contract = contract_of(all, transport);
+    return contract && joins_processes(*contract);
+}
+
 void prepare_grid(Calibration& all, const ScriptCommand& script, const CalibrateCommand& command) {
     all.config = load_config(script.config, script.sets);
     all.settings = read_settings(all.config);
@@ -106,9 +126,8 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     all.cases = kernel_grid(*all.device, dtype);
     all.pool_bytes = pool_bytes_here();
     if (command.transports) return;
-    for (const char* transport : {"shm", "gloo", "ucx"})
-        if (std::ranges::count(all.plugins, fmt::format("transport/{}", transport)) > 0)
-            all.wires.push_back({transport, 2});
+    for (const std::string& transport : names_of("transport", all.plugins))
+        if (can_measure(all, transport)) all.wires.push_back({transport, 2});
 }
 
 std::vector<int64_t> rank_counts(const std::string& text) {
@@ -129,8 +148,6 @@ std::vector<int64_t> rank_counts(const std::string& text) {
     return counts;
 }
 
-bool joins_no_processes(const std::string& transport) { return transport == "threads" || transport == "nccl"; }
-
 /// As --transports names them: all are plugins that there are, if not all can run here.
 std::vector<std::string> named_transports(const Calibration& all, const std::string& text) {
     if (text == "none") return {};
@@ -139,7 +156,7 @@ std::vector<std::string> named_transports(const Calibration& all, const std::str
     if (names.empty()) names.emplace_back();
     for (const std::string& name : names) {
         if (std::ranges::count(there, name) > 0) continue;
-        std::erase_if(there, joins_no_processes);
+        std::erase_if(there, [&](const std::string& other) { return !can_measure(all, other); });
         there.emplace_back("none");
         throw Error(fmt::format("--transports {}: no transport {}{}", quote(text), quote(name),
                                 choices("there are", name, there)));
@@ -166,7 +183,8 @@ void choose_wires(Calibration& all, const CalibrateCommand& command) {
     all.wires.clear();
     std::set<std::pair<std::string, int64_t>> seen;
     for (const Calibration::Ranks& wire : asked) {
-        if (joins_no_processes(wire.transport))
+        // One that cannot be loaded is left out with a note, as others that fail.
+        if (const auto contract = contract_of(all, wire.transport); contract && !joins_processes(*contract))
             throw Error(fmt::format("--transports {}: it joins no processes of processors; take shm, gloo or ucx",
                                     wire.transport));
         if (wire.count > most_measured_ranks())

@@ -29,14 +29,14 @@ WireBench bench_of(const CalibrateCommand& command) {
 int run_rank(const CalibrateCommand& command, Config& config, const Job& job) {
     const auto meeting = meeting_by(config);
     const auto rendezvous = meeting->join(place_of(job));
-    pin_rank(job, command.wire);
     try {
         const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
         Registry registry;
         loader.load("device", "cpu", registry, {});
         loader.load("transport", command.wire, registry, {});
-        const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
         const auto transport = registry.transport(command.wire, {})(config.table("transport").table(command.wire));
+        pin_rank(job, transport->contract());  // before the device counts processors
+        const auto device = registry.device("cpu", {})(config.table("device").table("cpu"));
         const WireBench bench = bench_of(command);
         Memory arena = device->allocate(wire_bytes(bench, job.ranks), transport->contract().memory.front());
         Group group{"wires", "wires", {}, static_cast<int>(job.rank)};

@@ -41,6 +41,20 @@ std::string lies_in(const std::string& where) {
     return "";
 }
 
+/// Of a place that is no run: `there`, a folder; else one that is written to, outside of runs and steps.
+void check_folder(const std::string& where, bool there) {
+    std::error_code ignored;
+    if (there && !fs::is_directory(where, ignored))
+        throw Error(
+            fmt::format("{} is no folder\n  name the folder of a run, as runs/gpt, or a place of a store with "
+                        "its kind",
+                        where));
+    if (const std::string inside = there ? "" : lies_in(where); !inside.empty())
+        throw Error(
+            fmt::format("{} lies in {}, where no store looks for it\n  name a run itself, or a folder outside of it",
+                        where, inside));
+}
+
 Config read_config(const std::string& run, const std::vector<std::string>& sets) {
     return load_config(run.empty() ? "" : run + "/config.toml", sets);
 }
@@ -53,29 +67,19 @@ StorePlace::StorePlace(const std::string& where, const std::string& kind, const 
     Config& run = config_.table("run");
     const Origin asked = kind.empty() ? run.where("store") : Origin{"", "--store " + kind, 0, 0};
     kind_ = kind.empty() ? run.text("store", "posix") : kind;
-    std::error_code ignored;
-    if (run_.empty() && there && kind_ == "posix" && !fs::is_directory(where, ignored))
-        throw Error(
-            fmt::format("{} is no folder\n  name the folder of a run, as runs/gpt, or a place of a store with "
-                        "its kind",
-                        where));
-    if (run_.empty() && !there && kind_ == "posix")
-        if (const std::string inside = lies_in(where); !inside.empty())
-            throw Error(fmt::format(
-                "{} lies in {}, where no store looks for it\n  name a run itself, or a folder outside of it", where,
-                inside));
     policy_ = read_retention(config_);
     loader_.emplace(and_plugin_folders(config_.table("plugins").texts("path")));
     loader_->load("store", kind_, registry_, asked);
     Config& options = config_.table("store").table(kind_);
     store_ = registry_.store(kind_, asked)(options, run_.empty() ? where : run_ + "/checkpoints");
     options.reject_unused();
+    if (run_.empty() && store_->is_folder()) check_folder(where, there);
 }
 
 void StorePlace::require(int64_t step) { require_there("step", step, *store_); }
 
 std::unique_ptr<FolderLock> StorePlace::lock_step(int64_t step) const {
-    return run_.empty() && kind_ == "posix" ? FolderLock::of_step(store_->place(), step) : nullptr;
+    return run_.empty() && store_->is_folder() ? FolderLock::of_step(store_->place(), step) : nullptr;
 }
 
 std::unique_ptr<WholeFolderLock> StorePlace::lock() const {

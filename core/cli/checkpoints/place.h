@@ -23,8 +23,8 @@ struct WholeFolderLock {
 class StorePlace {
 public:
     /// `where`: a folder with a config.toml, or its checkpoints/, else a place of the store `kind` ("": of a run as its
-    /// configuration says, else posix). `there`: it must be, of a posix store; else it is written to, and lies in no
-    /// other run or step. Throws Error saying what it is instead.
+    /// configuration says, else posix). `there`: it must be, of a store of folders; else it is written to, and lies in
+    /// no other run or step. Throws Error saying what it is instead.
     StorePlace(const std::string& where, const std::string& kind, const std::vector<std::string>& sets, bool there);
 
     CheckpointStore& store() { return *store_; }
@@ -37,8 +37,8 @@ public:
     /// Keeps jobs out of the run's folder; nullptr of a place, whose jobs are not known. Throws Error when one is in
     /// it.
     std::unique_ptr<WholeFolderLock> lock() const;
-    /// Keeps other copies of the step out of a place of a posix store; nullptr of a run, which is locked as a whole,
-    /// and of other stores. Throws Error where another one is under way.
+    /// Keeps other copies of the step out of a place of a store of folders; nullptr of a run, which is locked as a
+    /// whole, and of other stores. Throws Error where another one is under way.
     std::unique_ptr<FolderLock> lock_step(int64_t step) const;
 
 private:

@@ -52,7 +52,7 @@ void EvaluateScript::prepare() {
 
 std::unique_ptr<Device> EvaluateScript::counting_device(const Job& job, const Settings& settings) {
     // A device may keep something of a process for as long as that lives: the ranks find out what is wrong with theirs.
-    if (looks_ && settings_.device != "cpu" && !ranks_are_threads()) return nullptr;
+    if (looks_ && !device_facts().leaves_nothing && !ranks_are_threads()) return nullptr;
     return ScriptRunner::counting_device(job, settings);
 }
 

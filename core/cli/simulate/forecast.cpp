@@ -69,6 +69,8 @@ struct SimulateScript final : ScriptRunner {
     /// Nobody counts the scratch of kernels that are not here.
     std::unique_ptr<Device> counting_device(const Job&, const Settings&) override { return nullptr; }
 
+    SnapshotPlace snapshot_place() const override { return SnapshotPlace::host; }
+
     CompileOptions training_options(Device* device) override {
         CompileOptions options = ScriptRunner::training_options(device);
         if (quick) {

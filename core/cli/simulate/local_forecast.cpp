@@ -179,7 +179,8 @@ CompiledHere compiled_here(const ScriptCommand& given, int64_t processors) {
     script.processors = processors;
     script.quick = true;
     script.run_script();
-    return {script.compiled(), script.settings(), script.declared, script.microbatches};
+    return {script.compiled(), script.settings(), script.declared, script.microbatches,
+            script.device_facts().host_memory};
 }
 
 LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how) {
@@ -192,7 +193,11 @@ LocalScript local_script(const ScriptCommand& given, const SimulateCommand& how)
     if (measured) script.processors = static_cast<int64_t>(fact_of(*measured, "processors", 0));
     script.run_script();
     LocalScript made{
-        {script.compiled(), script.settings(), script.declared, script.microbatches}, {}, {}, {}, measured};
+        {script.compiled(), script.settings(), script.declared, script.microbatches, script.device_facts().host_memory},
+        {},
+        {},
+        {},
+        measured};
     Tables all{script.machine(), {}, made.tables, made.notes};
     if (const auto named = named_table(script.settings(), script.config()))
         all.add(*named, script.settings().costs);

@@ -43,6 +43,7 @@ struct CompiledHere {
     Settings settings;
     std::map<std::string, std::string> options;  ///< of [script] that the script declares, with what they are here
     std::optional<GivenKey> microbatches;        ///< where the script gives them
+    bool host_memory = false;                    ///< DeviceFacts of its device
 };
 /// Threads of each rank where they are left to a host of so many processors.
 int64_t threads_left(int64_t processors, int64_t ranks);

@@ -124,7 +124,7 @@ public:
             script.sets.push_back(fmt::format("run.threads_per_rank={}", threads(ranks)));
         script_ = local_script(script, how_);
         processors_ = processors_of(script_->plain, how_);
-        if (script_->settings.device == "cpu")
+        if (script_->host_memory)
             host_bytes_ = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
         return {std::move(script_->compiled), script_->options, script_->microbatches};
     }

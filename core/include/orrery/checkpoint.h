@@ -31,7 +31,8 @@ struct StoreContract {
 
 /// Keeps the checkpoints of one run as named byte objects per step. Knows no tensors: sharding, formats and
 /// resharding are the core's, so every store gets them. Uncommitted steps are never visible to readers.
-/// All calls block. Failures are Fault::failed and name the path or key, the bytes and the system's reason.
+/// All calls block, one thread at a time calls: the one that saves, or the one that trains. Failures are Fault::failed
+/// and name the path or key, the bytes and the system's reason.
 class ORRERY_API CheckpointStore {
 public:
     virtual ~CheckpointStore();
@@ -94,6 +95,8 @@ public:
     virtual int64_t free_bytes();
     /// "runs/gpt/checkpoints", for messages.
     virtual std::string place() const = 0;
+    /// Whether place() is a folder of this host's file system: commands check that it is there, and lock steps in it.
+    virtual bool is_folder() const { return false; }
 };
 
 }  // namespace orrery

@@ -86,6 +86,7 @@ struct TransportContract {
     bool aborts = true;    ///< abort() ends waits of every member
     /// Members prove to each other that they belong to the job; otherwise whoever reaches a port of theirs may speak.
     bool authenticates = false;
+    bool pins_ranks = false;  ///< its waits keep a processor busy: measured with each rank on a processor of its own
 
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;

@@ -19,6 +19,7 @@ struct ConfigValue {
     std::variant<bool, int64_t, double, std::string, List, std::shared_ptr<Config>> data;
     Origin origin;
     bool used = false;
+    bool per_host = false;  ///< Config::of_host
 };
 
 /// One table of the resolved configuration (defaults, then TOML, then --set; or a Lua table of options).
@@ -46,6 +47,9 @@ public:
     // Reads that throw when the key is absent.
     int64_t require_integer(std::string_view key);
     std::string require_text(std::string_view key);
+
+    /// Says of a key that each host may have another value, as a network interface: ranks do not compare it.
+    void of_host(std::string_view key);
 
     /// Throws naming the first key, here or below, that nothing has read, with a "did you mean" among the keys read
     /// or asked for here.

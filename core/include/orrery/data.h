@@ -77,6 +77,8 @@ public:
     /// How many ids its integers have, as data.vocab of a script. Throws Error with what to set where that is not
     /// known; by default always.
     virtual int64_t vocabulary() const;
+    /// Its ids are bytes of text, whatever tokenizer a run has: such a run is refused. By default not.
+    virtual bool byte_ids() const { return false; }
     /// The file or folder that was asked for; "" where there is none.
     virtual std::string path() const;
     /// False: nothing says yet where the samples are. Its shapes are enough to prove a plan; open() throws.

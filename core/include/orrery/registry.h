@@ -30,10 +30,17 @@ using RendezvousFactory = std::function<std::unique_ptr<RendezvousBackend>(Confi
 /// `options`: those of the script's call o.data.NAME { ... } at `asked`, and behind them the table [data].
 using DataFactory = std::function<std::unique_ptr<DataSource>(Config& options, const Origin& asked)>;
 
+/// What the core asks of a device before it makes one.
+struct DeviceFacts {
+    bool host_memory = false;  ///< its memory is the host's (DeviceLimits::host_visible)
+    /// Making and destroying one leaves nothing in the process, unlike a GPU's context: launchers make one to check.
+    bool leaves_nothing = false;
+};
+
 /// What the loaded plugins offer. Owned by the session; destroyed after everything made from it.
 class ORRERY_API Registry {
 public:
-    void add_device(std::string name, DeviceFactory make);
+    void add_device(std::string name, DeviceFactory make, DeviceFacts facts = {});
     void add_transport(std::string name, TransportFactory make);
     void add_strategy(std::string name, StrategyFactory make);
     void add_store(std::string name, StoreFactory make);
@@ -46,6 +53,7 @@ public:
 
     // Each throws Error with the names there are and a "did you mean" when the name is unknown.
     const DeviceFactory& device(std::string_view name, const Origin& asked) const;
+    const DeviceFacts& device_facts(std::string_view name, const Origin& asked) const;
     const TransportFactory& transport(std::string_view name, const Origin& asked) const;
     const StrategyFactory& strategy(std::string_view name, const Origin& asked) const;
     const StoreFactory& store(std::string_view name, const Origin& asked) const;
@@ -66,6 +74,7 @@ private:
     template <class Factory>
     using Table = std::vector<std::pair<std::string, Factory>>;
     Table<DeviceFactory> devices_;
+    Table<DeviceFacts> device_facts_;
     Table<TransportFactory> transports_;
     Table<StrategyFactory> strategies_;
     Table<StoreFactory> stores_;

@@ -16,6 +16,9 @@ public:
     virtual ~Strategy();
     /// Options were read by the factory. Throws Error naming the value, dim and axis that cannot be marked.
     virtual void annotate(Program& program, const Mesh& mesh) = 0;
+    /// The pipeline that annotate() marks, nullptr where it marks none. Where its chunks are 0 the core writes there
+    /// how many the schedule needs, before annotate(): a schedule is Lua, which a plugin cannot call.
+    virtual Pipeline* pipeline() { return nullptr; }
 };
 
 /// A layer of the model, as a pipeline cuts it: the ops below one numbered scope ("h.3", "layers.11").

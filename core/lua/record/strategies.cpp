@@ -107,13 +107,6 @@ int define(lua_State* L) {
     return 1;
 }
 
-/// A plugin cannot ask a schedule, which is Lua, how many chunks it needs.
-void fill_chunks(lua_State* L, Config& options, const Origin& origin) {
-    if (options.integer("chunks", 0) != 0) return;
-    const int chunks = chunks_needed(L, options.text("schedule", "1f1b"), options.text("axis", "pp"));
-    options.set("chunks", {int64_t{chunks}, origin});
-}
-
 /// native.strategy(name, options [, who]) -> the C++ plugin of that name; its marks say who asked, or its name.
 int plugin(lua_State* L) {
     const std::string name = check_text(L, 1);
@@ -123,11 +116,12 @@ int plugin(lua_State* L) {
         check_table(L, 2, "a table of options");
         fill_config(L, 2, options, origin);
     }
-    if (name == "pipeline") fill_chunks(L, options, origin);
     Origin behalf = origin;
     if (!lua_isnoneornil(L, 3)) behalf.who = check_text(L, 3);
     std::shared_ptr<Strategy> made = state_of(L).host().make_strategy(name, options, behalf);
     options.reject_unused();
+    if (Pipeline* const pipeline = made->pipeline(); pipeline && pipeline->chunks == 0)
+        pipeline->chunks = chunks_needed(L, pipeline->schedule, pipeline->axis);
     std::vector<std::pair<std::string, std::string>> words;
     for (const auto& [key, value] : options.items())
         if (const auto* word = std::get_if<std::string>(&value.data)) words.emplace_back(key, *word);

@@ -36,26 +36,18 @@ std::string text_of(const ConfigValue& value) {
     return "[" + list + "]";
 }
 
-/// What a host may have otherwise than its neighbours.
-bool of_one_host(const std::string& key) {
-    constexpr const char* keys[] = {
-        "run.folder",  "run.script", "run.pin_ranks",        "run.ranks",     "data.path", "checkpoint.load",
-        "lua.library", "data.mix",   "data.validation_path", "data.tokenizer"};
-    constexpr const char* tables[] = {"device.", "store.", "plugins.", "sample.", "metrics."};
-    if (std::find(std::begin(keys), std::end(keys), key) != std::end(keys)) return true;
-    for (const char* table : tables)
-        if (key.starts_with(table)) return true;
-    const bool transport = key.starts_with("transport.") && !key.starts_with("transport.axis.");
-    return transport && (key.ends_with(".interface") || key.ends_with(".host") || key.ends_with(".devices"));
+/// In a table of a transport or rendezvous: no plugin of this run has read it, so it changes nothing.
+bool is_idle(const std::string& table, const ConfigValue& value) {
+    return !value.used && (table.starts_with("transport.") || table.starts_with("rendezvous.")) &&
+           !table.starts_with("transport.axis");
 }
 
 void collect(const Config& table, Agreement& parts) {
     for (const auto& [name, value] : table.items()) {
-        const std::string key = table.path().empty() ? name : table.path() + "." + name;
         if (const auto* below = std::get_if<std::shared_ptr<Config>>(&value.data))
             collect(**below, parts);
-        else if (!of_one_host(key))
-            parts.emplace_back(key, text_of(value));
+        else if (!value.per_host && !is_idle(table.path(), value))
+            parts.emplace_back(table.path().empty() ? name : table.path() + "." + name, text_of(value));
     }
 }
 

@@ -20,6 +20,7 @@ public:
     std::string pin_of(int64_t step) override { return store_.pin_of(step); }
     int64_t generation() override { return store_.generation(); }
     std::string place() const override { return store_.place(); }
+    bool is_folder() const override { return store_.is_folder(); }
 
     void put(int64_t, std::string_view, std::span<const std::byte>) override { refuse(); }
     void flush(int64_t) override { refuse(); }

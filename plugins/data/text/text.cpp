@@ -4,7 +4,9 @@
 
 static void add(orrery::Registry& registry) {
     registry.add_data("text", [](orrery::Config& options, const orrery::Origin& asked) {
-        return std::make_unique<sequences::Sequences>(sequences::read_spec(options, asked, 256));
+        sequences::Spec spec = sequences::read_spec(options, asked, 256);
+        spec.bytes = true;
+        return std::make_unique<sequences::Sequences>(std::move(spec));
     });
 }
 

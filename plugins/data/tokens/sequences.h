@@ -15,6 +15,7 @@ struct Spec {
     bool plain = true;         ///< ids and nothing else: no header, index or mask is looked for
     int64_t sequence = 0;      ///< ids in one sample
     int64_t vocab = 0;         ///< 0: not known
+    bool bytes = false;        ///< ids are bytes of text
     orrery::Origin asked;
 };
 
@@ -30,6 +31,7 @@ public:
 
     const std::vector<orrery::DataArray>& arrays() const override { return arrays_; }
     int64_t vocabulary() const override;
+    bool byte_ids() const override { return spec_.bytes; }
     std::string path() const override { return spec_.path; }
     bool complete() const override { return !spec_.path.empty(); }
     void open(int64_t ids) override;

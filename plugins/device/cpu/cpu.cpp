@@ -221,7 +221,8 @@ private:
 };
 
 void add(Registry& registry) {
-    registry.add_device("cpu", [](Config& config) { return std::make_unique<CpuDevice>(config); });
+    registry.add_device("cpu", [](Config& config) { return std::make_unique<CpuDevice>(config); },
+                        {.host_memory = true, .leaves_nothing = true});
 }
 
 }  // namespace

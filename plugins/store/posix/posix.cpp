@@ -267,6 +267,7 @@ public:
     }
 
     std::string place() const override { return place_; }
+    bool is_folder() const override { return true; }
 
 private:
     std::string open_name(int64_t step) const { return posix_store::partial_name(step, acts_for_); }

@@ -112,24 +112,27 @@ class PipelineStrategy : public Strategy {
 public:
     PipelineStrategy(Config& options, Origin origin) : origin_(std::move(origin)) {
         if (origin_.who.empty()) origin_.who = "pipeline";
-        axis_ = options.text("axis", "pp");
-        schedule_ = options.text("schedule", "1f1b");
+        const int64_t chunks = options.integer("chunks", 0);
         microbatches_ = options.integer("microbatches", 0);
-        chunks_ = options.integer("chunks", 1);
         ends_ = options.flag("ends", false);
         read_layers(options);
-        if (chunks_ < 1 || chunks_ > 1024 || microbatches_ < 0)
-            throw Error(origin_, "pipeline: chunks is " + std::to_string(chunks_) + " and microbatches " +
+        if (chunks < 0 || chunks > 1024 || microbatches_ < 0)
+            throw Error(origin_, "pipeline: chunks is " + std::to_string(chunks) + " and microbatches " +
                                      std::to_string(microbatches_) + "; give 1 or more chunks, and 0 or more " +
                                      "micro-batches (0: those of the configuration)");
+        pipeline_ = {options.text("axis", "pp"), options.text("schedule", "1f1b"), static_cast<int>(chunks), origin_};
     }
 
+    Pipeline* pipeline() override { return &pipeline_; }
+
     void annotate(Program& program, const Mesh& mesh) override {
-        if (mesh.size(axis_) == 1) return;
+        const int64_t ranks = mesh.size(pipeline_.axis);
+        if (ranks == 1) return;
+        pipeline_.chunks = std::max(1, pipeline_.chunks);  // no schedule has asked for more
         if (microbatches_ > 0) program.microbatches(microbatches_, origin_);
-        program.pipeline({axis_, schedule_, static_cast<int>(chunks_), origin_});
+        program.pipeline(pipeline_);
         const std::vector<Layer> row = layers(program);
-        const std::vector<int64_t> counts = count_layers(row, static_cast<int>(mesh.size(axis_) * chunks_));
+        const std::vector<int64_t> counts = count_layers(row, static_cast<int>(ranks) * pipeline_.chunks);
         size_t layer = 1;
         for (size_t stage = 0; stage < counts.size(); ++stage)
             for (int64_t i = 0; i < counts[stage]; ++i)
@@ -167,12 +170,12 @@ private:
         }
         if (cut.layers() < std::max<size_t>(cut.least(), 1))
             throw Error(origin_, "pipeline: " + have + ", too few for " + std::to_string(stages) +
-                                     " stages; use fewer ranks on " + axis_ + " or fewer chunks");
+                                     " stages; use fewer ranks on " + pipeline_.axis + " or fewer chunks");
         return cut.balanced();
     }
 
-    std::string axis_, schedule_;
-    int64_t microbatches_ = 0, chunks_ = 1;
+    Pipeline pipeline_;
+    int64_t microbatches_ = 0;
     bool ends_ = false;
     std::vector<int64_t> layers_;
     Origin origin_;

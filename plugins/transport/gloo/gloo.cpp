@@ -203,6 +203,7 @@ public:
           host_(config.text("host", "")),
           timeout_s_(config.integer("timeout_s", 0)),
           options_(P2pOptions::read(config, {.segment_bytes = segment_bytes})) {
+        for (const char* key : {"interface", "host"}) config.of_host(key);
         if (!interface_.empty() && !host_.empty())
             throw Error(config.where("host"), "transport.gloo.host and transport.gloo.interface exclude each other");
     }

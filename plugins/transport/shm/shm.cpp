@@ -340,6 +340,7 @@ public:
         c.dtypes = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32,
                     DType::i64, DType::u32,  DType::u16, DType::u8};
         c.devices = {"cpu"};
+        c.pins_ranks = true;
         return c;
     }
 

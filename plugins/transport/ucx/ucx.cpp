@@ -66,6 +66,7 @@ public:
           reach_{config.text("transports", ""), config.text("devices", "")},
           timeout_s_(config.integer("timeout_s", 0)),
           slots_(config.integer("slots", 0)) {
+        config.of_host("devices");
         if (slots_ < 0 || slots_ > 64)
             throw Error(config.where("slots"),
                         "transport.ucx.slots is " + std::to_string(slots_) + "; expected 0 (rendezvous) to 64");

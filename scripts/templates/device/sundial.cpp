@@ -118,7 +118,10 @@ public:
 };
 
 void add(Registry& registry) {
-    registry.add_device("sundial", [](Config&) { return std::make_unique<Sundial>(); });
+    // Facts that hold for memory of the host and of a device that keeps nothing of the process; leave them out for
+    // others.
+    registry.add_device("sundial", [](Config&) { return std::make_unique<Sundial>(); },
+                        {.host_memory = true, .leaves_nothing = true});
 }
 
 }  // namespace

@@ -127,6 +127,7 @@ public:
     std::string pin_of(int64_t step) override { return line(folder(step) / ".pin"); }
 
     std::string place() const override { return place_.string(); }
+    bool is_folder() const override { return true; }
 
 private:
     fs::path folder(int64_t step) const { return place_ / std::to_string(step); }
