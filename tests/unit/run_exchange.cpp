@@ -36,7 +36,7 @@ std::vector<std::string> on_two(const std::function<void(int64_t, Rendezvous&)>&
                 rendezvous->leave();
             } catch (const std::exception& problem) {
                 problems[static_cast<size_t>(rank)] = problem.what();
-                rendezvous->fail({.text = problem.what()});
+                rendezvous->fail({.cause = Cause::error, .text = problem.what()});
             }
         });
     for (std::thread& thread : threads) thread.join();
@@ -152,7 +152,7 @@ public:
         store_.erase(key);
     }
     int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
-    std::string lost() const override { return store_.lost(); }
+    Message lost() const override { return store_.lost(); }
 
     int64_t messages = 0;
     size_t most = 0;
