@@ -242,3 +242,20 @@ TEST_CASE("a rank that does not come is named by all who wait, wherever it is in
             if (rank != late) CHECK_THAT(problems[static_cast<size_t>(rank)], Contains(named));
     }
 }
+
+TEST_CASE("how a rank ends says whom it has heard of, or who did not come", "[exchange]") {
+    const Job job{.rank = 0, .ranks = 2};
+    LocalRendezvous store;
+    Exchange exchange(store, "0", 0, 2, 10ms);
+    try {
+        exchange.all("plan", "", WaitLimit::step);
+        FAIL("rank 1 is not there");
+    } catch (const Error& error) {
+        const Loss missed = end_by(job, error, "setup");
+        CHECK((missed.cause == Cause::hang && missed.rank == 1 && missed.hearsay && missed.site == "setup"));
+        const Loss heard = end_by(job, error, "setup", {.cause = Cause::process, .rank = 3, .site = "connection"});
+        CHECK((heard.cause == Cause::hang && heard.rank == 3 && heard.hearsay && heard.site == "connection"));
+    }
+    const Loss own = end_by(job, Error("no such data"), "read");
+    CHECK((own.cause == Cause::mistake && own.rank == 0 && !own.hearsay && own.code == 2 && own.site == "read"));
+}

@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/limits.h"
+#include "run/control/exchange.h"
 #include "run/control/standing.h"
 
 namespace orrery {
@@ -74,6 +75,7 @@ Loss end_by(const Job& job, const std::exception& error, std::string_view site, 
     loss.rank = heard.rank;
     loss.node = heard.node;
     if (heard) loss.site = heard.site;
+    if (const auto* absent = dynamic_cast<const Absent*>(&error); absent && !heard) loss.rank = absent->rank;
     return loss;
 }
 
