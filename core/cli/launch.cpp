@@ -66,18 +66,18 @@ int launch(const LaunchSpec& spec) {
     Job shared = spec.job;
     if (spec.before) spec.before(shared);
     RankProcesses ranks(spec, shared, held);
-    std::string lost;
+    Loss lost;
     while (ranks.any()) {
         const int signal = held.take(std::chrono::milliseconds(200));
         if (signal > 0 && signal != SIGCHLD) ranks.asked(signal);
         ranks.look();
         ranks.end_stopped(spec.job.silence);
-        if (!spec.lost || !lost.empty() || !ranks.any()) continue;
-        if (lost = spec.lost(); !lost.empty()) ranks.end(by_themselves_ms);
+        if (!spec.lost || lost || !ranks.any()) continue;
+        if ((lost = spec.lost())) ranks.end(by_themselves_ms);
     }
     const auto& ends = ranks.ends();
-    if (std::any_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.late; }) && !lost.empty())
-        std::fprintf(stderr, "orrery: the job ends: %s\n", lost.c_str());
+    if (std::any_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.late; }) && lost)
+        std::fprintf(stderr, "orrery: the job ends: %s\n", lost.text.shown().c_str());
     return ranks.code();
 }
 
@@ -156,7 +156,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
     if (node_rank != 0) {
         member = join_as_launcher(spec, node_rank);
         spec.job.run = member->run();
-        if (const Loss loss = member->loss(); !loss.text.empty()) return end_by(loss);
+        if (const Loss loss = member->loss()) return end_by(loss);
     }
     spec.before = [&](Job& shared) {
         if (node_rank != 0) return;
@@ -171,7 +171,7 @@ int launch_meeting(LaunchSpec spec, int64_t node_rank, const std::function<void(
         return true;
     };
     spec.joined = [&](int64_t rank) { return !server || server->joined(rank); };
-    if (spec.local_ranks < spec.job.ranks) spec.lost = [&] { return (server ? server->loss() : member->loss()).text; };
+    if (spec.local_ranks < spec.job.ranks) spec.lost = [&] { return server ? server->loss() : member->loss(); };
     try {
         const int code = launch(spec);
         const Loss loss = server ? server->loss() : member->loss();

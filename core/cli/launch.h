@@ -31,9 +31,9 @@ struct LaunchSpec {
     std::function<bool(const Loss& how)> gone = {};
     /// Whether it has: one that has not cannot know that another failed, and is not blamed when its time is over.
     std::function<bool(int64_t rank)> joined = {};
-    /// Why the job is over, "" until then: a rank of another host was lost. Ranks that do not end by themselves are
+    /// Why the job is over, where it is: a rank of another host was lost. Ranks that do not end by themselves are
     /// ended.
-    std::function<std::string()> lost = {};
+    std::function<Loss()> lost = {};
     /// How the ranks meet.
     std::shared_ptr<RendezvousBackend> meeting = {};
     std::chrono::milliseconds join_timeout{30'000};  ///< for a launcher of another node than the rendezvous'

@@ -17,6 +17,7 @@ struct Sessions {
     bool met = false;                                 ///< the others learn from the present one why this rank ends
     std::shared_ptr<RendezvousBackend> backend = {};  ///< how they meet, once the configuration has said it
     std::unique_ptr<RendezvousService> server = {};   ///< when this rank serves it: for every session of the script
+    Loss end = {};                                    ///< how the last session ended this rank, where it did
     std::unique_ptr<OwnPlace> told;                   ///< where this rank tells its launcher what it does; may be none
     std::mutex present_mutex;                         ///< held where `present` is set, and where it is ended
     Session* present = nullptr;                       ///< for another thread that ends this rank

@@ -83,14 +83,16 @@ Job next_session(Job job, Sessions& sessions) {
 std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, const Compiled& compiled,
                               std::unique_ptr<Device> device, Sessions& sessions) {
     bool& met = sessions.met = false;
+    sessions.end = {};
     if (script.job().ranks > 1 && !sessions.backend)
         sessions.backend = make_rendezvous(settings.rendezvous, script.config(), script.registry());
     const ProductSearch search = product_search(settings, script.config(), script.job());
     try {
         return std::make_unique<Session>(settings, script.config(), script.registry(),
                                          next_session(script.job(), sessions), compiled, std::move(device), &met,
-                                         &search);
+                                         &search, &sessions.end);
     } catch (const std::exception& error) {
+        if (!sessions.end) sessions.end = end_by(script.job(), error, "meeting");
         const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
         throw Error(told ? script.of_rank(explain(error)) : explain(error), fault_of(error));
     }
@@ -112,10 +114,11 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
     } catch (const std::exception& error) {  // also memory that is out, a plugin's own kind: the others must know
         ends_by_itself();
         const Fault fault = fault_of(error);
+        if (fault == Fault::peer && session.other_stopped())
+            throw Error(script.of_rank(other_stopped), Fault::requeue);
+        sessions.end = session.end_by(error);
         if (fault == Fault::requeue)
             session.leave();
-        else if (fault == Fault::peer && session.other_stopped())
-            throw Error(script.of_rank(other_stopped), Fault::requeue);
         else
             session.fail(explain(error), fault);
         throw Error(script.of_rank(explain(error)), fault);
@@ -314,7 +317,7 @@ struct RankScript final : ScriptRunner {
             std::this_thread::sleep_for(std::chrono::seconds(3));
             end_process(last);
         }).detach();
-        if (sessions.told) sessions.told->failed(Fault::failed, text);
+        if (sessions.told) sessions.told->failed(end_by(job_, Error(text, Fault::failed), "call"));
         {
             const std::lock_guard lock(sessions.present_mutex);
             if (sessions.present) sessions.present->fail(text);
@@ -448,7 +451,7 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
-        if (sessions.told) sessions.told->failed(fault, explain(error));
+        if (sessions.told) sessions.told->failed(sessions.end ? sessions.end : end_by(job, error, "script"));
         // The session has told the others, or nobody was there.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;

@@ -11,6 +11,7 @@
 #include "cli/command_line.h"
 #include "cli/supervise/agents.h"
 #include "config/load.h"
+#include "control/loss.h"
 #include "orrery/error.h"
 #include "plugin/loader.h"
 #include "run/control/address.h"
@@ -36,14 +37,24 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
     while (!done() && !hurried() && Clock::now() < until) std::this_thread::sleep_for(5ms);
 }
 
-void print(const std::string& what) { std::fprintf(stderr, "orrery: %s\n", what.c_str()); }
+void print(const Message& what) { std::fprintf(stderr, "orrery: %s\n", what.shown().c_str()); }
 
-Loss failed(const std::string& who, const std::string& what, Fault fault) {
-    return loss_of(fault, fmt::format("{} (pid {} on host {}) failed: {}", who, ::getpid(), host_name(),
-                                      what.substr(0, most_told)));
+/// Before this process has met the others.
+Loss started_badly(const Message& what, Fault fault) { return loss_of(fault, what.cut(most_told), "start"); }
+
+Loss failed(const std::string& who, const Message& what, Fault fault) {
+    Loss loss = started_badly(what, fault);
+    loss.text = fmt::format("{} (pid {} on host {}) failed: ", who, ::getpid(), host_name()) + loss.text;
+    return loss;
 }
 
-Loss node_0_failed(const std::string& what, Fault fault) {
+Loss rank_0_failed(const Message& what, Fault fault) {
+    Loss loss = failed("rank 0", what, fault);
+    loss.rank = 0;
+    return loss;
+}
+
+Loss node_0_failed(const Message& what, Fault fault) {
     Loss loss = failed("the launcher of node 0", what, fault);
     loss.node = 0;
     return loss;
@@ -60,22 +71,21 @@ void serve_end(RendezvousBackend& backend, ServeOptions options, const Loss& why
     }
 }
 
-std::string wait_lost(const Rendezvous& rendezvous, Milliseconds limit) {
+Loss wait_lost(const Member& rendezvous, Milliseconds limit) {
     stay(limit, [&] { return !rendezvous.lost().empty(); });
-    return rendezvous.lost();
+    return rendezvous.loss();
 }
 
 enum class Told : uint8_t { now, before, not_at_all };
 
-/// `before`: another one has failed of the same.
-Told tell(RendezvousBackend& backend, JoinOptions options, const std::string& what, Fault fault, Milliseconds limit) {
+/// `before`: another one has failed in the same way.
+Told tell(RendezvousBackend& backend, JoinOptions options, const Loss& how, Milliseconds limit) {
     options.timeout = limit;
     options.give_up = hurried;
     try {
         const auto rendezvous = backend.join(options);
-        if (const std::string lost = wait_lost(*rendezvous, 100ms); !lost.empty())
-            return lost.ends_with(" failed: " + what.substr(0, most_told)) ? Told::before : Told::now;
-        rendezvous->fail(loss_of(fault, what.substr(0, most_told)));
+        if (const Loss lost = wait_lost(*rendezvous, 100ms)) return same_failure(lost, how) ? Told::before : Told::now;
+        rendezvous->fail(how);
         wait_lost(*rendezvous, 1000ms);  // it has arrived
         return Told::now;
     } catch (const Error&) {
@@ -130,7 +140,7 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
     if (job.ranks == 1 || job.serves) print(said);
     if (job.ranks == 1) return code;
     if (job.serves && server) {
-        server->fail(failed("rank 0", what, fault));
+        server->fail(rank_0_failed(what, fault));
         stay(stays, [] { return false; });
         return code;
     }
@@ -138,13 +148,14 @@ int end_rank(const Job& job, const std::string& what, Fault fault, const std::sh
     if (job.serves) {
         ServeOptions options = options_of(job, 0);
         options.home = job.rank;
-        if (backend) serve_end(*backend, options, failed("rank 0", what, fault));
+        if (backend) serve_end(*backend, options, rank_0_failed(what, fault));
         return code;
     }
-    const Told told = backend ? tell(*backend, place_of(job), what, fault, 2s) : Told::not_at_all;
+    const Loss how = started_badly(what, fault);
+    const Told told = backend ? tell(*backend, place_of(job), how, 2s) : Told::not_at_all;
     if (told != Told::before) print(said);
     // After a session of theirs the others may have ended, with the place where they met.
-    if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), what, fault, 28s);
+    if (backend && told == Told::not_at_all && job.session == 0) tell(*backend, place_of(job), how, 28s);
     return code;
 }
 
@@ -167,13 +178,11 @@ int end_launcher(const ScriptCommand& command, const std::string& what, Fault fa
     }
     JoinOptions options = place_of(job);
     options.rank = -1 - command.node_rank;
+    const Loss how = started_badly(what, fault);
     const auto to_launchers = [&](Milliseconds limit) {
-        return report_failure(*backend, job, command.node_rank, loss_of(fault, what.substr(0, most_told)), limit,
-                              hurried);
+        return report_failure(*backend, job, command.node_rank, how, limit, hurried);
     };
-    const auto to_ranks = [&](Milliseconds limit) {
-        return tell(*backend, options, what, fault, limit) != Told::not_at_all;
-    };
+    const auto to_ranks = [&](Milliseconds limit) { return tell(*backend, options, how, limit) != Told::not_at_all; };
     // Whether the others restart is one of the things that this node may have otherwise.
     if (command.restarts > 0)
         to_launchers(30s) || to_ranks(1s);

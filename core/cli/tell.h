@@ -19,9 +19,9 @@ std::shared_ptr<RendezvousBackend> meeting_of(const std::function<Config()>& rea
 // it until run.join_timeout_s.
 
 /// The exit code for an error of a rank that is in no session, `job.session` being how many it has been in. Prints it,
-/// unless another rank has printed the same: what all ranks find is printed by one. `what` goes to the others; where
-/// this rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it, and
-/// changes no code; the same holds for end_launcher. `backend`: nullptr where the configuration could not be read.
+/// unless another rank has failed in the same way: what all ranks find is printed by one. `what` goes to the others;
+/// where this rank serves the rendezvous, by `server` if that is there already, it stays for 2 s. A signal hurries it,
+/// and changes no code; the same holds for end_launcher. `backend`: nullptr where the configuration could not be read.
 int end_rank(const Job& job, const std::string& what, Fault fault, const std::shared_ptr<RendezvousBackend>& backend,
              RendezvousService* server);
 

@@ -122,7 +122,7 @@ public:
     bool over() const { return left_ || dead_; }
     const Loss& loss() const { return lost_; }
     const std::string& run() const { return run_; }
-    void lose(const std::string& why) { lose(Loss{Cause::node, -1, -1, 0, {}, 1, why}); }
+    void lose(const Message& why) { lose(Loss{.cause = Cause::node, .site = "service", .text = why}); }
 
     /// Of this process itself.
     void fail(const Loss& why) {
@@ -135,7 +135,8 @@ public:
 
     void gone(const Loss& how) {
         Loss told = how;
-        told.text.resize(std::min(told.text.size(), most_told));
+        told.text = told.text.cut(most_told);
+        if (!how) told.cause = Cause::error;  // who tells it means one
         send(wire::frame_of(Kind::fail, told, run_));
     }
 
@@ -244,8 +245,7 @@ private:
 
     void take(const Frame& frame) {
         phase_ = Phase::joined;
-        std::string run;
-        if (frame.kind == Kind::lost) lose(wire::loss_of(frame, run));
+        if (frame.kind == Kind::lost) lose(wire::loss_of(frame));
         if (frame.kind == Kind::leave) left_ = true;
         if (frame.kind == Kind::value)
             if (const auto it = answers_.find(frame.id); it != answers_.end()) it->second = frame.value;
@@ -257,7 +257,7 @@ private:
     }
 
     void lose(const Loss& why) {
-        if (lost_.text.empty()) lost_ = why;
+        if (!lost_) lost_ = why;
     }
 
     /// Others may repeat it: a connection that was cut looks to each of its ends as if the other had died.
@@ -296,7 +296,7 @@ std::string MemberLink::run() const { return state_->run(); }
 void MemberLink::fail(const Loss& why) { state_->fail(why); }
 void MemberLink::gone(const Loss& how) { state_->gone(how); }
 std::string MemberLink::service() const { return state_->service(); }
-void MemberLink::lose(const std::string& why) { state_->lose(why); }
+void MemberLink::lose(const Message& why) { state_->lose(why); }
 uint64_t MemberLink::request(std::string_view what, std::string_view key, std::string_view value) {
     return state_->request(what, key, value);
 }

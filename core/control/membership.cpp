@@ -103,7 +103,9 @@ public:
                 answer(connection, peer, *frame, now);
             }
         } catch (const Error& error) {
-            drop(peer, fmt::format("made a protocol error ({})", error.what()), Cause::error);
+            drop(peer, {.cause = Cause::error,
+                        .site = "protocol",
+                        .text = fmt::format("made a protocol error ({})", error.what())});
         }
         peer.in.erase(0, at);
     }
@@ -117,7 +119,8 @@ public:
         strangers_.closed(connection);
         const auto found = peers_.find(connection);
         if (found == peers_.end()) return;
-        if (found->second.joined()) return drop(found->second, "died", Cause::process, false);
+        if (found->second.joined())
+            return drop(found->second, {.cause = Cause::process, .site = "connection", .text = "died"}, false);
         close(found->second);
     }
 
@@ -126,7 +129,7 @@ public:
         if (now >= next_look_) {
             for (auto& [connection, peer] : peers_)
                 if (peer.here() && now - peer.heard > options_.silence && !(peer.joined() && may_stop(peer)))
-                    peer.joined() ? drop(peer, silence_of(peer, now), Cause::hang) : close(peer);
+                    peer.joined() ? drop(peer, silence_of(peer, now)) : close(peer);
             next_look_ = now + look_every;
         }
         if (ending_) say_farewell(now);
@@ -148,7 +151,7 @@ public:
         const bool known = holder != holders_.end();
         if (known && (holder->second.pid != how.pid || holder->second.self != how.nonce)) return false;
         Loss loss = how;
-        loss.text = fmt::format("rank {} {}{}{}", how.rank, on_host, how.text, known ? "" : " before it joined");
+        loss.text = fmt::format("rank {} {}", how.rank, on_host) + how.text + (known ? "" : " before it joined");
         tell_all(loss);
         return known;
     }
@@ -158,6 +161,7 @@ public:
     void tell_all(const Loss& why) {
         if (is_lost()) return;
         lost_ = why;
+        if (!why) lost_.cause = Cause::error;  // who tells it means one
         for (auto& [connection, peer] : peers_) push(connection, peer, wire::frame_of(Kind::lost, lost_, run_));
     }
 
@@ -285,7 +289,7 @@ private:
             case Kind::beat:
                 push(connection, peer, {Kind::beat, 0, {}, {}});
                 if (!frame.value.empty()) peer.position = frame.value;
-                if (frame.key == "late") tell_all({Cause::hang, -1, -1, 0, {}, 1, explain(peer.rank, now)});
+                if (frame.key == "late") tell_all(explain(peer.rank, now));
                 break;
             case Kind::leave:
                 peer.left = true;
@@ -339,15 +343,16 @@ private:
 
     /// Only what names this start of the job counts, of the sender itself, or a launcher's of a rank.
     void fail(Peer& peer, const Frame& frame) {
-        std::string run;
-        const Loss loss = wire::loss_of(frame, run);
-        if (run != run_) return;
-        if (loss.rank == peer.rank && loss.pid == peer.pid && loss.nonce == peer.self)
-            return drop(peer, fmt::format("failed: {}", frame.value), loss.cause, false, loss.code);
+        Loss loss = wire::loss_of(frame);
+        if (frame.key != run_) return;
+        if (loss.rank == peer.rank && loss.pid == peer.pid && loss.nonce == peer.self) {
+            loss.text = "failed: " + loss.text;
+            return drop(peer, std::move(loss), false);
+        }
         if (peer.rank < 0 && peer.here() && loss.rank >= 0) gone(loss, fmt::format("on host {} ", peer.host));
     }
 
-    bool is_lost() const { return !lost_.text.empty(); }
+    bool is_lost() const { return bool(lost_); }
 
     /// A launcher that is stopped loses none of its ranks, which beat themselves.
     bool may_stop(const Peer& peer) const { return peer.rank < 0; }
@@ -361,20 +366,25 @@ private:
         std::string bytes = peer.to.seal(frame);
         peer.unsent += bytes.size();
         act(connection, std::move(bytes), false);
-        if (peer.unsent > max_unsent) drop(peer, "does not read its connection", Cause::hang);
+        if (peer.unsent > max_unsent)
+            drop(peer, {.cause = Cause::hang, .site = "unread", .text = "does not read its connection"});
     }
 
     /// Ends a connection; unless its rank had left, all learn why, itself, too, where it `hears`. The first loss is the
     /// one that counts.
-    void drop(Peer& peer, const std::string& how, Cause cause, bool hears = true, int code = 1) {
+    void drop(Peer& peer, Loss how, bool hears = true) {
         if (peer.closed) return;
         if (!hears) close(peer);
         const bool launcher = options_.token.launchers || peer.rank < 0;
         const int64_t node = peer.rank < 0 ? -1 - peer.rank : peer.rank;
-        const std::string text = fmt::format("{} (pid {} on host {}) {}", wire::name_of(options_.token, peer.rank),
-                                             peer.pid, peer.host, how);
-        if (!peer.left)
-            tell_all({cause, launcher ? -1 : peer.rank, launcher ? node : -1, peer.pid, peer.self, code, text});
+        how.rank = launcher ? -1 : peer.rank;
+        how.node = launcher ? node : -1;
+        how.pid = peer.pid;
+        how.nonce = peer.self;
+        how.text =
+            fmt::format("{} (pid {} on host {}) ", wire::name_of(options_.token, peer.rank), peer.pid, peer.host) +
+            how.text;
+        if (!peer.left) tell_all(how);
         close(peer);
     }
 
@@ -394,14 +404,16 @@ private:
         return peer.host == here_.host ? "its process " + here_.process(peer.pid) : "stopped or unreachable";
     }
 
-    std::string silence_of(const Peer& peer, LinkTime now) const {
+    Loss silence_of(const Peer& peer, LinkTime now) const {
         std::string text = fmt::format("is silent for {:.1f} s: {}", seconds(now - peer.heard), state_of(peer));
         const std::string last = options_.seen && !peer.position.empty() ? options_.seen(peer.position) : "";
-        return last.empty() ? text : text + "; last seen in " + last;
+        return {.cause = Cause::hang, .site = "silence", .text = last.empty() ? text : text + "; last seen in " + last};
     }
 
-    std::string explain(int64_t late, LinkTime now) const {
-        if (!options_.explain) return fmt::format("rank {} waits longer than its bound", late);
+    Loss explain(int64_t late, LinkTime now) const {
+        if (!options_.explain)
+            return {
+                .cause = Cause::hang, .site = "wait", .text = fmt::format("rank {} waits longer than its bound", late)};
         std::vector<ServeOptions::Standing> all;
         for (const auto& [connection, peer] : peers_)
             if (peer.rank >= 0 && !peer.closed)

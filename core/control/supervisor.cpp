@@ -17,27 +17,11 @@ bool repeats(Cause cause) { return cause != Cause::node && cause != Cause::stopp
 
 /// Whether it may have been the node: a rank there failed of itself. Of a loss, memory, storage and scripts it says
 /// nothing.
-bool suspect(const Ended& how) { return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang); }
+bool suspect(const Loss& how) { return !how.hearsay && (how.cause == Cause::process || how.cause == Cause::hang); }
 
 std::string at(int64_t step) { return step > 0 ? fmt::format("after step {}", step) : "before a step was finished"; }
 
 }  // namespace
-
-const char* text_of(Cause cause) {
-    switch (cause) {
-        case Cause::done: return "done";
-        case Cause::stopped: return "stopped";
-        case Cause::mistake: return "mistake";
-        case Cause::error: return "error";
-        case Cause::process: return "process";
-        case Cause::memory: return "memory";
-        case Cause::early_end: return "early end";
-        case Cause::hang: return "hang";
-        case Cause::storage: return "storage";
-        case Cause::node: return "node";
-    }
-    return "";
-}
 
 Supervisor::Supervisor(const Options& options, double now)
     : options_(options),
@@ -53,7 +37,7 @@ Supervisor::Orders Supervisor::came(int64_t node, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::absent) return orders;
-    known.why.clear();
+    known.why = {};
     known.mistake.reset();
     check(node, now, orders);
     gather(now, orders);
@@ -77,12 +61,12 @@ void Supervisor::check(int64_t node, double now, Orders& orders) {
     orders.push_back({Order::Kind::check, node});
 }
 
-Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const std::string& why, double now) {
+Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const Message& why, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::checking) return orders;
     const auto say = [&](const std::string& what) {
-        orders.push_back({Order::Kind::say, node, 0, {}, 0, fmt::format("node {} {}: {}", node, what, why)});
+        orders.push_back({Order::Kind::say, node, 0, {}, 0, fmt::format("node {} {}: ", node, what) + why});
     };
     known.why = found == Fitness::fit ? "" : why;
     if (found == Fitness::fit) {
@@ -98,21 +82,26 @@ Supervisor::Orders Supervisor::checked(int64_t node, Fitness found, const std::s
         check(node, now, orders);
     } else {
         known.state = Node::quarantined;
-        if (found == Fitness::wrong) known.mistake = Loss{Cause::mistake, -1, node, 0, {}, 2, why};
+        if (found == Fitness::wrong)
+            known.mistake = Loss{.cause = Cause::mistake, .node = node, .code = 2, .text = why};
         say("failed its checks twice and is left out");
     }
     gather(now, orders);
     return orders;
 }
 
-Supervisor::Orders Supervisor::lost(int64_t node, const std::string& how, double now) {
+Supervisor::Orders Supervisor::lost(int64_t node, const Message& how, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state == Node::absent) return orders;
     const bool ran = known.state == Node::running;
     if (known.state != Node::quarantined) known = {Node::absent, known.failed_checks, false, 0, how, std::nullopt};
     if (ran)
-        failed({Cause::node, to_be_queued_again, fmt::format("node {}", node), fmt::format("is lost ({})", how), best_},
+        failed({.cause = Cause::node,
+                .node = node,
+                .code = to_be_queued_again,
+                .step = best_,
+                .text = "is lost (" + how + ")"},
                orders);
     settle(now, orders);
     return orders;
@@ -127,7 +116,7 @@ Supervisor::Orders Supervisor::step_done(int64_t step) {
     return {};
 }
 
-Supervisor::Orders Supervisor::ended(int64_t node, const Ended& how, double now) {
+Supervisor::Orders Supervisor::ended(int64_t node, const Loss& how, double now) {
     Orders orders;
     Known& known = nodes_[node];
     if (state_ == State::over || known.state != Node::running) return orders;
@@ -137,10 +126,10 @@ Supervisor::Orders Supervisor::ended(int64_t node, const Ended& how, double now)
     return orders;
 }
 
-Supervisor::Orders Supervisor::stop(int code, const std::string& why, double now) {
+Supervisor::Orders Supervisor::stop(int code, const Message& why, double now) {
     Orders orders;
     if (state_ == State::over) return orders;
-    if (!asked_) asked_ = Ended{Cause::stopped, code, "", why, best_};
+    if (!asked_) asked_ = Loss{.cause = Cause::stopped, .code = code, .step = best_, .text = why};
     if (state_ == State::gathering) finish(code, why, orders);
     settle(now, orders);
     return orders;
@@ -176,7 +165,7 @@ bool Supervisor::any_running() const {
 
 /// Of the first failure that is seen: what follows it in the same generation is its consequence. But what one says of
 /// itself comes before what others say of it, and a failure before a stop: the checkpoint of that may be missing.
-void Supervisor::failed(const Ended& how, Orders& orders) {
+void Supervisor::failed(const Loss& how, Orders& orders) {
     const bool own = !how.hearsay && how.cause != Cause::stopped;
     const bool stopped = why_ && why_->cause == Cause::stopped;
     const bool better = own && why_ && (why_->hearsay || (stopped && how.cause != Cause::node));
@@ -191,10 +180,10 @@ void Supervisor::failed(const Ended& how, Orders& orders) {
 /// Once the last rank of a generation is gone: what is next?
 void Supervisor::settle(double now, Orders& orders) {
     if ((state_ != State::running && state_ != State::ending) || any_running()) return;
-    const Ended how = std::exchange(why_, std::nullopt).value_or(Ended{});
+    const Loss how = std::exchange(why_, std::nullopt).value_or(Loss{});
     if (how.cause == Cause::done) return finish(0, "done", orders);
-    if (how.cause == Cause::stopped) return finish(how.code, how.how, orders);
-    if (asked_) return finish(how.code == 0 ? asked_->code : how.code, how.how, orders);
+    if (how.cause == Cause::stopped) return finish(how.code, how.text, orders);
+    if (asked_) return finish(how.code == 0 ? asked_->code : how.code, how.text, orders);
     if (refuse(how, orders)) return;
     ++spent_[how.cause];
     ++restarts_;
@@ -207,27 +196,27 @@ void Supervisor::settle(double now, Orders& orders) {
     state_ = State::gathering;
     for (auto& [node, known] : nodes_)
         if (known.state == Node::suspect) {
-            known.why.clear();
+            known.why = {};
             check(node, now, orders);
         }
     gather(now, orders);
 }
 
 /// Whether the job ends here, which is then ordered.
-bool Supervisor::refuse(const Ended& how, Orders& orders) {
-    const std::string what = fmt::format("{} {} {}", how.who, how.how, at(how.step));
+bool Supervisor::refuse(const Loss& how, Orders& orders) {
+    const Message what = sentence_of(how) + " " + at(how.step);
     if (how.cause == Cause::mistake || options_.restarts == 0) {
         finish(how.code, what, orders);
         return true;
     }
     if (last_ && repeats(how.cause) && same_failure(*last_, how)) {
-        finish(how.code, fmt::format("{}, for the second time: a restart does not help", what), orders);
+        finish(how.code, what + ", for the second time: a restart does not help", orders);
         return true;
     }
     if (spent_[how.cause] < options_.restarts) return false;
     finish(how.code,
-           fmt::format("{}; {} restart{} after a failure of this kind ({}) brought no step beyond {}", what,
-                       options_.restarts, options_.restarts == 1 ? "" : "s", text_of(how.cause), best_),
+           what + fmt::format("; {} restart{} after a failure of this kind ({}) brought no step beyond {}",
+                              options_.restarts, options_.restarts == 1 ? "" : "s", text_of(how.cause), best_),
            orders);
     return true;
 }
@@ -259,7 +248,7 @@ void Supervisor::gather(double now, Orders& orders) {
     if (taken.empty() && refuse_mistake(orders)) return;
     if (taken.empty()) {
         if (now >= std::max(wait_until_, checked_until()))
-            finish(to_be_queued_again, fmt::format("{} after {:g} s", missing(), options_.wait_node_s), orders);
+            finish(to_be_queued_again, missing() + fmt::format(" after {:g} s", options_.wait_node_s), orders);
         return;
     }
     if (now < not_before_) return;
@@ -289,26 +278,27 @@ bool Supervisor::refuse_mistake(Orders& orders) {
     return false;
 }
 
-std::string Supervisor::missing(int64_t node) const {
+Message Supervisor::missing(int64_t node) const {
     const Known& known = nodes_.at(node);
     if (known.state == Node::ready || known.state == Node::running) return "";
     const char* what = known.state == Node::absent     ? "is missing"
                        : known.state <= Node::checking ? "is being checked"
                                                        : "failed its checks twice";
-    return fmt::format("node {} {}{}", node, what, known.why.empty() ? "" : fmt::format(" ({})", known.why));
+    const Message text = fmt::format("node {} {}", node, what);
+    return known.why.empty() ? text : text + " (" + known.why + ")";
 }
 
-std::string Supervisor::missing() const {
-    std::string text;
+Message Supervisor::missing() const {
+    Message text;
     for (const int64_t node : slots_)
-        if (const std::string one = missing(node); !one.empty()) text += (text.empty() ? "" : "; ") + one;
+        if (const Message one = missing(node); !one.empty()) text += (text.empty() ? "" : "; ") + one;
     return text;
 }
 
-void Supervisor::finish(int code, std::string why, Orders& orders) {
+void Supervisor::finish(int code, const Message& why, Orders& orders) {
     if (state_ == State::over) return;
     state_ = State::over;
-    orders.push_back({Order::Kind::finish, -1, options_.generation, {}, code, std::move(why)});
+    orders.push_back({Order::Kind::finish, -1, options_.generation, {}, code, why});
 }
 
 }  // namespace orrery

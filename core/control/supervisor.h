@@ -5,26 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "orrery/error.h"
+#include "control/loss.h"
 
 namespace orrery {
-
-const char* text_of(Cause cause);
-
-/// What is known of a generation, or of one node's part of it, that has ended.
-struct Ended {
-    Cause cause = Cause::done;
-    int code = 0;          ///< what the command ends with if this is its end
-    std::string who;       ///< "rank 1"
-    std::string how;       ///< "was killed by signal 9 (Killed)"
-    int64_t step = 0;      ///< the last that was finished before it, 0: none
-    bool hearsay = false;  ///< what ranks say of another host's: what that one says comes before it
-};
-
-/// Whether two generations ended at the same step of the same: of cause, rank and words, without what differs each
-/// time, as numbers of processes, ports, generations and seconds. An error that all ranks tell may come from any of
-/// them.
-bool same_failure(const Ended& one, const Ended& other);
 
 /// What a check of a node has found. One that did not end in time says little of the node, which may be busy: while
 /// the job waits it is made again, while it runs it counts as failed.
@@ -48,7 +31,7 @@ struct Order {
     int64_t node = -1, generation = 0;
     std::vector<int64_t> nodes = {};
     int code = 0;
-    std::string text = {};
+    Message text = {};
 };
 
 /// Decides what becomes of a job whose ranks, launchers and nodes fail: restarts within budgets, waits for nodes, puts
@@ -73,19 +56,19 @@ public:
 
     /// The launcher of `node` is there, and has no ranks.
     Orders came(int64_t node, double now);
-    Orders checked(int64_t node, Fitness found, const std::string& why, double now);
-    Orders lost(int64_t node, const std::string& how, double now);
+    Orders checked(int64_t node, Fitness found, const Message& why, double now);
+    Orders lost(int64_t node, const Message& how, double now);
     /// A launcher of `node`, which is not there, ended before it came. A mistake on a node that the job waits for, or
     /// will, ends it: the same again, however often.
     Orders failed_start(int64_t node, const Loss& loss, double now);
     /// A step was finished. Only one beyond all before renews the budgets.
     Orders step_done(int64_t step);
     /// The ranks of `node` have all ended and are reaped.
-    Orders ended(int64_t node, const Ended& how, double now);
+    Orders ended(int64_t node, const Loss& how, double now);
     /// The generation that was ordered last has this number: those before it were taken.
     void minted(int64_t generation) { options_.generation = generation; }
     /// The whole job is asked to stop: from now on nothing is started. Its ranks are asked by who calls.
-    Orders stop(int code, const std::string& why, double now);
+    Orders stop(int code, const Message& why, double now);
     Orders tick(double now);
 
     /// When tick() has something to do, if nothing comes before; none: never.
@@ -94,10 +77,10 @@ public:
     int64_t best_step() const { return best_; }
     int64_t restarts() const { return restarts_; }  ///< so far, in all
     /// What the last restart was for; none: there was none, or a new step has been finished since.
-    const std::optional<Ended>& last_failure() const { return last_; }
+    const std::optional<Loss>& last_failure() const { return last_; }
     bool over() const { return state_ == State::over; }
     /// "node 1 is missing", "node 2 failed its checks twice (...)"; "" where none is.
-    std::string missing() const;
+    Message missing() const;
 
 private:
     enum class State : uint8_t { gathering, running, ending, over };
@@ -107,30 +90,30 @@ private:
         int64_t failed_checks = 0;
         bool told_late = false;
         double checked_until = 0;  ///< while it is checked
-        std::string why;
+        Message why;
         std::optional<Loss> mistake = {};  ///< of a start that failed, or of its checks, since it was last there
     };
 
     void check(int64_t node, double now, Orders& orders);
     double checked_until() const;
     void gather(double now, Orders& orders);
-    void failed(const Ended& how, Orders& orders);
+    void failed(const Loss& how, Orders& orders);
     void settle(double now, Orders& orders);
-    void finish(int code, std::string why, Orders& orders);
-    bool refuse(const Ended& how, Orders& orders);
+    void finish(int code, const Message& why, Orders& orders);
+    bool refuse(const Loss& how, Orders& orders);
     std::vector<int64_t> chosen(double now) const;
     bool refuse_mistake(Orders& orders);
-    std::string missing(int64_t node) const;
+    Message missing(int64_t node) const;
     bool any_running() const;
 
     Options options_;
     State state_ = State::gathering;
     std::map<int64_t, Known> nodes_;
     std::vector<int64_t> slots_;  ///< who holds them, -1: nobody yet
-    std::optional<Ended> why_;    ///< the first failure of the generation that ends
-    std::optional<Ended> last_;   ///< the failure before, without a new step since
+    std::optional<Loss> why_;     ///< the first failure of the generation that ends
+    std::optional<Loss> last_;    ///< the failure before, without a new step since
     std::map<Cause, int64_t> spent_;
-    std::optional<Ended> asked_;  ///< to stop
+    std::optional<Loss> asked_;  ///< to stop
     double not_before_ = 0, wait_until_ = 0, spares_from_ = 0;
     int64_t best_ = 0, restarts_ = 0, in_a_row_ = 0;
 };

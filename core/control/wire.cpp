@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstring>
-#include <iterator>
-#include <vector>
 
-#include "base/text.h"
+#include "control/loss.h"
 #include "orrery/error.h"
 
 namespace orrery::wire {
@@ -97,26 +94,13 @@ std::string shape_text(int64_t world, int64_t per_host) {
 }
 
 Frame frame_of(Kind kind, const Loss& loss, std::string_view run) {
-    return {kind, 0,
-            fmt::format("{} {} {} {} {} {} {}", static_cast<int>(loss.cause), loss.code, loss.rank, loss.node, loss.pid,
-                        loss.nonce, run),
-            loss.text};
+    return {kind, 0, std::string(run), orrery::encode(loss)};
 }
 
-Loss loss_of(const Frame& frame, std::string& run) {
-    const std::vector<std::string> words = split(frame.key, ' ');
-    int64_t numbers[5] = {};
-    bool good = words.size() == 7;
-    for (size_t i = 0; good && i < std::size(numbers); ++i) {
-        const char* end = words[i].data() + words[i].size();
-        const auto [at, problem] = std::from_chars(words[i].data(), end, numbers[i]);
-        good = problem == std::errc() && at == end;
-    }
-    if (!good || numbers[0] < 0 || numbers[0] > static_cast<int64_t>(Cause::node) || numbers[1] != (numbers[1] & 255))
-        throw Error("rendezvous: a loss of an unknown kind", Fault::peer);
-    run = words[6];
-    return {static_cast<Cause>(numbers[0]), numbers[2], numbers[3], numbers[4], words[5],
-            static_cast<int>(numbers[1]),   frame.value};
+Loss loss_of(const Frame& frame) {
+    const Loss loss = decode_loss(frame.value);
+    if (!loss) throw Error("rendezvous: a loss of nothing", Fault::peer);
+    return loss;
 }
 
 std::string encode(const Frame& frame) {

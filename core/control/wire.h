@@ -16,7 +16,7 @@ namespace orrery::wire {
 constexpr size_t max_frame = 1 << 20;  ///< of a frame's body
 constexpr size_t max_key = 512;
 constexpr size_t mac_bytes = 16;
-constexpr char magic[9] = "orrery3\n";  ///< with the version of all that follows
+constexpr char magic[9] = "orrery4\n";  ///< with the version of all that follows
 
 using Nonce = std::array<char, 32>;
 using Id = std::array<char, 32>;  ///< hex digits, zeros: none
@@ -82,10 +82,9 @@ struct Frame {
     std::string key;
     std::string value;
 };
-/// What a frame of kind `fail` or `lost` says: the key has numbers, process and run, the value the text. `run`: the
-/// start of the job that it is about.
+/// A frame of kind `fail` or `lost`: its value is the loss, its key the start of the job that it is about.
 Frame frame_of(Kind kind, const Loss& loss, std::string_view run);
-Loss loss_of(const Frame& frame, std::string& run);
+Loss loss_of(const Frame& frame);
 /// A frame's body, and back. Throws Error on a malformed one.
 std::string encode(const Frame& frame);
 Frame parse(std::string_view body);

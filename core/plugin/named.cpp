@@ -272,7 +272,7 @@ public:
     int64_t add(std::string_view key, int64_t amount) override {
         return call("add of a key", [&] { return made_->add(key, amount); });
     }
-    std::string lost() const override {
+    Message lost() const override {
         return call("lost", [&] { return made_->lost(); });
     }
     void tell_position(std::function<std::string()> position) override {

@@ -109,6 +109,7 @@ public:
         enum class Kind : uint8_t { compute, communication, waiting } kind = Kind::compute;
         double seconds = 0;
         int64_t count = 0;
+        std::string axis = {};  ///< of communication
     };
     std::vector<Time> times() const;
     /// The same by what its duration depends on.

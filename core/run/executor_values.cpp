@@ -44,7 +44,9 @@ std::vector<Executor::Time> Executor::times() const {
     for (const Cost& cost : costs_) {
         auto found = std::find_if(times.begin(), times.end(),
                                   [&](const Time& time) { return time.name == cost.name && time.kind == cost.kind; });
-        if (found == times.end()) found = times.insert(found, {cost.name, cost.kind, 0, 0});
+        if (found == times.end())
+            found = times.insert(
+                found, {cost.name, cost.kind, 0, 0, cost.axis == none ? "" : plan_.mesh.axis(cost.axis).name});
         found->seconds += cost.all.seconds;
         found->count += cost.all.count;
     }

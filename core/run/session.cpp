@@ -49,7 +49,7 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
 }
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-                 std::unique_ptr<Device> device, bool* met, const ProductSearch* search)
+                 std::unique_ptr<Device> device, bool* met, const ProductSearch* search, Loss* end)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet(config, registry);
     if (met) *met = true;
@@ -57,8 +57,8 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
         start(config, registry, std::move(device), search);
     } catch (const std::exception& error) {
         ends_by_itself();
-        const auto* own = dynamic_cast<const Error*>(&error);
-        if (own && own->fault() == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
+        if (fault_of(error) == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
+        if (end) *end = end_by(error);
         fail(explain(error), fault_of(error));  // the others wait for this rank: they must know why it does not come
         throw;
     }
@@ -165,7 +165,7 @@ void Session::meet(Config& config, const Registry& registry) {
 
 /// The store closes this connection when it has told the others.
 void Session::tell_stopped() {
-    rendezvous_->fail(loss_of(Fault::requeue, std::string(stopped_early)));
+    rendezvous_->fail(loss_of(Fault::requeue, stopped_early));
     for (int i = 0; i < 100 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
 }
 
@@ -173,7 +173,8 @@ bool Session::other_stopped() const {
     if (!rendezvous_) return false;
     // A transport may see a process end before this one's link has read why.
     for (int i = 0; i < 30 && rendezvous_->lost().empty(); ++i) std::this_thread::sleep_for(settled / 30);
-    return says_stopped_early(rendezvous_->lost());
+    const Loss lost = rendezvous_->loss();
+    return lost.cause == Cause::stopped && lost.rank >= 0;
 }
 
 void Session::agree(const std::string& topic, const Agreement& parts) {
@@ -234,7 +235,7 @@ void Session::assemble(Config& config, const Registry& registry) {
     if (rendezvous_) setting.vote = [this](const std::string& mine) { return exchange("captured step", mine); };
     setting.failed = [this](const std::string& why) {
         ends_by_itself();
-        if (rendezvous_ && !other_stopped()) rendezvous_->fail(loss_of(Fault::failed, why));
+        if (rendezvous_ && !other_stopped()) rendezvous_->fail(loss_of(Fault::failed, why, "device"));
     };
     context_.emplace(setting);
 }
@@ -271,7 +272,11 @@ void Session::download(void* to, const Tensor& from) {
 
 void Session::fail(const std::string& why, Fault fault) {
     if (context_) context_->abort(why);
-    if (rendezvous_) rendezvous_->fail(loss_of(fault, why));
+    if (rendezvous_) rendezvous_->fail(loss_of(fault, why, site_));
+}
+
+Loss Session::end_by(const std::exception& error) const {
+    return orrery::end_by(job_, error, site_, rendezvous_ ? rendezvous_->loss() : Loss());
 }
 
 void Session::leave() {

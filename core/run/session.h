@@ -35,9 +35,10 @@ public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
     /// `met`: set as soon as the others learn from this session why this rank ends. `search`: measures the kinds of
-    /// products, which nobody does otherwise.
+    /// products, which nobody does otherwise. `end`: where it throws, end_by() of that.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-            std::unique_ptr<Device> device = nullptr, bool* met = nullptr, const ProductSearch* search = nullptr);
+            std::unique_ptr<Device> device = nullptr, bool* met = nullptr, const ProductSearch* search = nullptr,
+            Loss* end = nullptr);
     ~Session();
     Session(const Session&) = delete;
 
@@ -90,6 +91,10 @@ public:
     std::unique_ptr<Exchange> exchange_beside(const std::string& name);
     /// Tells the others why this rank gives up.
     void fail(const std::string& why, Fault fault = Fault::failed);
+    /// Where in its work this rank is, a word as Loss::site has it; what fails from here on has failed there.
+    void at(const char* site) { site_ = site; }
+    /// How this rank ends by `error`: by its own, or by what it has heard of another.
+    Loss end_by(const std::exception& error) const;
     /// Ends in agreement: from here on, a closing connection is no loss.
     void leave();
     /// A step is about to begin: from here on a signal waits for the vote after it.
@@ -123,6 +128,7 @@ private:
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
+    const char* site_ = "setup";
 };
 
 }  // namespace orrery

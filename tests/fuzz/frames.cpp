@@ -103,7 +103,10 @@ private:
     /// A failure, of the rank that `rest` begins with, or the sender's own; or a loss, of the other service.
     void tell_loss(bool failure, std::string_view rest, int64_t number) {
         const bool own = failure && rest.starts_with(' ');
-        const Loss loss{Cause::process, own ? sealers_.at(now_).rank : number, -1, 99, {}, 1, std::string(rest)};
+        const Loss loss{.cause = Cause::process,
+                        .rank = own ? sealers_.at(now_).rank : number,
+                        .pid = 99,
+                        .text = std::string(rest)};
         const std::string run = number == 9 ? "another" : wire::draw_id(host_called("n1", 'r'));
         failure ? tell(wire::frame_of(wire::Kind::fail, loss, run))
                 : tell_link(wire::frame_of(wire::Kind::lost, loss, run));
@@ -126,7 +129,7 @@ private:
     void request(std::string_view words) {
         const size_t space = std::min(words.find(' '), words.size());
         const wire::Frame frame = frame_of(0, words.substr(std::min(space + 1, words.size())), 0);
-        const Loss loss{Cause::error, number_in(frame.key), -1, 99, {}, 1, frame.value};
+        const Loss loss{.cause = Cause::error, .rank = number_in(frame.key), .pid = 99, .text = frame.value};
         if (words.starts_with("fail")) return link_.fail(loss);
         if (words.starts_with("gone")) return link_.gone(loss);
         try {
@@ -151,8 +154,10 @@ private:
                 if (link_.due() <= service_.now)
                     link_.tick(service_.now, std::string(rest.substr(std::min(rest.find(' '), rest.size() - 1) + 1)));
                 break;
-            case 'G': membership.gone({Cause::process, number, -1, 99, {}, 1, std::string(rest)}); break;
-            case 'F': membership.fail({.text = "it ends: " + std::string(rest)}); break;
+            case 'G':
+                membership.gone({.cause = Cause::process, .rank = number, .pid = 99, .text = std::string(rest)});
+                break;
+            case 'F': membership.fail({.cause = Cause::error, .text = "it ends: " + std::string(rest)}); break;
             case 'E': membership.end(service_.now); break;
             case 'Q': request(rest); break;
             case 'X':
@@ -187,7 +192,7 @@ private:
         for (auto number = asked_.begin(); number != asked_.end();)
             number = link_.answer(*number) ? asked_.erase(number) : number + 1;
         const std::string place = link_.service();
-        require(link_.over() || link_.loss().text.empty() || !place.empty(), "a link names its service");
+        require(link_.over() || !link_.loss() || !place.empty(), "a link names its service");
     }
 
     /// The first loss is the one that counts, for all.

@@ -159,8 +159,9 @@ private:
     }
 
     void end_service(uint8_t how) {
-        if (how & 1) service_.membership->gone({Cause::process, how % 5, -1, 99, {}, 1, "ended"});
-        if (how & 2) service_.membership->fail({.text = "it ends"});
+        if (how & 1)
+            service_.membership->gone({.cause = Cause::process, .rank = how % 5, .pid = 99, .text = "ended"});
+        if (how & 2) service_.membership->fail({.cause = Cause::error, .text = "it ends"});
         if (how & 4) service_.membership->end(service_.now);
         if (how & 8) count();
         service_.hear();

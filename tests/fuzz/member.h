@@ -48,7 +48,8 @@ struct Service {
         options.token = token();
         options.seen = [](const std::string& position) { return "'" + position + "'"; };
         options.explain = [](int64_t late, const std::vector<ServeOptions::Standing>& all) {
-            return std::to_string(late) + " is late, of " + std::to_string(all.size());
+            return Loss{.cause = Cause::hang,
+                        .text = std::to_string(late) + " is late, of " + std::to_string(all.size())};
         };
         membership = std::make_unique<Membership>(options, host_called("n1", 'r'));
     }

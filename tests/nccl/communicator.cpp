@@ -33,7 +33,7 @@ public:
         require_alive();
         return LocalRendezvous::add(key, amount);
     }
-    std::string lost() const override { return known_in-- > 1 ? "" : LocalRendezvous::lost(); }
+    Message lost() const override { return known_in-- > 1 ? "" : LocalRendezvous::lost(); }
     std::atomic<bool> dead{false};
     mutable std::atomic<int> known_in{0};  ///< questions until a loss is known
 

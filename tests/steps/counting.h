@@ -87,7 +87,7 @@ public:
         ++calls;
         inner_.erase(key);
     }
-    std::string lost() const override { return inner_.lost(); }
+    Message lost() const override { return inner_.lost(); }
 
 private:
     Rendezvous& inner_;

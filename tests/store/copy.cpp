@@ -91,8 +91,8 @@ TEST_CASE("a copy for another mesh has each block once and restores anywhere", "
     }
     for (const ManifestTensor& tensor : manifest.tensors)
         for (const ManifestShard& shard : tensor.shards)
-            CHECK(shard.box.shape ==
-                  layout_on(tensor.layout, tensor.type.shape, target).local_shape(tensor.type.shape, target));
+            CHECK(shard.box.shape == layout_on(tensor.splits, manifest.axes, tensor.type.shape, target)
+                                         .local_shape(tensor.type.shape, target));
     for (const Mesh& mesh : {target, source}) {
         const Outcome outcome = restore(posix, to.path, model(mesh), mesh);
         CHECK(outcome.step == 2);
@@ -102,13 +102,18 @@ TEST_CASE("a copy for another mesh has each block once and restores anywhere", "
 }
 
 TEST_CASE("a tensor keeps the splits that the other mesh has", "[checkpoint][copy]") {
-    CHECK(layout_on("dp:S(0) tp:S(1)", {12, 24}, dp2tp2).text(dp2tp2) == "dp:S(0) tp:S(1)");
-    CHECK(layout_on("tp:S(1)", {12, 24}, dp2tp2).text(dp2tp2) == "dp:R tp:S(1)");
-    CHECK(layout_on("tp:S(0) dp:S(0)", {12, 24}, dp2tp2).text(dp2tp2) == "tp:S(0) dp:S(0)");
-    CHECK(layout_on("tp:S(0)", {13, 24}, tp3).text(tp3) == "tp:R");  // 3 does not divide it
-    CHECK(layout_on("dp:S(0) tp:S(1)", {12, 24}, single).replicated());
-    for (const char* foreign : {"", "R", "dp:", "dp:S(", "dp:S(7)", "dp:S(-1)", "dp:S(99999999999999999999)", "x:S(0)"})
-        CHECK(layout_on(foreign, {12, 24}, dp2tp2).replicated());
+    const AxisId dp = *dp2tp2.find("dp"), tp = *dp2tp2.find("tp");
+    const auto on = [&](std::vector<std::pair<AxisId, int>> splits, int64_t rows, const Mesh& mesh) {
+        Layout split(2);
+        for (const auto& [axis, dim] : splits) split.set(axis, Placement::split(dim));
+        return layout_on(split, dp2tp2, {rows, 24}, mesh).text(mesh);
+    };
+    CHECK(on({{dp, 0}, {tp, 1}}, 12, dp2tp2) == "dp:S(0) tp:S(1)");
+    CHECK(on({{tp, 1}}, 12, dp2tp2) == "dp:R tp:S(1)");
+    CHECK(on({{tp, 0}, {dp, 0}}, 12, dp2tp2) == "tp:S(0) dp:S(0)");
+    CHECK(on({{tp, 0}}, 13, tp3) == "tp:R");  // 3 does not divide it
+    CHECK(on({{dp, 0}, {tp, 1}}, 12, single) == Layout(2).text(single));
+    CHECK(layout_on({}, {}, {12, 24}, dp2tp2).replicated());  // version 1
 }
 
 TEST_CASE("what cannot be copied leaves nothing", "[checkpoint][copy]") {

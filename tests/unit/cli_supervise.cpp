@@ -18,6 +18,7 @@
 #include "cli/supervise/node_check.h"
 #include "cli/supervise/notice.h"
 #include "cli/supervise/verdict.h"
+#include "control/loss.h"
 #include "meeting.h"
 #include "run/train/time_left.h"
 
@@ -25,12 +26,21 @@ using namespace orrery;
 
 namespace {
 
-RankEnd ended(int64_t rank, int code, std::optional<Fault> fault = {}, const std::string& why = "") {
+RankEnd ended(int64_t rank, int code, const Loss& told = {}) {
     RankEnd end{rank, 100};
     end.code = code;
-    end.fault = fault;
-    end.why = why;
+    if (told) end.told = told;
     return end;
+}
+
+/// As a rank leaves it, which gave up of itself.
+Loss own(Cause cause, const char* site, const std::string& text) {
+    return {.cause = cause, .rank = 1, .site = site, .text = text};
+}
+
+/// As one leaves it that has heard of `rank`.
+Loss heard(int64_t rank, const char* site, const std::string& text) {
+    return {.cause = Cause::hang, .rank = rank, .site = site, .hearsay = true, .text = text};
 }
 
 RankEnd killed(int64_t rank, int signal) {
@@ -52,59 +62,62 @@ RankEnd done(int64_t rank) {
     return end;
 }
 
-const std::string silent = "[rank 0] step 7: rank 1 (pid 4242 on host n2) is silent for 10.2 s";
+const std::string silent = "step 7: rank 1 (pid 4242 on host n2) is silent for 10.2 s";
 
 }  // namespace
 
 TEST_CASE("the first cause is told from what follows it", "[supervise]") {
-    const RankEnd peer = ended(0, 1, Fault::peer, silent);
-    Ended how = verdict({peer, killed(1, 9)}, 7, 1, false);
+    const RankEnd peer = ended(0, 1, heard(1, "silence", silent));
+    Loss how = verdict({peer, killed(1, 9)}, 7, 1, false);
     CHECK(how.cause == Cause::process);
-    CHECK(how.who == "rank 1");
-    CHECK(how.how == "was killed by signal 9 (Killed)");
+    CHECK(how.rank == 1);
+    CHECK(how.text.shown() == "was killed by signal 9 (Killed)");
     CHECK(how.step == 7);
     CHECK(verdict({killed(1, 9)}, 7, 1, true).cause == Cause::memory);
     CHECK(verdict({killed(1, 11)}, 7, 1, true).cause == Cause::process);
 
     how = verdict({ended(1, 0), peer}, 3, 1, false);
     CHECK(how.cause == Cause::early_end);
-    CHECK(how.who == "rank 1");
+    CHECK(how.rank == 1);
     CHECK(verdict({done(0), done(1)}, 3, 0, false).cause == Cause::done);
 
     how = verdict({peer, late(1, 'T')}, 7, 1, false);
     CHECK(how.cause == Cause::hang);
-    CHECK(how.how == "was stopped (SIGSTOP)");
+    CHECK(how.text.shown() == "was stopped (SIGSTOP)");
     CHECK_FALSE(how.hearsay);
     CHECK(verdict({peer, late(1, 'D')}, 7, 1, false).cause == Cause::storage);
 
     how = verdict({peer}, 7, 1, false);
     CHECK(how.cause == Cause::hang);
     CHECK(how.hearsay);
-    CHECK(how.who == "rank 1");
-    CHECK(how.how == "does not answer: step 7: rank 1 (pid 4242 on host n2) is silent for 10.2 s");
+    CHECK(how.rank == 1);
+    CHECK(how.text.shown() == "does not answer: step 7: rank 1 (pid 4242 on host n2) is silent for 10.2 s");
 
-    how =
-        verdict({ended(1, 1, Fault::failed, "[rank 1] step 5: the loss is nan\n  lower the rate"), peer}, 4, 1, false);
+    how = verdict({ended(1, 1, own(Cause::error, "loss", "step 5: the loss is nan\n  lower the rate")), peer}, 4, 1,
+                  false);
     CHECK(how.cause == Cause::error);
-    CHECK(how.how == "failed: step 5: the loss is nan");
-    CHECK(verdict({ended(0, 2, Fault::usage, "no such key")}, 0, 2, false).cause == Cause::mistake);
-    CHECK(verdict({ended(0, 75, Fault::requeue), ended(1, 75, Fault::requeue)}, 9, 75, false).cause == Cause::stopped);
-    CHECK(verdict({ended(1, 75, Fault::requeue), killed(0, 9)}, 9, 1, false).cause == Cause::process);
+    CHECK(how.site == "loss");
+    CHECK(how.text.shown() == "failed: step 5: the loss is nan");
+    CHECK(verdict({ended(0, 2, own(Cause::mistake, "script", "no such key"))}, 0, 2, false).cause == Cause::mistake);
+    CHECK(verdict({ended(0, 75, own(Cause::stopped, "save", "stopped")),
+                   ended(1, 75, own(Cause::stopped, "save", "stopped"))},
+                  9, 75, false)
+              .cause == Cause::stopped);
+    CHECK(verdict({ended(1, 75, own(Cause::stopped, "save", "stopped")), killed(0, 9)}, 9, 1, false).cause ==
+          Cause::process);
     CHECK(verdict({ended(0, 127)}, 0, 127, false).cause == Cause::process);
 }
 
 TEST_CASE("whom a rank blames", "[supervise]") {
-    CHECK(blamed(silent) == "rank 1");
-    CHECK(blamed("[rank 0] rank 0: all_reduce #14 of dp/0: rank 12 (pid 7 on host vm) died") == "rank 12");
-    // Also by who is to blame.
-    const std::string behind = "rank 1 is behind, for 31.2 s: is stopped; last seen in step 7; rank 0 waits for 30.1 s";
-    CHECK(blamed("[rank 1] " + behind) == "rank 1");
-    CHECK(blamed("[rank 1] failed").empty());
-    CHECK(blamed("rank and file").empty());
-    // Twice the same, with other seconds.
-    const std::string later = "rank 1 is behind, for 35.9 s: is stopped; last seen in step 7; rank 0 waits for 33.0 s";
-    CHECK(same_failure(verdict({ended(0, 1, Fault::peer, behind)}, 7, 1, false),
-                       verdict({ended(1, 1, Fault::peer, "[rank 1] " + later)}, 7, 1, false)));
+    const auto judged = [](const Loss& told) { return verdict({ended(0, 1, told)}, 7, 1, false); };
+    CHECK(subject_of(judged(heard(12, "connection", "rank 0: all_reduce #14 of dp/0: rank 3 died"))) == "rank 12");
+    CHECK(subject_of(judged(heard(-1, "step", "rank 3 did not come within 1000 ms"))) == "rank 0");
+    Loss launcher = heard(-1, "connection", "the launcher of node 2 (pid 7 on host vm) died");
+    launcher.node = 2;
+    CHECK(judged(launcher).node == 2);
+    // Twice the same, told by another rank in other words.
+    CHECK(same_failure(judged(heard(1, "behind", "rank 1 is behind, for 31.2 s")),
+                       verdict({ended(1, 1, heard(1, "behind", "rank 1 is behind, for 35.9 s"))}, 7, 1, false)));
 }
 
 TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "[supervise]") {
@@ -129,9 +142,10 @@ TEST_CASE("a rank tells its launcher through memory, and a launcher finds it", "
         CHECK(board.of(1).resumed == 3);
         place->resumed(6);  // a script's second training
         CHECK(board.of(1).resumed == 3);
-        place->failed(Fault::peer, std::string(5000, 'x'));
-        CHECK(board.of(1).end == 2 + static_cast<int>(Fault::peer));
-        CHECK(std::string(board.of(1).why).size() == sizeof(RankTells::why) - 1);
+        place->failed(heard(3, "silence", std::string(5000, 'x')));
+        CHECK(board.of(1).end == 2);
+        CHECK(std::string(board.of(1).loss).size() == sizeof(RankTells::loss) - 1);
+        CHECK(decode_loss(board.of(1).loss).rank == 3);
         CHECK(board.of(0).step == 0);
     }
     CHECK_FALSE(std::getenv("ORRERY_BOARD"));
@@ -169,18 +183,24 @@ TEST_CASE("a check of a node that fails, or lasts too long, says so", "[supervis
 }
 
 TEST_CASE("what launchers say to each other comes back as it was", "[supervise]") {
-    const Ended how{Cause::early_end, 1, "rank 3", "ended with exit code 0 before its end", 12, true};
-    const Ended back = ended_of(to_json(how));
-    CHECK(back.cause == how.cause);
-    CHECK(back.code == how.code);
-    CHECK(back.who == how.who);
-    CHECK(back.how == how.how);
-    CHECK(back.step == how.step);
-    CHECK(back.hearsay);
-    const Loss loss = loss_of(to_json(Loss{Cause::mistake, -1, 1, 0, {}, 2, "no such script"}));
-    CHECK(loss.cause == Cause::mistake);
-    CHECK(loss.code == 2);
-    CHECK(loss.text == "no such script");
+    const Loss how{.cause = Cause::early_end,
+                   .rank = 3,
+                   .node = 1,
+                   .pid = 42,
+                   .nonce = "abc",
+                   .code = 3,
+                   .step = 12,
+                   .site = "signal-9",
+                   .hearsay = true,
+                   .text = "ended\nwith exit code 0"};
+    const Loss back = loss_of(to_json(how));
+    CHECK(same_failure(back, how));
+    CHECK((back.pid == how.pid && back.nonce == how.nonce && back.hearsay));
+    CHECK(back.text.shown() == how.text.shown());
+    CHECK(encode(decode_loss(encode(Loss{}))) == encode(Loss{}));
+    for (const char* bad : {"", "x", "11 1 -1 -1 0 0 0  \n", "4 256 -1 -1 0 0 0  \n", "4 1 -1 -1 0 0 0  A\n",
+                            "4 1 -1 -1 0 0 0  a b\n", "4 1 -1 -1 0 0 0\nsave"})
+        CHECK_THROWS_AS(decode_loss(bad), Error);
 }
 
 TEST_CASE("a launcher that is lost with the job's end does not keep that from the others", "[supervise]") {
@@ -192,7 +212,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     Agents agents(backend, job, 3);
     const auto come = [&](int64_t node) {
         auto mail = std::make_unique<LauncherMail>(*backend, job, node, 3, "order", 5s, nullptr);
-        if (const Loss lost = mail->loss(); !lost.text.empty()) throw Error(lost.text, Fault::peer);  // as a follower
+        if (const Loss lost = mail->loss()) throw Error(lost.text.shown(), Fault::peer);  // as a follower
         mail->report({{"node", node}, {"self", "x"}, {"event", "here"}, {"more", nullptr}});
         return mail;
     };
@@ -205,7 +225,7 @@ TEST_CASE("a launcher that is lost with the job's end does not keep that from th
     size_t here = 0;
     REQUIRE(within(10s, [&] { return (here += agents.news().size()) == 2; }));
     second.reset();  // as a process that is killed
-    REQUIRE(within(10s, [&] { return !first->loss().text.empty(); }));
+    REQUIRE(within(10s, [&] { return bool(first->loss()); }));
     std::thread ends([&] { agents.finish({{"do", "finish"}, {"code", 3}}); });
     first.reset();
     std::optional<Json> order;
@@ -240,7 +260,7 @@ TEST_CASE("a launcher that fails before it comes reports why, unless that node i
     job.port = serve(test::tcp(), options_of(job, 1))->port();  // free by now
     const std::shared_ptr<RendezvousBackend> backend(&test::tcp(), [](RendezvousBackend*) {});
     Agents agents(backend, job, 2);
-    const Loss mistake{Cause::mistake, -1, 1, 0, {}, 2, "no such script"};
+    const Loss mistake{.cause = Cause::mistake, .node = 1, .code = 2, .text = "no such script"};
     const auto report = [&](const std::string& nonce) {
         Job mine = job;
         mine.nonce = nonce;
@@ -256,14 +276,14 @@ TEST_CASE("a launcher that fails before it comes reports why, unless that node i
     REQUIRE(news.size() == 1);
     CHECK(news[0].kind == NodeNews::Kind::report);
     CHECK(news[0].text.value("event", "") == "failed");
-    CHECK(loss_of(news[0].text.at("more")).text == "no such script");
+    CHECK(loss_of(news[0].text.at("more")).text.shown() == "no such script");
     CHECK(agents.meeting() == 1);  // it has left: those who are there need not meet again
     Job one = job;
     one.nonce = "one";
     LauncherMail mail(*backend, one, 1, 2, "order", 5s, nullptr);
     CHECK_FALSE(report("second"));
     CHECK(agents.news().empty());
-    CHECK(mail.loss().text.empty());
+    CHECK_FALSE(mail.loss());
     mail.leave();
 }
 

@@ -56,7 +56,7 @@ std::string problem_of(const World& world, Trouble trouble) {
 }
 
 /// What a launcher tells of rank 0, of no process.
-Loss lost(const std::string& how) { return {Cause::process, 0, -1, 0, {}, 1, how}; }
+Loss lost(const std::string& how) { return {.cause = Cause::process, .rank = 0, .text = how}; }
 
 /// A service with one member that has joined, and what goes between them by hand.
 struct Pair {
@@ -224,7 +224,8 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
             pair.member->received(changed, pair.now);
         }
         CHECK(pair.member->over());
-        CHECK_THAT(pair.member->loss().text, Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
+        CHECK_THAT(pair.member->loss().text.shown(),
+                   Contains("protocol error of the launcher") && Contains("MAC of frame 1"));
     }
 }
 
@@ -315,7 +316,7 @@ TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
     service.closed(2, now);  // now it is a loss
     CHECK_FALSE(service.gone(lost("never mind")));
     meet(4, 3);
-    CHECK_THAT(member.loss().text, Contains("rank 1 (pid 7 on host n2) died"));
+    CHECK_THAT(member.loss().text.shown(), Contains("rank 1 (pid 7 on host n2) died"));
 }
 
 TEST_CASE("what is no welcome is refused, and a member that is dropped learns why", "[control]") {
@@ -325,7 +326,7 @@ TEST_CASE("what is no welcome is refused, and a member that is dropped learns wh
     bytes[20] ^= 1;
     pair.service->received(1, bytes, pair.now);
     pair.pass();
-    CHECK_THAT(pair.member->loss().text,
+    CHECK_THAT(pair.member->loss().text.shown(),
                Contains("rank 1 (pid 7 on host n2) made a protocol error (the MAC of frame 1"));
 
     MemberLink member(JoinOptions{}, LinkHost{"n2", 7, [](size_t bytes) { return std::string(bytes, 'r'); }, {}});
@@ -360,7 +361,7 @@ TEST_CASE("a service of another version is refused by name", "[control]") {
     std::memcpy(challenge.magic, "orrery2\n", 8);
     const std::string_view bytes(reinterpret_cast<const char*>(&challenge), sizeof challenge);
     CHECK_THROWS_WITH(member.received(bytes, LinkTime(0)),
-                      Contains("speaks version 2 of its protocol, this process version 3") && Contains("one build"));
+                      Contains("speaks version 2 of its protocol, this process version 4") && Contains("one build"));
     member.opened(LinkTime(0));
     CHECK_THROWS_WITH(member.received(std::string(sizeof challenge, 'H'), LinkTime(0)),
                       Contains("no Orrery rendezvous"));

@@ -206,7 +206,7 @@ void World::heard(Node& node) {
         return value.has_value();
     });
     if (node.sum && node.link.answer(node.sum)) node.sum = 0;
-    if (const std::string lost = node.link.loss().text; !lost.empty()) {
+    if (const std::string lost = node.link.loss().text.shown(); !lost.empty()) {
         end.lost = lost;
         end.lost_at = now_;
         return hang_up(node);
@@ -245,7 +245,8 @@ void World::strike() {
     victim_was_in = service_->joined(victim);
     victim_had_left = node.ended;
     if (trouble_ == Trouble::told_gone)
-        service_->gone({Cause::process, victim, -1, 100 + victim, {}, 1, "was killed by signal 9"});
+        service_->gone(
+            {.cause = Cause::process, .rank = victim, .pid = 100 + victim, .text = "was killed by signal 9"});
     if (trouble_ == Trouble::killed) node.dead = true;
     if (node.ended || !node.wire) {
         if (trouble_ == Trouble::silent) node.dead = true;
@@ -253,7 +254,7 @@ void World::strike() {
     }
     Wire& wire = *node.wire;
     if (trouble_ == Trouble::fails && node.link.joined()) {
-        node.link.fail({.text = "no space left on the disk"});
+        node.link.fail({.cause = Cause::error, .text = "no space left on the disk"});
         to_service(wire, node.link.output());
     }
     if (trouble_ == Trouble::killed)

@@ -64,7 +64,7 @@ int stranger(const RendezvousService& server) {
 std::string wait_lost(const Rendezvous& rendezvous, std::chrono::milliseconds limit) {
     const auto until = Clock::now() + limit;
     while (rendezvous.lost().empty() && Clock::now() < until) std::this_thread::sleep_for(5ms);
-    return rendezvous.lost();
+    return rendezvous.lost().shown();
 }
 
 /// Keeps so many connections to a port open, from a thread, and renews those that are closed.
@@ -131,7 +131,7 @@ TEST_CASE("ranks meet through a TCP store", "[rendezvous]") {
             r->add("done", 1);
             while (r->get("done", 5s) != "3") std::this_thread::sleep_for(1ms);
             r->leave();
-            return next.substr(0, 1) + r->get("count", 5s) + r->lost();
+            return next.substr(0, 1) + r->get("count", 5s) + r->lost().shown();
         }));
     }
     CHECK(ranks[0].get() == "b6");
@@ -166,7 +166,7 @@ TEST_CASE("a rank that dies is named to all within a second", "[rendezvous]") {
     const auto killed = Clock::now();
     CHECK_THROWS_WITH(r->get("never", 10s), Contains("rank 1 (pid " + std::to_string(child)) && Contains("died"));
     CHECK(Clock::now() - killed < 3s);  // 1 s is promised, a busy machine takes its time; the wait itself is 10 s
-    CHECK_THAT(r->lost(), Contains("rank 1"));
+    CHECK_THAT(r->lost().shown(), Contains("rank 1"));
     waitpid(child, nullptr, 0);
 }
 
@@ -292,7 +292,7 @@ TEST_CASE("who has been a rank or a launcher stays the only one, and the only on
     CHECK_THROWS_WITH(join(called(-2, "another")), Contains("another process already is the launcher of node 1"));
     CHECK_THROWS_WITH(join(called(-3, "third")), Contains("no such rank or node"));
     const auto again = join(called(1, "rank-1"));  // a later session of the same process
-    Loss how{Cause::process, 1, -1, getpid(), "another", 1, "(pid 42) was killed"};
+    Loss how{.cause = Cause::process, .rank = 1, .pid = getpid(), .nonce = "another", .text = "(pid 42) was killed"};
     CHECK_FALSE(server->gone(how));
     launcher->gone(how);
     how.nonce = "rank-1";
@@ -383,7 +383,7 @@ TEST_CASE("ranks come together while a stranger keeps a thousand connections ope
             r->add("here", 1);
             while (r->get("here", 120s) != std::to_string(ranks)) std::this_thread::sleep_for(1ms);
             r->leave();
-            return r->lost();
+            return r->lost().shown();
         }));
     for (auto& rank : joining) CHECK(rank.get().empty());
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -460,11 +460,13 @@ TEST_CASE("a job of another shape is refused, and what launchers tell ends those
         CHECK(wait_lost(*r, 100ms).empty());
     }
     SECTION("the launcher that serves") {
-        CHECK(server->gone({Cause::process, 0, -1, getpid(), {}, 1, "(pid 42) was killed by signal 9"}));
+        CHECK(server->gone(
+            {.cause = Cause::process, .rank = 0, .pid = getpid(), .text = "(pid 42) was killed by signal 9"}));
         CHECK_THAT(wait_lost(*r, 5s), Contains("rank 0 (pid 42) was killed by signal 9") && !Contains("before"));
     }
     SECTION("of a rank that has not come") {
-        CHECK_FALSE(server->gone({Cause::process, 3, -1, 42, {}, 1, "(pid 42) was killed by signal 9"}));
+        CHECK_FALSE(
+            server->gone({.cause = Cause::process, .rank = 3, .pid = 42, .text = "(pid 42) was killed by signal 9"}));
         CHECK(wait_lost(*r, 5s) == "rank 3 (pid 42) was killed by signal 9 before it joined");
         const auto late = join(place(*server, 1));  // who comes later is told, too
         CHECK_THAT(wait_lost(*late, 5s), Contains("rank 3"));
@@ -472,7 +474,7 @@ TEST_CASE("a job of another shape is refused, and what launchers tell ends those
     SECTION("the launcher of another host") {
         options.rank = -2;
         const auto launcher = join(options);
-        launcher->gone({Cause::process, 3, -1, 42, {}, 1, "(pid 42) was killed by signal 9"});
+        launcher->gone({.cause = Cause::process, .rank = 3, .pid = 42, .text = "(pid 42) was killed by signal 9"});
         CHECK_THAT(wait_lost(*r, 5s), Contains("rank 3 on host") && Contains("(pid 42) was killed by signal 9 before"));
     }
     SECTION("a launcher whose ranks never start") {

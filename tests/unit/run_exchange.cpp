@@ -36,7 +36,7 @@ std::vector<std::string> on_two(const std::function<void(int64_t, Rendezvous&)>&
                 rendezvous->leave();
             } catch (const std::exception& problem) {
                 problems[static_cast<size_t>(rank)] = problem.what();
-                rendezvous->fail({.text = problem.what()});
+                rendezvous->fail({.cause = Cause::error, .text = problem.what()});
             }
         });
     for (std::thread& thread : threads) thread.join();
@@ -152,7 +152,7 @@ public:
         store_.erase(key);
     }
     int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
-    std::string lost() const override { return store_.lost(); }
+    Message lost() const override { return store_.lost(); }
 
     int64_t messages = 0;
     size_t most = 0;
@@ -241,4 +241,21 @@ TEST_CASE("a rank that does not come is named by all who wait, wherever it is in
         for (int64_t rank = 0; rank < ranks; ++rank)
             if (rank != late) CHECK_THAT(problems[static_cast<size_t>(rank)], Contains(named));
     }
+}
+
+TEST_CASE("how a rank ends says whom it has heard of, or who did not come", "[exchange]") {
+    const Job job{.rank = 0, .ranks = 2};
+    LocalRendezvous store;
+    Exchange exchange(store, "0", 0, 2, 10ms);
+    try {
+        exchange.all("plan", "", WaitLimit::step);
+        FAIL("rank 1 is not there");
+    } catch (const Error& error) {
+        const Loss missed = end_by(job, error, "setup");
+        CHECK((missed.cause == Cause::hang && missed.rank == 1 && missed.hearsay && missed.site == "setup"));
+        const Loss heard = end_by(job, error, "setup", {.cause = Cause::process, .rank = 3, .site = "connection"});
+        CHECK((heard.cause == Cause::hang && heard.rank == 3 && heard.hearsay && heard.site == "connection"));
+    }
+    const Loss own = end_by(job, Error("no such data"), "read");
+    CHECK((own.cause == Cause::mistake && own.rank == 0 && !own.hearsay && own.code == 2 && own.site == "read"));
 }

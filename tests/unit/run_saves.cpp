@@ -210,7 +210,7 @@ Ended ended(const Training& training) {
                 RankHost host(toml, training, rank, server->port(), ended);
                 run_script_text(script(training.lr), "a.lua", in_source("scripts"), host);
             } catch (const std::exception& error) {
-                server->fail({.text = error.what()});
+                server->fail({.cause = Cause::error, .text = error.what()});
                 ended.errors[static_cast<size_t>(rank)] += error.what();
             }
         });
@@ -691,7 +691,7 @@ TEST_CASE("a rank that is lost while saves are under way ends the others' waits,
     bad.puts = [&](int64_t rank, int64_t step) {  // by then the other save thread waits for this one
         if (rank != 1 || step == 4) return;
         std::this_thread::sleep_for(50ms);
-        bad.server->fail({.text = "rank 1 was killed by signal 9"});
+        bad.server->fail({.cause = Cause::process, .text = "rank 1 was killed by signal 9"});
         std::this_thread::sleep_for(300ms);
     };
     const auto began = std::chrono::steady_clock::now();

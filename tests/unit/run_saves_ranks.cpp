@@ -54,12 +54,15 @@ public:
     }
     void erase(std::string_view key) override { store_.erase(counted(key)); }
     int64_t add(std::string_view key, int64_t amount) override { return store_.add(counted(key), amount); }
-    std::string lost() const override { return store_.lost(); }
+    Message lost() const override { return store_.lost(); }
     void tell_position(std::function<std::string()>) override {}
     void leave() override {}
     void fail(const Loss& why) override { store_.fail(rank_, why.text); }
     void gone(const Loss& how) override { store_.fail(how.rank, how.text); }
-    Loss loss() const override { return {.text = store_.lost()}; }
+    Loss loss() const override {
+        const Message lost = store_.lost();
+        return lost.empty() ? Loss() : Loss{.cause = Cause::error, .text = lost};
+    }
     std::string run() const override { return {}; }
 
 private:

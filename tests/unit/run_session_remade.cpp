@@ -135,7 +135,7 @@ void trained(const std::vector<Part>& parts, const std::string& store) {
                 run_script_text(script, "a.lua", in_source("scripts"), host);
             } catch (const std::exception& error) {
                 for (const auto& server : servers)
-                    if (server) server->fail({.text = error.what()});
+                    if (server) server->fail({.cause = Cause::error, .text = error.what()});
                 const std::lock_guard lock(mutex);
                 problem += error.what() + std::string("\n");
             }

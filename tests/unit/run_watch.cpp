@@ -43,22 +43,28 @@ TEST_CASE("a position survives the wire", "[run_watch]") {
     CHECK_FALSE(Position{1, 0, 1, 31, 30, {}, ""}.late());  // computes
 }
 
+namespace {
+std::string explained(int64_t late, const std::vector<Standing>& all) { return explain_wait(late, all).text.shown(); }
+}  // namespace
+
 TEST_CASE("the rank at the end of the chain of waits is named, with what it does", "[run_watch]") {
     // 0 waits for 1, 1 for 2, 2 computes.
     std::vector<Standing> all{at(0, {1}, 6, "receive of %8"), at(1, {2}, 5.5, "all_reduce of %4"),
                               at(2, {}, 6.2, "matmul of %2 (gpt.lua:30)")};
-    std::string text = explain_wait(0, all);
+    std::string text = explained(0, all);
     CHECK_THAT(text, Contains("rank 2 is behind, for 6.2 s: its process is running; last seen in matmul of %2"));
     CHECK_THAT(text, Contains("instruction 4 of 40 of step 7"));
     CHECK_THAT(text, Contains("rank 0 waits for 6.0 s, longer than the bound of 5 s, in receive of %8"));
     // A silent one is behind, whatever it did last.
     all[1].silent_s = 5.8;
     all[1].process = "its process is stopped (SIGSTOP)";
-    text = explain_wait(0, all);
+    text = explained(0, all);
     CHECK_THAT(text, Contains("rank 1 is behind, and silent for 5.8 s: its process is stopped (SIGSTOP)"));
     all[1].position = {};
     all[1].position.steps = 3;
-    CHECK_THAT(explain_wait(0, all), Contains("last seen in between steps, after step 3"));
+    CHECK_THAT(explained(0, all), Contains("last seen in between steps, after step 3"));
+    const Loss loss = explain_wait(0, all);
+    CHECK((loss.cause == Cause::hang && loss.rank == 1 && loss.site == "behind"));
 }
 
 TEST_CASE("the bound of a wait follows the longest step", "[run_watch]") {
@@ -101,7 +107,7 @@ TEST_CASE("the first bound is in proportion to the device's rate", "[run_watch]"
 }
 
 TEST_CASE("ranks that wait for each other are told so", "[run_watch]") {
-    const std::string text = explain_wait(0, {at(0, {1}, 6, "receive a"), at(1, {0}, 6, "receive b")});
+    const std::string text = explained(0, {at(0, {1}, 6, "receive a"), at(1, {0}, 6, "receive b")});
     CHECK_THAT(text, Contains("ranks wait for each other") && Contains("receive a") && Contains("rank 1 in receive b"));
 }
 
@@ -119,33 +125,33 @@ TEST_CASE("who takes part in the same is not waited for", "[run_watch]") {
                               in(at(2, {0, 1, 3}, 5, "all_reduce of %4"), Part::meets, sum),
                               in(at(3, {4}, 4, "receive of %2"), Part::receives, message),
                               at(4, {}, 8, "matmul of %1")};
-    std::string text = explain_wait(0, all);
+    std::string text = explained(0, all);
     CHECK_THAT(text, Contains("rank 4 is behind, for 8.0 s") && Contains("between them rank 3 in receive of %2") &&
                          !Contains("rank 1") && !Contains("rank 2"));
     SECTION("who has told nothing at all is behind") {
         all.pop_back();
-        CHECK_THAT(explain_wait(0, all), Contains("rank 4 is behind") && Contains("before its first step"));
+        CHECK_THAT(explained(0, all), Contains("rank 4 is behind") && Contains("before its first step"));
     }
     SECTION("a silent one before one that computes") {
         all[2].silent_s = 3;
-        CHECK_THAT(explain_wait(0, all), Contains("rank 2 is behind, and silent for 3.0 s"));
+        CHECK_THAT(explained(0, all), Contains("rank 2 is behind, and silent for 3.0 s"));
     }
     SECTION("all are there: nobody waits for another") {
         all[3] = in(at(3, {0, 1, 2}, 5, "all_reduce of %4"), Part::meets, sum);
-        CHECK_THAT(explain_wait(0, all), Contains("no rank is behind") && Contains("no transport ends it") &&
-                                             Contains("rank 3 in all_reduce of %4"));
+        CHECK_THAT(explained(0, all), Contains("no rank is behind") && Contains("no transport ends it") &&
+                                          Contains("rank 3 in all_reduce of %4"));
         all[3].position.meeting = "7 dp/0 3";  // a later one: this one is over for it
-        CHECK_THAT(explain_wait(0, all), Contains("ranks wait for each other") && Contains("rank 3 in all_reduce"));
+        CHECK_THAT(explained(0, all), Contains("ranks wait for each other") && Contains("rank 3 in all_reduce"));
     }
     SECTION("both ends of a message") {
         all[4] = in(at(4, {3}, 5, "send of %2"), Part::sends, message);
-        CHECK_THAT(explain_wait(3, all), Contains("no rank is behind") && Contains("rank 4 in send of %2"));
+        CHECK_THAT(explained(3, all), Contains("no rank is behind") && Contains("rank 4 in send of %2"));
         // 3 gets its message and comes to the sum: what 0 reports will end.
-        CHECK_THAT(explain_wait(0, all), Contains("no rank is behind"));
+        CHECK_THAT(explained(0, all), Contains("no rank is behind"));
     }
     SECTION("a cycle further on, without the one that is late") {
         all[4] = in(at(4, {3}, 5, "receive of %9"), Part::receives, "7 pp/3>4 0");
-        text = explain_wait(0, all);
+        text = explained(0, all);
         CHECK_THAT(text, Contains("ranks wait for each other") && Contains("rank 3 in receive of %2") &&
                              Contains("rank 4 in receive of %9") && !Contains("rank 1"));
     }
@@ -168,7 +174,7 @@ TEST_CASE("a late wait becomes everybody's loss", "[run_watch]") {
     zero->tell_position([] { return Position{7, 3, 40, 2, 1, {1}, "all_reduce of %4"}.told(); });
     for (int i = 0; i < 100 && (zero->lost().empty() || one->lost().empty()); ++i) std::this_thread::sleep_for(20ms);
     for (const Member* link : {zero.get(), one.get()})
-        CHECK_THAT(link->lost(),
+        CHECK_THAT(link->lost().shown(),
                    Contains("rank 1 is behind") && Contains("matmul of %2") && Contains("all_reduce of %4"));
     zero->tell_position({});
     one->tell_position({});

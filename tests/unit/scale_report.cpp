@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "base/json.h"
 #include "cli/scale/scale.h"
 #include "orrery/error.h"
 #include "run/metrics/breakdown.h"
@@ -27,21 +28,21 @@ TEST_CASE("sizes are whole and ascending", "[scale]") {
         CHECK_THROWS_WITH(read_sizes(bad), Contains("expected ascending numbers of ranks"));
 }
 
-TEST_CASE("a run's closing table is read back by kind and axis", "[scale]") {
-    const std::string table = breakdown_text({{"compute: matmul", 5},
-                                              {"compute: attention 2", 1},
-                                              {"communication: all_reduce dp", 2},
-                                              {"communication: reduce_scatter dp", 0.5},
-                                              {"communication: send pp", 0.25},
-                                              {"waiting: waiting", 0.25}},
-                                             10);
-    const auto parts = read_breakdown("step 1\n" + table + "\nand more\n");
+TEST_CASE("where a run's time went is recorded by kind and axis, and read back as parts", "[scale]") {
+    const auto seconds = parts_of({{"compute: matmul", 5, "compute"},
+                                   {"compute: attention 2", 1, "compute"},
+                                   {"communication: all_reduce dp", 2, "communication dp"},
+                                   {"communication: reduce_scatter dp", 0.5, "communication dp"},
+                                   {"communication: send pp", 0.25, "communication pp"},
+                                   {"waiting: waiting", 0.25, "waiting"}},
+                                  10);
+    const auto parts = parts_of_run(Json({{"time_s", seconds}}).dump());
     CHECK(parts.at("compute") == Approx(0.6));
     CHECK(parts.at("communication dp") == Approx(0.25));
     CHECK(parts.at("communication pp") == Approx(0.025));
     CHECK(parts.at("waiting") == Approx(0.025));
     CHECK(parts.at("the rest") == Approx(0.1));
-    CHECK_THROWS_WITH(read_breakdown("step 1\n"), Contains("no table of its time"));
+    CHECK_THROWS_WITH(parts_of_run("{}"), Contains("does not say where a run's time went"));
 }
 
 TEST_CASE("sizes are held against the smallest, and what grew is named", "[scale]") {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "base/env.h"
 #include "base/files/result_file.h"
@@ -168,7 +167,7 @@ ScaledRun run_size(const ScriptCommand& script, const ScaleCommand& command, con
     run.sequences = size.sequences;
     run.tokens_per_s = median_of(folder / "metrics.jsonl", "tok/s", command.steps);
     run.mfu = median_of(folder / "metrics.jsonl", "MFU", command.steps);
-    run.parts = read_breakdown(end.output);
+    run.parts = parts_of_run(system_env()->read_file((folder / "run.json").string()));
     if (!(run.tokens_per_s > 0))
         throw Error(fmt::format("scale: the run of {} says no throughput in metrics.jsonl", plural(size.ranks, "rank")),
                     Fault::failed);
@@ -214,30 +213,14 @@ std::vector<int64_t> read_sizes(const std::string& text, int64_t most) {
     return sizes;
 }
 
-std::map<std::string, double> read_breakdown(const std::string& output) {
-    std::map<std::string, double> seconds;
-    const size_t begin = output.rfind("where the time went\n");
-    if (begin == std::string::npos) throw Error("scale: a run's output has no table of its time", Fault::failed);
-    std::istringstream lines(output.substr(begin));
-    std::string line;
-    std::getline(lines, line);
+std::map<std::string, double> parts_of_run(const std::string& run_json) {
+    const Json record = parse_json(run_json, {"", "run.json", 0, 0});
+    if (!record.contains("time_s")) throw Error("scale: run.json does not say where a run's time went", Fault::failed);
+    auto parts = record["time_s"].get<std::map<std::string, double>>();
     double all = 0;
-    while (std::getline(lines, line) && line.starts_with("  ")) {
-        const size_t unit = line.rfind(" s ");
-        if (unit == std::string::npos) break;
-        const size_t number = line.find_last_not_of("0123456789.", unit - 1);
-        const std::string what(trim(line.substr(0, number + 1)));
-        const double amount = std::stod(line.substr(number + 1));
-        const std::string kind = what.starts_with("compute: ") ? "compute"
-                                 : what.starts_with("communication: ")
-                                     ? "communication " + what.substr(what.rfind(' ') + 1)
-                                 : what.starts_with("waiting: ") ? "waiting"
-                                                                 : "the rest";
-        seconds[kind] += amount;
-        all += amount;
-    }
-    for (auto& [kind, amount] : seconds) amount = all > 0 ? amount / all : 0;
-    return seconds;
+    for (const auto& [part, seconds] : parts) all += seconds;
+    for (auto& [part, seconds] : parts) seconds = all > 0 ? seconds / all : 0;
+    return parts;
 }
 
 bool ScaleReport::reaches_target() const { return runs.empty() || efficiency(runs.size() - 1) >= target; }

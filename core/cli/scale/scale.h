@@ -67,7 +67,8 @@ ScaledRun simulated_run(const ScriptCommand& script, const ScaleCommand& command
 
 /// "1,2,4" as sizes. Throws Error unless they are whole, above 0, up to `most` and ascending.
 std::vector<int64_t> read_sizes(const std::string& text, int64_t most = 1024);
-/// The closing table of a run's output, as ScaledRun::parts. Throws Error where there is none.
-std::map<std::string, double> read_breakdown(const std::string& output);
+/// Where the time of a run went, by the text of its run.json, as ScaledRun::parts. Throws Error where that does not say
+/// it.
+std::map<std::string, double> parts_of_run(const std::string& run_json);
 
 }  // namespace orrery

@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
+#include "control/loss.h"
 #include "orrery/error.h"
 
 namespace orrery {
@@ -40,7 +40,7 @@ bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, co
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up) {
     try {
         LauncherMail mail(backend, job, node, 0, "order", limit, give_up);
-        if (mail.loss().text.empty()) mail.report({{"node", node}, {"event", "failed"}, {"more", to_json(loss)}});
+        if (!mail.loss()) mail.report({{"node", node}, {"event", "failed"}, {"more", to_json(loss)}});
         mail.leave();
         return true;
     } catch (const Error&) {
@@ -48,17 +48,9 @@ bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, co
     }
 }
 
-Json to_json(const Loss& loss) {
-    return {{"cause", static_cast<int>(loss.cause)}, {"code", loss.code}, {"text", loss.text}};
-}
+Json to_json(const Loss& loss) { return {{"loss", encode(loss)}}; }
 
-Loss loss_of(const Json& text) {
-    Loss loss;
-    loss.cause = static_cast<Cause>(std::clamp(text.value("cause", 0), 0, static_cast<int>(Cause::node)));
-    loss.code = text.value("code", 1);
-    loss.text = text.value("text", "");
-    return loss;
-}
+Loss loss_of(const Json& text) { return decode_loss(text.value("loss", "")); }
 
 LauncherMail::LauncherMail(RendezvousBackend& backend, const Job& job, int64_t node, int64_t nodes, std::string reads,
                            std::chrono::milliseconds limit, std::function<bool()> give_up)
@@ -87,12 +79,12 @@ void LauncherMail::read() {
         } catch (const Error& error) {
             const std::lock_guard lock(mutex_);
             lost_ = link_->loss();
-            if (lost_.text.empty()) lost_.text = error.what();
+            if (!lost_) lost_ = loss_of(error.fault(), error.what());
             if (stopping_) return;
         }
         ::kill(::getpid(), SIGCHLD);
         const std::lock_guard lock(mutex_);
-        if (!lost_.text.empty()) return;
+        if (lost_) return;
     }
 }
 
@@ -148,7 +140,7 @@ void Agents::meet_again(std::vector<NodeNews>& news) {
 std::vector<NodeNews> Agents::news() {
     std::vector<NodeNews> news;
     if (!mail_) return news;  // it is over
-    const bool lost = !mail_->loss().text.empty();
+    const bool lost(mail_->loss());
     while (auto text = mail_->next()) {
         const int64_t node = text->value("node", int64_t{-1});
         const bool first = text->value("event", "") == "here";
@@ -158,7 +150,7 @@ std::vector<NodeNews> Agents::news() {
         if (first) awaited_.erase(node);
         news.push_back({first ? NodeNews::Kind::here : NodeNews::Kind::report, node, "", std::move(*text)});
     }
-    if (!mail_->loss().text.empty()) meet_again(news);
+    if (mail_->loss()) meet_again(news);
     for (auto at = awaited_.begin(); at != awaited_.end();) {
         if (Clock::now() < at->second) {
             ++at;

@@ -29,7 +29,7 @@ public:
     LauncherMail(const LauncherMail&) = delete;
 
     std::optional<Json> next();
-    /// Why there will be no more, where it has a text: a launcher was lost, or its network; maybe before this one came.
+    /// Why there will be no more, where it is one: a launcher was lost, or its network; maybe before this one came.
     Loss loss() const;
     /// Of this start of the job, as node 0 has it.
     std::string run() const { return link_->run(); }
@@ -55,8 +55,8 @@ struct NodeNews {
     enum class Kind : uint8_t { here, lost, report };
     Kind kind = Kind::report;
     int64_t node = -1;
-    std::string how = {};  ///< of lost
-    Json text = {};        ///< of here and report
+    Message how = {};  ///< of lost
+    Json text = {};    ///< of here and report
 };
 
 /// Node 0's side. A rendezvous ends with the loss of one member: then all launchers end their ranks, and meet in a new
@@ -96,6 +96,7 @@ bool ended_by_node_0(const Loss& loss);
 /// where it cannot within `limit`, or is refused.
 bool report_failure(RendezvousBackend& backend, const Job& job, int64_t node, const Loss& loss,
                     std::chrono::milliseconds limit, const std::function<bool()>& give_up);
+// How launchers send it to each other.
 Json to_json(const Loss& loss);
 Loss loss_of(const Json& text);
 

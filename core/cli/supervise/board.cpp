@@ -6,17 +6,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "control/loss.h"
+
 namespace orrery {
 namespace {
 
-constexpr int told_done = 1, told_fault = 2;
+constexpr int told_done = 1, told_loss = 2;
 constexpr const char* name = "ORRERY_BOARD";
 
 static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(RankTells) == 1024);
@@ -81,11 +82,10 @@ void OwnPlace::finished(int64_t step) {
     tells_.step = step;
 }
 
-void OwnPlace::failed(Fault fault, std::string_view why) {
-    const size_t kept = std::min(why.size(), sizeof tells_.why - 1);
-    std::memcpy(tells_.why, why.data(), kept);
-    tells_.why[kept] = 0;
-    tells_.end = told_fault + static_cast<int>(fault);
+void OwnPlace::failed(const Loss& how) {
+    const std::string text = encode(how);
+    tells_.loss[text.copy(tells_.loss, sizeof tells_.loss - 1)] = 0;
+    tells_.end = told_loss;
 }
 
 void OwnPlace::done() { tells_.end = told_done; }

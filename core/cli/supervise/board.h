@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "orrery/error.h"
 
@@ -19,8 +18,8 @@ struct RankTells {
     std::atomic<int64_t> began_ns;     ///< the state was there, and the first step began
     std::atomic<int64_t> repeated_ns;  ///< the last step ended that an earlier generation had finished, too
     std::atomic<int64_t> last_ns;      ///< the last step ended
-    std::atomic<int32_t> end;          ///< 0: none; 1: it came to its end; 2 + Fault: it gave up, `why`
-    char why[976];
+    std::atomic<int32_t> end;          ///< 0: none; 1: it came to its end; 2: it gave up, by `loss`
+    char loss[976];                    ///< as encode() has it, cut where it is longer
 };
 
 /// The memory itself, made by a launcher for one generation of its host's ranks.
@@ -53,7 +52,7 @@ public:
     bool again() const { return best_ > 0; }
     void resumed(int64_t step);
     void finished(int64_t step);
-    void failed(Fault fault, std::string_view why);
+    void failed(const Loss& how);
     void done();
 
 private:

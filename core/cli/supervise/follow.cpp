@@ -45,7 +45,7 @@ private:
     /// Tries again where node 0 is not there yet, or holds this node for one that is not gone yet.
     void meet() {
         const double until = now_s() + options_.policy.wait_node_s;
-        std::string why;
+        Message why;
         while (!code_ && now_s() < until) {
             try {
                 const auto left = Milliseconds(static_cast<int64_t>((until - now_s()) * 1000));
@@ -54,7 +54,7 @@ private:
                     std::clamp(left, Milliseconds(1000), one_try), [this] { return stopped(Milliseconds(0)); });
                 // One that is over, but not gone yet: what is said there would count in the next one.
                 const Loss loss = mail_->loss();
-                if (loss.text.empty()) return report("here", told_end());
+                if (!loss) return report("here", told_end());
                 mail_.reset();
                 why = loss.text;
                 if (ended_by_node_0(loss)) return over(loss);
@@ -67,7 +67,7 @@ private:
         }
         if (code_) return;
         std::fprintf(stderr, "orrery: node 0 is missing: its launcher did not answer for %g s (--wait-node): %s\n",
-                     options_.policy.wait_node_s, why.c_str());
+                     options_.policy.wait_node_s, why.shown().c_str());
         code_ = queue_again;
     }
 
@@ -107,7 +107,7 @@ private:
         } catch (const Error& error) {
             if (error.fault() != Fault::peer) throw;  // else the mail knows more
         }
-        if (!code_ && !mail_->loss().text.empty()) part();
+        if (!code_ && mail_->loss()) part();
     }
 
     void asked(int signal) {
@@ -149,8 +149,8 @@ private:
         const Loss lost = mail_->loss();
         if (ended_by_node_0(lost)) over(lost);
         if (!code_)
-            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n", lost.text.c_str(),
-                         static_cast<long long>(options_.node));
+            std::fprintf(stderr, "orrery: %s; node %lld ends its ranks and meets the others again\n",
+                         lost.text.shown().c_str(), static_cast<long long>(options_.node));
         if (local_.running()) local_.ranks()->end(spec_.grace_ms);
         while (local_.running()) {
             stopped(tick);
@@ -170,26 +170,11 @@ private:
     LocalRanks local_;
     const std::string self_ = fmt::format("{}:{}:{}", host_name(), ::getpid(), monotonic_ns());
     std::unique_ptr<LauncherMail> mail_;
-    std::optional<Ended> ended_;  ///< of job_, once its ranks have ended here
+    std::optional<Loss> ended_;  ///< of job_, once its ranks have ended here
     std::optional<int> code_;
 };
 
 }  // namespace
-
-Json to_json(const Ended& how) {
-    return {{"cause", static_cast<int>(how.cause)},
-            {"code", how.code},
-            {"who", how.who},
-            {"how", how.how},
-            {"step", how.step},
-            {"hearsay", how.hearsay}};
-}
-
-Ended ended_of(const Json& text) {
-    const int cause = std::clamp(text.value("cause", 0), 0, static_cast<int>(Cause::node));
-    return {static_cast<Cause>(cause), text.value("code", 1),          text.value("who", ""),
-            text.value("how", ""),     text.value("step", int64_t{0}), text.value("hearsay", false)};
-}
 
 int follow_node_0(LaunchSpec& spec, const Supervision& supervision) { return Follower(spec, supervision).run(); }
 

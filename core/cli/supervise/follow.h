@@ -1,5 +1,4 @@
 #pragma once
-#include "base/json.h"
 #include "cli/supervise/supervise.h"
 #include "run/control/job.h"
 
@@ -9,9 +8,5 @@ namespace orrery {
 /// Where node 0's goes, its ranks are ended, and it is looked for as long as a node is waited for. Returns the exit
 /// code.
 int follow_node_0(LaunchSpec& spec, const Supervision& supervision);
-
-// How launchers say it to each other.
-Json to_json(const Ended& how);
-Ended ended_of(const Json& text);
 
 }  // namespace orrery

@@ -50,7 +50,7 @@ void LocalRanks::look_at_disks() {
     ranks_->end(no_grace);
 }
 
-std::optional<Ended> LocalRanks::look() {
+std::optional<Loss> LocalRanks::look() {
     if (!ranks_) return std::nullopt;
     ranks_->look();
     if (ranks_->any()) {
@@ -63,10 +63,11 @@ std::optional<Ended> LocalRanks::look() {
     times_.repeated = seconds_of(first.repeated_ns);
     times_.last = seconds_of(first.last_ns);
     times_.ended = seconds_of(monotonic_ns());
-    Ended how;
+    Loss how;
     if (ranks_->any())
-        how = {Cause::mistake, 1, "this host", "has ranks that cannot be killed: nothing may be started beside them",
-               step()};
+        how = {.cause = Cause::mistake,
+               .step = step(),
+               .text = "this host has ranks that cannot be killed: no rank may be started next to them"};
     else
         how = verdict(ranks_->ends(), step(), ranks_->code(), memory_kills() > memory_kills_);
     times_.failed = how.cause != Cause::done && how.cause != Cause::stopped;

@@ -21,7 +21,7 @@ public:
     bool running() const { return ranks_ != nullptr; }
     RankProcesses* ranks() { return ranks_.get(); }
     /// Looks who has ended; how all did, once the last one is reaped: nothing runs any more then.
-    std::optional<Ended> look();
+    std::optional<Loss> look();
     /// The newest step that the first of them has finished, 0: none.
     int64_t step();
     /// The step that it goes on from, 0: none. Known once it has begun.

@@ -141,8 +141,11 @@ bool RankProcesses::any() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
 }
 
-bool RankProcesses::tell_gone(const Child& child, Cause cause, int code, const std::string& how) const {
-    return !spec_.gone || spec_.gone({cause, child.rank, -1, child.pid, child.nonce, code, how});
+bool RankProcesses::tell_gone(const Child& child, Loss how) const {
+    how.rank = child.rank;
+    how.pid = child.pid;
+    how.nonce = child.nonce;
+    return !spec_.gone || spec_.gone(how);
 }
 
 RankEnd RankProcesses::end_of(const Child& child, int status) const {
@@ -158,8 +161,7 @@ RankEnd RankProcesses::end_of(const Child& child, int status) const {
     const RankTells& told = board_->of(child.rank - spec_.first_rank);
     const int how = told.end;
     end.done = how == 1;
-    if (how >= 2) end.fault = static_cast<Fault>(how - 2);
-    if (how >= 2) end.why.assign(told.why, ::strnlen(told.why, sizeof told.why));
+    if (how == 2) end.told = decode_loss({told.loss, ::strnlen(told.loss, sizeof told.loss)});
     return end;
 }
 
@@ -176,15 +178,20 @@ void RankProcesses::ended(Child& child, int status) {
         const std::string how =
             fmt::format("(pid {}) was killed by signal {} ({})", child.pid, end.signal, ::strsignal(end.signal));
         if (!end.late && !at_once_)  // also where another, which saw it first, has ended before
-            std::fprintf(stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
-                         !first || tell_gone(child, Cause::process, own, how) ? "" : " before it joined");
+            std::fprintf(
+                stderr, "orrery: rank %lld %s%s\n", static_cast<long long>(child.rank), how.c_str(),
+                !first || tell_gone(child, {.cause = Cause::process, .code = own, .site = "signal", .text = how})
+                    ? ""
+                    : " before it joined");
     } else if (early) {
         const std::string how = fmt::format("(pid {}) ended with exit code 0 before its end", child.pid);
         std::fprintf(stderr, "orrery: rank %lld %s\n", static_cast<long long>(child.rank), how.c_str());
-        if (first) tell_gone(child, Cause::early_end, own, how);
+        if (first) tell_gone(child, {.cause = Cause::early_end, .code = own, .site = "exit", .text = how});
     } else if (first && weight(own) == 3) {
-        tell_gone(child, own == 2 ? Cause::mistake : Cause::error, own,
-                  fmt::format("(pid {}) ended with exit code {}", child.pid, own));
+        tell_gone(child, {.cause = own == 2 ? Cause::mistake : Cause::error,
+                          .code = own,
+                          .site = "exit",
+                          .text = fmt::format("(pid {}) ended with exit code {}", child.pid, own)});
     }
     if (own == 0) return;
     if (weight(own) > weight(code_)) code_ = own;

@@ -71,7 +71,7 @@ private:
     void reap();
     void ended(Child& child, int status);
     void kill_late();
-    bool tell_gone(const Child& child, Cause cause, int code, const std::string& how) const;
+    bool tell_gone(const Child& child, Loss how) const;
     RankEnd end_of(const Child& child, int status) const;
 
     const LaunchSpec& spec_;

@@ -85,7 +85,7 @@ private:
             selves_[node] = self;
             // One that ran may have ended its ranks, or be another process by now; or be about to find its order.
             const int64_t of = more.is_object() ? more.value("generation", int64_t{0}) : 0;
-            if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, ended_of(more));
+            if (running_.count(node) > 0 && of == supervisor_.generation()) return ended(node, loss_of(more));
             if (running_.count(node) > 0 && started_in_ == agents_->meeting()) return;
             if (running_.count(node) > 0) lose(node, "its order to start was lost");
             log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "here"}});
@@ -96,7 +96,7 @@ private:
         } else if (selves_[node] != self) {
             return;  // of one that was there before
         } else if (event == "ended" && more.is_object()) {
-            if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, ended_of(more));
+            if (more.value("generation", int64_t{0}) == supervisor_.generation()) ended(node, loss_of(more));
         } else if (event == "checked" && more.is_object()) {
             const std::string why = more.value("problem", "");
             const int fitness = std::clamp(more.value("fitness", 0), 0, static_cast<int>(Fitness::wrong));
@@ -111,19 +111,19 @@ private:
 
     /// A launcher that ended before it had met the others.
     void fail_start(int64_t node, const Loss& loss) {
-        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text}});
+        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "failed"}, {"how", loss.text.shown()}});
         take(supervisor_.failed_start(node, loss, now_s()));
         if (!supervisor_.over())
             std::fprintf(stderr, "orrery: a start of node %lld failed: %s\n", static_cast<long long>(node),
-                         loss.text.c_str());
+                         loss.text.shown().c_str());
     }
 
-    void lose(int64_t node, const std::string& how) {
-        std::fprintf(stderr, "orrery: node %lld is lost: %s\n", static_cast<long long>(node), how.c_str());
-        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "lost"}, {"how", how}});
+    void lose(int64_t node, const Message& how) {
+        std::fprintf(stderr, "orrery: node %lld is lost: %s\n", static_cast<long long>(node), how.shown().c_str());
+        log_.tell(supervisor_.generation(), "node", {{"node", node}, {"is", "lost"}, {"how", how.shown()}});
         checking_.erase(node);
         if (running_.erase(node) > 0 && server_)
-            server_->fail({Cause::node, -1, node, 0, {}, 1, fmt::format("node {} is lost: {}", node, how)});
+            server_->fail({.cause = Cause::node, .node = node, .text = fmt::format("node {} is lost: ", node) + how});
         take(supervisor_.lost(node, how, now_s()));
         told_end();
     }
@@ -156,15 +156,16 @@ private:
         idle_since_ = local_.times().ended;
     }
 
-    void ended(int64_t node, const Ended& how) {
+    void ended(int64_t node, const Loss& how) {
         if (running_.erase(node) == 0) return;
         stopped_ = stopped_ || how.cause == Cause::stopped;
         supervisor_.step_done(how.step);  // it may have ended between two looks
         const GenerationTimes& times = local_.times();
         Json line = {{"cause", text_of(how.cause)}, {"exit_code", how.code}, {"step", how.step}};
         if (agents_) line["node"] = node;
-        if (!how.who.empty()) line["who"] = how.who;
-        if (!how.how.empty()) line["how"] = how.how;
+        if (const std::string who = subject_of(how); !who.empty()) line["who"] = who;
+        if (!how.site.empty()) line["site"] = how.site;
+        if (!how.text.empty()) line["how"] = how.text.shown();
         if (node == 0) line["seconds"] = rounded(times.ended - std::max({times.last, times.began, times.started}));
         log_.tell(supervisor_.generation(), "ended", line);
         take(supervisor_.ended(node, how, now_s()));
@@ -185,7 +186,7 @@ private:
                     if (local_.running()) local_.ranks()->end(spec_.grace_ms);
                     if (agents_) agents_->order({{"do", "end"}});
                     break;
-                case Order::Kind::say: std::fprintf(stderr, "orrery: %s\n", order.text.c_str()); break;
+                case Order::Kind::say: std::fprintf(stderr, "orrery: %s\n", order.text.shown().c_str()); break;
                 case Order::Kind::finish: finish(order); break;
             }
     }
@@ -193,13 +194,13 @@ private:
     /// What was decided is told before it is carried out: the pause may be long.
     void tell_restart(double pause) {
         told_restarts_ = supervisor_.restarts();
-        const Ended why = supervisor_.last_failure().value_or(Ended{});
-        const std::string missing = supervisor_.missing();
-        const std::string when = !missing.empty() ? ", once it is complete (" + missing + ")"
-                                 : pause > 0.05   ? fmt::format(" in {:.0f} s", std::ceil(pause))
-                                                  : "";
-        std::fprintf(stderr, "orrery: %s %s; the job starts again%s: restart %lld\n", why.who.c_str(), why.how.c_str(),
-                     when.c_str(), static_cast<long long>(told_restarts_));
+        const Message why = sentence_of(supervisor_.last_failure().value_or(Loss{}));
+        const Message missing = supervisor_.missing();
+        const Message when = !missing.empty() ? ", once it is complete (" + missing + ")"
+                             : pause > 0.05   ? fmt::format(" in {:.0f} s", std::ceil(pause))
+                                              : "";
+        std::fprintf(stderr, "orrery: %s; the job starts again%s: restart %lld\n", why.shown().c_str(),
+                     when.shown().c_str(), static_cast<long long>(told_restarts_));
     }
 
     /// A job that begins is not checked: `orrery preflight` is there for that.
@@ -259,11 +260,11 @@ private:
         finished_ = true;
         code_ = order.code;
         goodput_.waiting += std::max(0.0, now_s() - idle_since_);
-        Json line = {{"exit_code", code_}, {"why", order.text}, {"restarts", supervisor_.restarts()}};
+        Json line = {{"exit_code", code_}, {"why", order.text.shown()}, {"restarts", supervisor_.restarts()}};
         line.update(goodput_.json());
         log_.tell(supervisor_.generation(), "end", line);
-        if (code_ != 0 && !stopped_) std::fprintf(stderr, "orrery: the job ends: %s\n", order.text.c_str());
-        if (agents_) agents_->finish({{"do", "finish"}, {"code", code_}, {"why", order.text}});
+        if (code_ != 0 && !stopped_) std::fprintf(stderr, "orrery: the job ends: %s\n", order.text.shown().c_str());
+        if (agents_) agents_->finish({{"do", "finish"}, {"code", code_}, {"why", order.text.shown()}});
         std::printf("%s\n", goodput_.text(supervisor_.restarts()).c_str());
     }
 

@@ -3,22 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace orrery {
 namespace {
 
-std::string name_of(int64_t rank) { return fmt::format("rank {}", rank); }
-
 bool stopped(const RankEnd& end) { return end.code == 75 || end.code == 130; }
-
-/// The first line, without the "[rank 1] " of who says it.
-std::string first_line(const std::string& text) {
-    const std::string line = text.substr(0, text.find('\n'));
-    const size_t end = line.starts_with("[rank ") ? line.find("] ") : std::string::npos;
-    return end == std::string::npos ? line : line.substr(end + 2);
-}
+bool hearsay(const RankEnd& end) { return end.told && end.told->hearsay; }
 
 template <class Which>
 const RankEnd* first(const std::vector<RankEnd>& ends, Which which) {
@@ -28,53 +20,45 @@ const RankEnd* first(const std::vector<RankEnd>& ends, Which which) {
 
 }  // namespace
 
-std::string blamed(const std::string& text) {
-    for (size_t at = 0; (at = text.find("rank ", at)) != std::string::npos; at += 5) {
-        char* end = nullptr;
-        const long long rank = std::strtoll(text.c_str() + at + 5, &end, 10);
-        if (end != text.c_str() + at + 5 && *end != ']' && *end != ':') return name_of(rank);
-    }
-    return "";
-}
-
-Ended verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory) {
+Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory) {
+    const auto loss = [&](Cause cause, const RankEnd& e, const std::string& site, const Message& text) {
+        return Loss{.cause = cause, .rank = e.rank, .code = code, .step = step, .site = site, .text = text};
+    };
     const auto killed = [](const RankEnd& e) { return e.signal != 0 && !e.late; };
     if (const RankEnd* e = first(ends, killed)) {
         const bool memory = no_memory && e->signal == 9;
-        return {memory ? Cause::memory : Cause::process, code, name_of(e->rank),
-                fmt::format("was killed by signal {} ({}){}", e->signal, ::strsignal(e->signal),
-                            memory ? ", as the system had no more memory" : ""),
-                step};
+        return loss(memory ? Cause::memory : Cause::process, *e, fmt::format("signal-{}", e->signal),
+                    fmt::format("was killed by signal {} ({}){}", e->signal, ::strsignal(e->signal),
+                                memory ? ", as the system had no more memory" : ""));
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.signal == 0 && e.code == 0 && !e.done; }))
-        return {Cause::early_end, code, name_of(e->rank), "ended with exit code 0 before its end", step};
-    const auto own = [](const RankEnd& e) {
-        return e.signal == 0 && e.code != 0 && !stopped(e) && e.fault.value_or(Fault::failed) != Fault::peer;
-    };
+        return loss(Cause::early_end, *e, "exit", "ended with exit code 0 before its end");
+    const auto own = [](const RankEnd& e) { return e.signal == 0 && e.code != 0 && !stopped(e) && !hearsay(e); };
     if (const RankEnd* e = first(ends, own)) {
-        const bool mistake = e->code == 2 || e->fault == Fault::usage;
-        return {mistake    ? Cause::mistake
-                : e->fault ? Cause::error
-                           : Cause::process,
-                code, name_of(e->rank),
-                e->why.empty() ? fmt::format("ended with exit code {}", e->code) : "failed: " + first_line(e->why),
-                step};
+        const bool mistake = e->code == 2 || (e->told && e->told->cause == Cause::mistake);
+        return loss(
+            mistake   ? Cause::mistake
+            : e->told ? Cause::error
+                      : Cause::process,
+            *e, e->told ? e->told->site : "exit",
+            e->told ? "failed: " + e->told->text.first_line() : fmt::format("ended with exit code {}", e->code));
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'T'; }))
-        return {Cause::hang, code, name_of(e->rank), "was stopped (SIGSTOP)", step};
+        return loss(Cause::hang, *e, "stopped", "was stopped (SIGSTOP)");
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'D'; }))
-        return {Cause::storage, code, name_of(e->rank), "waited for a disk that does not answer", step};
-    if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.fault == Fault::peer; })) {
-        const std::string who = blamed(e->why);
-        Ended heard{Cause::hang, code, who.empty() ? name_of(e->rank) : who, "does not answer: " + first_line(e->why),
-                    step};
+        return loss(Cause::storage, *e, "disk", "waited for a disk that does not answer");
+    if (const RankEnd* e = first(ends, hearsay)) {
+        Loss heard = loss(Cause::hang, *e, e->told->site, "does not answer: " + e->told->text.first_line());
+        const bool named = e->told->rank >= 0 || e->told->node >= 0;
+        if (named) heard.rank = e->told->rank;
+        if (named) heard.node = e->told->node;
         heard.hearsay = true;
         return heard;
     }
-    if (const RankEnd* e = first(ends, stopped)) return {Cause::stopped, code, name_of(e->rank), "was stopped", step};
+    if (const RankEnd* e = first(ends, stopped)) return loss(Cause::stopped, *e, "", "was stopped");
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late; }))
-        return {Cause::hang, code, name_of(e->rank), "did not end in time", step};
-    return {Cause::done, code, "", "", step};
+        return loss(Cause::hang, *e, "late", "did not end in time");
+    return {.code = code, .step = step};
 }
 
 }  // namespace orrery

@@ -1,11 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "control/supervisor.h"
-#include "orrery/error.h"
+#include "control/loss.h"
 
 namespace orrery {
 
@@ -13,21 +11,16 @@ namespace orrery {
 struct RankEnd {
     int64_t rank = 0;
     int pid = 0;
-    int signal = 0, code = 0;  ///< one of them
-    bool late = false;         ///< its launcher killed it, as it did not end in time
-    char state = 0;            ///< what its process did then, as /proc has it: T is stopped, D waits for a disk
-    bool done = false;         ///< it came to its end
-    std::optional<Fault> fault = {};
-    std::string why = {};  ///< of that
+    int signal = 0, code = 0;       ///< one of them
+    bool late = false;              ///< its launcher killed it, as it did not end in time
+    char state = 0;                 ///< what its process did then, as /proc has it: T is stopped, D waits for a disk
+    bool done = false;              ///< it came to its end
+    std::optional<Loss> told = {};  ///< why it gave up
 };
 
 /// Why the ranks of a host ended, who is to blame, from how each did, in the order of their ends. What a rank says of
 /// another is hearsay, which anything seen comes before. `code`: what the command ends with. `no_memory`: the system
 /// killed a process since they began, as it had none.
-Ended verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory);
-
-/// "rank 1" of "[rank 0] rank 0: all_reduce: rank 1 (pid 4242 on host n2) is silent": the first that is no speaker, ""
-/// where there is none.
-std::string blamed(const std::string& text);
+Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_memory);
 
 }  // namespace orrery

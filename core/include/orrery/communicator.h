@@ -51,7 +51,7 @@ public:
     virtual int64_t add(std::string_view key, int64_t amount) = 0;
     /// "rank 1 (pid 4242 on host n2) died" once a rank of the job is known to be lost, "" until then. Costs one atomic
     /// load while all are well: every wait polls it.
-    virtual std::string lost() const { return {}; }
+    virtual Message lost() const { return {}; }
 };
 
 /// What a transport promises. The checker proves plans with it, the conformance suite tests it.

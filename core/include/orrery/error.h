@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "orrery/api.h"
 
@@ -28,6 +29,31 @@ enum class Fault {
     requeue,  ///< stopped on request after a checkpoint: exit 75
 };
 
+/// What is said to people: it is made from text, joined, cut, carried and printed. Programs decide by fields, so it has
+/// neither search nor comparison.
+class Message {
+public:
+    Message() = default;
+    Message(std::string text) : text_(std::move(text)) {}
+    Message(const char* text) : text_(text) {}
+
+    Message& operator+=(const Message& more) {
+        text_ += more.text_;
+        return *this;
+    }
+    friend Message operator+(Message first, const Message& second) { return std::move(first += second); }
+    /// Its first `bytes`.
+    Message cut(size_t bytes) const { return text_.substr(0, bytes); }
+    Message first_line() const { return text_.substr(0, text_.find('\n')); }
+
+    bool empty() const { return text_.empty(); }
+    /// The text, to print, write or send it; tests/policy refuses code that searches, compares or names it.
+    const std::string& shown() const { return text_; }
+
+private:
+    std::string text_;
+};
+
 /// Why a process, a node or a generation of a job ended. Restarts have a budget for each.
 enum class Cause : uint8_t {
     done,       ///< all ended with 0
@@ -42,14 +68,20 @@ enum class Cause : uint8_t {
     node,       ///< a node's launcher is gone, or its network
 };
 
-/// What ended a job, as the value that its processes send each other.
+/// What ended a rank, a node, a generation or a job, as the value that its processes send each other; it is made where
+/// that is noticed. A default one: nothing has ended.
 struct Loss {
-    Cause cause = Cause::error;
+    Cause cause = Cause::done;
     int64_t rank = -1, node = -1;  ///< of whom: a rank, or the launcher of a node; -1: neither
     int64_t pid = 0;               ///< this and `nonce` (`JoinOptions`) say which process that is
     std::string nonce = {};
     int code = 1;           ///< what the command exits with
-    std::string text = {};  ///< for people; "": nothing is lost
+    int64_t step = 0;       ///< the last that was finished before it, 0: none, or not known
+    std::string site = {};  ///< where it was noticed, a fixed word of a-z, 0-9 and -: "save", "silence"; "": not known
+    bool hearsay = false;   ///< what a rank says of another one: what is seen of that comes before it
+    Message text = {};      ///< "was killed by signal 9 (Killed)"
+
+    explicit operator bool() const { return cause != Cause::done; }
 };
 
 /// The only exception besides std::bad_alloc that leaves a plugin or a core module.

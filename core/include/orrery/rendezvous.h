@@ -13,8 +13,8 @@ public:
     virtual void tell_position(std::function<std::string()> position) = 0;
     /// This rank is done: that it goes away is no loss any more.
     virtual void leave() = 0;
-    /// This process gives up, by cause, code and text of `why`: lost() becomes "rank 1 (pid 42 on host n2) failed:
-    /// why".
+    /// This process gives up, by `why`, whose rank and process become its own: lost() becomes "rank 1 (pid 42 on host
+    /// n2) failed: why".
     virtual void fail(const Loss& why) = 0;
     /// A launcher's word on a rank of its host. Ignored where another process than `how` names is that rank.
     virtual void gone(const Loss& how) = 0;
@@ -41,7 +41,7 @@ struct ServeOptions {
     int64_t world = 1, per_host = 0;  ///< ranks that may join, and of each host where all have as many; 0: not known
     int64_t home = -1;                ///< the rank in whose process it runs, -1: a launcher's
     JobToken token;
-    Loss lost = {};  ///< with a text: why the job is over before it begins; whoever joins is told
+    Loss lost = {};  ///< why the job is over before it begins; whoever joins is told
     std::chrono::milliseconds silence{10'000};  ///< longer without a heartbeat: stopped or unreachable
     std::chrono::milliseconds linger{5'000};    ///< the destructor answers so long those who have not left
     /// Why `late` waits, from what all ranks have told last (rank, position, silent seconds, state of its process).
@@ -50,7 +50,7 @@ struct ServeOptions {
         std::string position, process;
         double silent_s = 0;
     };
-    std::function<std::string(int64_t late, const std::vector<Standing>& all)> explain;
+    std::function<Loss(int64_t late, const std::vector<Standing>& all)> explain;
     std::function<std::string(const std::string& position)> seen;  ///< a position for people, "" for none
 };
 
@@ -136,7 +136,7 @@ public:
     void fail(const Loss& why);
     void gone(const Loss& how);
     std::string service() const;        ///< for messages: "rank 0, which holds the rendezvous at n1:29500,"
-    void lose(const std::string& why);  ///< what the backend finds: "does not answer"
+    void lose(const Message& why);  ///< what the backend finds: "does not answer"
     /// set, erase, leave; get, count, absent, whose answer has the number that it returns.
     uint64_t request(std::string_view what, std::string_view key, std::string_view value);
     std::optional<std::string> answer(uint64_t number);  ///< takes it

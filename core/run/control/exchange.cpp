@@ -184,17 +184,18 @@ std::string Exchange::take(const Round& round, const std::string& part, int64_t 
 std::string Exchange::wait(const Round& round, const std::string& key, int64_t rank) {
     if (round.limit == WaitLimit::step) {
         if (auto text = rendezvous_.look(key, timeout_)) return *std::move(text);
-        throw Error(fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_,
-                                missing(round, rank), round.topic, timeout_.count(), setting_, rendezvous_.absent()),
-                    Fault::peer);
+        const int64_t absent = missing(round, rank);
+        throw Absent(absent, fmt::format("rank {}: rank {} has not come to '{}' within {} ms ({}): {}", rank_, absent,
+                                         round.topic, timeout_.count(), setting_, rendezvous_.absent()));
     }
     // In slices, each of one look; a lost rank ends any of them.
     const auto until = std::chrono::steady_clock::now() + files_limit;
     while (std::chrono::steady_clock::now() < until)
         if (auto text = rendezvous_.look(key, slice)) return *std::move(text);
-    throw Error(fmt::format("rank {}: rank {} is alive but has not come to '{}' for {} s; does its storage answer?",
-                            rank_, missing(round, rank), round.topic, std::chrono::seconds(files_limit).count()),
-                Fault::peer);
+    const int64_t absent = missing(round, rank);
+    throw Absent(absent, fmt::format("rank {}: rank {} is alive but has not come to '{}' for {} s; does its storage "
+                                     "answer?",
+                                     rank_, absent, round.topic, std::chrono::seconds(files_limit).count()));
 }
 
 /// Of a rank that did not answer and those below it, the first that has not come.

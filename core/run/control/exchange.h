@@ -17,6 +17,13 @@ enum class WaitLimit : uint8_t {
     files,  ///< an hour: it writes or reads files, which may take any time; a lost rank ends the wait at once
 };
 
+/// An error of Fault::peer that knows which rank did not come.
+class Absent : public Error {
+public:
+    Absent(int64_t rank, const std::string& text) : Error(text, Fault::peer), rank(rank) {}
+    const int64_t rank;
+};
+
 /// Rounds in which all ranks tell each other texts of up to 64 MiB, through the store. Every rank takes part in the
 /// same rounds in the same order. Texts go up a tree in which each rank has four others below it, and come down as one
 /// text of rank 0's: so many of the store's messages a rank as it has below it, and a few, whatever the ranks; up to
@@ -31,7 +38,8 @@ public:
         timeout_ = timeout;
         setting_ = std::move(setting);
     }
-    /// Every rank's text in rank order. Throws Fault::peer naming a rank that does not come or is lost.
+    /// Every rank's text in rank order. Throws Absent of a rank that does not come, Fault::peer naming one that is
+    /// lost.
     std::vector<std::string> all(const std::string& topic, const std::string& mine, WaitLimit limit);
     /// The same on rank 0; the others give their text, wait for those below them at most, and get nothing.
     std::vector<std::string> to_first(const std::string& topic, const std::string& mine, WaitLimit limit);

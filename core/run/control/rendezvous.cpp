@@ -4,12 +4,13 @@
 
 #include "base/env.h"
 #include "base/limits.h"
+#include "run/control/exchange.h"
 #include "run/control/standing.h"
 
 namespace orrery {
 namespace {
 
-std::string explain_told(int64_t late, const std::vector<ServeOptions::Standing>& all) {
+Loss explain_told(int64_t late, const std::vector<ServeOptions::Standing>& all) {
     std::vector<Standing> told;
     for (const ServeOptions::Standing& one : all)
         told.push_back({one.rank, Position::decode(one.position), one.silent_s, one.process});
@@ -58,11 +59,24 @@ std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& 
     return serve(backend, options);
 }
 
-Loss loss_of(Fault fault, const std::string& why) {
-    Loss loss;
-    loss.text = why;
+Loss loss_of(Fault fault, const Message& why, std::string_view site) {
+    Loss loss{.site = std::string(site), .text = why};
     loss.cause = fault == Fault::usage ? Cause::mistake : fault == Fault::requeue ? Cause::stopped : Cause::error;
     loss.code = fault == Fault::usage ? 2 : fault == Fault::requeue ? 75 : 1;
+    return loss;
+}
+
+Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard) {
+    const Fault fault = fault_of(error);
+    Loss loss = loss_of(fault, explain(error), site);
+    loss.rank = job.rank;
+    if (fault != Fault::peer) return loss;
+    loss.cause = Cause::hang;
+    loss.hearsay = true;
+    loss.rank = heard.rank;
+    loss.node = heard.node;
+    if (heard) loss.site = heard.site;
+    if (const auto* absent = dynamic_cast<const Absent*>(&error); absent && !heard) loss.rank = absent->rank;
     return loss;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "orrery/rendezvous.h"
 #include "run/control/job.h"
@@ -22,8 +24,10 @@ std::unique_ptr<RendezvousService> serve(RendezvousBackend& backend, const Job& 
 /// How `job`'s rank reaches its service; what else is to be agreed on is left to the caller.
 JoinOptions place_of(const Job& job);
 
-/// Why a process ends with an error of `fault`, as the value that the others are told.
-Loss loss_of(Fault fault, const std::string& why);
+/// Why a process ends with an error of `fault`, as the value that the others are told. `site`: as Loss has it.
+Loss loss_of(Fault fault, const Message& why, std::string_view site = "");
+/// How `job`'s rank ends by `error`, as it tells its launcher: by its own, or by what it has `heard` of another.
+Loss end_by(const Job& job, const std::exception& error, std::string_view site, const Loss& heard = {});
 
 /// The store for ranks that are threads of one process: all share one object.
 class LocalRendezvous : public Rendezvous {
@@ -35,8 +39,8 @@ public:
     int64_t add(std::string_view key, int64_t amount) override;
     std::optional<std::string> look(std::string_view key, std::chrono::milliseconds timeout) override;
     void erase(std::string_view key) override;
-    std::string lost() const override;
-    void fail(int64_t rank, std::string_view why);
+    Message lost() const override;
+    void fail(int64_t rank, const Message& why);
 
 private:
     struct Store;

@@ -15,7 +15,7 @@ struct LocalRendezvous::Store {
     /// Who waits for a key, so that a thousand ranks do not wake each other for nothing.
     std::map<std::string, std::shared_ptr<std::condition_variable>, std::less<>> waited;
     std::atomic<bool> is_lost{false};
-    std::string lost;
+    Message lost;
 
     /// Under the mutex.
     void wake(std::string_view key) {
@@ -45,7 +45,8 @@ std::optional<std::string> LocalRendezvous::look(std::string_view key, std::chro
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     for (;;) {
         if (const auto it = store_->values.find(key); it != store_->values.end()) return it->second;
-        if (store_->is_lost) throw Error(fmt::format("waiting for key '{}': {}", key, store_->lost), Fault::peer);
+        if (store_->is_lost)
+            throw Error(fmt::format("waiting for key '{}': {}", key, store_->lost.shown()), Fault::peer);
         auto& waited = store_->waited[std::string(key)];
         if (!waited) waited = std::make_shared<std::condition_variable>();
         const auto changed = waited;
@@ -68,16 +69,16 @@ int64_t LocalRendezvous::add(std::string_view key, int64_t amount) {
     return sum;
 }
 
-std::string LocalRendezvous::lost() const {
+Message LocalRendezvous::lost() const {
     if (!store_->is_lost) return {};
     const std::lock_guard lock(store_->mutex);
     return store_->lost;
 }
 
-void LocalRendezvous::fail(int64_t rank, std::string_view why) {
+void LocalRendezvous::fail(int64_t rank, const Message& why) {
     const std::lock_guard lock(store_->mutex);
     if (store_->is_lost) return;
-    store_->lost = fmt::format("rank {} failed: {}", rank, why);
+    store_->lost = fmt::format("rank {} failed: ", rank) + why;
     store_->is_lost = true;
     for (const auto& [key, waited] : store_->waited) waited->notify_all();
 }

@@ -34,6 +34,10 @@ std::string describe_culprit(const Standing& s) {
     return text + "; last seen in " + place_of(s.position);
 }
 
+Loss hang(int64_t rank, const char* site, const std::string& text) {
+    return {.cause = Cause::hang, .rank = rank, .site = site, .text = text};
+}
+
 /// What ranks have told as a view: of each what it is in, and behind that its part in what others wait for it in.
 class Told final : public ReplayPolicy {
 public:
@@ -143,16 +147,17 @@ public:
         if (!replay.done(told.here(late))) follow();
     }
 
-    std::string text() const {
+    Loss loss() const {
         const Standing& waiter = told_.standing(late_);
         const std::string waits =
             fmt::format("rank {} waits for {:.1f} s, longer than the bound of {:.4g} s, in {}", waiter.rank,
                         waiter.position.here_s, waiter.position.bound_s, place_of(waiter.position));
         if (replay_.done(told_.here(late_)))
-            return "no rank is behind: by what ranks have told it could end, but no device and no transport ends it "
-                   "(orrery preflight, and a restart, check the connection of each pair); " +
-                   waits + list("; ", taking_part());
-        if (behind_.empty()) return "ranks wait for each other; " + waits + list("; ", cycle());
+            return hang(-1, "transport",
+                        "no rank is behind: by what ranks have told it could end, but no device and no transport ends "
+                        "it (orrery preflight, and a restart, check the connection of each pair); " +
+                            waits + list("; ", taking_part()));
+        if (behind_.empty()) return hang(-1, "circle", "ranks wait for each other; " + waits + list("; ", cycle()));
         // The silent ones first, then who has been where it is for longest.
         const auto key = [&](int item) {
             const Standing& s = told_.standing(actor(item));
@@ -160,7 +165,9 @@ public:
         };
         const int worst =
             *std::max_element(behind_.begin(), behind_.end(), [&](int a, int b) { return key(a) < key(b); });
-        return describe_culprit(told_.standing(actor(worst))) + "; " + waits + list("; between them ", way_to(worst));
+        const Standing& culprit = told_.standing(actor(worst));
+        return hang(culprit.rank, "behind",
+                    describe_culprit(culprit) + "; " + waits + list("; between them ", way_to(worst)));
     }
 
 private:
@@ -249,13 +256,14 @@ Position Position::decode(std::string_view from) {
     return p;
 }
 
-std::string explain_wait(int64_t late, const std::vector<Standing>& all) {
+Loss explain_wait(int64_t late, const std::vector<Standing>& all) {
     Told told(late, all);
     const int actor = told.actor(late);
-    if (told.standing(actor).position.waits_for.empty()) return fmt::format("rank {} waits too long", late);
+    if (told.standing(actor).position.waits_for.empty())
+        return hang(late, "wait", fmt::format("rank {} waits too long", late));
     Replay replay(told.view(), told);
     replay.run();
-    return Explanation(told, replay, actor).text();
+    return Explanation(told, replay, actor).loss();
 }
 
 }  // namespace orrery

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "orrery/error.h"
+
 namespace orrery {
 
 /// Where a rank is, as it tells the rendezvous with each heartbeat.
@@ -42,8 +44,8 @@ struct Standing {
 /// Why `late` waits: what ranks have told is played to its end (plan/replay), where those that compute or are silent
 /// stay where they are. Then it is these that keep `late`: "rank 1 is behind, and silent for 3.2 s: its process is
 /// stopped (SIGSTOP); last seen in ..."; or a cycle of ranks that wait for each other; or nobody: all are there, and
-/// the transport does not end what they are in. Linear in ranks and what they wait for, times those that a
-/// collective holds up.
-std::string explain_wait(int64_t late, const std::vector<Standing>& all);
+/// the transport does not end what they are in. The loss is of the rank that is behind, its site "behind",
+/// "circle" or "transport". Linear in ranks and what they wait for, times those that a collective holds up.
+Loss explain_wait(int64_t late, const std::vector<Standing>& all);
 
 }  // namespace orrery

@@ -52,8 +52,6 @@ void tell_stopped() {
         if (answer->tell_) answer->tell_();
 }
 
-bool says_stopped_early(std::string_view lost) { return lost.find(stopped_early) != std::string_view::npos; }
-
 StopAnswer::StopAnswer(std::function<void()> tell) : tell_(std::move(tell)) {
     const std::lock_guard lock(order);
     if (answers.empty()) {

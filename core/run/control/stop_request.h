@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <string_view>
 
 namespace orrery {
 
@@ -20,10 +19,8 @@ void tell_stopped();
 /// 2 s after the last one's end, as a script may catch the reason and go on; said without one, for good.
 void ends_by_itself();
 
-/// What a rank tells the others that ends on a signal with nothing to save.
-constexpr std::string_view stopped_early = "stopped by a signal with nothing to save";
-/// Whether a rank was lost in that way: the others end as it did, and nobody has failed.
-bool says_stopped_early(std::string_view lost);
+/// What a rank tells the others that ends on a signal with nothing to save, with Cause::stopped: they end as it did.
+constexpr const char* stopped_early = "stopped by a signal with nothing to save";
 
 /// What they say then.
 constexpr const char* other_stopped = "stopped because another rank was, with nothing to save: start again to go on";

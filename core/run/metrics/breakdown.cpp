@@ -26,6 +26,17 @@ std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds) 
     return text;
 }
 
+std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds) {
+    std::map<std::string, double> parts;
+    double named = 0;
+    for (const TimeShare& share : shares) {
+        parts[share.part] += share.seconds;
+        named += share.seconds;
+    }
+    parts["the rest"] += std::max(0.0, total_seconds - named);
+    return parts;
+}
+
 ResidentSet::ResidentSet() : file_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {}
 
 ResidentSet::~ResidentSet() {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,12 @@ namespace orrery {
 struct TimeShare {
     std::string what;  ///< "compute: matmul", "communication", "waiting"
     double seconds = 0;
+    std::string part = "the rest";  ///< what it is counted as: "compute", "communication dp", "waiting"
 };
 /// A table, largest first, shares of the total.
 std::string breakdown_text(std::vector<TimeShare> shares, double total_seconds);
+/// Seconds by part; what no share names is of "the rest".
+std::map<std::string, double> parts_of(const std::vector<TimeShare>& shares, double total_seconds);
 
 /// Resident set of this process, read from one open file: a few microseconds, no allocation.
 class ResidentSet {

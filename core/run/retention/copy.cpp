@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -133,7 +132,7 @@ template <class Visit>
 void for_blocks(const Manifest& manifest, const Mesh& mesh, Visit visit) {
     std::vector<Layout> layouts;
     for (const ManifestTensor& tensor : manifest.tensors)
-        layouts.push_back(layout_on(tensor.layout, tensor.type.shape, mesh));
+        layouts.push_back(layout_on(tensor.splits, manifest.axes, tensor.type.shape, mesh));
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
         for (size_t i = 0; i < layouts.size(); ++i)
             if (first_holder(layouts[i], mesh, rank))
@@ -147,7 +146,7 @@ std::string put_resharded(CheckpointStore& from, const Manifest& manifest, Check
     made.piece_bytes = options.piece_bytes;
     made.axes = mesh;
     for (const ManifestTensor& tensor : manifest.tensors) {
-        const Layout layout = layout_on(tensor.layout, tensor.type.shape, mesh);
+        const Layout layout = layout_on(tensor.splits, manifest.axes, tensor.type.shape, mesh);
         made.tensors.push_back({tensor.name, tensor.type, layout.text(mesh), {}, layout});
     }
     for (size_t i = 0; i < manifest.objects.size(); ++i)  // memory is taken by what the manifest says
@@ -187,21 +186,16 @@ void drop(CheckpointStore& to, int64_t step) {
 
 }  // namespace
 
-Layout layout_on(const std::string& text, const Shape& shape, const Mesh& mesh) {
+Layout layout_on(const Layout& split, const Mesh& from, const Shape& shape, const Mesh& mesh) {
     Layout layout(shape.size());
-    std::vector<int64_t> parts(shape.size(), 1);
-    for (const std::string& word : split(text, ' ')) {
-        const size_t colon = word.find(":S(");
-        if (colon == std::string::npos) continue;  // replicated
-        size_t dim = shape.size();
-        const char* const first = word.data() + colon + 3;
-        std::from_chars(first, word.data() + word.size(), dim);
-        const auto axis = mesh.find(word.substr(0, colon));
-        if (!axis || dim >= shape.size()) continue;
-        const int64_t cut = parts[dim] * mesh.size(*axis);
-        if (shape[dim] % cut != 0) continue;
-        parts[dim] = cut;
-        layout.set(*axis, Placement::split(static_cast<int>(dim)));
+    for (size_t dim = 0; dim < split.splits().size(); ++dim) {
+        int64_t parts = 1;
+        for (const AxisId of : split.splits()[dim]) {
+            const auto axis = mesh.find(from.axis(of).name);
+            if (!axis || shape[dim] % (parts * mesh.size(*axis)) != 0) continue;
+            parts *= mesh.size(*axis);
+            layout.set(*axis, Placement::split(static_cast<int>(dim)));
+        }
     }
     return layout;
 }

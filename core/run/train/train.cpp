@@ -62,6 +62,7 @@ private:
     void train() {
         require_same_data();  // it was opened before all compiled and met
         agree();
+        session_.at("resume");
         const SavedState::Resumed resumed = state_.resume(run_.seed, data_, run_.from_step);
         if (run_.accepted) run_.accepted();
         for (const std::string& said : resumed.said) note(said);
@@ -90,11 +91,12 @@ private:
         if (first <= run_.options.steps) steps(first);
         const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
+        session_.at("save");
         saving_.finish();
         const bool saves = run_.options.checkpoint_final && saving_.newest() != run_.options.steps;
         if (saves && first <= run_.options.steps) saving_.save(run_.options.steps, loss_);
         const bool counted = first <= run_.options.steps && write_costs();
-        if (run_.metrics && first <= run_.options.steps) note(breakdown_text(shares(), seconds));
+        if (run_.metrics && first <= run_.options.steps) tell_shares(seconds);
         if (run_.close && counted)  // else a costs.json that is there is another run's
             if (const std::string said = run_.close(); !said.empty()) note(said);
         if (scaled_ && skipped_ > 0)
@@ -153,6 +155,7 @@ private:
     }
 
     void steps(int64_t first) {
+        session_.at("prepare");
         steps_.at(first);
         const HostMemory one(session_.device(), steps_.batch_bytes()), other(session_.device(), one.bytes());
         Prefetch prefetch([this](int64_t step, std::byte* batch) { steps_.fill(step, batch); }, first, one.data(),
@@ -169,6 +172,7 @@ private:
             saving_.guard(now);
             if (step == traced_step_) now.executor.record(traced_.emplace(TracedStep{step}).record);
             const auto asked = Clock::now();
+            session_.at("read");
             std::byte* const batch = prefetch.next();
             const double waited_before = std::exchange(data_wait_s_, prefetch.waited_s());
             if (traced_) traced_->data = {asked, Clock::now()};
@@ -176,11 +180,13 @@ private:
             const auto ended = Clock::now();
             if (traced_) write_trace(now.executor);
             const Status all = vote.all(now.results, saving_.status(), saving_.time_left());
+            session_.at("save");
             saving_.look(step, all);
             const int64_t every = run_.options.evaluate_every;
             // The last step is evaluated in any case: before its save, where that may be one of the best.
             const bool may_be_best = run_.keep.best > 0 && step == run_.options.steps && all < Status::stop;
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
+            session_.at("save");
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
             saving_.step_took(std::chrono::duration<double>(Clock::now() - asked).count());  // a save is counted apart
             saving_.save_if_due(step, all, loss_, mean_step_s());
@@ -208,6 +214,7 @@ private:
     /// A loss of 0 / 0, which has made the weights nan: no sign that anything before has diverged.
     [[noreturn]] void throw_nothing_counts(int64_t step) {
         const std::string save = saving_.finish_too();
+        session_.at("loss");
         const int64_t first = sizes_.samples_before(step), samples = sizes_.batch(step);
         throw Error(
             fmt::format(
@@ -220,6 +227,7 @@ private:
 
     /// A step lasts from the end of the one before it to its own: what the host does between two is a part of one.
     void one_step(int64_t step, const StepPrograms::Step& now, std::byte* batch, Status status, double data_s) {
+        session_.at("step");
         now.feed.set_step(run_.seed, step, batch);
         now.feed.set_status(status, batch);
         now.executor.run(batch, now.results.data());
@@ -265,6 +273,7 @@ private:
         const std::string why = fmt::format("the norm of the gradients of step {} is {}", step, norm);
         const std::string marked = saved ? "; " + state_.mark(step - 1, why, true) : "";
         const std::string save = saving_.finish_too();
+        session_.at("gradient");
         throw Error(fmt::format("step {}: the norm of the gradients is {}{}; {}; checkpoints before it are intact{}{}\n"
                                 "  lower the learning rate, scale the loss down or check the data",
                                 step, norm,
@@ -286,6 +295,7 @@ private:
         if (skips_at_least_ < run_.options.max_skips) return;
         const std::string first = first_bad_gradient(session_, now.executor);
         const std::string save = saving_.finish_too();
+        session_.at("gradient");
         throw Error(
             fmt::format("step {}: no update in {} (train.max_skips): the gradients are not finite at the least loss "
                         "scale, {:.6g}{}; params and states are those of step {}{}\n"
@@ -390,26 +400,36 @@ private:
     }
 
     std::vector<TimeShare> shares() {
-        std::map<std::string, double> seconds;
+        std::map<std::pair<std::string, std::string>, double> seconds;  // by part and name
         const auto add = [&](const std::vector<Executor::Time>& times) {
             for (const Executor::Time& time : times) {
                 using enum Executor::Time::Kind;
-                const char* kind = time.kind == compute         ? "compute: "
-                                   : time.kind == communication ? "communication: "
-                                                                : "waiting: ";
-                seconds[kind + time.name] += time.seconds;
+                const std::string kind = time.kind == compute         ? "compute"
+                                         : time.kind == communication ? "communication"
+                                                                      : "waiting";
+                const std::string part = time.axis.empty() ? kind : kind + " " + time.axis;
+                seconds[{part, kind + ": " + time.name}] += time.seconds;
             }
         };
         add(steps_.spent());
         add(session_.main().times());
-        std::vector<TimeShare> list = {{"waiting: data", data_wait_s_}};
-        if (steps_.waited_s() > 0) list.push_back({"waiting: programs of the ramp being compiled", steps_.waited_s()});
-        for (const auto& [what, spent] : seconds) list.push_back({what, spent});
+        std::vector<TimeShare> list = {{"waiting: data", data_wait_s_, "waiting"}};
+        if (steps_.waited_s() > 0)
+            list.push_back({"waiting: programs of the ramp being compiled", steps_.waited_s(), "waiting"});
+        for (const auto& [what, spent] : seconds) list.push_back({what.second, spent, what.first});
         return list;
+    }
+
+    /// To people, and to the run's record.
+    void tell_shares(double seconds) {
+        const std::vector<TimeShare> list = shares();
+        note(breakdown_text(list, seconds));
+        if (run_.record) run_.record({{"time_s", parts_of(list, seconds)}});
     }
 
     void evaluate(int64_t step) {
         evaluated_ = true;
+        session_.at("evaluation");
         require_same_data();
         if (evaluation_.empty()) return;
         const std::vector<EvaluatedMean> means = evaluation_.run(run_.seed, step);
@@ -426,6 +446,7 @@ private:
     [[noreturn]] void throw_diverged(int64_t step, const char* what, double value, const char* saved,
                                      const std::string& marked) {
         const std::string save = saving_.finish_too();
+        session_.at("loss");
         throw Error(fmt::format("step {}: {} is {}; {}{}{}{}\n"
                                 "  lower the learning rate, clip the gradient norm or look at the data",
                                 step, what, value, saved, marked.empty() ? "" : "; ", marked, save),

@@ -102,7 +102,7 @@ void Member::flush() {
 }
 
 void Member::noted() {
-    if (!link_.loss().text.empty()) is_lost_ = true;
+    if (link_.loss()) is_lost_ = true;
     changed_.notify_all();
 }
 
@@ -141,7 +141,7 @@ std::optional<std::string> Member::ask(std::string_view what, std::string_view k
     if (is_lost_ && !link_.over()) changed_.wait_for(lock, settled, [&] { return answered() || link_.over(); });
     if (answered()) return answer;
     if (is_lost_ || link_.over())
-        throw Error((is_lost_ ? link_.loss().text : link_.service() + " closed the store") +
+        throw Error((is_lost_ ? link_.loss().text.shown() : link_.service() + " closed the store") +
                         "\n  this rank waited for key '" + std::string(key) + "'",
                     Fault::peer);
     if (what == "get") {  // a value that was there in time may be on its way: it comes before what is asked now
@@ -213,7 +213,7 @@ std::string Member::absent() {
     return link_.service() + " does not answer";
 }
 
-std::string Member::lost() const {
+orrery::Message Member::lost() const {
     if (!is_lost_) return {};
     const std::lock_guard lock(mutex_);
     return link_.loss().text;

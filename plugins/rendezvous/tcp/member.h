@@ -21,7 +21,7 @@ public:
     std::optional<std::string> look(std::string_view key, Milliseconds timeout) override;
     int64_t add(std::string_view key, int64_t amount) override;
     std::string absent() override;
-    std::string lost() const override;
+    orrery::Message lost() const override;
     void tell_position(std::function<std::string()> position) override;
     void leave() override { tell("leave", {}, {}); }
     void fail(const orrery::Loss& why) override;

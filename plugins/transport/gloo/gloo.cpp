@@ -144,8 +144,8 @@ private:
 
     /// Gloo's waits look at nothing but their own connection: this ends them when a rank of the job is lost.
     void watch(std::stop_token stop) {
-        for (std::string lost; !stop.stop_requested(); std::this_thread::sleep_for(Milliseconds(20)))
-            if (!over_ && !(lost = rendezvous_.lost()).empty()) give_up(lost);
+        for (Message lost; !stop.stop_requested(); std::this_thread::sleep_for(Milliseconds(20)))
+            if (!over_ && !(lost = rendezvous_.lost()).empty()) give_up(lost.shown());
     }
 
     /// Throws what is known: an abort, a lost rank, or what Gloo says of the connection to the peer. `what` it waited

@@ -159,8 +159,8 @@ public:
         peer_ = over_ ? -1 : peer;
         deadline_ = deadline;
     }
-    /// "": no rank is lost.
-    std::string lost() const {
+    /// Empty: no rank is lost.
+    Message lost() const {
         const std::lock_guard lock(mutex_);
         return lost_;
     }
@@ -185,7 +185,7 @@ private:
     mutable std::mutex mutex_;  // guards what follows
     int peer_ = -1;
     Clock::time_point deadline_{};
-    std::string lost_;
+    Message lost_;
     bool over_ = false;
     std::jthread thread_;
 };
@@ -251,8 +251,8 @@ Connected connect(const Group& group, Rendezvous& rendezvous, std::shared_ptr<::
         // A refused connection is often a dead process: the rendezvous tells which one within moments.
         for (int i = 0; !watch.over() && watch.lost().empty() && i < 30; ++i)
             std::this_thread::sleep_for(Milliseconds(10));
-        if (const std::string lost = watch.lost(); !lost.empty())
-            throw Error("transport gloo: connecting " + group.name + ": " + lost, Fault::peer);
+        if (const Message lost = watch.lost(); !lost.empty())
+            throw Error("transport gloo: connecting " + group.name + ": " + lost.shown(), Fault::peer);
         throw Error("transport gloo: rank " + std::to_string(group.ranks[static_cast<size_t>(group.me)]) +
                         " cannot connect to " + made.places[p] + " over " + device->str() + ": " +
                         (watch.over() ? "no answer within " + std::to_string(timeout.count()) +

@@ -116,11 +116,11 @@ void Handle::start(const ncclUniqueId& id) {
     const auto deadline = Clock::now() + timeout_;
     ncclResult_t state = ncclCommInitRankConfig(&comm_, group_.size(), id, group_.me, &config);
     while (state == ncclInProgress) {
-        std::string why = rendezvous_.lost();
+        Message why = rendezvous_.lost();
         if (why.empty() && Clock::now() > deadline)
             why = "not all members started NCCL within " + std::to_string(timeout_.count()) + " ms";
         if (!why.empty()) {
-            end(why, false);
+            end(why.shown(), false);
             await_release();
             fail("starting NCCL");
         }
@@ -159,9 +159,9 @@ std::string Handle::reason(ncclResult_t status) const {
     const std::string words = text_of(status);
     if (status != ncclRemoteError) return words;
     const auto deadline = Clock::now() + naming_bound;
-    std::string who;
+    Message who;
     while ((who = rendezvous_.lost()).empty() && Clock::now() < deadline) std::this_thread::sleep_for(Milliseconds(5));
-    return who.empty() ? words : who + " (NCCL: " + words + ")";
+    return who.empty() ? words : who.shown() + " (NCCL: " + words + ")";
 }
 
 std::string Handle::over() const {
@@ -242,7 +242,7 @@ void Handle::watch(std::stop_token stop) {
     cudaSetDevice(device_);
     int round = 0;
     for (; !stop.stop_requested() && !over_; std::this_thread::sleep_for(Milliseconds(20))) {
-        std::string why = rendezvous_.lost();
+        Message why = rendezvous_.lost();
         if (ncclResult_t state = ncclSuccess; why.empty()) {
             {
                 const std::unique_lock calls(calls_, Milliseconds(5));
@@ -251,7 +251,7 @@ void Handle::watch(std::stop_token stop) {
             if (state != ncclSuccess && state != ncclInProgress) why = reason(state);
         }
         if (why.empty() && ++round % 10 == 0) why = told();
-        if (!why.empty()) end(why, false);
+        if (!why.empty()) end(why.shown(), false);
     }
     if (over_ && tells_) tell_others();
 }

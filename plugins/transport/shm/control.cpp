@@ -112,8 +112,8 @@ std::string Control::hopeless(int member, Clock::time_point start) const {
         if (left && i == member) return name(i) + " has left the group";
         if (gone && !left) return name(i) + " died";
     }
-    const std::string lost = rendezvous_.lost();
-    if (!lost.empty() || Clock::now() - start < timeout_) return lost;
+    const orrery::Message lost = rendezvous_.lost();
+    if (!lost.empty() || Clock::now() - start < timeout_) return lost.shown();
     return name(member) + " did not come within " + std::to_string(timeout_.count()) +
            " ms (raise it by run.timeout_s); its process " + process_state(pids_[static_cast<size_t>(member)]);
 }

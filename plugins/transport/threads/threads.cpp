@@ -32,7 +32,7 @@ struct Posted {
     int detail = 0;  ///< reduce op or root
 };
 
-struct Message {
+struct InFlight {
     const void* data;
     int64_t bytes;
     int64_t tag;
@@ -42,8 +42,8 @@ struct Message {
 class Lane {
 public:
     bool empty() const { return posted_ == delivered; }
-    const Message& front() const { return slots_[delivered % slots_.size()]; }
-    void post(const Message& message) {
+    const InFlight& front() const { return slots_[delivered % slots_.size()]; }
+    void post(const InFlight& message) {
         if (posted_ - delivered == slots_.size()) grow();
         slots_[posted_++ % slots_.size()] = message;
     }
@@ -51,12 +51,12 @@ public:
 
 private:
     void grow() {
-        std::vector<Message> more(2 * slots_.size());
+        std::vector<InFlight> more(2 * slots_.size());
         for (uint64_t i = delivered; i < posted_; ++i) more[i % more.size()] = slots_[i % slots_.size()];
         slots_ = std::move(more);
     }
 
-    std::vector<Message> slots_ = std::vector<Message>(16);  ///< seldom are more on their way
+    std::vector<InFlight> slots_ = std::vector<InFlight>(16);  ///< seldom are more on their way
     uint64_t posted_ = 0;
 };
 
@@ -204,7 +204,7 @@ public:
         Lane& from = lane(peer, group_.me);
         until(
             lock, "receive", [&] { return from.empty() ? peer : -1; }, tag);
-        const Message message = from.front();
+        const InFlight message = from.front();
         if (message.tag != tag || message.bytes != tensor.bytes())
             give_up(lock, "receive",
                     "expected tag " + std::to_string(tag) + " of " + std::to_string(tensor.bytes()) + " bytes, rank " +
@@ -263,10 +263,11 @@ private:
     void until(std::unique_lock<std::mutex>& lock, std::string_view op, Missing missing, int64_t tag = -1) {
         const auto deadline = Clock::now() + timeout_;
         for (int member; (member = missing()) >= 0 || !state_->aborted.empty();) {
-            std::string why = state_->aborted.empty() ? rendezvous_.lost() : state_->aborted;
+            Message why = state_->aborted.empty() ? rendezvous_.lost() : Message(state_->aborted);
             if (why.empty() && Clock::now() >= deadline)
                 why = "rank " + rank(member) + " did not come within " + std::to_string(timeout_.count()) + " ms";
-            if (!why.empty()) give_up(lock, std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), why);
+            if (!why.empty())
+                give_up(lock, std::string(op) + (tag < 0 ? "" : " of tag " + std::to_string(tag)), why.shown());
             state_->changed.wait_until(lock, std::min(deadline, Clock::now() + Milliseconds(50)));
         }
     }

@@ -414,7 +414,7 @@ void Worker::run(std::stop_token stop) {
         }
         if (Clock::now() - looked < Milliseconds(10)) continue;
         looked = Clock::now();
-        if (const std::string lost = over() ? "" : rendezvous_.lost(); !lost.empty()) give_up(lost);
+        if (const orrery::Message lost = over() ? "" : rendezvous_.lost(); !lost.empty()) give_up(lost.shown());
     }
 }
 
