@@ -29,14 +29,14 @@ namespace {
 
 constexpr std::chrono::seconds last_lines(2);
 
-double rounded(double seconds) { return std::round(seconds * 1000) / 1000; }
+double to_ms(double seconds) { return std::round(seconds * 1000) / 1000; }
 
 }  // namespace
 
 Json Goodput::json() const {
-    return {{"starts_s", rounded(starts)},       {"restore_s", rounded(restore)}, {"repeated_s", rounded(repeated)},
-            {"detection_s", rounded(detection)}, {"waiting_s", rounded(waiting)}, {"steps_s", rounded(steps)},
-            {"goodput", rounded(share())}};
+    return {{"starts_s", to_ms(starts)},       {"restore_s", to_ms(restore)}, {"repeated_s", to_ms(repeated)},
+            {"detection_s", to_ms(detection)}, {"waiting_s", to_ms(waiting)}, {"steps_s", to_ms(steps)},
+            {"goodput", to_ms(share())}};
 }
 
 std::string Goodput::text(int64_t restarts) const {
@@ -166,7 +166,7 @@ EventLog::~EventLog() {
 
 void EventLog::tell(int64_t generation, const std::string& event, const Json& more) {
     if (!writer_) return;
-    Json line = {{"time", rounded(wall_time())}, {"generation", generation}, {"event", event}};
+    Json line = {{"time", to_ms(wall_time())}, {"generation", generation}, {"event", event}};
     line.update(more);
     writer_->add(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
