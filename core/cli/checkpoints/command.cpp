@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "base/json.h"
 #include "cli/checkpoints/subcommands.h"
 
 namespace orrery {

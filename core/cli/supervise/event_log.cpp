@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "orrery/error.h"
 #include "run/metrics/step_metrics.h"
 

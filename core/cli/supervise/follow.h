@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "cli/supervise/supervise.h"
 #include "run/control/job.h"
 

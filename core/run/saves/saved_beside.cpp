@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/processors.h"
 #include "base/seconds.h"

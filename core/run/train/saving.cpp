@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/seconds.h"
 #include "base/text.h"

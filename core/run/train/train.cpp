@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/json.h"
 #include "base/seconds.h"
 #include "base/text.h"
 #include "compile/loss_scale.h"
