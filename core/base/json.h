@@ -3,12 +3,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_fwd.h"
 #include "orrery/error.h"
 
 namespace orrery {
-
-/// Keeps the order of keys, so that what we write reads as we wrote it.
-using Json = nlohmann::ordered_json;
 
 /// Parses one JSON document. Throws Error at `where` for bytes that are not UTF-8, bad syntax, a duplicate key
 /// (nlohmann would keep the last one silently) or nesting deeper than 64.

@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/files/result_file.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/processors.h"
 #include "cli/command_line.h"
@@ -27,6 +28,7 @@
 #include "cli/supervise/supervise.h"
 #include "cli/tell.h"
 #include "config/load.h"
+#include "run/checkpoint/saved_state.h"
 #include "run/checkpoint/shared_folder.h"
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"

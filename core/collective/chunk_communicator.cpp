@@ -2,19 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "orrery/p2p.h"
 
 namespace orrery {
-
-namespace {
-
-void copy(void* to, const void* from, int64_t bytes) {
-    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
-}  // namespace
 
 /// Messages of the transport, told apart from the plan's own by their tags.
 class ChunkCommunicator::Wire : public ChunkWire {

@@ -1,10 +1,16 @@
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "plan/chunks/chunks.h"
 
 namespace orrery {
+
+/// Does nothing in place.
+inline void copy(void* to, const void* from, int64_t bytes) {
+    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 /// What a runner moves bytes with. The memory is in use until finish().
 class ChunkWire {

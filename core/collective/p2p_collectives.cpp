@@ -23,10 +23,6 @@ uint64_t mixed(uint64_t a, uint64_t b) {
     return x ^ (x >> 31);
 }
 
-void copy(void* to, const void* from, int64_t bytes) {
-    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 struct Piece {
     int64_t offset;
     int64_t bytes;

@@ -37,37 +37,37 @@ enum class Commit::Stage : uint8_t {
 
 namespace {
 
-using Kind = CommitAction::Kind;
+using Action = CommitAction::Kind;
 using Left = CommitVerdict::Left;
 
 /// What is done in a stage, and of a round its topic.
 struct Work {
-    Kind kind;
+    Action kind;
     std::string_view topic = {};
 };
 constexpr Work works[] = {
     // in the order of Stage
-    {Kind::check},
-    {Kind::to_all, "sound"},
-    {Kind::make_way},
-    {Kind::from_first, "begin"},
-    {Kind::write},
-    {Kind::to_first, "report"},
-    {Kind::judge},
-    {Kind::publish},
-    {Kind::look},
-    {Kind::from_first, "verdict"},
-    {Kind::vote},
-    {Kind::to_first, "votes"},
-    {Kind::blame},
-    {Kind::from_first, "blame"},
-    {Kind::discard},
-    {Kind::read_back},
-    {Kind::to_first, "read"},
-    {Kind::take_back},
-    {Kind::retire},
-    {Kind::from_first, "end"},
-    {Kind::over},
+    {Action::check},
+    {Action::to_all, "sound"},
+    {Action::make_way},
+    {Action::from_first, "begin"},
+    {Action::write},
+    {Action::to_first, "report"},
+    {Action::judge},
+    {Action::publish},
+    {Action::look},
+    {Action::from_first, "verdict"},
+    {Action::vote},
+    {Action::to_first, "votes"},
+    {Action::blame},
+    {Action::from_first, "blame"},
+    {Action::discard},
+    {Action::read_back},
+    {Action::to_first, "read"},
+    {Action::take_back},
+    {Action::retire},
+    {Action::from_first, "end"},
+    {Action::over},
 };
 
 // What goes over a round: '+', with a report or a rank's votes behind it, or '-' and why not, as JSON.
@@ -246,9 +246,9 @@ CommitVerdict Commit::found(const std::vector<std::string>& words) const {
 }
 
 void Commit::gathered(const std::vector<std::string>& texts) {
-    if (action_.kind != Kind::to_all && action_.kind != Kind::to_first)
+    if (action_.kind != Action::to_all && action_.kind != Action::to_first)
         throw std::logic_error("commit: nothing was to be gathered");
-    if ((first() || action_.kind == Kind::to_all) && texts.size() != static_cast<size_t>(options_.ranks))
+    if ((first() || action_.kind == Action::to_all) && texts.size() != static_cast<size_t>(options_.ranks))
         return give_up(fmt::format("{} ranks answered of {}", texts.size(), options_.ranks));
     if (stage_ == Stage::sound) {
         const CommitVerdict worst = found(texts);
@@ -277,7 +277,7 @@ void Commit::gathered(const std::vector<std::string>& texts) {
 }
 
 void Commit::told(std::string_view text) {
-    if (action_.kind != Kind::from_first) throw std::logic_error("commit: nothing was to be told");
+    if (action_.kind != Action::from_first) throw std::logic_error("commit: nothing was to be told");
     CommitVerdict said;
     try {
         said = verdict_of(text, options_.step);

@@ -12,9 +12,9 @@ namespace orrery {
 
 namespace {
 
-class Assignment {
+class Staging {
 public:
-    Assignment(Program& program, int stages) : program_(program), stages_(stages), stage_of_(program.values.size(), 0) {
+    Staging(Program& program, int stages) : program_(program), stages_(stages), stage_of_(program.values.size(), 0) {
         for (const ScopeMark& mark : program.scope_marks()) {
             if (mark.stage == none) continue;
             if (mark.stage >= stages)
@@ -99,7 +99,7 @@ int stage_count(const Program& program, const Mesh& mesh) {
 
 void assign_stages(Program& program, const Mesh& mesh) {
     const int stages = stage_count(program, mesh);
-    if (stages > 1) Assignment(program, stages).run();
+    if (stages > 1) Staging(program, stages).run();
 }
 
 }  // namespace orrery

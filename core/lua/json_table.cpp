@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace orrery::lua {

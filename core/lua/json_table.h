@@ -1,5 +1,5 @@
 #pragma once
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "lua/stack.h"
 
 namespace orrery::lua {

@@ -3,6 +3,7 @@
 
 #include "base/files/file_kind.h"
 #include "base/files/json_file.h"
+#include "base/json.h"
 #include "base/regular_file.h"
 #include "lua/json_table.h"
 #include "lua/state.h"

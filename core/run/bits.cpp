@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace orrery {
@@ -66,6 +67,14 @@ Json to_json(const BitSources& bits) {
     return json;
 }
 
+std::optional<BitSources> saved_bits(const Json& json) {
+    if (!json.is_object()) return std::nullopt;
+    BitSources bits;
+    for (const auto& [name, value] : json.items())
+        if (value.is_string()) bits.push_back({name, value.get<std::string>()});
+    return bits;
+}
+
 std::string encode(const RankBits& rank) {
     Json bits = Json::array();
     for (const BitSource& source : rank.bits) bits.push_back({source.name, source.value, source.file});
@@ -103,9 +112,9 @@ std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
     return lines;
 }
 
-std::string bits_since(const Json& saved, const RankBits& now, int64_t step) {
+std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step) {
     static const std::set<std::string> always = {"device", "mesh", "threads_per_rank"};
-    if (!saved.is_object())
+    if (!saved)
         return fmt::format(
             "the checkpoint of step {} does not record the threads and the code that made it: the losses "
             "after it may differ in the last bits",
@@ -114,12 +123,12 @@ std::string bits_since(const Json& saved, const RankBits& now, int64_t step) {
     bool will = false;
     for (const BitSource& source : now.bits) {
         // A library or a processor that only one of them has comes from another setting, which is told as such.
-        const auto before = saved.find(source.name);
-        if (before == saved.end() || !before->is_string() || *before == source.value) continue;
+        const BitSource* const before = find(*saved, source.name);
+        if (!before || before->value == source.value) continue;
         will = will || always.contains(source.name);
         const std::string name =
             source.file.empty() ? source.name : fmt::format("the code of {} on host {}", source.file, now.host);
-        parts.push_back(fmt::format("{} was {} and is {}", name, shown(source, before->get<std::string>()),
+        parts.push_back(fmt::format("{} was {} and is {}", name, shown(source, before->value),
                                     shown(source, source.value)));
     }
     if (parts.empty()) return "";

@@ -1,10 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace orrery {
 
@@ -21,6 +22,8 @@ BitSources bit_sources_of(std::string_view arithmetic);
 
 /// Values by name, as checkpoints and run.json keep them.
 Json to_json(const BitSources& bits);
+/// The inverse, without files; nullopt where a checkpoint does not record them.
+std::optional<BitSources> saved_bits(const Json& json);
 
 /// Another rank's, or one's own, for other ranks.
 struct RankBits {
@@ -33,8 +36,8 @@ RankBits decode_bits(const std::string& text);
 /// A line for each host, and for ranks of it that differ, of what is not as on rank 0, with files; at most eight.
 std::vector<std::string> bits_between(const std::vector<RankBits>& ranks);
 
-/// The line of a run on `now.host` that resumes from a checkpoint of `step` whose to_json() was `saved`, where they
-/// differ; "" where they do not. `saved` null: the checkpoint does not record it, which the line says.
-std::string bits_since(const Json& saved, const RankBits& now, int64_t step);
+/// The line of a run on `now.host` that resumes from a checkpoint of `step` with the bits `saved`, where they differ;
+/// "" where they do not. nullopt: the checkpoint does not record them, which the line says.
+std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step);
 
 }  // namespace orrery

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "base/seconds.h"
 #include "ir/flops.h"
 
 namespace orrery {
@@ -28,7 +29,7 @@ double measure(Device& device, DType dtype) {
         const auto begin = std::chrono::steady_clock::now();
         device.launch(0, *kernel, operands, data + 3 * square.bytes());
         device.synchronize(0);
-        if (i > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+        if (i > 0) seconds.push_back(seconds_since(begin));
     }
     device.release(memory);
     std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());

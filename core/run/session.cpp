@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "ir/op.h"
@@ -92,7 +93,8 @@ void Session::settle_products(const std::string& saved, int64_t step) {
     if (products_.name != had) device_->use_products(products_.name);
 }
 
-std::vector<std::string> Session::settle_bits(const BitSources& code, const Json& saved, int64_t step) {
+std::vector<std::string> Session::settle_bits(const BitSources& code, const std::optional<BitSources>& saved,
+                                              int64_t step) {
     bits_ = {{"threads_per_rank", std::to_string(compiled_.train().threads_per_rank)},
              {"mesh", compiled_.mesh.text()},
              {"device", settings_.device}};

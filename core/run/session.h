@@ -68,7 +68,7 @@ public:
     /// `code`: the libraries whose code it runs. Of a run that resumes from a checkpoint of `step` (0: it does not)
     /// which records `saved`. Returns, on rank 0, a line for each host that differs, and one where the checkpoint does.
     /// Collective.
-    std::vector<std::string> settle_bits(const BitSources& code, const Json& saved, int64_t step);
+    std::vector<std::string> settle_bits(const BitSources& code, const std::optional<BitSources>& saved, int64_t step);
     /// What a run says of how it communicates; may be none.
     const std::vector<std::string>& notes() const { return notes_; }
 

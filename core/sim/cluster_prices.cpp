@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> stacks = {"compiled", "eager", "megatron", "unfused", "eight_bit"};
 
-double rate_of(const Accelerator& accelerator, const std::string& dtype) {
+double rate_or_0(const Accelerator& accelerator, const std::string& dtype) {
     const auto found = accelerator.dense_flops.find(dtype);
     return found == accelerator.dense_flops.end() ? 0 : found->second;
 }
@@ -37,11 +37,11 @@ KernelSoftware software_of(const std::string& name, const Constants& constants) 
 AcceleratorRates rates_of(const Accelerator& accelerator, const Constants& constants, bool tf32) {
     AcceleratorRates rates;
     rates.name = accelerator.name;
-    rates.matrix_flops = rate_of(accelerator, "bf16");
-    rates.f16_flops = rate_of(accelerator, "f16");
-    rates.f32_flops = rate_of(accelerator, tf32 ? "tf32" : "f32");
-    rates.f64_flops = rate_of(accelerator, "f64");
-    rates.eight_bit_flops = rate_of(accelerator, "fp8");
+    rates.matrix_flops = rate_or_0(accelerator, "bf16");
+    rates.f16_flops = rate_or_0(accelerator, "f16");
+    rates.f32_flops = rate_or_0(accelerator, tf32 ? "tf32" : "f32");
+    rates.f64_flops = rate_or_0(accelerator, "f64");
+    rates.eight_bit_flops = rate_or_0(accelerator, "fp8");
     rates.memory_bytes_per_s = accelerator.memory_bytes_s;
     if (accelerator.multiprocessors > 0) rates.multiprocessors = accelerator.multiprocessors;
     rates.memory_share = constants.of("memory.share");

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/text.h"
+#include "orrery/error.h"
 #include "tokenizer/characters.h"
 
 namespace orrery::tokenizer {

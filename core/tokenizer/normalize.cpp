@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "orrery/error.h"
 #include "tokenizer/characters.h"
 
 namespace orrery::tokenizer {

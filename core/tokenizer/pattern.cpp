@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tokenizer/characters.h"
 

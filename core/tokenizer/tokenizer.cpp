@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/files/json_file.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace orrery::tokenizer {

@@ -90,6 +90,7 @@ function(orrery_plugin kind name)
   target_compile_definitions(${target} PRIVATE ORRERY_ABI="${ORRERY_ABI}")
   set_target_properties(${target} PROPERTIES OUTPUT_NAME orrery_${kind}_${name} PREFIX lib SUFFIX .so
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINK_DEPENDS_NO_SHARED ON  # another liborrery of the same ABI is no reason to link it again
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins INSTALL_RPATH "$ORIGIN/../..")
   orrery_digested(${target})
   if(TARGET all_plugins)

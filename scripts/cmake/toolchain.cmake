@@ -2,7 +2,7 @@
 find_program(ccache_program ccache)
 # Headers are half of a cold build. `scripts/test --address` compiles core, plugins and their tests without this, which
 # shows missing includes.
-option(ORRERY_PRECOMPILE "precompiled standard headers, and files with the same heavy headers compiled together" ON)
+option(ORRERY_PRECOMPILE "precompiled standard headers, and the files of a folder compiled in groups" ON)
 set(precompiles OFF)
 if(ORRERY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(precompiles ON)
@@ -79,11 +79,29 @@ function(orrery_reuse_precompiled target other)
   endif()
 endfunction()
 
-# orrery_together(TARGET GROUP files...): compiles these as one file; names of their own must differ. For files that are
-# mostly headers: a change of one compiles all.
-function(orrery_together target group)
-  if(ORRERY_PRECOMPILE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
+# orrery_together(TARGET BYTES files...): compiles the files of a folder in groups, each of at most so many bytes of
+# source, as headers cost more than what a file adds. A change of one file compiles its group. Names of their own must
+# differ within a folder. A file with flags of its own stays alone.
+function(orrery_together target most)
+  if(NOT ORRERY_PRECOMPILE)
+    return()
   endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  list(SORT ARGN)
+  foreach(source IN LISTS ARGN)
+    get_source_file_property(own_flags ${source} COMPILE_OPTIONS)
+    if(own_flags)
+      continue()
+    endif()
+    file(SIZE ${source} bytes)
+    file(RELATIVE_PATH name ${CMAKE_CURRENT_SOURCE_DIR} ${source})
+    get_filename_component(folder ${name} DIRECTORY)
+    string(REPLACE "/" "_" folder ${folder})
+    math(EXPR bytes_${folder} "0${bytes_${folder}} + ${bytes}")
+    if(NOT number_${folder} OR bytes_${folder} GREATER most)
+      math(EXPR number_${folder} "0${number_${folder}} + 1")
+      set(bytes_${folder} ${bytes})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${number_${folder}})
+  endforeach()
 endfunction()

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "base/json.h"
 #include "damage.h"
 #include "run/checkpoint/tiling.h"
 #include "safetensors_bytes.h"

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "compile/compile.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "damage.h"
 #include "states.h"

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "orrery/error.h"
 #include "tokenizer/encoder.h"
 
 using namespace orrery;

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "cli/run_record/kept_script.h"
 #include "cli/run_record/revision.h"
 #include "cli/run_record/run_record.h"

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/json.h"
 #include "base/signals.h"
 #include "cli/run_record/run_record.h"
 #include "cli/signals.h"

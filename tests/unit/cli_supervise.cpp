@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/json.h"
 #include "cli/supervise/agents.h"
 #include "cli/supervise/board.h"
 #include "cli/supervise/event_log.h"
@@ -317,7 +318,7 @@ TEST_CASE("events are appended, one a line", "[supervise]") {
     CHECK(Json::parse(first)["event"] == "start");
     CHECK(Json::parse(first)["ranks"] == 4);
     CHECK(Json::parse(second)["generation"] == 2);
-    EventLog("").tell(1, "start");
+    EventLog("").tell(1, "start", Json::object());
     std::filesystem::remove_all(folder);
     CHECK_THROWS_WITH(EventLog(folder.string()), Catch::Contains("events.jsonl"));
 }
@@ -340,7 +341,7 @@ TEST_CASE("an event is no part of a line that a writer has left cut, nor is one 
                                                                                  {"", 0}}) {
         INFO(there);
         std::ofstream(path) << there;
-        EventLog(folder.string()).tell(2, "ended");
+        EventLog(folder.string()).tell(2, "ended", Json::object());
         const std::vector<std::string> all = lines();
         REQUIRE(all.size() == kept + 1);
         for (size_t i = 0; i < kept; ++i) CHECK(all[i] == whole);
@@ -354,11 +355,11 @@ TEST_CASE("an event is no part of a line that a writer has left cut, nor is one 
     const auto old = ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit small { whole.size() + 11, before.rlim_max };
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-    EventLog(folder.string()).tell(3, "ended");
+    EventLog(folder.string()).tell(3, "ended", Json::object());
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     ::signal(SIGXFSZ, old);
     CHECK(lines() == std::vector<std::string>{whole});
-    EventLog(folder.string()).tell(4, "end");
+    EventLog(folder.string()).tell(4, "end", Json::object());
     REQUIRE(lines().size() == 2);
     CHECK(Json::parse(lines().back())["generation"] == 4);
     std::filesystem::remove_all(folder);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/json.h"
 #include "folders.h"
 #include "lua/built_strategy.h"
 #include "lua/fake_host.h"

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/json.h"
+
 using namespace orrery;
 
 namespace {
@@ -63,7 +65,7 @@ TEST_CASE("bits: a rank that lacks what rank 0 has, or has more") {
 }
 
 TEST_CASE("bits: a run that resumes with the same says nothing, otherwise what was and is") {
-    const Json saved = to_json(usual());
+    const auto saved = saved_bits(to_json(usual()));
     CHECK(bits_since(saved, {"a", usual()}, 10).empty());
     CHECK(bits_since(saved, {"a", with("threads_per_rank", "1")}, 10) ==
           "threads_per_rank was 2 and is 1: the losses after step 10 will differ in the last bits");
@@ -73,13 +75,13 @@ TEST_CASE("bits: a run that resumes with the same says nothing, otherwise what w
     BitSources more = usual();
     more.push_back({"cuDNN", "9"});
     CHECK(bits_since(saved, {"a", more}, 10).empty());
-    CHECK(bits_since(nullptr, {"a", usual()}, 10) ==
+    CHECK(bits_since(saved_bits(nullptr), {"a", usual()}, 10) ==
           "the checkpoint of step 10 does not record the threads and the code that made it: the losses after it may "
           "differ in the last bits");
     BitSources many;
     for (int i = 0; i < 6; ++i) many.push_back({"x" + std::to_string(i), "1"});
-    Json others = to_json(many);
-    for (auto& [name, value] : others.items()) value = "0";
+    BitSources others = many;
+    for (BitSource& source : others) source.value = "0";
     CHECK(bits_since(others, {"a", many}, 3) ==
           "x0 was 0 and is 1; x1 was 0 and is 1; x2 was 0 and is 1; x3 was 0 and is 1; 2 more: the losses after step 3 "
           "may differ in the last bits");

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "base/processors.h"
 #include "forwarding_store.h"
 #include "layout_models.h"

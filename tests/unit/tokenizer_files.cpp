@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "base/json.h"
 #include "folders.h"
 #include "tokenizer/characters.h"
 #include "tokenizer/encoder.h"

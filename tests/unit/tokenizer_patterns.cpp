@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "base/json.h"
 #include "tokenizer/characters.h"
 #include "tokenizer/bpe/merge.h"
 #include "tokenizer/pattern.h"

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/json.h"
 #include "folders.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/folder.h"

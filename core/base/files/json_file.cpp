@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/files/file_kind.h"
+#include "base/json.h"
 #include "base/regular_file.h"
 #include "base/text.h"
 #include "orrery/error.h"

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/flags.h"

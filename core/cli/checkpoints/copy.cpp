@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "run/retention/copy.h"

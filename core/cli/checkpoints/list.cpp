@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "cli/run_record/run_record.h"

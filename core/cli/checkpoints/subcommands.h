@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "cli/checkpoints/checkpoints.h"
 #include "cli/checkpoints/place.h"
 #include "run/checkpoint/manifest.h"

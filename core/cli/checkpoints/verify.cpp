@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/checkpoints/subcommands.h"
 #include "run/retention/chosen_step.h"

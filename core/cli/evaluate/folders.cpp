@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/files/json_file.h"
+#include "base/json.h"
 #include "cli/evaluate/evaluate.h"
 #include "cli/run_record/kept_script.h"
 #include "config/load.h"

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/export/kept_script.h"
 #include "cli/run_record/kept_script.h"

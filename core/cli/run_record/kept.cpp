@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "cli/run_record/revision.h"
 #include "cli/script_runner.h"
 #include "plugin/code_digest.h"

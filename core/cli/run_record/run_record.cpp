@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "base/regular_file.h"
 #include "run/metrics/step_metrics.h"
 
@@ -55,10 +56,11 @@ std::string utc_text(double seconds_since_1970) {
     return text;
 }
 
-RunRecord::RunRecord(const std::string& folder, const Json& start) : path_(folder + "/run.json") {
-    record_ = {{"start", utc_text(wall_time())}, {"end", nullptr}, {"why", nullptr}, {"exit_code", nullptr}};
-    record_.update(start);
-    record_["before"] = starts_in(path_);
+RunRecord::RunRecord(const std::string& folder, const Json& start)
+    : path_(folder + "/run.json"), record_(std::make_unique<Json>()) {
+    *record_ = {{"start", utc_text(wall_time())}, {"end", nullptr}, {"why", nullptr}, {"exit_code", nullptr}};
+    record_->update(start);
+    (*record_)["before"] = starts_in(path_);
     const std::lock_guard lock(mutex);
     write();
     living = this;
@@ -70,23 +72,23 @@ RunRecord::~RunRecord() {
 }
 
 void RunRecord::write() const {
-    const std::string text = record_.dump(2, ' ', false, Json::error_handler_t::replace);  // paths need not be UTF-8
+    const std::string text = record_->dump(2, ' ', false, Json::error_handler_t::replace);  // paths need not be UTF-8
     system_env()->replace_file(path_, text + "\n");
 }
 
 void RunRecord::add(const Json& more) {
     const std::lock_guard lock(mutex);
-    const Json before = std::move(record_["before"]);
-    record_.erase("before");
-    record_.update(more);
-    record_["before"] = before;
+    const Json before = std::move((*record_)["before"]);
+    record_->erase("before");
+    record_->update(more);
+    (*record_)["before"] = before;
     write();
 }
 
 void end_run_record(const std::string& why, int exit_code) {
     const std::lock_guard lock(mutex);
-    if (!living || !living->record_["end"].is_null()) return;
-    Json& record = living->record_;
+    if (!living || !(*living->record_)["end"].is_null()) return;
+    Json& record = *living->record_;
     record["end"] = utc_text(wall_time());
     record["why"] = why;
     record["exit_code"] = exit_code;

@@ -1,7 +1,8 @@
 #pragma once
+#include <memory>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace orrery {
 
@@ -22,7 +23,7 @@ private:
     void write() const;
 
     const std::string path_;
-    Json record_;
+    const std::unique_ptr<Json> record_;
 };
 
 /// Writes end and reason into the record that lives in this process, if any; from any thread. Once: what comes later is

@@ -8,6 +8,7 @@
 #include "base/files/result_file.h"
 #include "base/json.h"
 #include "base/processors.h"
+#include "base/seconds.h"
 #include "base/text.h"
 #include "cli/script_runner.h"
 #include "cli/simulate/choice_sets.h"
@@ -149,7 +150,7 @@ FoundReport searched(const ScriptCommand& given, const PlanCommand& command, Sit
     report.here = command.simulate.cluster.empty();
     report.knows_sequence = first.options.count("sequence") > 0;
     report.tp_chunks = command.simulate.tp_chunks;
-    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    report.seconds = seconds_since(begun);
     return report;
 }
 

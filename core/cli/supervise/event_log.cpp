@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "orrery/error.h"
 #include "run/metrics/step_metrics.h"
 
@@ -29,14 +30,15 @@ namespace {
 
 constexpr std::chrono::seconds last_lines(2);
 
-double rounded(double seconds) { return std::round(seconds * 1000) / 1000; }
+double rounded_s(double seconds) { return std::round(seconds * 1000) / 1000; }
 
 }  // namespace
 
 Json Goodput::json() const {
-    return {{"starts_s", rounded(starts)},       {"restore_s", rounded(restore)}, {"repeated_s", rounded(repeated)},
-            {"detection_s", rounded(detection)}, {"waiting_s", rounded(waiting)}, {"steps_s", rounded(steps)},
-            {"goodput", rounded(share())}};
+    return {{"starts_s", rounded_s(starts)},     {"restore_s", rounded_s(restore)},
+            {"repeated_s", rounded_s(repeated)}, {"detection_s", rounded_s(detection)},
+            {"waiting_s", rounded_s(waiting)},   {"steps_s", rounded_s(steps)},
+            {"goodput", rounded_s(share())}};
 }
 
 std::string Goodput::text(int64_t restarts) const {
@@ -166,7 +168,7 @@ EventLog::~EventLog() {
 
 void EventLog::tell(int64_t generation, const std::string& event, const Json& more) {
     if (!writer_) return;
-    Json line = {{"time", rounded(wall_time())}, {"generation", generation}, {"event", event}};
+    Json line = {{"time", rounded_s(wall_time())}, {"generation", generation}, {"event", event}};
     line.update(more);
     writer_->add(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace orrery {
 
@@ -45,7 +45,7 @@ public:
 
     /// One line: time, generation, event and what else there is to say of it. Said once on stderr where it cannot be
     /// written: a full disk ends no job.
-    void tell(int64_t generation, const std::string& event, const Json& more = Json::object());
+    void tell(int64_t generation, const std::string& event, const Json& more);
 
 private:
     class Writer;

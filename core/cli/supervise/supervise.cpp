@@ -25,7 +25,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto tick = Milliseconds(100);  // of who looks at the board; a rank's end wakes at once
+constexpr auto beat = Milliseconds(100);  // of who looks at the board; a rank's end wakes at once
 
 double rounded(double seconds) { return static_cast<double>(static_cast<int64_t>(seconds * 1000 + 0.5)) / 1000; }
 
@@ -59,9 +59,9 @@ public:
 
 private:
     void turn() {
-        auto limit = tick;
+        auto limit = beat;
         if (const auto next = supervisor_.next_tick(); next && !local_.running())
-            limit = std::clamp(Milliseconds(static_cast<int64_t>((*next - now_s()) * 1000) + 1), Milliseconds(0), tick);
+            limit = std::clamp(Milliseconds(static_cast<int64_t>((*next - now_s()) * 1000) + 1), Milliseconds(0), beat);
         const int signal = held_.take(limit);
         if (signal > 0 && signal != SIGCHLD) asked(signal);
         follow();

@@ -15,9 +15,9 @@ namespace {
 
 using Kind = Placement::Kind;
 
-class Joining {
+class Bucketing {
 public:
-    Joining(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
+    Bucketing(Program& program, const Mesh& mesh) : program_(program), mesh_(mesh) {}
 
     void run() {
         std::vector<Op> old = std::move(program_.ops);
@@ -263,7 +263,7 @@ void bucket_collectives(Program& program, const Mesh& mesh) {
     const bool wanted = std::any_of(buckets.begin(), buckets.end(), [&](const auto& bucket) {
         return bucket.second > 0 && mesh.size(bucket.first) > 1;
     });
-    if (wanted) Joining(program, mesh).run();
+    if (wanted) Bucketing(program, mesh).run();
 }
 
 }  // namespace orrery

@@ -44,7 +44,7 @@ int64_t vocabulary(lua_State* L, const DataSource& source) {
     }
 }
 
-int index(lua_State* L) {
+int index_data(lua_State* L) {
     const Data& data = check<Data>(L, 1);
     const DataSpec& spec = data.spec;
     const std::vector<DataArray>& arrays = spec.source->arrays();
@@ -252,7 +252,7 @@ int64_t batch_of(const Data& data) {
 }
 
 void open_data(lua_State* L) {
-    const luaL_Reg functions[] = {{"__index", guard<index>}, {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"__index", guard<index_data>}, {nullptr, nullptr}};
     new_class<Data>(L, functions);
     lua_pop(L, 1);
     lua_pushcfunction(L, guard<make>);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "lua/fields.h"

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/seconds.h"
 #include "base/text.h"
 #include "ir/op.h"
 #include "plan/lower/buffers.h"
@@ -25,8 +26,6 @@ constexpr int64_t most_places = 1024;
 constexpr int64_t most_launches = 1000;  // of a sample
 constexpr int64_t most_visits = 8;       // to a place that is overwritten: 0.5 times 0.1 each time gets denormal
 constexpr size_t chunk_bytes = size_t{4} << 20;
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 uint32_t mixed(uint64_t i) {
     i = (i + 1) * 0x9e3779b97f4a7c15u;
@@ -132,7 +131,7 @@ public:
         run(c, 1);  // its code and scratch have been seen
         if (c.launches == 0) c.launches = launches_of(run(c, 1));
         const auto begin = Clock::now();
-        for (size_t i = 0; i < least_samples || since(begin) < seconds; ++i) {
+        for (size_t i = 0; i < least_samples || seconds_since(begin) < seconds; ++i) {
             const bool worn = used_ + c.launches > most_visits * static_cast<int64_t>(places_.size());
             if (worn && !c.asked->in_place.empty()) fill(c);
             c.samples.push_back(run(c, c.launches));
@@ -201,7 +200,7 @@ private:
         }
         device_.synchronize(0);
         used_ += launches;
-        return since(begin) / static_cast<double>(launches);
+        return seconds_since(begin) / static_cast<double>(launches);
     }
 
     int64_t launches_of(double seconds) const {
@@ -261,10 +260,10 @@ std::vector<KernelCost> measure_kernels(Device& device, const std::vector<Kernel
     }
     const size_t all = rounds * made.size();
     const std::vector<size_t> order = scattered(made.size());
-    for (size_t done = 0; done < all && since(begin) < how.budget_s; ++done) {
+    for (size_t done = 0; done < all && seconds_since(begin) < how.budget_s; ++done) {
         Bench::Case& c = made[order[done % made.size()]];
         if (how.progress) how.progress(done, all, c.asked->row);
-        bench.sample(c, std::max(0.0, how.budget_s - since(begin)) / static_cast<double>(all - done) / 2);
+        bench.sample(c, std::max(0.0, how.budget_s - seconds_since(begin)) / static_cast<double>(all - done) / 2);
     }
     std::vector<KernelCost> rows;
     std::vector<std::string> missing;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/seconds.h"
 #include "base/text.h"
 #include "orrery/p2p.h"
 #include "run/calibrate/kernel_bench.h"
@@ -18,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int blocks = 7;
 constexpr int64_t most_calls = 2000;  // of a block
 constexpr const char* operations[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"};
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// Of this process, all its threads: a transport may have some.
 double processor_seconds() {
@@ -73,7 +72,7 @@ private:
         const double processor = processor_seconds();
         const auto begin = Clock::now();
         for (int64_t i = 0; i < calls; ++i) call(op, count);
-        const double all = since(begin), n = static_cast<double>(calls);
+        const double all = seconds_since(begin), n = static_cast<double>(calls);
         Timed now{all / n, (processor_seconds() - processor) / n};
         if (op == "message") now = {now.seconds / 2, now.processor_s / 2};
         return now;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "run/checkpoint/format/cover.h"
 #include "run/checkpoint/format/messages.h"
 #include "run/checkpoint/format/problem_of.h"

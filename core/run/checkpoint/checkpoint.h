@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "control/commit.h"
 #include "orrery/checkpoint.h"
 #include "orrery/layout.h"

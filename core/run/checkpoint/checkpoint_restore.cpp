@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/format/block_reader.h"

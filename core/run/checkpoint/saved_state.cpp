@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "run/checkpoint/manifest.h"
 #include "run/metrics/step_metrics.h"
@@ -258,7 +259,7 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
     resumed.products = text_of(host, "products");
-    if (host.contains("bits")) resumed.bits = host["bits"];
+    if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     return resumed;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "compile/ramp.h"
 #include "layout/messages/status_word.h"
 #include "run/checkpoint/checkpoint.h"
@@ -45,10 +45,10 @@ public:
                double suspect_factor = LossJudge::usual_factor);
 
     struct Resumed {
-        int64_t step = 0;               ///< 0: fresh weights were drawn
-        std::vector<std::string> said;  ///< what was passed over, and why; what else lies there
-        std::string products = {};      ///< the kind that the run had, "": the checkpoint does not say
-        Json bits = nullptr;            ///< to_json() of what its last bits depend on, null: it does not say
+        int64_t step = 0;                     ///< 0: fresh weights were drawn
+        std::vector<std::string> said;        ///< what was passed over, and why; what else lies there
+        std::string products = {};            ///< the kind that the run had, "": the checkpoint does not say
+        std::optional<BitSources> bits = {};  ///< what its last bits depended on; nullopt: it does not say
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect, or draws fresh weights. Throws Error when the
     /// checkpoint belongs to another model, seed or data file, naming what differs.

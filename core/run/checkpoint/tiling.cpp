@@ -10,10 +10,10 @@ namespace orrery {
 
 namespace {
 
-__extension__ typedef unsigned __int128 Place;
+__extension__ typedef unsigned __int128 CornerPlace;
 
 struct Corner {
-    Place place;
+    CornerPlace place;
     int64_t sign;
 };
 
@@ -37,7 +37,7 @@ void add_corners(std::vector<Corner>& corners, const Shape& shape, const std::ve
             const size_t dim = cut[i];
             const bool end = (ends >> i & 1) != 0;
             const int64_t at = box.offset[dim] + (end ? box.shape[dim] : 0);
-            corner.place = corner.place * (static_cast<Place>(shape[dim]) + 1) + static_cast<Place>(at);
+            corner.place = corner.place * (static_cast<CornerPlace>(shape[dim]) + 1) + static_cast<CornerPlace>(at);
             if (end) corner.sign = -corner.sign;
         }
         corners.push_back(corner);
@@ -63,7 +63,7 @@ Tiling tiling_of(const Shape& shape, std::span<const Block> boxes) {
     Tiling tiling{true, static_cast<int64_t>(corners.size())};
     for (size_t i = 0; i < corners.size();) {
         int64_t sum = 0;
-        const Place place = corners[i].place;
+        const CornerPlace place = corners[i].place;
         for (; i < corners.size() && corners[i].place == place; ++i) sum += corners[i].sign;
         tiling.exact = tiling.exact && sum == 0;
     }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/files/json_file.h"
+#include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
 

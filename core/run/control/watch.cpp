@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/seconds.h"
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
@@ -104,7 +105,7 @@ Position StepWatch::look() {
         p.steps += e->steps_begun();
         if (e->running()) running = e;
     }
-    bound_.see(p.steps, std::chrono::duration<double>(Clock::now() - made_).count());
+    bound_.see(p.steps, seconds_since(made_));
     p.bound_s = bound_.seconds();
     if (running) {
         const RankClass& ranks = running->plan().class_of(rank_);
@@ -119,7 +120,7 @@ Position StepWatch::look() {
     steps_ = p.steps;
     index_ = p.index;
     of_ = p.of;
-    p.here_s = std::chrono::duration<double>(Clock::now() - since_).count();
+    p.here_s = seconds_since(since_);
     return p;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/foreign/plugin_call.h"
 #include "base/regular_file.h"
+#include "base/seconds.h"
 #include "run/data/partial_file.h"
 
 namespace orrery {
@@ -102,7 +103,7 @@ std::byte* Prefetch::next() {
     const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return full_; });
-    waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    waited_s_ += seconds_since(begin);
     if (error_) std::rethrow_exception(error_);
     std::swap(ready_, shown_);
     full_ = false;

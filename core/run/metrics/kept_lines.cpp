@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/json.h"
 #include "run/metrics/step_metrics.h"
 
 namespace orrery {
@@ -36,8 +37,8 @@ void tell_step(EventFile& events, const Json& line) {
 
 void KeptLines::tell_again(EventFile& events, int64_t step_number, double now) const {
     events.start(now, step_number);
-    if (!step.is_null()) tell_step(events, step);
-    if (!evaluation.is_null()) tell_evaluation(events, evaluation);
+    if (!step.empty()) tell_step(events, Json::parse(step));
+    if (!evaluation.empty()) tell_evaluation(events, Json::parse(evaluation));
 }
 
 void tell_evaluation(EventFile& events, const Json& line) {
@@ -58,7 +59,7 @@ KeptLines trim_lines(const std::string& path, int64_t last_step) {
     std::vector<std::string> lines;
     std::map<int64_t, size_t> evaluated;  // where the evaluation of a step lies
     for (std::string line; std::getline(in, line);) {
-        Json json = Json::parse(line, nullptr, false);
+        const Json json = Json::parse(line, nullptr, false);
         const auto number = json.is_object() ? json.find("step") : json.end();
         if (number == json.end() || !number->is_number() || number->get<double>() > static_cast<double>(last_step))
             continue;
@@ -70,7 +71,7 @@ KeptLines trim_lines(const std::string& path, int64_t last_step) {
             at->second = lines.size();
         }
         lines.push_back(line + "\n");
-        if (step == last_step) (evaluation ? last.evaluation : last.step) = std::move(json);
+        if (step == last_step) (evaluation ? last.evaluation : last.step) = line;
     }
     std::string kept;
     for (const std::string& line : lines) kept += line;

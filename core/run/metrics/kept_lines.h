@@ -2,15 +2,15 @@
 #include <cstdint>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "run/metrics/event_file.h"
 
 namespace orrery {
 
 /// What metrics.jsonl says of the step that a run goes on from.
 struct KeptLines {
-    Json step = nullptr;        ///< null: nothing
-    Json evaluation = nullptr;  ///< the newest one behind it; null: none
+    std::string step;        ///< its line, JSON; "": none
+    std::string evaluation;  ///< the newest one after it; "": none
 
     /// The same for event files, instead of all that they have of this step and later.
     void tell_again(EventFile& events, int64_t step_number, double now) const;

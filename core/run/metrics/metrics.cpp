@@ -51,7 +51,7 @@ void MetricsWriter::resume(int64_t resumed_step) {
         kept_ = trim_lines(places_.lines, resumed_step);
         lines_ = std::make_unique<AppendedFile>(places_.lines);  // it may be another file now
     }
-    const bool told = !kept_.step.is_null() || !kept_.evaluation.is_null();
+    const bool told = !kept_.step.empty() || !kept_.evaluation.empty();
     if (!places_.events.empty()) {
         const double now = wall_time();
         events_ = std::make_unique<EventFile>(places_.events, now);
@@ -127,17 +127,17 @@ void MetricsWriter::evaluation(int64_t step, const std::vector<EvaluatedMean>& m
     }
     if (prometheus_) prometheus_->evaluation(step, means);
     line["time"] = wall_time();
-    write_evaluation(step, std::move(line));
+    write_evaluation(step, line);
     note(text);
 }
 
-void MetricsWriter::write_evaluation(int64_t step, Json line) {
-    const bool again = step == resumed_ && !kept_.evaluation.is_null();
+void MetricsWriter::write_evaluation(int64_t step, const Json& line) {
+    const bool again = step == resumed_ && !kept_.evaluation.empty();
     if (again) {
-        Json before = kept_.evaluation, now = line;
+        Json before = Json::parse(kept_.evaluation), now = line;
         for (Json* told : {&before, &now}) told->erase("time");
         if (before == now) return;
-        kept_.evaluation = line;
+        kept_.evaluation = line.dump();
     }
     if (events_ && again)
         kept_.tell_again(*events_, step, line["time"].get<double>());

@@ -49,7 +49,7 @@ private:
     void bar(const StepMetrics& metrics);
     void write_line(const StepMetrics& metrics);
     void write_events(const StepMetrics& metrics);
-    void write_evaluation(int64_t step, Json line);
+    void write_evaluation(int64_t step, const Json& line);
 
     const MetricsPlaces places_;
     std::unique_ptr<AppendedFile> lines_;

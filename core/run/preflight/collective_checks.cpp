@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/seconds.h"
 #include "run/preflight/outliers.h"
 
 namespace orrery {
@@ -46,7 +47,7 @@ public:
     double timed() {
         const auto begin = Clock::now();
         call();
-        return std::chrono::duration<double>(Clock::now() - begin).count();
+        return seconds_since(begin);
     }
 
     /// Of the result of one call, how many of up to 4,096 elements are wrong.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/seconds.h"
 #include "orrery/error.h"
 #include "run/preflight/outliers.h"
 
@@ -15,10 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t least_bytes = 64 << 10;
-constexpr int64_t tag = 1;
 constexpr size_t numbers = 6;  ///< of a pair, that its lower rank tells all
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// What the lower rank of a pair asks of the other.
 enum class Ask : int64_t { ping, there, back, both, look, end };
@@ -86,12 +84,16 @@ private:
     void ready() { line_.tell(peer_, std::vector<int64_t>{1}); }
     void hear_ready() { line_.hear(peer_, 1); }
 
-    Event send(int64_t bytes) { return line_.communicator().send({line_.out(), DType::u8, {bytes}}, peer_, tag); }
-    void receive(int64_t bytes) { line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, tag).wait(); }
+    Event send(int64_t bytes) {
+        return line_.communicator().send({line_.out(), DType::u8, {bytes}}, peer_, TrialLine::tag);
+    }
+    void receive(int64_t bytes) {
+        line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, TrialLine::tag).wait();
+    }
     void exchange(int64_t bytes) {
         line_.communicator().begin_group();
         const Event sent = send(bytes);
-        const Event got = line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, tag);
+        const Event got = line_.communicator().receive({line_.in(), DType::u8, {bytes}}, peer_, TrialLine::tag);
         line_.communicator().end_group();
         got.wait();
         sent.wait();
@@ -105,7 +107,7 @@ private:
             const auto begin = Clock::now();
             send(8).wait();
             receive(8);
-            if (i > 0) seconds.push_back(since(begin) / 2);
+            if (i > 0) seconds.push_back(seconds_since(begin) / 2);
         }
         const auto quarter = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
         std::nth_element(seconds.begin(), quarter, seconds.end());
@@ -121,7 +123,7 @@ private:
         if (what == Ask::back) receive(bytes);
         if (what == Ask::both) exchange(bytes);
         if (what != Ask::back) hear_ready();
-        const double seconds = since(begin);
+        const double seconds = seconds_since(begin);
         return std::max(seconds - latency, seconds / 2);  // that way may have been a short one
     }
 
@@ -172,7 +174,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>
     double last_s = 0;
     for (; done < rounds.size(); ++done) {
         // Rank 0's clock decides for all; whoever comes has ended its part of the round before.
-        if (line.greatest(line.me() == 0 && since(begin) > options.limit_s ? 1 : 0) > 0) break;
+        if (line.greatest(line.me() == 0 && seconds_since(begin) > options.limit_s ? 1 : 0) > 0) break;
         const auto round_begin = Clock::now();
         PairFigures pair;
         bool takes_part = false;
@@ -187,7 +189,7 @@ std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>
         // A wait that spins would take a processor from those that measure.
         if (!takes_part) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(last_s / 2, 0.2)));
         line.meet();
-        last_s = since(round_begin);
+        last_s = seconds_since(round_begin);
     }
     const std::vector<double> all = line.all(mine);
     std::vector<PairFigures> pairs;

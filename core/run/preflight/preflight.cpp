@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "base/seconds.h"
 #include "collective/staged_communicator.h"
 #include "run/control/address.h"
 #include "run/control/exchange.h"
@@ -67,7 +68,7 @@ public:
         if (rank_.ranks > 1) report.findings = join_pairs();
         if (!report.findings.empty()) {  // nothing that all ranks do together would come to its end
             report.figures = std::move(figures_);
-            report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+            report.seconds = seconds_since(begin);
             return report;
         }
         if (rank_.ranks > 1) join_all();
@@ -83,7 +84,7 @@ public:
             report.findings = judge(figures_, given_, bars_);
         remove_folders();
         report.figures = std::move(figures_);
-        report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        report.seconds = seconds_since(begin);
         return report;
     }
 
@@ -147,7 +148,7 @@ private:
             });
             if (pairs.empty()) continue;
             std::string mine = join_one(pairs);
-            const double spent = std::chrono::duration<double>(Clock::now() - begin).count();
+            const double spent = seconds_since(begin);
             if (rank_.rank == 0) mine = (spent > options_.pair.limit_s ? "over " : "more ") + mine;
             const std::vector<std::string> outcomes = texts.all("pair", mine, WaitLimit::step);
             const auto outcome = [&](int64_t rank) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/seconds.h"
 #include "orrery/half.h"
 #include "plan/lower/buffers.h"
 #include "run/control/address.h"
@@ -15,8 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double piece_s = 0.01;  ///< that is waited for: long beside what a device's queue costs
 constexpr int64_t least_pieces = 5;
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 struct DeviceMemory {
     Device& device;
@@ -35,7 +34,7 @@ double rate_of(Device& device, double seconds, Work work) {
         const auto begin = Clock::now();
         for (int64_t i = 0; i < calls; ++i) work();
         device.synchronize(0);
-        return since(begin);
+        return seconds_since(begin);
     };
     timed(1);
     const auto calls = std::max<int64_t>(1, static_cast<int64_t>(piece_s / std::max(timed(1), 1e-9)));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/seconds.h"
 #include "base/text.h"
 #include "run/preflight/outliers.h"
 #include "run/preflight/rank_checks.h"
@@ -29,8 +30,6 @@ constexpr std::string_view trial_prefix = ".preflight-";
 constexpr int64_t block = 1 << 20;
 constexpr double long_enough_s = 0.15;  ///< of one piece: a slow disk is not asked for a large one
 constexpr int pieces = 3, syncs = 5;
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// What the system refused, in one line.
 struct Refusal {
@@ -90,7 +89,7 @@ public:
             left -= done;
         }
         if (::fsync(file_) != 0) refuse("fsync", path_, errno);
-        return since(begin);
+        return seconds_since(begin);
     }
 
     /// Seconds of reading all of it.
@@ -102,7 +101,7 @@ public:
         for (int64_t at = 0; at < size_;) {
             const auto begin = Clock::now();
             const ssize_t got = ::read(file_, found.data(), static_cast<size_t>(block - at % block));
-            seconds += since(begin);
+            seconds += seconds_since(begin);
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) refuse("read", path_, errno);
             if (got == 0) throw Refusal{fmt::format("{} ends after {} of {} bytes", path_, at, size_)};

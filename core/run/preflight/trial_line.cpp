@@ -10,7 +10,6 @@ namespace orrery {
 namespace {
 
 constexpr int64_t looked_at = 4 << 20;
-constexpr int64_t tag = 1;  // messages of a pair come in order
 
 char pattern(int rank, int64_t i) { return static_cast<char>(i * 131 + (i >> 8) + rank * 17 + 1); }
 

@@ -11,6 +11,8 @@ namespace orrery {
 /// A communicator with memory to send from and to receive in, and what ranks that measure it tell each other by it.
 class TrialLine {
 public:
+    static constexpr int64_t tag = 1;  ///< of all messages: those of a pair come in order
+
     /// `arena`: one of those that the communicator was made with, of arena_bytes() at least.
     TrialLine(Device& device, Communicator& communicator, const Memory& arena);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/seconds.h"
 #include "orrery/half.h"
 #include "plan/lower/buffers.h"
 
@@ -105,7 +106,7 @@ public:
         for (int i = 0; i < most && all < enough_s; ++i) {
             const auto begin = Clock::now();
             run();
-            const double now = std::chrono::duration<double>(Clock::now() - begin).count();
+            const double now = seconds_since(begin);
             best = std::min(best, now);
             all += now;
         }

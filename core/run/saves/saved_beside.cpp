@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/processors.h"
+#include "base/seconds.h"
 #include "base/text.h"
 #include "run/checkpoint/saved_state.h"
 
@@ -13,8 +15,6 @@ namespace orrery {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 /// A save lets the step beside it go first for so many mean steps at most, as that one may hang. None where a mean is
 /// not known yet.

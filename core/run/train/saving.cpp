@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/json.h"
 #include "base/limits.h"
+#include "base/seconds.h"
 #include "base/text.h"
 #include "run/control/stop_request.h"
 #include "run/metrics/step_metrics.h"
@@ -14,8 +16,6 @@ namespace orrery {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 }  // namespace
 

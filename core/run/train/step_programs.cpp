@@ -6,9 +6,10 @@
 #include <chrono>
 #include <utility>
 
-#include "base/heap.h"
 #include "base/limits.h"
+#include "base/seconds.h"
 #include "run/metrics/recorded_results.h"
+#include "run/train/heap.h"
 
 namespace orrery {
 
@@ -76,7 +77,7 @@ StepPrograms::Step StepPrograms::at(int64_t step) {
     if (!now_ || now_->feed.batch() != sizes_.batch(step)) {
         const auto began = std::chrono::steady_clock::now();
         Made made = take_next(step);
-        if (now_) waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+        if (now_) waited_s_ += seconds_since(began);
         if (&session_.main().plan() != &made->program->plan) {
             const auto& times = session_.main().times();
             spent_.insert(spent_.end(), times.begin(), times.end());

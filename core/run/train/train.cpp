@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "base/json.h"
+#include "base/seconds.h"
 #include "base/text.h"
 #include "compile/loss_scale.h"
 #include "run/checkpoint/pretrained.h"
@@ -89,7 +91,7 @@ private:
         if (run_.metrics && first <= run_.options.steps) run_.metrics->header(scaled_);
         const auto begin = Clock::now();
         if (first <= run_.options.steps) steps(first);
-        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        const double seconds = seconds_since(begin);
         if (!evaluated_) evaluate(std::max(resumed.step, run_.options.steps));  // the state at hand
         session_.at("save");
         saving_.finish();
@@ -188,7 +190,7 @@ private:
             if ((every > 0 && step % every == 0) || may_be_best) evaluate(step);
             session_.at("save");
             if (all >= Status::stop) saving_.end(step, all, vote, loss_);
-            saving_.step_took(std::chrono::duration<double>(Clock::now() - asked).count());  // a save is counted apart
+            saving_.step_took(seconds_since(asked));  // a save is counted apart
             saving_.save_if_due(step, all, loss_, mean_step_s());
             step_began_ += Clock::now() - ended;  // no part of the next step
         }

@@ -2,7 +2,7 @@
 #include <functional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "run/checkpoint/checkpoint.h"
 #include "run/checkpoint/nonfinite.h"
 #include "run/data/input_feed.h"

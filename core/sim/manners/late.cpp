@@ -18,8 +18,6 @@ bool multiplies(const RankClass& c, const Instruction& i) {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Where the fragments of a class are, by index in its stream.
 struct Fragments {
     int first = none;    ///< kernel

@@ -1,9 +1,12 @@
 #pragma once
+#include <cstddef>
 #include <vector>
 
 #include "orrery/plan.h"
 
 namespace orrery {
+
+inline size_t at(int index) { return static_cast<size_t>(index); }
 
 /// A product or attention: what a fragment is for.
 bool multiplies(const RankClass& c, const Instruction& i);

@@ -9,14 +9,13 @@
 #include "plan/access.h"
 #include "plan/print.h"
 #include "plan/repeat.h"
+#include "sim/manners/passes.h"
 
 namespace orrery {
 namespace {
 
 /// So far ahead of its place in the stream a product, transpose or collective may be brought beside its partner.
 constexpr int reach = 64;
-
-size_t at(int index) { return static_cast<size_t>(index); }
 
 int64_t piece(int64_t size, int64_t chunks, int64_t chunk) {
     return size * (chunk + 1) / chunks - size * chunk / chunks;

@@ -10,8 +10,6 @@
 namespace orrery {
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Of less than this every software sums the whole: norms of gradients, losses.
 constexpr int64_t small_bytes = 1 << 20;
 

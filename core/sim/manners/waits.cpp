@@ -7,8 +7,6 @@
 namespace orrery {
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Who last wrote each buffer. A stream is walked as it is stored: of a repeated stretch the first run, whose waits
 /// stand for those of all (orrery/plan.h, Repeat).
 struct Writers {

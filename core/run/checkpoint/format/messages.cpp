@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/suggest.h"
 #include "base/text.h"
 

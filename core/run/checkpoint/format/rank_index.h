@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "run/checkpoint/manifest.h"
 
 namespace orrery {

@@ -1,4 +1,4 @@
-#include "base/heap.h"
+#include "run/train/heap.h"
 
 #include <cstdlib>
 
