@@ -35,7 +35,7 @@ public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
     /// `met`: set as soon as the others learn from this session why this rank ends. `search`: measures the kinds of
-    /// products, which nobody does otherwise. `end`: where it throws, end_by() of that.
+    /// products; without it none are measured. `end`: where it throws, end_by() of that.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
             std::unique_ptr<Device> device = nullptr, bool* met = nullptr, const ProductSearch* search = nullptr,
             Loss* end = nullptr);

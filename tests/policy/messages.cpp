@@ -1,4 +1,4 @@
-// What is said to people decides nothing: product code prints a Message, and neither searches nor compares its text.
+// A text for people decides nothing: product code prints a Message, and neither searches nor compares its text.
 #include <catch2/catch.hpp>
 #include <regex>
 #include <string>
@@ -24,7 +24,7 @@ std::vector<std::string> statements_of(const Source& source) {
     return all;
 }
 
-/// What a statement does with the text that is no printing, "" where it does nothing else.
+/// The use of the text by a statement that is not printing, "" where there is none.
 std::string problem_of(const std::string& statement) {
     static const std::regex searched(R"(shown\(\)\s*(\.\s*(?!c_str\b)\w+|\[))");
     static const std::regex compared(R"(shown\(\)\s*([=!]=|<=?[^<]|>=?[^>])|([=!]=|<|[^-]>)\s*[\w.:>()-]*\bshown\(\))");

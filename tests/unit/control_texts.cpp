@@ -1,4 +1,4 @@
-// What a failure says decides nothing: jobs that fail in the same way, in other words, end the same.
+// The text of a failure decides nothing: jobs that fail in the same way, in other words, end the same.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -144,7 +144,7 @@ private:
 }  // namespace
 
 TEST_CASE("20,000 made-up failure texts change no verdict", "[control][supervise]") {
-    std::mt19937 random(28);
+    std::mt19937 random(1);
     int64_t texts = 0;
     const Text plain = [] { return std::string("it failed"); };
     const Text any = [&] {

@@ -29,8 +29,8 @@ enum class Fault {
     requeue,  ///< stopped on request after a checkpoint: exit 75
 };
 
-/// What is said to people: it is made from text, joined, cut, carried and printed. Programs decide by fields, so it has
-/// neither search nor comparison.
+/// A text for people: it is made, joined, cut, carried and printed. Programs decide by fields, so it has neither search
+/// nor comparison.
 class Message {
 public:
     Message() = default;
@@ -68,8 +68,8 @@ enum class Cause : uint8_t {
     node,       ///< a node's launcher is gone, or its network
 };
 
-/// What ended a rank, a node, a generation or a job, as the value that its processes send each other; it is made where
-/// that is noticed. A default one: nothing has ended.
+/// The end of a rank, a node, a generation or a job, as the value that its processes send each other. It is made where
+/// that is noticed. A default one says that nothing has ended.
 struct Loss {
     Cause cause = Cause::done;
     int64_t rank = -1, node = -1;  ///< of whom: a rank, or the launcher of a node; -1: neither

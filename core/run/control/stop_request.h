@@ -19,7 +19,7 @@ void tell_stopped();
 /// 2 s after the last one's end, as a script may catch the reason and go on; said without one, for good.
 void ends_by_itself();
 
-/// What a rank tells the others that ends on a signal with nothing to save, with Cause::stopped: they end as it did.
+/// A rank that ends on a signal with nothing to save tells the others this, with Cause::stopped: they end as it did.
 constexpr const char* stopped_early = "stopped by a signal with nothing to save";
 
 /// What they say then.
