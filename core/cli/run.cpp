@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -73,7 +74,8 @@ void refuse_stopped() {
 }
 
 /// A script may train more than once: each time is a session of its own, over one store.
-Job next_session(Job job, Sessions& sessions) {
+Job next_session(Job job, Sessions& sessions, std::chrono::milliseconds silence) {
+    job.silence = silence;
     job.session = sessions.begun++;
     if (job.serves && job.ranks > 1 && !sessions.server) sessions.server = serve(*sessions.backend, job);
     job.serves = false;
@@ -91,8 +93,8 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
     const ProductSearch search = product_search(settings, script.config(), script.job());
     try {
         return std::make_unique<Session>(settings, script.config(), script.registry(),
-                                         next_session(script.job(), sessions), compiled, std::move(device), &met,
-                                         &search, &sessions.end);
+                                         next_session(script.job(), sessions, settings.silence), compiled,
+                                         std::move(device), &met, &search, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job(), error, "meeting");
         const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank
@@ -116,8 +118,7 @@ void in_session(const ScriptRunner& script, Session& session, Sessions& sessions
     } catch (const std::exception& error) {  // also memory that is out, a plugin's own kind: the others must know
         ends_by_itself();
         const Fault fault = fault_of(error);
-        if (fault == Fault::peer && session.other_stopped())
-            throw Error(script.of_rank(other_stopped), Fault::requeue);
+        if (fault == Fault::peer && session.other_stopped()) throw Error(script.of_rank(other_stopped), Fault::requeue);
         sessions.end = session.end_by(error);
         if (fault == Fault::requeue)
             session.leave();
@@ -362,8 +363,10 @@ int run_alone(const RankCommand& ranks, const Job& job, Sessions& sessions) {
 }
 
 /// Ranks as threads of this process, for transports that need it: same scripts, same plans, one address space.
-int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks) {
+int run_as_threads(const ScriptCommand& command, const RankCommand& work, RendezvousBackend& backend, int64_t ranks,
+                   std::chrono::milliseconds silence) {
     ServeOptions options;
+    options.silence = silence;
     options.world = ranks;
     options.token = {make_secret(), job_name(command), 0};
     const auto server = serve(backend, options);
@@ -453,7 +456,10 @@ int run_rank(const RankCommand& ranks, const Job& job) {
     } catch (const std::exception& error) {
         ends_by_itself();
         const Fault fault = fault_of(error);
-        if (sessions.told) sessions.told->failed(sessions.end ? sessions.end : end_by(job, error, "script"));
+        // A script may catch what ended its training, and fail of something else.
+        const Loss own = end_by(job, error, "script");
+        const bool same = sessions.end.cause == own.cause && sessions.end.hearsay == own.hearsay;
+        if (sessions.told) sessions.told->failed(same ? sessions.end : own);
         // The session has told the others, or nobody was there.
         if (sessions.met || fault == Fault::requeue || fault == Fault::peer) throw;
         Job here = job;
@@ -481,7 +487,7 @@ int launch_ranks(const ScriptCommand& command, const RankCommand& work, const Jo
     claim();
     if (ranks > 1) {
         const auto backend = make_rendezvous(checked->settings().rendezvous, checked->config(), checked->registry());
-        return run_as_threads(command, work, *backend, ranks);
+        return run_as_threads(command, work, *backend, ranks, checked->settings().silence);
     }
     Sessions sessions;
     return run_alone(work, job, sessions);

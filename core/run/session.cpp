@@ -274,11 +274,11 @@ void Session::download(void* to, const Tensor& from) {
 
 void Session::fail(const std::string& why, Fault fault) {
     if (context_) context_->abort(why);
-    if (rendezvous_) rendezvous_->fail(loss_of(fault, why, site_));
+    if (rendezvous_) rendezvous_->fail(loss_of(fault, why, site_.load()));
 }
 
 Loss Session::end_by(const std::exception& error) const {
-    return orrery::end_by(job_, error, site_, rendezvous_ ? rendezvous_->loss() : Loss());
+    return orrery::end_by(job_, error, site_.load(), rendezvous_ ? rendezvous_->loss() : Loss());
 }
 
 void Session::leave() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -128,7 +129,7 @@ private:
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;
     std::optional<StopAnswer> answer_;
-    const char* site_ = "setup";
+    std::atomic<const char*> site_ = "setup";  ///< read by who gives up a call that does not return
 };
 
 }  // namespace orrery

@@ -37,7 +37,7 @@ TEST_CASE("a member that does not come is named with op and number", "[failures]
             }
             const std::string name = op.substr(op.rfind(' ') + 1);
             const std::string number = name == "send" || name == "receive" ? "" : "#2";
-            expect_fault(m, 2500ms, {name, number, "rank 1"}, [&] {
+            expect_fault(m, 4500ms, {name, number, "rank 1"}, [&] {
                 if (op == "all_reduce") c->all_reduce(one, one, ReduceOp::sum).wait();
                 if (op == "small all_reduce") c->all_reduce(small, small, ReduceOp::sum).wait();
                 if (op == "all_gather") c->all_gather(one, two).wait();
@@ -49,7 +49,7 @@ TEST_CASE("a member that does not come is named with op and number", "[failures]
             });
             m.rendezvous.set("over", "1");
         },
-        500ms);
+        1500ms);
     CHECK(outcome.failures == all_well);
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("ranks of one process do not read what a member has taken along", "[fa
             const Tensor t = m.arena.tensor(DType::f32, 1000);
             if (m.rank == 0) {
                 const Event sent = c->send(t, 1, 0);
-                if (gives_up) expect_fault(m, 2500ms, {"send", "rank 1"}, [&] { sent.wait(); });
+                if (gives_up) expect_fault(m, 4500ms, {"send", "rank 1"}, [&] { sent.wait(); });
                 if (!gives_up) c.reset();
                 m.rendezvous.set("left", "1");
                 m.rendezvous.get("over", 10s);
@@ -137,10 +137,10 @@ TEST_CASE("ranks of one process do not read what a member has taken along", "[fa
             }
             m.rendezvous.get("left", 10s);
             const std::string why = gives_up ? "rank 0 has given up" : "rank 0 has ended";
-            expect_fault(m, 2500ms, {"receive", why}, [&] { c->receive(t, 0, 0).wait(); });
+            expect_fault(m, 4500ms, {"receive", why}, [&] { c->receive(t, 0, 0).wait(); });
             m.rendezvous.set("over", "1");
         },
-        500ms);
+        1500ms);
     CHECK(outcome.failures == all_well);
 }
 
@@ -155,9 +155,9 @@ TEST_CASE("a group that does not form names who is missing", "[failures]") {
                 m.rendezvous.get("over/1", 10s);
                 return;
             }
-            expect_fault(m, 2500ms, {"rank 2", "dp/0"}, [&] { m.make("dp/0", {0, 1, 2}); });
+            expect_fault(m, 4500ms, {"rank 2", "dp/0"}, [&] { m.make("dp/0", {0, 1, 2}); });
             m.rendezvous.set("over/" + std::to_string(m.rank), "1");
         },
-        500ms);
+        1500ms);
     CHECK(outcome.failures == all_well);
 }

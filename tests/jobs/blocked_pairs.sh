@@ -3,7 +3,7 @@
 # smaller MTU on the way): every process ends within 10 s of the first one that ends, no later than run.timeout_s + 10 s
 # after the fault, and the cause is named; `preflight` names the pair. ORRERY_LONG: 20 such jobs over gloo and ucx, at
 # their start and while they train, and 30 node checks at once, some of them killed: a table.
-# Runs alone: ends are bounded after the first.
+# Runs alone: it limits the time from the first process that ends to the last.
 source "$(dirname "$0")/lib.sh"
 long=${ORRERY_LONG:-}
 switch=orrery-bs-$$

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SIGKILL of either rank in any phase: the other ends within 5 s and says why, nothing is left behind, and a resumed
 # run has the losses and gradient norms of the uninterrupted one, bit for bit.
-# Runs alone: ends are bounded in milliseconds.
+# Runs alone: it limits the time to an end in milliseconds.
 source "$(dirname "$0")/lib.sh"
 steps=200  # so many that no machine is through before the kill
 run_tiny whole $steps > whole.log 2>&1 || { cat whole.log; fail "the uninterrupted run"; }

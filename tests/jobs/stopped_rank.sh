@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SIGSTOP of a rank in a step: within the bound and 2 s the other says who is behind, in which operation it waits and
 # what that process does; then every process ends.
-# Runs alone: reports and ends are bounded in milliseconds.
+# Runs alone: it limits the time to a report and to an end in milliseconds.
 source "$(dirname "$0")/lib.sh"
 
 ranks_of() { pgrep -P "$1" || true; }

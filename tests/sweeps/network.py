@@ -93,7 +93,7 @@ def rendezvous_rows():
         row = Row('rendezvous', harm, way, when, LOST, (1, 1), 0, (RANK_1, RANK_0), after=after)
         if when in ('hello', 'welcome', 'first frame'):
             row.seconds = JOIN
-            # Who does not know yet that it is in comes again, and who was refused once.
+            # A rank that was not admitted yet, or was refused once, connects again.
             if harm not in ('flip', 'duplicate') or (harm, when) == ('flip', 'hello'):
                 row = Row('rendezvous', harm, way, when, WELL, seconds=JOIN, after=after)
             elif way == 'down':  # it finds what cannot be of this service, before it is in

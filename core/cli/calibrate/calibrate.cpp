@@ -90,17 +90,17 @@ void prepare_script(Calibration& all, ScriptCommand script) {
         if (axis.size > 1) all.wires.push_back({all.settings.transport_of(axis.name), axis.size});
 }
 
-/// nullopt where the plugin cannot be loaded.
+/// nullopt where the plugin cannot be loaded, or refuses its configuration.
 std::optional<TransportContract> contract_of(const Calibration& all, const std::string& transport) {
     Config config = all.script ? all.script->config() : all.config;
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     Registry registry;
     try {
         loader.load("transport", transport, registry, {});
+        return registry.transport(transport, {})(config.table("transport").table(transport))->contract();
     } catch (const Error&) {
         return std::nullopt;
     }
-    return registry.transport(transport, {})(config.table("transport").table(transport))->contract();
 }
 
 bool joins_processes(const TransportContract& contract) { return !contract.same_process && serves(contract, "cpu"); }

@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How long one that was there may take to come again after the others were, and to take the last order.
+/// Time limits for a launcher that was connected before: to connect again once the others have, and to receive the last
+/// order.
 std::chrono::milliseconds comes_again(const Job& job) { return job.silence + job.silence / 2; }
 std::chrono::milliseconds takes_order(const Job& job) { return job.silence / 2; }
 

@@ -161,7 +161,11 @@ RankEnd RankProcesses::end_of(const Child& child, int status) const {
     const RankTells& told = board_->of(child.rank - spec_.first_rank);
     const int how = told.end;
     end.done = how == 1;
-    if (how == 2) end.told = decode_loss({told.loss, ::strnlen(told.loss, sizeof told.loss)});
+    if (how != 2) return end;
+    try {
+        end.told = decode_loss({told.loss, ::strnlen(told.loss, sizeof told.loss)});
+    } catch (const Error&) {  // it was killed while it wrote: its exit code says enough
+    }
     return end;
 }
 

@@ -52,9 +52,9 @@ public:
     /// A rank that was seen to wait for a disk at each call for at least `seconds`, none of which said that steps have
     /// `moved` on; none.
     std::optional<int64_t> waits_for_disk(double seconds, bool moved);
-    /// Ends them where all that run were seen to be stopped (SIGSTOP) at each call for `silence`, as others bear that
-    /// of one: none is left to miss them. Calls far from each other say nothing of the time between: this process was
-    /// stopped.
+    /// Ends the ranks where every one that runs was stopped (SIGSTOP) at each call for `silence`. One that is stopped
+    /// is reported by the others; when all are, none is left to do so. Calls far from each other say nothing of the
+    /// time between: this process was stopped.
     void end_stopped(std::chrono::milliseconds silence);
 
 private:

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -29,7 +30,7 @@ using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 /// No delay, keepalive, and an error rather than an endless resend when the other end is cut off.
 void tune(int socket, std::chrono::milliseconds silence) {
     const int on = 1;
-    const auto unsent_ms = static_cast<int>(silence.count());
+    const auto unsent_ms = static_cast<int>(std::min<int64_t>(silence.count(), std::numeric_limits<int>::max()));
     ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);

@@ -235,7 +235,7 @@ public:
         const auto absent = ask("absent", "", "", Milliseconds(1000));
         return !absent ? "the rendezvous does not answer" : absent->empty() ? "all ranks joined" : *absent;
     }
-    std::string lost() const override {
+    orrery::Message lost() const override {
         if (!is_lost_) return {};
         const std::lock_guard lock(mutex_);
         return link_.loss().text;
@@ -293,7 +293,7 @@ private:
             changed_.wait_for(lock, Milliseconds(100), [&] { return answered() || link_.over(); });
         if (answered()) return answer;
         if (is_lost_ || link_.over())
-            throw Error((is_lost_ ? link_.loss().text : link_.service() + " closed the store") +
+            throw Error((is_lost_ ? link_.loss().text.shown() : link_.service() + " closed the store") +
                             "\n  this rank waited for key '" + std::string(key) + "'",
                         Fault::peer);
         link_.cancel(number);

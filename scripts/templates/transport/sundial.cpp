@@ -228,11 +228,11 @@ protected:
             }
             const auto [peer, closed] = *transfer;
             if (over_) fail(why());
-            if (const std::string lost = rendezvous_.lost(); !lost.empty()) fail(lost);
+            if (const orrery::Message lost = rendezvous_.lost(); !lost.empty()) fail(lost.shown());
             if (closed) {
                 ::poll(nullptr, 0, 200);  // the rendezvous soon knows whose death closed it
-                const std::string lost = rendezvous_.lost();
-                fail(over_ ? why() : !lost.empty() ? lost : rank_text(peer) + " closed its connection");
+                const orrery::Message lost = rendezvous_.lost();
+                fail(over_ ? why() : !lost.empty() ? lost.shown() : rank_text(peer) + " closed its connection");
             }
             if (Clock::now() >= deadline)
                 fail(rank_text(peer) + " did not come within " + std::to_string(timeout_.count()) +
