@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the last bits of losses depend on is recorded, and a line at the start says where it differs: from the checkpoint
-# that is resumed, or between ranks. Nothing differs: no line. Runs beside other tests.
+# that is resumed, or between ranks. Nothing differs: no line.
 source "$(dirname "$0")/lib.sh"
 lines() { grep -e "in the last bits" -e "may compute different bits" "$1"; }
 # must LOG COMMAND...: it succeeds.

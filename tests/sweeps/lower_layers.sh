@@ -10,29 +10,12 @@ set -eu
 programs=$1 stride=$2
 shift 2
 export ASAN_OPTIONS=detect_leaks=0
-[ "$(id -u)" -eq 0 ] || { echo "skipped: it needs root to mount file systems"; exit 77; }
-work=$(mktemp -d)
-disk=$work/disk run=$work/run
-mkdir "$disk" "$run"
-leave() {
-    { chattr -R -i "$disk"; umount -l "$run"; umount -l "$disk"; } > /dev/null 2>&1 || true
-    rm -rf "$work"
-}
-trap leave EXIT
+source "$(dirname "$0")/file_systems.sh"
 where=start
 fail() {
     echo "FAILED: $where ($(cat "$work/said" 2> /dev/null)): $1" >&2
     cat "$work/err" >&2
     exit 1
-}
-mount_disk() {
-    rm -f "$work/image"
-    case ${1#overlay_} in
-    overlay | tmpfs) mount -t tmpfs tmpfs "$disk" ;;
-    ext4) truncate -s 64M "$work/image" && mkfs.ext4 -q "$work/image" && mount -o loop "$work/image" "$disk" ;;
-    xfs) truncate -s 300M "$work/image" && mkfs.xfs -q "$work/image" && mount -o loop "$work/image" "$disk" ;;
-    btrfs) truncate -s 128M "$work/image" && mkfs.btrfs -q "$work/image" && mount -o loop "$work/image" "$disk" ;;
-    esac
 }
 # restart SYSTEM: the run's folder as the state has it, at $place.
 restart() {

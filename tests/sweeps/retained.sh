@@ -23,28 +23,17 @@ if [ "${1:-}" = layers ]; then # layers SYSTEM DISK PLACE begin|restart
 fi
 tests=$1 stride=$2
 shift 2
-[ "$(id -u)" -eq 0 ] || { echo "skipped: it needs root to mount file systems"; exit 77; }
-work=$(mktemp -d)
-disk=$work/disk
-mkdir "$disk" "$work/place"
-trap 'umount -l "$work/place" "$disk" 2> /dev/null || true; rm -rf "$work"' EXIT
+source "$(dirname "$0")/file_systems.sh"
 mounted=0
 for system in "$@"; do
-    rm -f "$work/image"
-    case ${system#overlay_} in
-    overlay | tmpfs) mount -t tmpfs tmpfs "$disk" ;;
-    *)
-        truncate -s 400M "$work/image"
-        "mkfs.${system#overlay_}" -q "$work/image" && mount -o loop "$work/image" "$disk"
-        ;;
-    esac > "$work/err" 2>&1 || { echo "$system skipped: $(tail -n 1 "$work/err")"; continue; }
-    layers="$0 layers $system $disk $work/place"
+    mount_disk "$system" > "$work/err" 2>&1 || { echo "$system skipped: $(tail -n 1 "$work/err")"; continue; }
+    layers="$0 layers $system $disk $run"
     if $layers begin 2> "$work/err"; then
         mounted=$((mounted + 1))
-        ORRERY_LAYERS=$layers ORRERY_PLACE=$work/place/ckpt ORRERY_STRIDE=$stride "$tests" "[on_disk]" > "$work/said" ||
+        ORRERY_LAYERS=$layers ORRERY_PLACE=$run/ckpt ORRERY_STRIDE=$stride "$tests" "[on_disk]" > "$work/said" ||
             { cat "$work/said" >&2; exit 1; }
         echo "$system | $(grep ' all as they must be' "$work/said")"
-        umount "$work/place"
+        umount "$run"
     else
         echo "$system skipped: $(tail -n 1 "$work/err")"
     fi

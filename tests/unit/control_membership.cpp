@@ -229,22 +229,30 @@ TEST_CASE("a frame that is not the member's ends its connection and is named, a 
     }
 }
 
+namespace {
+
+std::string always_r(size_t bytes) { return std::string(bytes, 'r'); }
+
+/// The bytes that the service sends next over that connection.
+std::string sent_over(Membership& service, uint64_t connection) {
+    std::string bytes;
+    for (const LinkAction& action : service.actions())
+        if (action.connection == connection) bytes += action.bytes;
+    return bytes;
+}
+
+}  // namespace
+
 TEST_CASE("a bit of a hello or a challenge that was flipped on the way refuses nobody for good", "[control]") {
-    const auto random = [](size_t bytes) { return std::string(bytes, 'r'); };
     const LinkTime now{0};
     ServeOptions serving;
     serving.world = 2;
     JoinOptions joining;
     joining.rank = 1;
     const bool of_challenge = GENERATE(false, true);
-    Membership service(serving, LinkHost{"n1", 1, random, {}});
-    MemberLink member(joining, LinkHost{"n2", 7, random, {}});
-    const auto said = [&](uint64_t by) {
-        std::string bytes;
-        for (const LinkAction& action : service.actions())
-            if (action.connection == by) bytes += action.bytes;
-        return bytes;
-    };
+    Membership service(serving, LinkHost{"n1", 1, always_r, {}});
+    MemberLink member(joining, LinkHost{"n2", 7, always_r, {}});
+    const auto said = [&](uint64_t connection) { return sent_over(service, connection); };
     const auto flipped = [](std::string bytes, bool flips) {
         if (flips) bytes[bytes.size() / 2] ^= 4;
         return bytes;
@@ -263,20 +271,14 @@ TEST_CASE("a bit of a hello or a challenge that was flipped on the way refuses n
 }
 
 TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
-    const auto random = [](size_t bytes) { return std::string(bytes, 'r'); };
     const LinkTime now{0};
     ServeOptions serving;
     serving.world = 2;
     JoinOptions joining;
     joining.rank = 1;
-    Membership service(serving, LinkHost{"n1", 1, random, [](int64_t) { return std::string("is running"); }});
-    MemberLink member(joining, LinkHost{"n2", 7, random, {}});
-    const auto said = [&](uint64_t by) {
-        std::string bytes;
-        for (const LinkAction& action : service.actions())
-            if (action.connection == by) bytes += action.bytes;
-        return bytes;
-    };
+    Membership service(serving, LinkHost{"n1", 1, always_r, [](int64_t) { return std::string("is running"); }});
+    MemberLink member(joining, LinkHost{"n2", 7, always_r, {}});
+    const auto said = [&](uint64_t connection) { return sent_over(service, connection); };
     // Up to `answers` of the service reach the member on that connection: challenge, welcome, and that it is in.
     const auto meet = [&](uint64_t connection, int answers) {
         service.opened(connection, "10.0.0.2", now);
@@ -293,7 +295,7 @@ TEST_CASE("who does not know yet that it has joined comes again", "[control]") {
     const bool seen = GENERATE(false, true);  // a connection that is half open is not seen to end
     if (seen) service.closed(1, now);
     if (!seen) {  // another process is no reason to give the place away
-        MemberLink other(joining, LinkHost{"n2", 8, random, {}});
+        MemberLink other(joining, LinkHost{"n2", 8, always_r, {}});
         const auto refused_on = [&](uint64_t connection) {
             service.opened(connection, "10.0.0.2", now);
             other.opened(now);
