@@ -125,7 +125,8 @@ preflight() {
     repair
     fault "$kind" 1
     for n in 0 1 2; do
-        node $n preflight --quick --ranks 3 --transport "$transport" --set transport.ucx.transports=tcp --folder . &
+        node $n preflight --quick --ranks 3 --transport "$transport" --set transport.ucx.transports=tcp \
+            --set run.timeout_s=$bound --folder . &
     done
     wait $(jobs -p)
     read -r code _ < 0.end
