@@ -1,7 +1,7 @@
 #!/bin/sh
 # The manuals are true. Every block ```sh of every README.md must be good shell and name files that exist; a block
-# ```sh run is run, from the root, and must succeed within five minutes; one marked ```sh run long is run only where
-# ORRERY_LONG is set. Every block ```lua must be good Lua. Pages of scripts/manual are for an installed prefix: pages.sh.
+# ```sh run is run, from the root, and must succeed within five minutes; one marked ```sh run long only where
+# ORRERY_LONG is set. A block ```lua must be good Lua. Pages of scripts/manual are for an installed prefix: pages.sh.
 # usage: manuals.sh SOURCE BUILD
 set -eu
 export ORRERY_CPU_PRODUCTS=onednn  # nothing is measured
