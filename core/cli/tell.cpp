@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/hash.h"
 #include "cli/command_line.h"
 #include "cli/supervise/agents.h"
 #include "config/load.h"
@@ -39,8 +40,13 @@ void stay(Milliseconds limit, const std::function<bool()>& done) {
 
 void print(const Message& what) { std::fprintf(stderr, "orrery: %s\n", what.shown().c_str()); }
 
-/// Before this process has met the others.
-Loss started_badly(const Message& what, Fault fault) { return loss_of(fault, what.cut(most_told), "start"); }
+/// Before this process has met the others. A mistake's site has a digest of what it is, so that two different mistakes
+/// are both printed. An error's has none: restarts compare sites, and texts must not decide there.
+Loss started_badly(const Message& what, Fault fault) {
+    const std::string digest =
+        fault == Fault::usage ? fmt::format("-{:08x}", crc32c(bytes_of(what.shown()))) : std::string();
+    return loss_of(fault, what.cut(most_told), "start" + digest);
+}
 
 Loss failed(const std::string& who, const Message& what, Fault fault) {
     Loss loss = started_badly(what, fault);

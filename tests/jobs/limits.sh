@@ -33,6 +33,16 @@ wait $first
 [ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
 [ "$(cat one.log two.log | grep -c 'dp=3 has 3 ranks, torchrun started 2')" -eq 1 ] ||
     { cat one.log two.log; fail "two ranks say the same"; }
+# Two different mistakes are both said.
+port=$(free_port)
+as_rank 0 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=3 > one.log 2>&1 &
+first=$!
+as_rank 1 2 "$port" "$orrery" run "$source_root/scripts/gpt.lua" --set mesh.dp=5 > two.log 2>&1
+[ $? -eq 2 ] || { cat one.log two.log; fail "rank 1 does not end with 2"; }
+wait $first
+[ $? -eq 2 ] || { cat one.log two.log; fail "rank 0 does not end with 2"; }
+grep -q "dp=3 has 3 ranks, torchrun started 2" one.log && grep -q "dp=5 has 5 ranks, torchrun started 2" two.log ||
+    { cat one.log two.log; fail "one of two mistakes is not said"; }
 
 # Inside a Slurm job of several nodes only this one is used: that is said.
 SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 run_tiny batch 2 > batch.log 2>&1 ||
