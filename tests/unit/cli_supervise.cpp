@@ -99,7 +99,9 @@ TEST_CASE("the first cause is told from what follows it", "[supervise]") {
     CHECK(how.cause == Cause::error);
     CHECK(how.site == "loss");
     CHECK(how.text.shown() == "failed: step 5: the loss is nan");
-    CHECK(verdict({ended(0, 2, own(Cause::mistake, "script", "no such key"))}, 0, 2, false).cause == Cause::mistake);
+    how = verdict({peer, ended(0, 2, own(Cause::mistake, "script", "no such key"))}, 0, 1, false);
+    CHECK(how.cause == Cause::mistake);
+    CHECK(how.code == 2);  // also where the other rank ended first, with 1
     CHECK(verdict({ended(0, 75, own(Cause::stopped, "save", "stopped")),
                    ended(1, 75, own(Cause::stopped, "save", "stopped"))},
                   9, 75, false)

@@ -9,6 +9,8 @@
 namespace orrery {
 namespace {
 
+constexpr int code_of_mistake = 2;
+
 bool stopped(const RankEnd& end) { return end.code == 75 || end.code == 130; }
 bool hearsay(const RankEnd& end) { return end.told && end.told->hearsay; }
 
@@ -35,13 +37,15 @@ Loss verdict(const std::vector<RankEnd>& ends, int64_t step, int code, bool no_m
         return loss(Cause::early_end, *e, "exit", "ended with exit code 0 before its end");
     const auto own = [](const RankEnd& e) { return e.signal == 0 && e.code != 0 && !stopped(e) && !hearsay(e); };
     if (const RankEnd* e = first(ends, own)) {
-        const bool mistake = e->code == 2 || (e->told && e->told->cause == Cause::mistake);
-        return loss(
+        const bool mistake = e->code == code_of_mistake || (e->told && e->told->cause == Cause::mistake);
+        Loss found = loss(
             mistake   ? Cause::mistake
             : e->told ? Cause::error
                       : Cause::process,
             *e, e->told ? e->told->site : "exit",
             e->told ? "failed: " + e->told->text.first_line() : fmt::format("ended with exit code {}", e->code));
+        if (mistake) found.code = code_of_mistake;  // a rank that heard of it may have ended first, with 1
+        return found;
     }
     if (const RankEnd* e = first(ends, [](const RankEnd& e) { return e.late && e.state == 'T'; }))
         return loss(Cause::hang, *e, "stopped", "was stopped (SIGSTOP)");
