@@ -383,7 +383,7 @@ Command preflight(PreflightCommand& command) {
         Flag("--json", &command.json, "one JSON object instead of tables"),
     };
     return {"preflight",
-            "measure the machines of a job before a run: devices, memory, storage, clocks, links, collectives",
+            "measure the machines of a job before a run: devices, memory, storage, links, collectives",
             places + node_flags(command.nodes, command.node_rank, command.rendezvous) + figures,
             examples({"preflight --quick --ranks 2 --transport shm",
                       "preflight --transport ucx --ranks 16 --nodes 2 --node-rank 0 --rendezvous n1:29500"},
