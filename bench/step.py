@@ -7,7 +7,7 @@
 PYTHON is an interpreter that has PyTorch; without --torch and --before only Orrery is timed. `before` is the ratio to
 TREE's medians. A round is one process of each side;
 the table has the median over rounds of each process' median step. MFU is model flops (6 N per token plus 12 T C per
-token and layer) over the best rate of products, of any kind, that the run knows. MiB is the peak of the
+token and layer) over the rate of products of the kind that runs. MiB is the peak of the
 process: Orrery's from its start, PyTorch's of the timed steps. Two ranks of one thread each are compared with one rank
 of two threads in the last column (2x1).
 """

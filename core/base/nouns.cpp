@@ -18,9 +18,6 @@ std::unique_ptr<Kernel> Device::capture(const std::function<void()>&, std::strin
     why_not = "the device captures nothing";
     return nullptr;
 }
-void Device::use_products(std::string_view name) {
-    throw Error("products \"" + std::string(name) + "\": the device has one kind");
-}
 Rendezvous::~Rendezvous() = default;
 RendezvousService::~RendezvousService() = default;
 RendezvousBackend::~RendezvousBackend() = default;

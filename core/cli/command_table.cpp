@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "cli/products/products.h"
 #include "compile/pipeline.h"
 #include "config/toml_text.h"
 #include "run/checkpoint/manifest.h"
@@ -295,12 +294,11 @@ Command products(ProductsCommand& products) {
         Flag("--device", &products.device, "device plugin"),
         Flag("--threads", &products.rank_threads, "threads of a rank; 0: the processors allowed", in_range(0, 1024)),
         Flag("--types", &products.types, "types of operands: f32, bf16, f16"),
-        Flag("--try", &products.only, "one kind, in this process, with the result as JSON"),
-        Flag("--untimed", &products.untimed, "with --try: only whether it is right", {.needs = "--try"}),
+        Flag("--try", &products.tried, "only the kind that is set, in this process, of one type: its FLOP/s"),
         Flag("-s,--set", &products.sets, "table.key=value of [device.NAME] or [plugins]; may repeat",
              {.one_each = true}),
     };
-    return {"products", "time matrix products in each kind that a device has, as `run` does once", flags,
+    return {"products", "time matrix products in each kind that a device has, and say which to set", flags,
             examples({"products --threads 1 --types f32,bf16"}), [&] { return products_command(products); }};
 }
 
@@ -385,7 +383,7 @@ Command preflight(PreflightCommand& command) {
         Flag("--json", &command.json, "one JSON object instead of tables"),
     };
     return {"preflight",
-            "measure the machines of a job before a run: devices, memory, storage, clocks, links, collectives",
+            "measure the machines of a job before a run: devices, memory, storage, links, collectives",
             places + node_flags(command.nodes, command.node_rank, command.rendezvous) + figures,
             examples({"preflight --quick --ranks 2 --transport shm",
                       "preflight --transport ucx --ranks 16 --nodes 2 --node-rank 0 --rendezvous n1:29500"},

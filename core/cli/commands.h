@@ -102,8 +102,7 @@ struct NewPluginCommand {
 struct ProductsCommand {
     std::string device = "cpu", types = "f32,bf16";
     int64_t rank_threads = 0;       ///< 0: the processors that this process may run on
-    std::string only;               ///< this kind alone, in this process, the result as JSON; "": all, as a table
-    bool untimed = false;           ///< of one kind: only whether it is right
+    bool tried = false;             ///< the kind that is set alone, in this process: prints its rates
     std::vector<std::string> sets;  ///< of [device.NAME] and [plugins]
 };
 

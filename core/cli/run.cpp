@@ -18,7 +18,6 @@
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
-#include "cli/products/products.h"
 #include "cli/ranks.h"
 #include "cli/run_record/kept.h"
 #include "cli/run_record/run_record.h"
@@ -91,11 +90,10 @@ std::unique_ptr<Session> meet(ScriptRunner& script, const Settings& settings, co
     sessions.end = {};
     if (script.job().ranks > 1 && !sessions.backend)
         sessions.backend = make_rendezvous(settings.rendezvous, script.config(), script.registry());
-    const ProductSearch search = product_search(settings, script.config(), script.job());
     try {
         return std::make_unique<Session>(settings, script.config(), script.registry(),
                                          next_session(script.job(), sessions, settings.silence), compiled,
-                                         std::move(device), &met, &search, &sessions.end);
+                                         std::move(device), &met, &sessions.end);
     } catch (const std::exception& error) {
         if (!sessions.end) sessions.end = end_by(script.job(), error, "meeting");
         const bool told = met || fault_of(error) == Fault::peer;  // else who tells the others names the rank

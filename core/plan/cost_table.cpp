@@ -298,7 +298,7 @@ std::string machine_key(const std::string& machine) {
 }
 
 std::string machine_of(Device& device) {
-    const std::string machine = device.products().machine;
+    const std::string machine = device.machine();
     return machine.empty() ? "device=" + device.limits().name + "\n" : machine;
 }
 

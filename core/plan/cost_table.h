@@ -43,7 +43,7 @@ struct WireCost {
 struct CostTable {
     std::string made_by;  ///< "calibrate", "run"
     std::string device;   ///< the plugin: "cpu"
-    std::string machine;  ///< ProductKinds::machine: "name=value" lines
+    std::string machine;  ///< Device::machine: "name=value" lines
     /// Further facts: hosts, ranks, mesh, the step's seconds.
     std::vector<std::pair<std::string, std::string>> facts = {};
     std::vector<std::pair<std::string, double>> totals = {};  ///< seconds of a step, by what they went to
@@ -62,7 +62,7 @@ std::string spec_text(const KernelSpec& spec);
 /// What a machine says of itself, in one form: its lines trimmed and sorted, without empty ones.
 std::string machine_key(const std::string& machine);
 
-/// The identity of a device's machine: ProductKinds::machine, or its name where it has none.
+/// The identity of a device's machine: Device::machine, or its name where it has none.
 std::string machine_of(Device& device);
 
 }  // namespace orrery

@@ -81,8 +81,8 @@ public:
     std::string arithmetic() override {
         return call("arithmetic", [&] { return made_->arithmetic(); });
     }
-    void use_products(std::string_view name) override {
-        call("use_products", [&] { made_->use_products(name); });
+    std::string machine() override {
+        return call("machine", [&] { return made_->machine(); });
     }
     bool captures() override {
         return call("captures", [&] { return made_->captures(); });

@@ -113,7 +113,7 @@ std::vector<std::string> bits_between(const std::vector<RankBits>& ranks) {
 }
 
 std::string bits_since(const std::optional<BitSources>& saved, const RankBits& now, int64_t step) {
-    static const std::set<std::string> always = {"device", "mesh", "threads_per_rank"};
+    static const std::set<std::string> always = {"device", "mesh", "products", "threads_per_rank"};
     if (!saved)
         return fmt::format(
             "the checkpoint of step {} does not record the threads and the code that made it: the losses "

@@ -50,12 +50,12 @@ CompileOptions compile_options(const Settings& settings, const Job& job, Device*
 }
 
 Session::Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-                 std::unique_ptr<Device> device, bool* met, const ProductSearch* search, Loss* end)
+                 std::unique_ptr<Device> device, bool* met, Loss* end)
     : settings_(settings), job_(job), compiled_(std::move(compiled)) {
     meet(config, registry);
     if (met) *met = true;
     try {
-        start(config, registry, std::move(device), search);
+        start(config, registry, std::move(device));
     } catch (const std::exception& error) {
         ends_by_itself();
         if (fault_of(error) == Fault::peer && other_stopped()) throw Error(orrery::other_stopped, Fault::requeue);
@@ -65,18 +65,14 @@ Session::Session(const Settings& settings, Config& config, const Registry& regis
     }
 }
 
-void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device,
-                    const ProductSearch* search) {
+void Session::start(Config& config, const Registry& registry, std::unique_ptr<Device> device) {
     agree("settings", settings_of(config));
     Agreement same = compiled_.agreement();
     same.emplace_back("the device", settings_.device);  // some capture their steps, others would wait for their vote
-    agree("plan", same);
     device_ = device ? std::move(device) : make_device(settings_, config, registry, job_);
-    // Before limits(), which multiplies: the default may be what faults here. Others wait for who measures.
-    const ProductRank all{job_.rank, host_name(), [this](const std::string& topic, const std::string& mine) {
-                              return exchange(topic, mine, WaitLimit::files);
-                          }};
-    products_ = choose_products(*device_, matrix_type(compiled_.programs.front().plan.program), search, all);
+    if (const std::string kind = device_->products().in_use; !kind.empty())
+        same.emplace_back("the kind of matrix products", kind);  // what all ranks compute is the same to the last bit
+    agree("plan", same);
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     assemble(config, registry);
@@ -86,13 +82,6 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
     if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
 }
 
-void Session::settle_products(const std::string& saved, int64_t step) {
-    const std::string had = products_.name;
-    resume_products(products_, saved, step);
-    agree("products", {{"kind of matrix products", products_.name.empty() ? "no choice" : products_.name}});
-    if (products_.name != had) device_->use_products(products_.name);
-}
-
 std::vector<std::string> Session::settle_bits(const BitSources& code, const std::optional<BitSources>& saved,
                                               int64_t step) {
     bits_ = {{"threads_per_rank", std::to_string(compiled_.train().threads_per_rank)},
@@ -100,6 +89,7 @@ std::vector<std::string> Session::settle_bits(const BitSources& code, const std:
              {"device", settings_.device}};
     for (const Axis& axis : compiled_.mesh.axes())
         if (axis.size > 1) bits_.push_back({"transport of " + axis.name, settings_.transport_of(axis.name)});
+    if (const std::string kind = device_->products().in_use; !kind.empty()) bits_.push_back({"products", kind});
     for (BitSource& source : bit_sources_of(device_->arithmetic())) bits_.push_back(std::move(source));
     bits_.insert(bits_.end(), code.begin(), code.end());
     const RankBits mine{host_name(), bits_};

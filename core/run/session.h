@@ -16,7 +16,6 @@
 #include "run/control/rendezvous.h"
 #include "run/control/stop_request.h"
 #include "run/control/watch.h"
-#include "run/products/products.h"
 #include "run/rank_context.h"
 #include "run/settings.h"
 
@@ -35,11 +34,10 @@ class Session {
 public:
     /// `device`: one that make_device() has made for this job, as to count scratch; nullptr: makes it. Throws
     /// Fault::peer naming a rank that does not come, or whose plan differs.
-    /// `met`: set as soon as the others learn from this session why this rank ends. `search`: measures the kinds of
-    /// products; without it none are measured. `end`: where it throws, end_by() of that.
+    /// `met`: set as soon as the others learn from this session why this rank ends. `end`: where it throws, end_by() of
+    /// that.
     Session(const Settings& settings, Config& config, const Registry& registry, const Job& job, Compiled compiled,
-            std::unique_ptr<Device> device = nullptr, bool* met = nullptr, const ProductSearch* search = nullptr,
-            Loss* end = nullptr);
+            std::unique_ptr<Device> device = nullptr, bool* met = nullptr, Loss* end = nullptr);
     ~Session();
     Session(const Session&) = delete;
 
@@ -59,11 +57,6 @@ public:
     /// nullptr in a job of one rank.
     Rendezvous* rendezvous() { return rendezvous_.get(); }
     std::chrono::milliseconds timeout() const { return settings_.timeout; }
-    /// How matrix products run.
-    const ProductChoice& products() const { return products_; }
-    /// Of a run that goes on from a checkpoint of `step`, made with the kind `saved`; "": there is none, or it does not
-    /// say. Throws Fault::peer naming a rank whose products would be others. Collective.
-    void settle_products(const std::string& saved, int64_t step);
     /// What the last bits of its numbers depend on, as settle_bits() found it.
     const BitSources& bits() const { return bits_; }
     /// `code`: the libraries whose code it runs. Of a run that resumes from a checkpoint of `step` (0: it does not)
@@ -107,7 +100,7 @@ public:
 private:
     void meet(Config& config, const Registry& registry);
     void tell_stopped();
-    void start(Config& config, const Registry& registry, std::unique_ptr<Device> device, const ProductSearch* search);
+    void start(Config& config, const Registry& registry, std::unique_ptr<Device> device);
     void assemble(Config& config, const Registry& registry);
     void watch();
 
@@ -120,7 +113,6 @@ private:
     std::unique_ptr<Member> rendezvous_;
     std::optional<Exchange> exchange_;
     std::unique_ptr<Device> device_;
-    ProductChoice products_;
     BitSources bits_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;

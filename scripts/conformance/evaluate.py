@@ -110,7 +110,7 @@ def orrery(program, *arguments):
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch) / "out.json"
         done = subprocess.run([program, "evaluate", *map(str, arguments), "-o", str(out)], capture_output=True,
-                              text=True, env=dict(os.environ, ORRERY_CPU_PRODUCTS="onednn"))
+                              text=True)
         if done.returncode != 0:
             sys.exit(f"orrery evaluate {' '.join(map(str, arguments))}: {done.stderr}")
         return json.load(open(out))

@@ -104,8 +104,7 @@ class Checks:
 
     def command(self, *words, python=None):
         done = subprocess.run([*map(str, words)], cwd=self.folder, capture_output=True, text=True,
-                              env=dict(os.environ, ORRERY_CPU_PRODUCTS="onednn", OMP_NUM_THREADS="1",
-                                       HF_HUB_OFFLINE="1"))
+                              env=dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"))
         if done.returncode != 0:
             sys.exit(f"{' '.join(map(str, words))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return done.stdout

@@ -266,7 +266,6 @@ def main():
     parser.add_argument("--keep", help="a folder for the run, which stays there")
     asked = parser.parse_args()
     draw = random.Random(asked.seed)
-    os.environ["ORRERY_CPU_PRODUCTS"] = "onednn"
     with tempfile.TemporaryDirectory() as made:
         scratch = pathlib.Path(asked.keep or made)
         (scratch / "prometheus").mkdir(parents=True, exist_ok=True)

@@ -32,10 +32,9 @@ public:
 
 /// Where ORRERY_APART_KINDS is set: one kind of products that runs, and one that faults whatever the flags say.
 ProductKinds kinds_of(Config& config) {
-    const std::string named = config.text("products", "auto");
+    const std::string named = config.text("products", "plain");
     if (!std::getenv("ORRERY_APART_KINDS")) return {};
-    const bool fixed = named != "auto";
-    return {{"plain", "faulty"}, fixed ? named : "plain", fixed ? "device.apart.products" : "", "processor=apart\n"};
+    return {{"plain", "faulty"}, named};
 }
 
 int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096; }
@@ -200,7 +199,6 @@ public:
     void* native(int) override { return this; }
 
     ProductKinds products() override { return kinds_; }
-    void use_products(std::string_view name) override { kinds_.in_use = name; }
 
     bool captures() override { return true; }
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {

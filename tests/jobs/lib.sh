@@ -3,8 +3,6 @@ set -u
 source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 orrery=${ORRERY_PROGRAM:-$source_root/build/orrery}
 work=$(mktemp -d)
-# The default kind of matrix products: tests measure nothing, and leave the user's cache alone.
-export ORRERY_CPU_PRODUCTS=onednn
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 

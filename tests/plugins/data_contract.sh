@@ -5,7 +5,6 @@
 set -u
 source=$1 build=$2
 orrery=$build/orrery plugins=$build/tests/bad_plugins/data template=$source/scripts/templates/data
-export ORRERY_CPU_PRODUCTS=onednn
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

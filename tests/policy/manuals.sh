@@ -4,7 +4,6 @@
 # ORRERY_LONG is set. A block ```lua must be good Lua. Pages of scripts/manual are for an installed prefix: pages.sh.
 # usage: manuals.sh SOURCE BUILD
 set -eu
-export ORRERY_CPU_PRODUCTS=onednn  # nothing is measured
 source=$1 build=$2 bad=0 ran=0
 cd "$source"
 work=$build/tests/manuals

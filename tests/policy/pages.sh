@@ -5,7 +5,6 @@
 # Lua must be good Lua, all C++ compile against the installed headers, all links lead to a page.
 # usage: pages.sh BUILD
 set -eu
-export ORRERY_CPU_PRODUCTS=onednn  # nothing is measured
 build=$1 bad=0
 work=$build/tests/manual_pages
 rm -rf "$work"

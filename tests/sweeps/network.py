@@ -187,7 +187,7 @@ class Job:
                     'checkpoint.every_steps=20', 'script.layers=1', 'script.embed=12', 'script.heads=3',
                     'run.threads_per_rank=1', f'run.join_timeout_s={JOIN}', f'run.timeout_s={STEP}', *sets]
         command = [*before, self.orrery, 'run', SCRIPT] + [word for one in settings for word in ('--set', one)]
-        env = dict(os.environ, ORRERY_TOKEN='a-secret-of-this-test', ORRERY_CPU_PRODUCTS='onednn', **variables)
+        env = dict(os.environ, ORRERY_TOKEN='a-secret-of-this-test', **variables)
         with open(os.path.join(self.folder, f'said.{len(self.sides)}'), 'w') as said:
             self.sides.append(subprocess.Popen(command + words, cwd=self.folder, env=env, stdout=said,
                                                stderr=subprocess.STDOUT))

@@ -139,8 +139,7 @@ class Job:
         for key, value in settings.items():
             words += ['--set', f'{key}={value}']
         with open(self.log, 'ab') as log:
-            self.launcher = subprocess.Popen(words, stdout=log, stderr=log, cwd=self.work,
-                                             env={**os.environ, 'ORRERY_CPU_PRODUCTS': 'onednn'})
+            self.launcher = subprocess.Popen(words, stdout=log, stderr=log, cwd=self.work)
         self.starts += 1
 
     def ranks(self):

@@ -1,4 +1,4 @@
-// run.json, and the revision of a script without git's program to ask.
+// run.json.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -6,7 +6,6 @@
 #include "base/env.h"
 #include "base/json.h"
 #include "cli/run_record/kept_script.h"
-#include "cli/run_record/revision.h"
 #include "cli/run_record/run_record.h"
 #include "config/load.h"
 #include "folders.h"
@@ -89,32 +88,6 @@ TEST_CASE("of starts before, run.json keeps what is small") {
     }
     CHECK(now["before"].dump().size() < 11 * 250);
     CHECK(now["plugins"].size() == 1000);
-}
-
-TEST_CASE("the revision of a script is read from its repository's files") {
-    const Folder folder("revisions");
-    const std::string one(40, '1'), two(40, '2'), three(40, '3');
-    const auto commit = [&](const std::string& file) {
-        const auto found = revision_of(folder.path + "/" + file);
-        return found ? found->commit : "none";
-    };
-    folder.write("a/.git/HEAD", "ref: refs/heads/main\n");
-    folder.write("a/below/script.lua", "");
-    CHECK(commit("a/below/script.lua") == "none");  // no commit yet
-    folder.write("a/.git/packed-refs",
-                 "# pack-refs with: peeled\n" + two + " refs/heads/other\n" + one + " refs/heads/main\n^" + two + "\n");
-    CHECK(commit("a/below/script.lua") == one);
-    folder.write("a/.git/refs/heads/main", two + "\n");
-    CHECK(commit("a/below/script.lua") == two);
-    folder.write("a/.git/HEAD", three + "\n");
-    CHECK(commit("a/below/script.lua") == three);
-    // A worktree: its own HEAD, its references beside the repository's.
-    folder.write("a/.git/worktrees/w/HEAD", "ref: refs/heads/main\n");
-    folder.write("a/.git/worktrees/w/commondir", "../..\n");
-    folder.write("w/.git", "gitdir: " + folder.path + "/a/.git/worktrees/w\n");
-    folder.write("w/script.lua", "");
-    CHECK(commit("w/script.lua") == two);
-    CHECK_FALSE(revision_of(folder.path + "/a/none.lua"));
 }
 
 TEST_CASE("a run's script is kept where its modules are, or as script.lua alone") {

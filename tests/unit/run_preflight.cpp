@@ -36,9 +36,6 @@ PreflightFigures healthy(int64_t nodes, int64_t per_node, uint64_t seed = 1) {
         one.write_bytes = about(1e9);
         one.read_bytes = about(2e9);
         one.sync_s = about(0.002);
-        one.clock_read_s = 3e-8;
-        one.wall_clock_s = 1.8e9;
-        one.clock_error_s = rank == 0 ? 0 : 1e-5;
         figures.ranks.push_back(one);
     }
     for (int64_t a = 0; a < nodes * per_node; ++a)
@@ -273,26 +270,6 @@ TEST_CASE("bars come from what is expected, and from data sheets", "[preflight]"
     said = {};
     said.storage_write_bytes = 20e9;
     CHECK_THAT(named(healthy(1, 4), said), Contains("all ranks together: storage write: ") && Contains("of 20.0 GB/s"));
-}
-
-TEST_CASE("clocks that differ, jump or cost are named", "[preflight]") {
-    PreflightFigures figures = healthy(4, 2);
-    for (const size_t rank : {2, 3}) figures.ranks[rank].clock_ahead_s = -3;
-    CHECK_THAT(named(figures), Contains("rank 2 (host n1): wall clock: 3 s behind that of rank "));
-    CHECK(lines(named(figures)) == 1);
-    figures.ranks[2].clock_error_s = 3;  // it cannot be told
-    CHECK(named(figures) == "");
-    figures = healthy(3, 1);
-    for (const size_t rank : {1, 2}) figures.ranks[rank].clock_ahead_s = 7;  // rank 0's own is wrong
-    CHECK_THAT(named(figures), Contains("rank 0 (host n0): wall clock: 7 s behind that of rank 1"));
-    CHECK(lines(named(figures)) == 1);
-    figures = healthy(1, 2);
-    figures.ranks[0].wall_clock_s = 100;
-    figures.ranks[1].clock_jump_s = -2;
-    figures.ranks[1].clock_read_s = 1e-5;
-    const std::string text = named(figures);
-    CHECK_THAT(text, Contains("1970 was 0.0 years ago") && Contains("it was set, by -2 s") &&
-                         Contains("a look at it takes 10 us"));
 }
 
 TEST_CASE("a node is named by its collectives, and whoever sends wrong bytes", "[preflight]") {

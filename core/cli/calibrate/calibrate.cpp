@@ -14,7 +14,6 @@
 #include "cli/calibrate/refit.h"
 #include "cli/calibrate/table_files.h"
 #include "cli/calibrate/wires.h"
-#include "cli/products/products.h"
 #include "cli/script_runner.h"
 #include "config/load.h"
 #include "run/calibrate/kernel_cases.h"
@@ -66,14 +65,6 @@ std::vector<std::string> with_threads(const ScriptCommand& script, const Calibra
     return sets;
 }
 
-/// As `run` chooses it.
-void choose_kind(Device& device, DType dtype, const Settings& settings, Config& config, const Job& job) {
-    const ProductSearch search = product_search(settings, config, job);
-    const ProductRank alone{0, host_name(),
-                            [](const std::string&, const std::string& mine) { return std::vector<std::string>{mine}; }};
-    choose_products(device, dtype, &search, alone);
-}
-
 void prepare_script(Calibration& all, ScriptCommand script) {
     script.nodes = 0;
     all.script = std::make_unique<PlanScript>(script, Job{});
@@ -82,8 +73,6 @@ void prepare_script(Calibration& all, ScriptCommand script) {
     all.settings = all.script->settings();
     all.plugins = all.script->plugins();
     all.device = all.script->device();
-    choose_kind(*all.device, matrix_type(compiled.train().program), all.settings, all.script->config(),
-                all.script->job());
     all.cases = kernel_cases(compiled.train());
     all.pool_bytes = std::min(compiled.largest_arenas().both(), int64_t{256} << 20);
     for (const Axis& axis : all.settings.mesh.axes())
@@ -122,9 +111,7 @@ void prepare_grid(Calibration& all, const ScriptCommand& script, const Calibrate
     if (const std::string why = all.loader->cannot_run("device", name); !why.empty())
         throw Error(fmt::format("calibrate: device {} cannot run here: {}", name, why));
     all.device = make_device(all.settings, all.config, all.registry, Job{});
-    const DType dtype = *parse_dtype(command.dtype);
-    choose_kind(*all.device, dtype, all.settings, all.config, Job{});
-    all.cases = kernel_grid(*all.device, dtype);
+    all.cases = kernel_grid(*all.device, *parse_dtype(command.dtype));
     all.pool_bytes = pool_bytes_here();
     if (command.transports) return;
     for (const std::string& transport : names_of("transport", all.plugins))

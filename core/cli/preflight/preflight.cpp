@@ -143,10 +143,8 @@ ExpectedFigures expected_by(const PreflightCommand& command) {
 PreflightReport measure(const PreflightCommand& command, Backends& backends, const Job& job, Rendezvous* rendezvous) {
     const PreflightOptions options = options_of(command, backends.settings);
     const auto device = make_device(backends.settings, backends.config, backends.registry, job);
-    const auto env = system_env();
-    PreflightRank rank{
-        *device,       backends.settings.memory(), backends.transport.get(), rendezvous, *env, job.rank, job.ranks,
-        job.local_rank};
+    PreflightRank rank{*device,  backends.settings.memory(), backends.transport.get(), rendezvous,
+                       job.rank, job.ranks,                  job.local_rank};
     // Ranks of our launcher that have no processors of their own share those that it has left to all.
     const int64_t threads = threads_of(backends.settings, job);
     if (job.ours && job.processors < threads && device->limits().host_visible)

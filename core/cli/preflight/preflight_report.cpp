@@ -29,7 +29,6 @@ const char* name_of(Checked checked) {
         case Checked::matrix: return "matrix";
         case Checked::copy: return "copy";
         case Checked::storage: return "storage";
-        case Checked::clock: return "clock";
         case Checked::link: return "link";
         case Checked::collective: return "collective";
         case Checked::data: break;
@@ -72,10 +71,7 @@ std::vector<std::string> cells(const RankFigures& one) {
             or_dash(one.copy_bytes, bandwidth_text),
             or_dash(one.write_bytes, bandwidth_text),
             or_dash(one.read_bytes, bandwidth_text),
-            or_dash(one.sync_s, seconds_text),
-            one.clock_error_s > 0
-                ? fmt::format("{} +- {}", seconds_text(one.clock_ahead_s), seconds_text(one.clock_error_s))
-                : "-"};
+            or_dash(one.sync_s, seconds_text)};
 }
 
 /// Least, middle and most of each column.
@@ -83,8 +79,7 @@ std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
     const auto pick = [&](double part) {
         RankFigures one;
         for (const auto number : {&RankFigures::matrix_f32, &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
-                                  &RankFigures::write_bytes, &RankFigures::read_bytes, &RankFigures::sync_s,
-                                  &RankFigures::clock_ahead_s, &RankFigures::clock_error_s}) {
+                                  &RankFigures::write_bytes, &RankFigures::read_bytes, &RankFigures::sync_s}) {
             std::vector<double> values;
             for (const RankFigures& rank : ranks) values.push_back(rank.*number);
             std::sort(values.begin(), values.end());
@@ -101,7 +96,7 @@ std::string many_ranks(const std::vector<RankFigures>& ranks, Table table) {
 }
 
 std::string ranks_text(const PreflightFigures& figures) {
-    Table table({"rank", "f32", "bf16", "copy", "write", "read", "fsync", "clock ahead of rank 0"});
+    Table table({"rank", "f32", "bf16", "copy", "write", "read", "fsync"});
     if (figures.ranks.size() > most_lines) return many_ranks(figures.ranks, std::move(table));
     for (size_t rank = 0; rank < figures.ranks.size(); ++rank) {
         std::vector<std::string> row = cells(figures.ranks[rank]);
@@ -253,11 +248,7 @@ Json json_of(const RankFigures& one) {
             {"write_bytes_per_s", one.write_bytes},
             {"read_bytes_per_s", one.read_bytes},
             {"sync_s", one.sync_s},
-            {"storage_problem", one.storage_problem},
-            {"clock_read_s", one.clock_read_s},
-            {"clock_jump_s", one.clock_jump_s},
-            {"clock_ahead_s", one.clock_ahead_s},
-            {"clock_error_s", one.clock_error_s}};
+            {"storage_problem", one.storage_problem}};
 }
 
 Json json_of(const PairFigures& pair) {

@@ -172,11 +172,6 @@ std::string ChildEnd::why_not() const {
     return fmt::format("ended with exit code {}{}{}", code, said.empty() ? "" : ": ", said);
 }
 
-bool ChildEnd::faulted() const {
-    constexpr std::array faults = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGTRAP};
-    return std::find(faults.begin(), faults.end(), signal) != faults.end();
-}
-
 ChildEnd run_child(const std::vector<std::string>& arguments, std::chrono::milliseconds limit, HeldSignals* stop) {
     ChildEnd end;
     end.limit = limit;

@@ -19,8 +19,6 @@ struct ChildEnd {
 
     /// "" when it ended with exit code 0; "was ended by signal 4 (Illegal instruction)", "did not end within 60 s" ...
     std::string why_not() const;
-    /// Whether its own instructions ended it, and would do so again.
-    bool faulted() const;
 };
 
 /// Runs a program to its end, with this process' environment and no input. One that takes longer than `limit` is

@@ -1,129 +1,111 @@
-#include "cli/products/products.h"
-
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/products/child.h"
+#include "cli/products/measure.h"
 #include "config/load.h"
-#include "config/toml_text.h"
 #include "plugin/loader.h"
-#include "run/products/measure.h"
-#include "run/products/product_cache.h"
 
 namespace orrery {
 namespace {
 
 constexpr auto trial_limit = std::chrono::seconds(60);
-constexpr const char* all_right = "right";  ///< what an untimed trial says
-constexpr int no_candidate = 3;             ///< its exit code when the device lacks the kind, or results are wrong
+constexpr double worth_setting = 1.05;  ///< times the default's rate
 
-/// What this program said, or how else it ended.
-std::string why_not(const ChildEnd& end) {
-    constexpr std::string_view prefix = "orrery: ";
-    const std::string_view said = trim(end.errors);
-    if (end.code != 0 && said.starts_with(prefix)) return std::string(said.substr(prefix.size()));
-    const std::string how = end.why_not();
-    return how.empty() ? "" : "its trial " + how;
-}
-
-/// A trial's process, but for what is tried.
-struct TrialProcess {
-    std::string device, plugins;
-    int64_t rank_threads = 1;
-
-    TriedProducts operator()(const std::string& name, DType dtype, bool timed) const {
-        std::vector<std::string> arguments = {"/proc/self/exe", "products",
-                                              "--device",       device,
-                                              "--try",          name,
-                                              "--types",        std::string(name_of(dtype)),
-                                              "--threads",      std::to_string(rank_threads)};
-        if (!plugins.empty()) arguments.insert(arguments.end(), {"--set", plugins});
-        if (!timed) arguments.emplace_back("--untimed");
-        const ChildEnd end = run_child(arguments, trial_limit);
-        // What a signal from elsewhere, a lack of threads or of memory ended says nothing of the kind.
-        if (const std::string why = why_not(end); !why.empty())
-            return {name, why, 0, 0, !end.faulted() && end.code != no_candidate};
-        if (!timed && trim(end.output) == all_right) return {name};
-        try {
-            const std::vector<TriedProducts> tried = parse_tried(end.output);
-            if (tried.size() == 1 && tried[0].name == name && tried[0].rate > 0) return tried[0];
-            return {name, "its trial told of something else", 0, 0, true};
-        } catch (const Error& error) {
-            return {name, fmt::format("its trial's result cannot be read: {}", error.what()), 0, 0, true};
-        }
-    }
-};
-
-std::unique_ptr<Device> open_device(const ProductsCommand& command, Config& config, Registry& registry) {
+std::unique_ptr<Device> open_device(const ProductsCommand& command) {
+    Config config = load_config("", command.sets);
+    Registry registry;
     const Loader loader(and_plugin_folders(config.table("plugins").texts("path")));
     check_backends(config, loader.names());
     loader.load("device", command.device, registry, {});
     if (const std::string why = loader.cannot_run("device", command.device); !why.empty())
         throw Error(fmt::format("products: device {} cannot run here: {}", command.device, why));
     Config& options = config.table("device").table(command.device);
-    const Origin flag{"", "--threads", 0, 0};
-    if (command.rank_threads > 0) options.set("threads", {command.rank_threads, flag, true});
+    if (command.rank_threads > 0)
+        options.set("threads", {command.rank_threads, Origin{"", "--threads", 0, 0}, true});
     auto device = registry.device(command.device, {})(options);
     options.reject_unused();
     return device;
 }
 
-/// The process of one trial: exit code `no_candidate` and the reason, or its rates as JSON.
-int try_kind(const ProductsCommand& command, Device& device) {
-    const std::optional<DType> dtype = parse_dtype(command.types);
-    if (!dtype) throw Error(fmt::format("--types {}: --try takes one type", command.types));
-    try {
-        device.use_products(command.only);
-        const TriedProducts tried = measure_products(device, command.only, *dtype, !command.untimed);
-        std::printf("%s\n", command.untimed ? all_right : text_of({tried}).c_str());
-    } catch (const Error& error) {
-        std::fprintf(stderr, "orrery: %s\n", error.what());
-        return no_candidate;
-    }
-    return 0;
+DType type_of(const std::string& name) {
+    const std::optional<DType> dtype = parse_dtype(name);
+    if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
+        throw Error(fmt::format("--types {}: expected f32, bf16 or f16", name));
+    return *dtype;
 }
 
-std::string cell(const TriedProducts& tried) {
-    return fmt::format("{:.1f} ({:.1f})", tried.rate / 1e9, tried.best / 1e9);
+/// How one kind has done.
+struct Tried {
+    ProductRates rates;
+    std::string why_not;  ///< "": it is right, and has rates
+};
+
+/// A process of its own, as a kind may fault whatever the processor's flags say.
+Tried try_kind(const ProductsCommand& command, const std::string& kind, const std::string& type) {
+    std::vector<std::string> arguments = {"/proc/self/exe", "products", "--device", command.device, "--try", "--types",
+                                          type, "--threads", std::to_string(command.rank_threads)};
+    for (const std::string& set : command.sets) arguments.insert(arguments.end(), {"--set", set});
+    arguments.insert(arguments.end(), {"--set", fmt::format("device.{}.products={}", command.device, kind)});
+    const ChildEnd end = run_child(arguments, trial_limit);
+    Tried tried;
+    constexpr std::string_view prefix = "orrery: ";
+    const std::string_view said = trim(end.errors);
+    if (end.code != 0 && said.starts_with(prefix))
+        tried.why_not = said.substr(prefix.size());
+    else if (const std::string how = end.why_not(); !how.empty())
+        tried.why_not = "its trial " + how;
+    else if (std::sscanf(end.output.c_str(), "%lf %lf", &tried.rates.all, &tried.rates.fastest) != 2)
+        tried.why_not = "its trial printed no rates";
+    return tried;
+}
+
+/// "set device.cpu.products=native for bf16 (1.42 times onednn)"
+std::string advice_of(const ProductsCommand& command, const std::vector<std::string>& faster,
+                      const std::string& usual) {
+    if (faster.empty()) return fmt::format("{}, the default, is within 5 % of the fastest", usual);
+    return fmt::format("set device.{}.products={}", command.device, join(faster, ", or "));
 }
 
 }  // namespace
 
-ProductSearch product_search(const Settings& settings, Config& config, const Job& job) {
-    std::string folders;
-    for (const std::string& folder : config.table("plugins").texts("path"))
-        folders += (folders.empty() ? "" : ",") + toml_string(folder);
-    const std::string plugins = folders.empty() ? "" : "plugins.path=[" + folders + "]";
-    return {TrialProcess{settings.device, plugins, threads_of(settings, job)}, cache_folder()};
-}
-
 int products_command(const ProductsCommand& command) {
-    Config config = load_config("", command.sets);
-    Registry registry;
-    const std::unique_ptr<Device> device = open_device(command, config, registry);
-    if (!command.only.empty()) return try_kind(command, *device);
-    const ProductKinds kinds = device->products();
-    if (kinds.names.empty()) throw Error(fmt::format("products: device {} has one kind", command.device));
-    for (const std::string& line : split(trim(kinds.machine), '\n')) fmt::print("# {}\n", line);
-    fmt::print("# GFLOP/s over three large shapes, and of the fastest of them\n");
-    Settings settings;
-    settings.device = command.device;
-    settings.threads_per_rank = command.rank_threads;
-    const ProductSearch search = product_search(settings, config, Job{});
-    for (const std::string& type : split(command.types, ',')) {
-        const std::optional<DType> dtype = parse_dtype(type);
-        if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
-            throw Error(fmt::format("--types {}: expected f32, bf16 or f16", type));
-        for (const std::string& name : kinds.names) {
-            const TriedProducts tried = search.trial(name, *dtype, true);
-            const std::string found = tried.why_not.empty() ? cell(tried) : "no candidate: " + tried.why_not;
-            fmt::print("{:<5} {:<8} {}\n", type, name, found);
-            std::fflush(stdout);
-        }
+    const std::unique_ptr<Device> device = open_device(command);
+    if (command.tried) {
+        const DType dtype = type_of(command.types);
+        check_products(*device, dtype);
+        const ProductRates rates = measure_products(*device, dtype);
+        fmt::print("{} {}\n", rates.all, rates.fastest);
+        return 0;
     }
+    const std::vector<std::string> kinds = device->products().names;
+    if (kinds.empty()) throw Error(fmt::format("products: device {} has one kind", command.device));
+    for (const std::string& line : split(trim(device->machine()), '\n')) fmt::print("# {}\n", line);
+    fmt::print("# GFLOP/s over three large shapes, and of the fastest of them\n");
+    std::vector<std::string> faster;
+    for (const std::string& type : split(command.types, ',')) {
+        type_of(type);
+        double usual = 0, most = 0;
+        std::string best;
+        for (const std::string& kind : kinds) {
+            const Tried tried = try_kind(command, kind, type);
+            fmt::print("{:<5} {:<8} {}\n", type, kind,
+                       tried.why_not.empty()
+                           ? fmt::format("{:.1f} ({:.1f})", tried.rates.all / 1e9, tried.rates.fastest / 1e9)
+                           : "no candidate: " + tried.why_not);
+            std::fflush(stdout);
+            if (kind == kinds.front()) usual = tried.rates.all;
+            if (tried.rates.all > most) most = tried.rates.all, best = kind;
+        }
+        if (most > worth_setting * usual)
+            faster.push_back(usual > 0 ? fmt::format("{} for {} ({:.2f} times {})", best, type, most / usual, kinds.front())
+                                       : fmt::format("{} for {}", best, type));
+    }
+    fmt::print("{}\n", advice_of(command, faster, kinds.front()));
     return 0;
 }
 

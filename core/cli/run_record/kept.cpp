@@ -26,7 +26,7 @@ void keep(const fs::path& file, const std::string& text) {
 Json revision_json(const ScriptRunner& script) {
     const auto revision = revision_of(script.script());
     if (!revision) return nullptr;
-    return {{"commit", revision->commit}, {"clean", revision->clean ? Json(*revision->clean) : Json(nullptr)}};
+    return {{"commit", revision->commit}, {"clean", revision->clean}};
 }
 
 }  // namespace

@@ -7,12 +7,12 @@ namespace orrery {
 
 /// What a file's repository is at.
 struct Revision {
-    std::string commit;              ///< of its HEAD
-    std::optional<bool> clean = {};  ///< the file and all that is tracked are as committed; none: no git to ask
+    std::string commit;  ///< of its HEAD
+    bool clean = true;   ///< the file and all that is tracked are as committed
 };
 
-/// Of the git repository that a file lies in; nullopt where it lies in none, or that has no commit. Reads git's files;
-/// asks the program `git`, if there is one, for at most some seconds, whether anything was changed.
+/// Of the git repository that a file lies in, by the program `git`, which has some seconds; nullopt where there is no
+/// repository, no commit in it, or no such program.
 std::optional<Revision> revision_of(const std::filesystem::path& file);
 
 }  // namespace orrery

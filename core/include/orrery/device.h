@@ -86,14 +86,11 @@ struct DeviceLimits {
     int64_t used_bytes = 0;    ///< of memory_bytes, by everybody, at this moment; 0: not known
 };
 
-/// How a device can run its matrix products, where there is more than one kind: by which library or code, in which
-/// arithmetic. Kinds differ in their speed and in the last bits of sums.
+/// The kinds of matrix products of a device that has more than one: by which library or code, in which arithmetic. They
+/// differ in speed and in the last bits of sums.
 struct ProductKinds {
-    std::vector<std::string> names;  ///< what `products` of [device.NAME] takes, the default first; empty: no choice
+    std::vector<std::string> names;  ///< values of the key `products` of [device.NAME], the default first
     std::string in_use;              ///< one of them
-    std::string fixed_by;            ///< who chose it, as "device.cpu.products"; "": nobody, the fastest may be taken
-    /// "name=value" lines of all that their speed depends on: processor, microcode, library, this code, threads.
-    std::string machine;
 };
 
 /// Owns memory and queues. About ten functions: the op surface is data (KernelSpec), not virtual functions.
@@ -132,12 +129,12 @@ public:
     /// The vendor's handle (cudaStream_t), nullptr on CPU.
     virtual void* native(int queue) = 0;
 
+    /// Empty where the device has no choice.
     virtual ProductKinds products() { return {}; }
+    /// "name=value" lines of what its speed depends on: processor, microcode, libraries, this code, threads.
+    virtual std::string machine() { return ""; }
     /// "name=value" lines of what else the last bits of results depend on: processor, instructions, libraries, keys.
     virtual std::string arithmetic() { return ""; }
-    /// From the next launch on, of kernels that are prepared, too. Throws Error with the names there are, or with why
-    /// this machine lacks the kind, by its flags: a kind that nobody has tried may still fault.
-    virtual void use_products(std::string_view name);
 
     /// Steps are captured here: every rank of a run with such devices asks for it.
     virtual bool captures() { return false; }

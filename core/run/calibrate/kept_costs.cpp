@@ -2,21 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/hash.h"
 #include "base/regular_file.h"
 #include "orrery/error.h"
-#include "run/products/product_cache.h"
 
 namespace orrery {
 namespace {
 
 constexpr size_t most_bytes = size_t{64} << 20;
 
+/// In $XDG_CACHE_HOME, or in ~/.cache; "" where there is neither. A relative $XDG_CACHE_HOME does not count, as the XDG
+/// Base Directory Specification asks.
 std::string costs_folder() {
-    const std::string cache = cache_folder();
-    return cache.empty() ? "" : cache + "/costs";
+    const char* const given = std::getenv("XDG_CACHE_HOME");
+    if (given && *given == '/') return std::string(given) + "/orrery/costs";
+    const char* const home = std::getenv("HOME");
+    return home && *home == '/' ? std::string(home) + "/.cache/orrery/costs" : "";
 }
 
 }  // namespace

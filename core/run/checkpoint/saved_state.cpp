@@ -34,11 +34,6 @@ LossJudge::Kept judged_before(const Json& host) {
     return kept;
 }
 
-/// "" when it is not there.
-std::string text_of(const Json& host, const char* key) {
-    return host.contains(key) && host[key].is_string() ? host[key].get<std::string>() : "";
-}
-
 /// Params that the checkpoint's model has and the program lacks, "" for none; older checkpoints do not say. A resume
 /// compares all tensors, but a program without an optimizer has fewer of them.
 std::string params_beyond(const Program& program, const Json& host) {
@@ -258,7 +253,6 @@ SavedState::Resumed SavedState::resume(uint64_t seed, const Dataset& data, int64
     Resumed resumed = told(restored->step, restored->passed_over);
     if (!before.empty()) resumed.said.push_back(before);
     if (!restored->newer.empty()) resumed.said.push_back(leave_behind(restored->step, restored->newer));
-    resumed.products = text_of(host, "products");
     if (host.contains("bits")) resumed.bits = saved_bits(host["bits"]);
     return resumed;
 }
@@ -307,7 +301,6 @@ Json SavedState::host_of(uint64_t seed, const Dataset& data, int64_t samples, do
     if (judged.pending > 0) host["pending_loss"] = judged.pending;
     if (judged.high > 0) host["pending_steps"] = judged.high;
     if (from_ >= 0) host["from_step"] = from_;
-    if (const std::string& kind = session_.products().name; !kind.empty()) host["products"] = kind;
     if (!session_.bits().empty()) host["bits"] = to_json(session_.bits());
     return host;
 }

@@ -47,7 +47,6 @@ public:
     struct Resumed {
         int64_t step = 0;                     ///< 0: fresh weights were drawn
         std::vector<std::string> said;        ///< what was passed over, and why; what else lies there
-        std::string products = {};            ///< the kind that the run had, "": the checkpoint does not say
         std::optional<BitSources> bits = {};  ///< what its last bits depended on; nullopt: it does not say
     };
     /// Loads the newest checkpoint that is neither damaged nor suspect, or draws fresh weights. Throws Error when the

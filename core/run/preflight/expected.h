@@ -28,9 +28,6 @@ struct PreflightBars {
     double node_link = 400.0 / 450;  ///< 400 GB/s each way of NVLink 4's 450; 800 of 900 both ways at once
     double fabric = 0.8;
     double storage = 0.8;
-    double clock_s = 0.1;         ///< by which clocks of two ranks may differ, beyond what messages can tell
-    double clock_read_s = 2e-6;   ///< for one look at a clock
-    double clock_jump_s = 0.05;   ///< of the wall clock while it was looked at
     double share = 0.7;           ///< of the others' median: less of a rank, link or group is too slow
     double storage_share = 0.5;   ///< the same of storage, whose times scatter more
     double latency_share = 0.33;  ///< the same of latencies

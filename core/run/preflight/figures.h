@@ -18,11 +18,6 @@ struct RankFigures {
     double read_bytes = 0;        ///< from it, the page cache emptied as far as the system lets
     double sync_s = 0;            ///< of 4 KiB written and fsynced
     std::string storage_problem;  ///< why the folder cannot be used: "cannot write ...: No space left on device"
-    double clock_read_s = 0;      ///< of one look at the clock
-    double clock_jump_s = 0;      ///< by which wall clock and monotonic clock went apart meanwhile
-    double wall_clock_s = 0;      ///< since 1970
-    double clock_ahead_s = 0;     ///< of rank 0's, by messages
-    double clock_error_s = 0;     ///< at most: half of the fastest round trip
 };
 
 /// Between two ranks, `a` the lower one.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 #include <thread>
 
 #include "base/seconds.h"
@@ -199,35 +197,6 @@ std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>
             pairs.push_back(read_pair(from, a, b, node_of[static_cast<size_t>(a)] == node_of[static_cast<size_t>(b)]));
         }
     return pairs;
-}
-
-std::vector<ClockDifference> check_clocks(TrialLine& line, Env& env) {
-    constexpr int trips = 8;
-    const auto now = [&] { return static_cast<int64_t>(env.wall_clock().count()); };
-    std::vector<ClockDifference> found(static_cast<size_t>(line.ranks()));
-    for (int rank = 1; rank < line.ranks(); ++rank) {
-        int64_t fastest = std::numeric_limits<int64_t>::max();
-        for (int i = 0; i < trips && (line.me() == 0 || line.me() == rank); ++i) {
-            if (line.me() == rank) {
-                line.hear(0, 1);
-                line.tell(0, std::vector<int64_t>{now()});
-                continue;
-            }
-            const int64_t begin = now();
-            line.tell(rank, std::vector<int64_t>{i});
-            const int64_t theirs = line.hear(rank, 1)[0], end = now();
-            if (end - begin >= fastest) continue;
-            fastest = end - begin;
-            found[static_cast<size_t>(rank)] = {static_cast<double>(theirs - begin - fastest / 2) / 1e9,
-                                                static_cast<double>(fastest) / 2e9};
-        }
-    }
-    std::vector<double> numbers_of_first;
-    for (const ClockDifference& one : found)
-        numbers_of_first.insert(numbers_of_first.end(), {one.ahead_s, one.error_s});
-    const std::vector<double> all = line.all(numbers_of_first);
-    for (size_t rank = 0; rank < found.size(); ++rank) found[rank] = {all[2 * rank], all[2 * rank + 1]};
-    return found;
 }
 
 }  // namespace orrery

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/env.h"
 #include "run/preflight/figures.h"
 #include "run/preflight/trial_line.h"
 
@@ -34,12 +33,5 @@ struct PairCheckOptions {
 /// of the line do not take part they wait, asleep where their transport lets them.
 std::vector<PairFigures> check_pairs(TrialLine& line, const std::vector<int64_t>& node_of,
                                      const std::vector<PairRound>& rounds, const PairCheckOptions& options);
-
-/// How far each rank's wall clock is ahead of rank 0's, by the fastest of 8 round trips each (F. Cristian,
-/// Probabilistic clock synchronization, 1989), and half of that trip's time, which the error is below. Collective.
-struct ClockDifference {
-    double ahead_s = 0, error_s = 0;
-};
-std::vector<ClockDifference> check_clocks(TrialLine& line, Env& env);
 
 }  // namespace orrery

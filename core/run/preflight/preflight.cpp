@@ -29,9 +29,8 @@ constexpr auto pair_timeout = std::chrono::milliseconds(5000);
 
 /// The numbers of RankFigures, as they travel.
 constexpr double RankFigures::*rank_numbers[] = {
-    &RankFigures::matrix_f32,   &RankFigures::matrix_bf16,  &RankFigures::copy_bytes,
-    &RankFigures::write_bytes,  &RankFigures::read_bytes,   &RankFigures::sync_s,
-    &RankFigures::clock_read_s, &RankFigures::clock_jump_s, &RankFigures::wall_clock_s};
+    &RankFigures::matrix_f32,  &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
+    &RankFigures::write_bytes, &RankFigures::read_bytes,  &RankFigures::sync_s};
 
 /// A communicator among some of the ranks, and the line over it.
 struct Joined {
@@ -75,7 +74,6 @@ public:
         all_ranks();
         if (rank_.ranks > 1) {
             join_groups();
-            clocks();
             pairs();
             collectives();
         }
@@ -223,14 +221,14 @@ private:
     /// What this rank has by itself, each part on all ranks at once, as in training; where ranks would take processors
     /// from one another, by chance, in turns.
     RankFigures own_figures() {
-        if (joined_.empty()) return check_rank(rank_.device, rank_.env, options_.rank);
+        if (joined_.empty()) return check_rank(rank_.device, options_.rank);
         const int64_t turn = rank_.at_once > 0 ? rank_.local_rank / rank_.at_once : 0;
         const auto turns = 1 + static_cast<int64_t>(joined_.front().line->greatest(static_cast<double>(turn)));
         const auto wait = [&](int64_t others) {
             for (int64_t i = 0; i < others; ++i) meet();
         };
         bool begun = false;
-        RankFigures mine = check_rank(rank_.device, rank_.env, options_.rank, [&](const char* part) {
+        RankFigures mine = check_rank(rank_.device, options_.rank, [&](const char* part) {
             if (begun) wait(turns - turn);
             begun = true;
             stage(part);
@@ -281,22 +279,8 @@ private:
         for (const auto part : {&RankFigures::matrix_f32, &RankFigures::matrix_bf16, &RankFigures::copy_bytes,
                                 &RankFigures::write_bytes, &RankFigures::read_bytes})
             kept.*part = std::max(kept.*part, found.*part);
-        for (const auto part : {&RankFigures::sync_s, &RankFigures::clock_read_s})
-            kept.*part = std::min(kept.*part, found.*part);
-        if (std::abs(found.clock_jump_s) < std::abs(kept.clock_jump_s)) kept.clock_jump_s = found.clock_jump_s;
+        kept.sync_s = std::min(kept.sync_s, found.sync_s);
         if (kept.storage_problem.empty()) kept.storage_problem = found.storage_problem;
-    }
-
-    void clocks() {
-        stage("clocks");
-        const std::vector<ClockDifference> found = check_clocks(*joined_.front().line, rank_.env);
-        for (size_t i = 0; i < found.size(); ++i) {
-            RankFigures& one = figures_.ranks[i];
-            // What is known best is known by the fastest trip.
-            if (i == 0 || (one.clock_error_s > 0 && one.clock_error_s <= found[i].error_s)) continue;
-            one.clock_ahead_s = found[i].ahead_s;
-            one.clock_error_s = found[i].error_s;
-        }
     }
 
     void pairs() {
@@ -409,11 +393,10 @@ private:
 
     /// False where nothing is left that another look may clear. The same on all ranks, which have the same figures.
     bool measure_again(const std::vector<PreflightFinding>& findings) {
-        bool ranks = false, clock = false, groups = false;
+        bool ranks = false, groups = false;
         std::set<std::pair<int64_t, int64_t>> suspects;
         for (const PreflightFinding& finding : findings) {
             if (!finding.again) continue;
-            clock = clock || finding.checked == Checked::clock;
             groups = groups || finding.checked == Checked::collective;
             if (finding.checked == Checked::matrix || finding.checked == Checked::copy ||
                 finding.checked == Checked::storage)
@@ -427,10 +410,9 @@ private:
                     suspects.insert({pair.a, pair.b});
             }
         }
-        if (!ranks && !clock && !groups && suspects.empty()) return false;
+        if (!ranks && !groups && suspects.empty()) return false;
         stage("what is not fit, again");
-        if (ranks || clock) all_ranks();
-        if (clock && rank_.ranks > 1) clocks();
+        if (ranks) all_ranks();
         if (!suspects.empty()) pairs_again({suspects.begin(), suspects.end()});
         if (groups) collectives();
         return true;

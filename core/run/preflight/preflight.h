@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/env.h"
 #include "orrery/communicator.h"
 #include "run/preflight/collective_checks.h"
 #include "run/preflight/expected.h"
@@ -33,7 +32,6 @@ struct PreflightRank {
     std::string device_kind;         ///< "cpu", "cuda"
     Transport* transport = nullptr;  ///< nullptr in a job of one rank
     Rendezvous* rendezvous = nullptr;
-    Env& env;
     int64_t rank = 0, ranks = 1;
     int64_t local_rank = 0;  ///< among the ranks of its host
     int64_t at_once = 0;     ///< ranks of a host that have what they compute with for themselves; 0: all
@@ -54,7 +52,7 @@ struct PreflightReport {
 };
 
 /// Measures what a rank has by itself, all ranks at the same time, or where they are more than processors in turns;
-/// then clocks, pairs and collectives; judges; and measures what is not fit again, up to `again` times, keeping the
+/// then pairs and collectives; judges; and measures what is not fit again, up to `again` times, keeping the
 /// better figure: what was disturbed once is not named. Collective; the same report on all ranks. Throws Fault::peer
 /// naming a rank that does not come or is lost.
 PreflightReport preflight(const PreflightRank& rank, const PreflightOptions& options, const ExpectedFigures& expected,

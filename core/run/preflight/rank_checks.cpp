@@ -90,16 +90,7 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds) {
     return 2 * static_cast<double>(bytes) * copies;
 }
 
-void check_clock(Env& env, RankFigures& figures) {
-    constexpr int looks = 1000;
-    const auto begin = env.now();
-    auto last = begin;
-    for (int i = 0; i < looks; ++i) last = env.now();
-    figures.clock_read_s = std::chrono::duration<double>(last - begin).count() / looks;
-    figures.wall_clock_s = std::chrono::duration<double>(env.wall_clock()).count();
-}
-
-RankFigures check_rank(Device& device, Env& env, const RankCheckOptions& options,
+RankFigures check_rank(Device& device, const RankCheckOptions& options,
                        const std::function<void(const char* part)>& before) {
     const auto begin = [&](const char* part) {
         if (before) before(part);
@@ -108,8 +99,6 @@ RankFigures check_rank(Device& device, Env& env, const RankCheckOptions& options
     figures.host = host_name();
     const DeviceLimits limits = device.limits();
     figures.device = limits.name;
-    const auto wall = env.wall_clock(), monotonic = env.now();
-    check_clock(env, figures);
     const int64_t piece = options.copy_bytes > 0 ? options.copy_bytes
                           : limits.host_visible  ? int64_t{64} << 20
                                                  : int64_t{1} << 30;
@@ -123,7 +112,6 @@ RankFigures check_rank(Device& device, Env& env, const RankCheckOptions& options
         begin("storage");
         check_storage(options, figures);
     }
-    figures.clock_jump_s = std::chrono::duration<double>((env.wall_clock() - wall) - (env.now() - monotonic)).count();
     return figures;
 }
 

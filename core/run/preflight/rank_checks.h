@@ -2,7 +2,6 @@
 #include <functional>
 #include <string>
 
-#include "base/env.h"
 #include "orrery/device.h"
 #include "run/preflight/figures.h"
 
@@ -32,12 +31,9 @@ double measured_copy_rate(Device& device, int64_t bytes, double seconds);
 /// refuses.
 void check_storage(const RankCheckOptions& options, RankFigures& figures);
 
-/// What a look at the clock costs, and what time it is.
-void check_clock(Env& env, RankFigures& figures);
-
 /// All of them. `before` is called before each part with what begins: ranks that are to be busy with the same part at
 /// the same time meet there. It may be empty.
-RankFigures check_rank(Device& device, Env& env, const RankCheckOptions& options,
+RankFigures check_rank(Device& device, const RankCheckOptions& options,
                        const std::function<void(const char* part)>& before = {});
 
 }  // namespace orrery

@@ -45,7 +45,6 @@ public:
     std::vector<PreflightFinding> all() {
         ranks();
         storage();
-        clocks();
         for (const bool one_node : {true, false}) {
             links(one_node);
             latencies(one_node);
@@ -159,42 +158,6 @@ private:
         node_storage("storage read", &RankFigures::read_bytes);
         total("storage write", write, said_.storage_write_bytes);
         total("storage read", read, said_.storage_read_bytes);
-    }
-
-    void clock(int64_t rank, const char* what, double found, double wanted, const std::string& reason) {
-        found_.push_back({Checked::clock, what, {rank}, rank_name(figures_, rank), reason, found, wanted, true});
-    }
-
-    void clocks() {
-        constexpr double year_2020 = 1577836800;
-        std::vector<std::pair<double, int64_t>> ahead;
-        std::set<int64_t> seen;  // ranks of a node have one clock
-        for (size_t i = 0; i < figures_.ranks.size(); ++i) {
-            const RankFigures& one = figures_.ranks[i];
-            const auto rank = static_cast<int64_t>(i);
-            if (one.wall_clock_s < year_2020)
-                clock(rank, "wall clock", one.wall_clock_s, year_2020,
-                      fmt::format("it says that 1970 was {:.1f} years ago", one.wall_clock_s / 31556952));
-            if (std::abs(one.clock_jump_s) > bars_.clock_jump_s)
-                clock(rank, "wall clock", std::abs(one.clock_jump_s), bars_.clock_jump_s,
-                      fmt::format("it was set, by {}, while it was looked at", seconds_text(one.clock_jump_s)));
-            if (one.clock_read_s > bars_.clock_read_s)
-                clock(rank, "clock", one.clock_read_s, bars_.clock_read_s,
-                      fmt::format("a look at it takes {}, more than {}: which clocksource has the system?",
-                                  seconds_text(one.clock_read_s), seconds_text(bars_.clock_read_s)));
-            if (seen.insert(one.node).second) ahead.emplace_back(one.clock_ahead_s, rank);
-        }
-        std::sort(ahead.begin(), ahead.end());
-        const auto [usual, like] = ahead[(ahead.size() - 1) / 2];
-        for (const auto& [seconds, rank] : ahead) {
-            const double apart = seconds - usual;
-            const double error = figures_.ranks[static_cast<size_t>(rank)].clock_error_s +
-                                 figures_.ranks[static_cast<size_t>(like)].clock_error_s;
-            if (std::abs(apart) - error > bars_.clock_s)
-                clock(rank, "wall clock", std::abs(apart), bars_.clock_s,
-                      fmt::format("{} {} that of {} (to within {})", seconds_text(std::abs(apart)),
-                                  apart > 0 ? "ahead of" : "behind", rank_name(figures_, like), seconds_text(error)));
-        }
     }
 
     struct LinkPart {

@@ -9,7 +9,7 @@
 namespace orrery {
 
 /// What was looked at.
-enum class Checked : uint8_t { matrix, copy, storage, clock, link, collective, data };
+enum class Checked : uint8_t { matrix, copy, storage, link, collective, data };
 
 /// Something that is not fit, with who or what it is.
 struct PreflightFinding {

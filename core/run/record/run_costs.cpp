@@ -89,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Session& session, cons
             {"processors", std::to_string(processors_of_host(session.job()))},
             {"threads", std::to_string(plan.threads_per_rank)},
             {"transports", transports},
-            {"products", session.products().name},
+            {"products", session.device().products().in_use},
             {"steps", std::to_string(ranks.front().steps)}};
 }
 

@@ -72,7 +72,6 @@ private:
             note(fmt::format("resumed from step {}: {}", resumed.step, run_.store.place()));
         else if (!run_.weights.empty())
             load_weights(session_, run_.weights, run_.sources);
-        session_.settle_products(resumed.products, resumed.step);
         const std::vector<std::string> differ = session_.settle_bits(run_.code, resumed.bits, resumed.step);
         if (run_.record) run_.record({{"bits", to_json(session_.bits())}, {"bits_differ", differ}});
         const int64_t first = resumed.step + 1;
@@ -81,7 +80,8 @@ private:
         if (first > run_.options.steps)
             note(fmt::format("step {} of {} is already done", first - 1, run_.options.steps));
         for (const std::string& line : differ) note(line);
-        for (const std::string& line : session_.products().said) note(line);
+        if (const ProductKinds kinds = session_.device().products(); !kinds.names.empty())
+            if (kinds.in_use != kinds.names.front()) note("products: " + kinds.in_use);
         for (const std::string& line : session_.notes()) note(line);
         for (const RecordedResult& result : recorded_)
             if (!result.why_not.empty()) note(result.why_not);
@@ -395,8 +395,7 @@ private:
 
     double peak_flops() {
         if (peak_ < 0)
-            peak_ = std::max(session_.products().best_flops,
-                             matrix_rate(session_.device(), matrix_type(session_.compiled().train().program))) *
+            peak_ = matrix_rate(session_.device(), matrix_type(session_.compiled().train().program)) *
                     static_cast<double>(session_.job().ranks);
         return peak_;
     }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -129,46 +130,33 @@ public:
 
     ProductKinds products() override {
         if (reference_) return {};
-        return {cpu_device::product_names(), cpu_device::name_of(context_.products()), fixed_by_,
-                cpu_device::machine_of(cpuinfo(), context_.threads())};
+        return {cpu_device::product_names(), cpu_device::name_of(context_.products())};
     }
 
     std::string arithmetic() override { return cpu_device::arithmetic_of(cpuinfo(), reference_); }
 
-    void use_products(std::string_view name) override {
-        if (reference_) return Device::use_products(name);
-        const kernels::Products kind = cpu_device::parse_products(name, "device cpu: products");
-        if (const std::string why = kernels::cpu::why_not(kind); !why.empty()) throw Error("device cpu: " + why);
-        use(kind, "");
+    std::string machine() override {
+        return reference_ ? "" : cpu_device::machine_of(cpuinfo(), context_.threads());
     }
 
 private:
     /// What this machine lacks is an error when a kernel is launched: a plan may be checked on another.
     void choose_products(Config& config) {
-        std::string name = config.text("products", "auto"), by = config.path() + ".products";
-        if (reference_) {
-            if (name != "auto")
-                throw Error(config.where("products"),
-                            by + ": the reference kernels have one kind of products\n  leave it out, or reference");
-            return;
+        const std::string name = config.text("products", ""), key = config.path() + ".products";
+        if (name.empty()) return;
+        if (reference_)
+            throw Error(config.where("products"),
+                        key + ": the reference kernels have one kind of products\n  leave it out, or reference");
+        const std::optional<kernels::Products> kind = cpu_device::parse_products(name);
+        if (!kind) {
+            std::string there;
+            for (const std::string& one : cpu_device::product_names()) there += (there.empty() ? "" : ", ") + one;
+            throw Error(config.where("products"),
+                        key + " \"" + name + "\": no such kind of products\n  there are: " + there);
         }
-        const char* const set = std::getenv("ORRERY_CPU_PRODUCTS");
-        const bool by_variable = name == "auto" && set && *set;
-        if (by_variable) name = set, by = "ORRERY_CPU_PRODUCTS";
-        if (name == "auto") return;
-        fixed_by_ = by;
-        try {
-            use(cpu_device::parse_products(name, by), by);
-        } catch (const Error& error) {
-            if (by_variable) throw;
-            throw Error(config.where("products"), error.what() + std::string(", or auto for the fastest"));
-        }
-    }
-
-    void use(kernels::Products kind, const std::string& by) {
-        const std::string why = kernels::cpu::why_not(kind);
-        lacks_ = why.empty() ? "" : by + " \"" + cpu_device::name_of(kind) + "\": " + why;
-        context_.use(kind);
+        if (const std::string why = kernels::cpu::why_not(*kind); !why.empty())
+            lacks_ = key + " \"" + name + "\": " + why;
+        context_.use(*kind);
     }
 
     /// Ops of the table by their rules, others by the kernels of their plugins. Throws Error with the reason.
@@ -213,7 +201,6 @@ private:
 
     bool reference_;
     double matrix_flops_ = 0;  ///< measured at the first limits(), with the products in use
-    std::string fixed_by_;     ///< see ProductKinds
     std::string lacks_;        ///< why products cannot run as they should
     kernels::Context context_;
     const kernels::Kernels& kernels_;

@@ -1,6 +1,7 @@
 // How this device runs matrix products: their kinds by name, and what their speed and their last bits depend on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,8 @@ namespace orrery::cpu_device {
 /// "onednn", "native", "blocks": the default first.
 std::vector<std::string> product_names();
 std::string name_of(kernels::Products kind);
-/// Throws Error with the names there are, `asked` before them.
-kernels::Products parse_products(std::string_view name, const std::string& asked);
+/// nullopt where there is no such kind.
+std::optional<kernels::Products> parse_products(std::string_view name);
 
 /// "portable", "avx2", "avx512"
 std::string_view name_of(kernels::cpu::Isa isa);

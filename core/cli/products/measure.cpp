@@ -1,4 +1,4 @@
-#include "run/products/measure.h"
+#include "cli/products/measure.h"
 
 #include <fmt/format.h>
 
@@ -141,19 +141,21 @@ private:
 
 }  // namespace
 
-TriedProducts measure_products(Device& device, const std::string& name, DType dtype, bool timed) {
+void check_products(Device& device, DType dtype) {
     for (const Sizes& sizes : small) Trial(device, dtype, sizes).check();
-    TriedProducts tried{name};
+}
+
+ProductRates measure_products(Device& device, DType dtype) {
+    ProductRates rates;
     double flops = 0, seconds = 0;
     for (const Sizes& sizes : large) {
-        if (!timed) break;
         const double now = Trial(device, dtype, sizes).seconds();
         flops += sizes.flops();
         seconds += now;
-        tried.best = std::max(tried.best, sizes.flops() / now);
+        rates.fastest = std::max(rates.fastest, sizes.flops() / now);
     }
-    tried.rate = timed ? flops / seconds : 0;
-    return tried;
+    rates.all = flops / seconds;
+    return rates;
 }
 
 }  // namespace orrery
