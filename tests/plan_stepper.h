@@ -78,7 +78,7 @@ private:
         rank.states.assign(size, State::waiting);
         rank.first.resize(size);
         rank.last.resize(size);
-        const bool grouped = contract_.send == TransportContract::Send::grouped;
+        const bool grouped = contract_.groups_messages();
         for (int i = 0, begin = 0; i < end(r); ++i) {
             if (i == 0 || !grouped || !is_message(at(r, i).opcode) || !is_message(at(r, i - 1).opcode)) begin = i;
             rank.first[static_cast<size_t>(i)] = begin;
@@ -129,10 +129,9 @@ private:
 
     /// What is put aside does not keep its sender waiting.
     bool fits_slot(int r, int i) {
-        if (contract_.send != TransportContract::Send::buffered) return false;
         int aside = 0;
         for (int other : edges_[{r, peer(r, i)}].sends) aside += done(r, other);
-        return aside < contract_.slots;
+        return aside < contract_.sends_done_unmet();
     }
 
     std::vector<Action> enabled() {

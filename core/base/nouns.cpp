@@ -101,10 +101,31 @@ void CheckpointStore::put_parts(int64_t step, std::string_view key, std::span<co
     put(step, key, whole);
 }
 
+bool TransportContract::groups_messages() const {
+    switch (send) {
+        case Send::rendezvous:
+        case Send::buffered: return false;
+        case Send::grouped: return true;
+    }
+    return false;
+}
+
+int TransportContract::sends_done_unmet() const {
+    switch (send) {
+        case Send::rendezvous:
+        case Send::grouped: return 0;
+        case Send::buffered: return slots;
+    }
+    return 0;
+}
+
 std::string TransportContract::text() const {
-    std::string all = send == Send::rendezvous ? "rendezvous sends"
-                      : send == Send::grouped  ? "grouped sends"
-                                               : std::to_string(slots) + " buffered sends";
+    std::string all;
+    switch (send) {
+        case Send::rendezvous: all = "rendezvous sends"; break;
+        case Send::buffered: all = std::to_string(slots) + " buffered sends"; break;
+        case Send::grouped: all = "grouped sends"; break;
+    }
     all += lanes == Lanes::communicator ? " in one lane per communicator"
            : lanes == Lanes::peer       ? " in one lane per peer"
                                         : " in one lane per peer and direction";

@@ -334,7 +334,7 @@ void exchange(Communicator& c, bool grouped, const Tensor& out, int to, const Te
 }
 
 void connect(Participant& m, Communicator& c, int peer) {
-    if (m.transport.contract().send != TransportContract::Send::grouped) return;
+    if (!m.transport.contract().groups_messages()) return;
     const Tensor out = m.arena.tensor(DType::f32, 1), in = m.arena.tensor(DType::f32, 1);
     exchange(c, true, out, peer, in, peer, 0);
 }

@@ -212,13 +212,12 @@ private:
         if (peer == k)
             throw Error(describe(plan_, plan_.classes[static_cast<size_t>(k)], index) +
                         ": is a message to its own rank class");
-        const TransportContract& c = contract(i.axis);
         const int sender = sends ? k : peer, receiver = sends ? peer : k;
         (sends ? edge.sends : edge.receives).push_back(index);
         while (!edge.sends.empty() && !edge.receives.empty()) match(receiver, sender, edge);
         // A send that finds a free slot is done; others are done when they are received.
         const bool unmet = sends && !edge.sends.empty() && edge.sends.back() == index;
-        if (!unmet || c.send != TransportContract::Send::buffered || edge.buffered >= c.slots) return;
+        if (!unmet || edge.buffered >= contract(i.axis).sends_done_unmet()) return;
         ++edge.buffered;
         of(sender).done[static_cast<size_t>(index)] = 1;
     }
@@ -236,10 +235,10 @@ private:
         edge.sends.pop_front();
         edge.receives.pop_front();
         // Unlike it was: a slot that is free again is taken by the send that has waited for one.
-        const TransportContract& c = contract(s.axis);
+        const int slots = contract(s.axis).sends_done_unmet();
         for (const int waiting : edge.sends) {
             if (done(sender, waiting)) continue;
-            if (c.send != TransportContract::Send::buffered || edge.buffered >= c.slots) break;
+            if (edge.buffered >= slots) break;
             ++edge.buffered;
             of(sender).done[static_cast<size_t>(waiting)] = 1;
         }

@@ -90,6 +90,10 @@ struct TransportContract {
     bool pins_ranks = false;    ///< its waits keep a processor busy: measured with each rank on a processor of its own
     std::vector<std::string> devices;  ///< whose memory it takes: "cpu", "cuda"
 
+    /// Messages that are issued one right after the other proceed together, and none is done before all are.
+    ORRERY_API bool groups_messages() const;
+    /// How many sends to one peer may be done before they are received.
+    ORRERY_API int sends_done_unmet() const;
     /// "rendezvous sends, a lane per peer and direction, ...": what a plan relies on, in one line.
     ORRERY_API std::string text() const;
 };

@@ -81,7 +81,7 @@ std::vector<int> groups_of(const Plan& plan, const RankClass& c, const Network& 
     for (size_t i = 0; i < c.stream.size(); ++i) {
         const Instruction& in = c.stream[i];
         if (!is_message(in.opcode)) continue;
-        if (contracts.of(plan.mesh.axis(in.axis).name).send != TransportContract::Send::grouped) continue;
+        if (!contracts.of(plan.mesh.axis(in.axis).name).groups_messages()) continue;
         const bool joins = i > 0 && is_message(c.stream[i - 1].opcode) && c.stream[i - 1].axis == in.axis;
         group[i] = joins ? group[i - 1] : static_cast<int>(i);
     }

@@ -215,7 +215,7 @@ private:
     }
 
     int lane_of(const ChunkMessage& m, std::map<std::pair<int, int>, int>& lanes) const {
-        if (contract_.send == TransportContract::Send::grouped) return none;
+        if (contract_.groups_messages()) return none;
         const bool by_peer = contract_.lanes != TransportContract::Lanes::communicator;
         const bool by_direction = contract_.lanes == TransportContract::Lanes::peer_and_direction;
         const std::pair key{by_peer ? m.peer : none, by_direction ? static_cast<int>(m.sends) : none};
@@ -224,9 +224,8 @@ private:
 
     /// One message per peer and direction is under way at most: where there is a slot, it is free.
     int channel(int from, int to) {
-        const bool buffered = contract_.send == TransportContract::Send::buffered && contract_.slots > 0;
         const auto [place, fresh] = channels_.try_emplace({from, to}, static_cast<int>(view_.channels.size()));
-        if (fresh) view_.add_channel(buffered ? std::numeric_limits<int>::max() : 0);
+        if (fresh) view_.add_channel(contract_.sends_done_unmet() > 0 ? std::numeric_limits<int>::max() : 0);
         return place->second;
     }
 

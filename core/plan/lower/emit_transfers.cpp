@@ -64,7 +64,7 @@ void Emitter::keep_groups() {
     for (size_t at = out_.stream.size(); at-- > 0;) {
         const Instruction& in = out_.stream[at];
         const bool message = in.opcode == Opcode::send || in.opcode == Opcode::receive;
-        if (!message || contract(in.axis).send != TransportContract::Send::grouped) {
+        if (!message || !contract(in.axis).groups_messages()) {
             end = none;
             continue;
         }

@@ -67,7 +67,7 @@ lowering::Messages messages(const lowering::StagePlacement& spread, const Mesh& 
     using lowering::Messages;
     if (spread.axis == none) return Messages::apart;
     const TransportContract& contract = options.contracts.of(mesh.axis(spread.axis).name);
-    if (contract.send == TransportContract::Send::grouped) return Messages::grouped;
+    if (contract.groups_messages()) return Messages::grouped;
     return contract.lanes == TransportContract::Lanes::communicator ? Messages::together : Messages::apart;
 }
 

@@ -255,10 +255,7 @@ int PlanView::channel_of(int position) {
     const int64_t by = played(i.axis) ? 0 : ((sends ? peer - mine : mine - peer) + size) % size;
     const Channel ends{i.axis, sends ? self : other, sends ? other : self, by};
     const auto [place, fresh] = channels_.try_emplace(ends, static_cast<int>(view_.channels.size()));
-    if (fresh) {
-        const TransportContract& c = contract(i.axis);
-        view_.add_channel(c.send == TransportContract::Send::buffered ? c.slots : 0);
-    }
+    if (fresh) view_.add_channel(contract(i.axis).sends_done_unmet());
     return place->second;
 }
 
