@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/processors.h"
+#include "base/seconds.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/launchers.h"
@@ -238,7 +239,6 @@ void train_in(Session& session, ScriptRunner& script, const Compiled& compiled, 
            published,
            from,
            record ? [&] { prepare_folder(script, folder, published); } : std::function<void()>(),
-           script.later_programs(),
            settings.trace,
            settings.trace_step,
            settings.grace_s,
@@ -298,6 +298,15 @@ struct RankScript final : ScriptRunner {
 
     RankScript(const ScriptCommand& command, const Job& job, Sessions& sessions)
         : ScriptRunner(command, job), sessions(sessions) {}
+
+    void compile(Experiment experiment) override {
+        const auto begin = std::chrono::steady_clock::now();
+        make_sizes(experiment);
+        const size_t sizes = 1 + smaller_batches(*experiment.recipe).size();
+        ScriptRunner::compile(std::move(experiment));
+        if (sizes > 1)
+            print(fmt::format("ramp: steps of {} sizes compiled in {:.1f} s", sizes, seconds_since(begin)));
+    }
 
     void train(const DataSpec& data, const TrainOptions& options) override {
         ScriptRunner::train(data, options);

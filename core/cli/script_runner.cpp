@@ -299,24 +299,6 @@ void ScriptRunner::compile_evaluation() {
                           bytes_text(now)));
 }
 
-std::function<CompiledProgram(const ProgramEntry&)> ScriptRunner::later_programs() {
-    if (compiled_->ramp.start == 0) return {};
-    struct Later {
-        std::unique_ptr<Device> device;
-        CompileOptions options;
-        Persistent places;
-    };
-    const auto later = std::make_shared<Later>();
-    later->device = counting_device(job_, settings_);
-    later->options = training_options(later->device.get());
-    later->places = compiled_->persistent;
-    return [later, experiment = &*experiment_](const ProgramEntry& entry) {
-        MarkedProgram made;
-        experiment->recipe->later([&] { made = make_program(*experiment, entry); });
-        return compile_program(*experiment, made, later->places, later->options);
-    };
-}
-
 ScriptRunner::Sampling ScriptRunner::compile_sampling(bool shorter) {
     Sampling sampling{settings_, nullptr, {}, {}, {}};
     sampling.settings.mesh = Mesh();

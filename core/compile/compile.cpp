@@ -28,10 +28,6 @@ CompiledProgram compile_one(const ProgramEntry& entry, const Program& program, c
     return made;
 }
 
-bool is_smaller_step(const ProgramEntry& entry, int64_t full) {
-    return entry.role == ProgramRole::train && entry.batch < full;
-}
-
 int64_t parameters_of(const Program& program) {
     int64_t count = 0;
     for (ValueId id : program.params()) count += program.value(id).type.count();
@@ -115,13 +111,6 @@ const CompiledProgram* Compiled::find(std::string_view wanted) const {
     return found == programs.end() ? nullptr : &*found;
 }
 
-std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProgram& program) {
-    std::vector<std::pair<std::string, std::string>> all;
-    for (auto& [part, value] : fingerprints(program.plan))
-        all.emplace_back(fmt::format("{}: {}", program.entry.name, part), value);
-    return all;
-}
-
 std::vector<const PluginOp*> brought_ops(const Compiled& compiled) {
     std::map<std::string, const PluginOp*> by_plugin;
     for (const Plan* plan : compiled.plans())
@@ -160,7 +149,8 @@ std::vector<std::pair<std::string, std::string>> Compiled::agreement() const {
     if (evaluated > 0) all.emplace_back("held-out samples that are evaluated", std::to_string(evaluated));
     all.emplace_back("recipe", recipe);
     for (const CompiledProgram& program : programs)
-        for (auto& part : agreement_on(program)) all.push_back(std::move(part));
+        for (auto& [part, value] : fingerprints(program.plan))
+            all.emplace_back(fmt::format("{}: {}", program.entry.name, part), value);
     return all;
 }
 
@@ -226,8 +216,6 @@ Compiled compile_programs(const Experiment& experiment, const CompileOptions& op
             compiled.programs.push_back(compile_program(experiment, made, compiled.persistent, options));
             narrow(compiled.ids, ids_of(made.program));
         }
-    for (const CompiledProgram& program : compiled.programs)
-        if (is_smaller_step(program.entry, compiled.sizes.full())) require_scratch(compiled, program);
     judge_memory(compiled, options.memory_bytes);
     return compiled;
 }
@@ -309,18 +297,8 @@ CompiledProgram compile_shorter(const MarkedProgram& made, Persistent& places, c
     return compile_one(made.entry, made.program, Mesh(), places, options);
 }
 
-void require_scratch(const Compiled& compiled, const CompiledProgram& step) {
-    std::vector<const Plan*> first;
-    for (const CompiledProgram& program : compiled.programs)
-        if (!is_smaller_step(program.entry, compiled.sizes.full())) first.push_back(&program.plan);
-    const std::vector<ArenaBytes> has = arena_bytes(compiled.persistent, first);
-    for (size_t k = 0; k < has.size(); ++k)
-        if (const int64_t needs = step.plan.classes[k].scratch_bytes; needs > has[k].scratch)
-            throw Error(fmt::format(
-                "the step of {} samples, to which train.ramp_start and train.ramp_increment lead, needs {} of "
-                "scratch{}; the largest program that a run begins with needs {}\n  let a smaller batch need no "
-                "more than the full one",
-                step.entry.batch, bytes_text(needs), whose(compiled, k), bytes_text(has[k].scratch)));
+bool is_smaller_step(const ProgramEntry& entry, int64_t full) {
+    return entry.role == ProgramRole::train && entry.batch < full;
 }
 
 void add_program(Compiled& compiled, const Experiment& experiment, const ProgramEntry& entry,

@@ -51,9 +51,6 @@ struct Compiled {
     int64_t largest_snapshot() const;
 };
 
-/// What ranks must have alike of one program.
-std::vector<std::pair<std::string, std::string>> agreement_on(const CompiledProgram& program);
-
 /// One op of each plugin that brought ops of these programs, by the plugins' names.
 std::vector<const PluginOp*> brought_ops(const Compiled& compiled);
 /// Throws Error at the script's line of an op whose plugin has no kernel for this kind of device: where the device
@@ -86,9 +83,8 @@ void add_program(Compiled& compiled, const Experiment& experiment, const Program
 /// From here on the session has a snapshot, there. Throws Error where it does not fit.
 void add_snapshot(Compiled& compiled, SnapshotPlace place, int64_t memory_bytes);
 
-/// Throws Error where a step of the ramp needs more scratch than the programs that a run begins with: its arena is made
-/// for those.
-void require_scratch(const Compiled& compiled, const CompiledProgram& step);
+/// A train step of a ramp, before the full batch.
+bool is_smaller_step(const ProgramEntry& entry, int64_t full);
 
 /// What evaluates `samples` samples of held-out data: "eval" and the script's own programs, each with the smaller calls
 /// for what is left of a full batch. Entries that `compiled` lacks are to be added to it.

@@ -76,7 +76,9 @@ void Session::start(Config& config, const Registry& registry, std::unique_ptr<De
     bound_ =
         settings_.timeout_given ? settings_.timeout : generous_bound(compiled_, device_->limits().matrix_flops_f32);
     assemble(config, registry);
-    for (const Plan* plan : compiled_.plans()) executors_.push_back(context_->executor(*plan));
+    for (const CompiledProgram& program : compiled_.programs)
+        if (!is_smaller_step(program.entry, compiled_.sizes.full()))
+            executors_.push_back(context_->executor(program.plan));
     if (takes_turns(job_, compiled_.train())) main().count_processor_time();
     watch();
     if (exchange_) exchange_->wait_for(bound_, "run.timeout_s");
@@ -112,17 +114,12 @@ Executor& Session::executor(const Plan& plan) {
     return **found;
 }
 
-Executor& Session::train_with(std::shared_ptr<const CompiledProgram> program) {
-    agree("plan", agreement_on(*program));
-    std::vector<const Plan*> plans = compiled_.plans();
-    plans.push_back(&program->plan);
-    need_descriptors(compiled_.mesh, joined_axes(plans));
-    const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, plans);
-    std::unique_ptr<Executor> made = context_->executor(program->plan, beside.axes);
+Executor& Session::train_with(const CompiledProgram& program) {
+    const Overlapping beside = overlapping(settings_, job_, compiled_.contracts, compiled_.plans());
+    std::unique_ptr<Executor> made = context_->executor(program.plan, beside.axes);
     if (watch_) watch_->replace(main(), *made);
-    if (takes_turns(job_, program->plan)) made->count_processor_time();
+    if (takes_turns(job_, program.plan)) made->count_processor_time();
     executors_.front() = std::move(made);
-    step_ = std::move(program);
     return main();
 }
 

@@ -45,13 +45,12 @@ public:
     const Settings& settings() const { return settings_; }
     const Compiled& compiled() const { return compiled_; }
     Device& device() { return *device_; }
-    /// Of one of the compiled plans that has one: all but the full train step's, where another is trained with.
+    /// Of one of the compiled plans that has one: of the train steps that is main() alone.
     Executor& executor(const Plan& plan);
     /// Of the program whose params and states a checkpoint holds: a train step, or logits where it is only sampled.
     Executor& main() { return *executors_.front(); }
-    /// From here on main() runs this train step; the executor before it is gone, params and states stay. Throws Error
-    /// when the arenas are too small for it, and Fault::peer naming a rank whose plan of it differs. Collective.
-    Executor& train_with(std::shared_ptr<const CompiledProgram> program);
+    /// From here on main() runs this train step of compiled(); the executor before it is gone, params and states stay.
+    Executor& train_with(const CompiledProgram& program);
     /// Of a program that was compiled later, over the same params; the session keeps both. In a job of one rank.
     Executor& add(std::shared_ptr<const CompiledProgram> program);
     /// nullptr in a job of one rank.
@@ -116,7 +115,6 @@ private:
     BitSources bits_;
     std::vector<std::string> notes_;
     std::optional<RankContext> context_;
-    std::shared_ptr<const CompiledProgram> step_;       ///< what main() runs, where train_with has made it so
     std::vector<std::unique_ptr<Executor>> executors_;  ///< as Compiled::plans(), main() first
     std::vector<std::pair<std::shared_ptr<const CompiledProgram>, std::unique_ptr<Executor>>> added_;
     std::unique_ptr<StepWatch> watch_;

@@ -127,19 +127,13 @@ struct RankHost final : FakeHost {
         const CompileOptions options =
             compile_options(settings, job, device.get(), contracts_of(settings, config(), test::job_plugins()), {});
         Compiled compiled;
-        StepPrograms::Compile later;
         std::optional<Experiment> made;
         experiment->recipe->later([&] {
             made = make_experiment(*experiment->recipe, train_step(*experiment->recipe, experiment->recipe->batch),
                                    settings.mesh);
+            make_sizes(*made);
             compiled = compile_training(*made, options);
         });
-        auto places = std::make_shared<Persistent>(compiled.persistent);
-        later = [&made, &options, places](const ProgramEntry& entry) {
-            MarkedProgram program;
-            made->recipe->later([&] { program = make_program(*made, entry); });
-            return compile_program(*made, program, *places, options);
-        };
         Session session(settings, config(), test::job_plugins(), job, std::move(compiled), std::move(device));
         Watched store(
             test::job_plugins().store("memory", {})(config().table("store").table("memory"), training_.name),
@@ -162,7 +156,6 @@ struct RankHost final : FakeHost {
         if (rank_ == 0) metrics.emplace(MetricsPlaces{}, terminal);
         try {
             TrainingRun run{session, store, metrics ? &*metrics : nullptr, opened, how, settings.seed};
-            run.compile = later;
             run.keep.every_steps = training_.keep_every;
             run.keep.best = training_.keep_best;
             if (rank_ == 1) run.finished = [&](int64_t step) { training_.finished = step; };

@@ -1,8 +1,5 @@
 #pragma once
-#include <future>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 
 #include "run/data/input_feed.h"
@@ -11,22 +8,12 @@
 
 namespace orrery {
 
-/// A size of a ramp that some rank could not make.
-class NotMade : public Error {
-    using Error::Error;
-};
-
-/// The train step at the batch of every step. While one size of a ramp trains, the next is compiled on a thread of its
-/// own, so that one plan and one executor live beside the full step's plan, however many sizes there are.
+/// The train step at the batch of every step: all sizes of a ramp are compiled before the first step, and one executor
+/// lives at a time.
 class StepPrograms {
 public:
-    /// Makes a program that the session was not compiled with. Called on one thread at a time.
-    using Compile = std::function<CompiledProgram(const ProgramEntry&)>;
-
-    /// `last_step`: sizes of steps behind it are not made. `data` must outlive it.
-    StepPrograms(Session& session, const Dataset& data, int64_t last_step, Compile compile);
-    /// Waits for what is being compiled.
-    ~StepPrograms();
+    /// `last_step`: sizes of later steps are not looked at. `data` must outlive it.
+    StepPrograms(Session& session, const Dataset& data, int64_t last_step);
     StepPrograms(const StepPrograms&) = delete;
 
     struct Step {
@@ -36,42 +23,28 @@ public:
         const HostResults& results;
         const std::vector<SnapshotPlan>& snapshots;
     };
-    /// The program of a step: of the first, of the one before again, or of the one behind that. Collective where its
-    /// batch is another one than before: compiles it if it must, and ranks agree on its fingerprint. Throws NotMade on
-    /// every rank where one of them could not make it: the state is that of the step before.
+    /// The program of a step. Makes another executor where its batch is another one than before.
     Step at(int64_t step);
     /// Of the step that `at` was called for last.
     const HostResults& results() const { return *results_; }
-    /// The batch of a step that `at` was called for, or of the one behind it. From another thread than the rest.
-    void fill(int64_t step, std::byte* batch);
+    /// The batch of a step. From another thread than the rest.
+    void fill(int64_t step, std::byte* batch) const;
     /// Of the memory that `fill` writes: no step needs more.
     int64_t batch_bytes() const;
-    /// Seconds that the steps have waited for programs being compiled.
-    double waited_s() const { return waited_s_; }
     /// What the executors that are gone have spent.
     const std::vector<Executor::Time>& spent() const { return spent_; }
 
 private:
     struct Sized {
-        std::shared_ptr<const CompiledProgram> program;
+        const CompiledProgram& program;
         InputFeed feed;
     };
-    using Made = std::shared_ptr<const Sized>;
-
-    Made make(int64_t batch) const;
-    Made take_next(int64_t step);
-    int64_t batch_behind(int64_t step) const;
+    const Sized& of(int64_t step) const { return sized_.at(sizes_.batch(step)); }
 
     Session& session_;
-    const Dataset& data_;
     const BatchSizes& sizes_;
-    const int64_t last_step_;
-    const Compile compile_;
-    std::mutex mutex_;  ///< of the two below
-    Made now_;
-    std::shared_future<Made> next_;       ///< of the size behind now_; invalid: there is none
+    std::map<int64_t, Sized> sized_;      ///< by batch
     std::optional<HostResults> results_;  ///< of the step at hand
-    double waited_s_ = 0;
     std::vector<Executor::Time> spent_;
 };
 

@@ -44,7 +44,7 @@ public:
           session_(run.session),
           sizes_(run.session.compiled().sizes),
           data_(run.data),
-          steps_(session_, data_, run.options.steps, run.compile),
+          steps_(session_, data_, run.options.steps),
           recorded_(recorded_results(session_.compiled().train().program)),
           saving_(run, data_),
           state_(saving_.state()),
@@ -170,7 +170,7 @@ private:
         if (run_.resumed) run_.resumed(first - 1);
         step_began_ = Clock::now();
         for (int64_t step = first; step <= run_.options.steps; ++step) {
-            const StepPrograms::Step now = program_of(step);
+            const StepPrograms::Step now = steps_.at(step);
             saving_.guard(now);
             if (step == traced_step_) now.executor.record(traced_.emplace(TracedStep{step}).record);
             const auto asked = Clock::now();
@@ -200,17 +200,6 @@ private:
     double mean_step_s() const {
         const int64_t counted = session_.main().steps_begun() - 1;
         return counted > 0 ? counted_s_ / static_cast<double>(counted) : 0;
-    }
-
-    /// What has been trained is kept where the next size of a ramp cannot be made.
-    StepPrograms::Step program_of(int64_t step) {
-        try {
-            return steps_.at(step);
-        } catch (const NotMade&) {
-            saving_.finish();
-            if (saving_.newest() != step - 1) saving_.save(step - 1, loss_);
-            throw;
-        }
     }
 
     /// A loss of 0 / 0, which has made the weights nan: no sign that anything before has diverged.
@@ -415,8 +404,6 @@ private:
         add(steps_.spent());
         add(session_.main().times());
         std::vector<TimeShare> list = {{"waiting: data", data_wait_s_, "waiting"}};
-        if (steps_.waited_s() > 0)
-            list.push_back({"waiting: programs of the ramp being compiled", steps_.waited_s(), "waiting"});
         for (const auto& [what, spent] : seconds) list.push_back({what.second, spent, what.first});
         return list;
     }

@@ -27,8 +27,6 @@ struct TrainingRun {
     int64_t from_step = -1;         ///< to go on from; -1: the newest good one
     /// On rank 0, once the state to go on from is accepted, and before anything in the folder changes.
     std::function<void()> accepted = {};
-    /// Makes the steps of a ramp that the session was not compiled with; on a thread of its own.
-    StepPrograms::Compile compile = {};
     std::string trace = {};  ///< file of a traced step, written by rank 0; "": none is
     int64_t trace_step = 0;  ///< 0: the tenth of this start, or its last
     double grace_s = 0;      ///< from a request to stop to the end of the machine; 0: nobody has said
