@@ -46,11 +46,11 @@ awk 'BEGIN {
 
 # run_tiny FOLDER STEPS [more arguments]: two ranks unless told otherwise.
 # In the background, `tiny_exec=exec run_tiny ... &` makes $! the launcher itself. `tiny_bound= run_tiny ...` leaves
-# run.timeout_s out.
+# run.timeout_s out; `tiny_script=FILE` is another script.
 run_tiny() {
     local folder=$1 steps=$2
     shift 2
-    ${tiny_exec:-} $orrery run "$source_root/scripts/gpt.lua" --set run.folder="$folder" \
+    ${tiny_exec:-} $orrery run "${tiny_script:-$source_root/scripts/gpt.lua}" --set run.folder="$folder" \
         --set run.seed=5 --set mesh.dp=2 \
         --set data.path=text.txt --set data.tokens_per_sequence=32 --set data.validation=0.1 \
         --set train.sequences_per_step=4 --set train.steps="$steps" \

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "base/text.h"
 #include "drill_launchers.h"
@@ -123,6 +124,7 @@ Launcher* DrillWorld::launcher_of(int64_t node) {
 
 void DrillWorld::over(Launcher& launcher, int code) {
     outcome_.codes[launcher.node] = code;
+    must(code != 75 || net.now() - struck_ >= seconds(drill.of("wait", 0)), "it has not waited for the missing node");
     here_.erase(launcher.node);
     net.die(launcher.process);
 }
@@ -175,7 +177,9 @@ void DrillWorld::do_event(const Drill::Event& event) {
     } else if (event.what == "stop") {
         all([&](Rank& one) { one.process.stopped = true; });
     } else if (event.what == "mistake") {
-        all([&](Rank& one) { fail(one, Error("rank 1 on host n1 would not do the same", Fault::usage), "setup", {}); });
+        const Error differs("rank 1 on host n1 would not do the same:\n  checkpoint.async: false, rank 0 has true",
+                            Fault::usage);
+        all([&](Rank& one) { fail(one, differs, "setup", {}); });
     } else if (event.what == "begin") {
         begin_node(event.number);
     } else if (event.what == "break") {
@@ -199,6 +203,7 @@ void DrillWorld::do_event(const Drill::Event& event) {
 
 /// A dead rank is noticed at once, a silent one after its time; then the other ranks have 1.5 s to end.
 void DrillWorld::struck(std::string_view by) {
+    struck_ = net.now();
     const bool silent = by == "stop" || by == "cut";
     const seconds bound(bound_s());
     if (silent || by == "kill")
@@ -216,6 +221,8 @@ bool DrillWorld::hook(Rank& rank, std::string_view when) {
         if (event.when != when || whom != rank.number || resumes_) continue;
         if (when == "first" && std::exchange(hooked_, true)) continue;
         struck(event.what);
+        if (event.what == "mistake")
+            return fail(rank, Error("a mistake of the script", Fault::usage), "script", {}), true;
         if (event.what == "leave") return exit(rank, 0, false, std::nullopt), true;
         if (event.what == "stop") return rank.process.stopped = true;
         if (event.what == "starve") rank.starved = true;
@@ -382,9 +389,11 @@ void DrillWorld::signal(Rank& rank) {
 void DrillWorld::stop(Rank& rank) { exit(rank, 75, false, loss_of(Fault::requeue, "stopped on request", "step")); }
 
 void DrillWorld::fail(Rank& rank, const Error& error, const char* site, const Loss& heard) {
+    if (rank.ended) return;
     Job own = job(rank.generation.number, rank.process);
     own.rank = rank.number;
     const Loss loss = end_by(own, error, site, heard);
+    if (!heard) say(std::regex_replace(error.what(), std::regex("\n"), " "));
     if (!heard && rank.link) rank.link->member.fail(loss);
     exit(rank, error.fault() == Fault::usage ? 2 : 1, false, loss);
 }

@@ -89,7 +89,7 @@ public:
     void signal(Rank& rank);
     void kill(Rank& rank);
     void over(Launcher& launcher, int code);
-    void say(const std::string& text) { outcome_.said += text + "\n"; }
+    void say(const std::string& text) { outcome_.said += text + " "; }
     void generation_ended(const std::string& how) { outcome_.ends.push_back(how); }
     void notice() { look_for_event("noticed"); }
     /// All ranks of a host have ended.
@@ -145,7 +145,8 @@ private:
     int64_t steps_ = 0, best_ = 0, trainings_ = 0;
     size_t next_event_ = 0;
     bool hooked_ = false, frozen_ = false, resumes_ = false;
-    std::optional<LinkTime> ends_by_;  ///< when what was done to a rank or node must be over
+    LinkTime struck_{0};
+    std::optional<LinkTime> ends_by_;  ///< when what was done then must be over
     std::deque<Generation> generations_;
     std::deque<Rank> ranks_;
     std::vector<std::unique_ptr<HostRanks>> hosts_;
