@@ -42,7 +42,7 @@ int64_t pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + 4095) / 409
 
 void* map(int64_t bytes, int access) {
     void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw Error("device apart: no memory", Fault::failed);
+    if (data == MAP_FAILED) throw Error("device apart: no " + std::to_string(bytes) + " bytes", Fault::failed);
     return data;
 }
 
@@ -200,7 +200,11 @@ public:
     void* native(int) override { return this; }
 
     ProductKinds products() override { return kinds_; }
-    void use_products(std::string_view name) override { kinds_.in_use = name; }
+    void use_products(std::string_view name) override {
+        if (std::find(kinds_.names.begin(), kinds_.names.end(), name) == kinds_.names.end())
+            return Device::use_products(name);
+        kinds_.in_use = name;
+    }
 
     bool captures() override { return true; }
     std::unique_ptr<Kernel> capture(const std::function<void()>& work, std::string& why_not) override {
